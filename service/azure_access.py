@@ -53,6 +53,7 @@ def _clusters(settings: Settings) -> AzureMlCloud:
             owner=settings.deployment,
             identity_id=settings.azure_identity_id,
             subnet_id=settings.azureml_subnet_id,
+            clusters={o: o.cluster for o in settings.offerings if o.cluster},
         ),
         _credential(settings, blocking=True),
         base_url=settings.azure_endpoint if settings.emulated else "",

@@ -1,6 +1,7 @@
 """One frozen object from the environment (REKINDLE_*); read by main only, passed down as values."""
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -209,12 +210,16 @@ class Settings(DatabaseSettings):
     @field_validator("offerings", mode="before")
     @classmethod
     def parse_offerings(cls, value: object) -> object:
-        """ "SIZE@REGION[:on_demand][:azureml],..." -> offerings."""
+        """ "SIZE@REGION[:on_demand][:azureml[=CLUSTER]],..." -> offerings."""
         if not isinstance(value, str):
             return value
         if not (parts := [part.strip() for part in value.split(",") if part.strip()]):
             raise ValueError("it is empty: name at least one, SIZE@REGION")
-        return tuple(map(_offering, parts))
+        offerings = tuple(map(_offering, parts))
+        for one in offerings:
+            if len({other.cluster for other in offerings if other == one}) > 1:
+                raise ValueError(f"{one} has several clusters: name one cluster, or none")
+        return offerings
 
     @field_validator("region_storage", mode="before")
     @classmethod
@@ -269,14 +274,17 @@ def _offering(text: str) -> Offering:
         raise ValueError(f"{text!r} is no offering: write SIZE@REGION or SIZE@REGION:on_demand")
     bought = [word for word in words if word in list(CapacityType)]
     engines = [word for word in words if word in list(Engine)]
+    named = [word for word in words if re.fullmatch(r"azureml=[A-Za-z0-9-]+", word)]
+    engines += [Engine.AZUREML for _ in named]
     if len(bought) > 1 or len(engines) > 1 or len(bought) + len(engines) < len(words):
         raise ValueError(
             f"{text!r} ends in :{':'.join(words)}: write :spot or :on_demand, or neither,"
-            " and :azureml for a cluster in the Azure ML workspace"
+            " and :azureml for a cluster in the Azure ML workspace, or :azureml=NAME for that one"
         )
     return Offering(
         region=region,
         vm_size=size,
         capacity_type=CapacityType(*bought or [CapacityType.SPOT]),
         engine=Engine(*engines or [Engine.SCALE_SET]),
+        cluster=named[0].partition("=")[2] if named else "",
     )

@@ -46,7 +46,7 @@ class Task:
         order.with_suffix(".begun").touch()
 
     def look(self) -> bool:
-        """Whether it is over; then its exit code is written."""
+        """Return whether it is over; its exit code is written then."""
         if self._file.with_suffix(".kill").exists():
             self._signal(signal.SIGKILL)
         codes = [process.poll() for process in self._processes]

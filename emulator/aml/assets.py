@@ -21,14 +21,14 @@ ENVIRONMENT = f"{WORKSPACE}/environments/versions"
 
 
 def workspace_id(request: Request) -> str:
-    """The id of the workspace that the path names."""
+    """Return the id of the workspace that the path names."""
     names = request.path_params
     group = group_id(names["subscription"], names["group"])
     return f"{group}/providers/{WORKSPACE}/{names['workspace']}"
 
 
 def find_workspace(request: Request) -> Resource:
-    """The workspace that the path names, or ArmError."""
+    """Return the workspace that the path names, or raise ArmError."""
     find_group(request)
     found = fabric_of(request).state.resources.get(workspace_id(request).lower())
     if found is None:
@@ -46,31 +46,31 @@ def refuse_while_going(workspace: Resource) -> None:
 
 
 def lookup(fabric: Fabric, id_: str) -> Resource | None:
-    """The resource with this id, in any case."""
+    """Return the resource with this id, in upper or lower case."""
     return fabric.state.resources.get(id_.lower())
 
 
 def of_type(fabric: Fabric, kind: str, below: Resource | None = None) -> list[Resource]:
-    """All resources of a type, or those of one workspace."""
+    """Return all resources of a type, or those of one workspace."""
     start = f"{below.key}/" if below else ""
     rows = list(fabric.state.resources.values())
     return [r for r in rows if r.type == kind and r.key.startswith(start)]
 
 
 def properties(resource: Resource) -> dict[str, Any]:
-    """What is shown of it."""
+    """Return the properties that are shown."""
     shown: dict[str, Any] = resource.body["properties"]
     return shown
 
 
 def private(resource: Resource) -> dict[str, Any]:
-    """What Azure keeps to itself about it."""
+    """Return the properties that are not shown."""
     hidden: dict[str, Any] = resource.body["private"]
     return hidden
 
 
 def shown(resource: Resource, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """The resource as ARM answers it; ``more`` goes over its properties."""
+    """Return the resource as ARM answers it; ``more`` replaces some of its properties."""
     rest = {k: v for k, v in resource.body.items() if k not in ("properties", "private")}
     return {
         "id": resource.id,
@@ -82,10 +82,10 @@ def shown(resource: Resource, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - 
 
 
 def user_error(status: int, message: str) -> ArmError:
-    """How Azure ML refuses what it was asked."""
+    """Return the error with which Azure ML refuses a request."""
     return ArmError(status, "UserError", message)
 
 
 def region(resource: Resource) -> str:
-    """Where a compute or job is. (Resources with a location are listed beside their workspace.)"""
+    """Return the region of a compute or job. Those with a location are listed on their own."""
     return str(private(resource)["region"])

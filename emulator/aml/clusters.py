@@ -100,7 +100,7 @@ def _shrink(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) 
 
 
 def _replaced(fabric: Fabric, compute: Resource) -> list[str]:
-    """The preempted nodes that nothing waits for: their places are taken, or not needed."""
+    """Return the preempted nodes whose places are taken, or not needed."""
     found = nodes(fabric, compute)
     lost = [n.instance.instance_id for n in found if n.instance.phase == "deallocated"]
     ready = sum(n.state in ("idle", "running") and n.there for n in found)
@@ -139,7 +139,7 @@ def _in_words_of_ml(error: ArmError) -> tuple[str, str]:
 
 
 def _make_set(fabric: Fabric, compute: Resource, now: float) -> ScaleSet:
-    """The scale set behind a cluster, empty."""
+    """Make the scale set behind a cluster, empty."""
     inner = properties(compute)["properties"]
     # An evicted node is shown as preempted until another takes its place.
     spot: dict[str, Any] = {"priority": "Spot", "evictionPolicy": "Deallocate"}

@@ -17,7 +17,7 @@ MOST_RDMA = 100  # nodes: MicrosoftDocs/azure-ai-docs, machine-learning/how-to-m
 
 
 def given(body: dict[str, Any]) -> dict[str, Any]:
-    """The body, if it is that of a cluster; or ArmError."""
+    """Return the body of a cluster, or raise ArmError."""
     outer = body.get("properties")
     if not isinstance(outer, dict) or outer.get("computeType") != "AmlCompute":
         raise user_error(400, "The emulator has computes of the type AmlCompute only.")
@@ -29,7 +29,7 @@ def given(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
-    """A cluster as it is put; in the workspace's region unless it says."""
+    """Return a new cluster; in the workspace's region unless it says."""
     name = id_.rpartition("/")[2]
     if not NAME.fullmatch(name):
         raise user_error(
@@ -84,7 +84,7 @@ def resize(compute: Resource, body: dict[str, Any]) -> None:
 
 
 def set_scale(compute: Resource, settings: object) -> None:
-    """Between how many nodes it is to scale, and how soon."""
+    """Set its minimum and maximum of nodes, and how soon it scales down."""
     if not isinstance(settings, dict):
         raise user_error(400, "An AmlCompute needs scaleSettings.")
     most, least = settings.get("maxNodeCount"), settings.get("minNodeCount") or 0
@@ -104,7 +104,7 @@ def set_scale(compute: Resource, settings: object) -> None:
 
 
 def duration(text: object) -> float:
-    """Seconds of an ISO 8601 duration, or ArmError."""
+    """Return the seconds of an ISO 8601 duration, or raise ArmError."""
     found = DURATION.fullmatch(str(text))
     if not found or not any(found.groups()):
         raise user_error(400, f"'{text}' is not a duration: write it as PT120S.")

@@ -75,7 +75,7 @@ async def list_all(request: Request) -> Response:
 
 
 async def list_nodes(request: Request) -> Response:
-    """Every node with its state and the run that is on it."""
+    """List every node with its state and the run that is on it."""
     fabric, compute = fabric_of(request), find(request)
     rows = [
         {
@@ -105,7 +105,7 @@ async def delete(request: Request) -> Response:
 
 
 async def result(request: Request) -> Response:
-    """What the Location of a create or delete answers, of workspaces too."""
+    """Answer the Location of a create or delete, of workspaces too."""
     fabric, name = fabric_of(request), request.path_params["operation"]
     operation = fabric.state.operations.get(name.lower())
     if operation is None:
@@ -118,7 +118,7 @@ async def result(request: Request) -> Response:
 
 
 async def sizes(request: Request) -> Response:
-    """The VM sizes that clusters of a region can have."""
+    """List the VM sizes that clusters of a region can have."""
     place = request.path_params["location"].lower()
     here = [o.size for o in catalog().offers if o.location == place]
     rows = [
@@ -129,7 +129,7 @@ async def sizes(request: Request) -> Response:
 
 
 async def usages(request: Request) -> Response:
-    """The core quotas of a region, which are Azure ML's own."""
+    """List the core quotas of a region, which are Azure ML's own."""
     fabric, names = fabric_of(request), request.path_params
     here = Region.of(names["subscription"], names["location"])
     place = f"/subscriptions/{here.subscription}/providers/{PROVIDER}/locations/{here.location}"
@@ -149,7 +149,7 @@ async def usages(request: Request) -> Response:
 
 
 def find(request: Request) -> Resource:
-    """The compute that the path names, or ArmError."""
+    """Return the compute that the path names, or raise ArmError."""
     find_workspace(request)
     if (found := _lookup(request)) is None:
         name = request.path_params["compute"]
@@ -203,7 +203,7 @@ def _accept(request: Request, fabric: Fabric, compute: Resource, *, new: bool) -
 
 
 def _body(fabric: Fabric, compute: Resource) -> dict[str, Any]:
-    """The compute with how its nodes are doing."""
+    """Return the compute with the states of its nodes."""
     facts, inner = private(compute), properties(compute)["properties"]
     found = nodes.nodes(fabric, compute)
     counts = {f"{s}NodeCount": sum(n.state == s for n in found) for s in nodes.NODE_STATES}
@@ -230,7 +230,7 @@ def _body(fabric: Fabric, compute: Resource) -> dict[str, Any]:
 
 
 def _provisioning(fabric: Fabric, compute: Resource) -> str:
-    """Of the cluster; its nodes come and go without it."""
+    """Return the cluster's provisioning state, which its nodes do not change."""
     state = compute.provisioning_state
     if state == "Succeeded" and fabric.operations(compute.key, "put"):
         return "Updating"

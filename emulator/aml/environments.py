@@ -20,7 +20,7 @@ def check(_fabric: Fabric, _workspace: Resource, wanted: dict[str, Any]) -> None
 
 
 def image_of(fabric: Fabric, workspace: str, id_: str) -> str:
-    """The image of an environment of the workspace, or of Azure's own, or ArmError."""
+    """Return the image of an environment, also of Azure's own, or raise ArmError."""
     parts = id_.removeprefix("azureml://").strip("/").split("/")
     if parts[:3] == ["registries", "azureml", "environments"] and len(parts) == 6:
         return f"{CURATED}/{parts[3]}:{parts[-1]}"

@@ -12,7 +12,7 @@ from emulator.timestamps import timestamp
 
 
 async def run(request: Request) -> Response:
-    """The run behind a job."""
+    """Show the run behind a job."""
     return _shown(jobs.find(request))
 
 
@@ -30,7 +30,7 @@ async def change(request: Request) -> Response:
 
 
 async def details(request: Request) -> Response:
-    """How a run is doing: its times, its error, and where its logs can be read."""
+    """Show the state of a run: its times, its error, and the addresses of its logs."""
     fabric, job = fabric_of(request), jobs.find(request)
     logs = job_orders.folder(fabric, job) / "user_logs"
     start = f"{base_url(request)}/azureml-logs/{private(job)['guid']}/user_logs"
@@ -53,7 +53,7 @@ async def details(request: Request) -> Response:
 
 
 async def log(request: Request) -> Response:
-    """One log file. Who knows the address may read it, as with a shared access signature."""
+    """Return a log file. Who knows the address may read it, as with a shared access signature."""
     fabric, names = fabric_of(request), request.path_params
     rows = [job for job in of_type(fabric, JOB) if private(job)["guid"] == names["guid"]]
     folder = job_orders.folder(fabric, rows[0]) / "user_logs" if rows else None

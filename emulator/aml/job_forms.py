@@ -45,7 +45,7 @@ def change(job: Resource, given: dict[str, Any]) -> None:
 
 
 def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> Resource:
-    """A job as it is submitted, or ArmError."""
+    """Return a submitted job, or raise ArmError."""
     name = id_.rpartition("/")[2]
     if not NAME.fullmatch(name):
         raise user_error(400, f"Invalid job name '{name}': letters, digits, '_' and '-' only.")
@@ -120,7 +120,7 @@ def _limit(given: dict[str, Any]) -> float | None:
 
 
 def _shown(given: dict[str, Any], name: str) -> dict[str, Any]:
-    """The job as it is shown from its first moment on."""
+    """Return the job as it is shown from its first moment on."""
     if given.get("distribution") is not None:
         _check_distribution(given["distribution"])
     defaults = {
@@ -161,7 +161,7 @@ def _check_distribution(distribution: dict[str, Any]) -> None:
 
 
 def _command(fabric: Fabric, job: Resource) -> str:
-    """The command with its literal inputs, and its outputs as folders that outlive the nodes."""
+    """Return the command with literal inputs, and outputs as folders that outlive the nodes."""
     text = str(properties(job)["command"])
     for name, row in (properties(job).get("inputs") or {}).items():
         if not isinstance(row, dict) or row.get("jobInputType") != "literal":

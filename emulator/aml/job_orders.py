@@ -45,7 +45,7 @@ def write(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:
 
 
 def begun(fabric: Fabric, job: Resource, nodes: list[Node]) -> bool:
-    """Whether every node that was ordered to do something does it, or did."""
+    """Return whether every node that was ordered to do something does it, or did."""
     orders = [_file(fabric, job, node.instance, "json") for node in nodes]
     marks = [o.with_suffix(".begun") for o in orders if o.exists()]
     return all(mark.exists() for mark in marks)
@@ -60,7 +60,7 @@ def end(fabric: Fabric, job: Resource, nodes: list[Node], how: str) -> None:
 
 
 def codes(fabric: Fabric, job: Resource, nodes: list[Node]) -> list[int | None]:
-    """The exit code of every node that was ordered to do something; None while it does."""
+    """Return the exit code of every node that has orders; None while it carries them out."""
     found: list[int | None] = []
     for node in nodes:
         done = _file(fabric, job, node.instance, "done")
@@ -70,13 +70,13 @@ def codes(fabric: Fabric, job: Resource, nodes: list[Node]) -> list[int | None]:
 
 
 def refused_pull(fabric: Fabric, job: Resource, nodes: list[Node]) -> str:
-    """What the registry said where an image could not be pulled; "" where it could."""
+    """Return what the registry said if an image could not be pulled; else ""."""
     files = [_file(fabric, job, n.instance, "unpulled") for n in nodes]
     return next((f.read_text().strip() for f in files if f.exists()), "")
 
 
 def folder(fabric: Fabric, job: Resource) -> Path:
-    """Where the job's logs and outputs are kept."""
+    """Return the folder of the job's logs and outputs."""
     return fabric.settings.folder / "aml" / str(private(job)["guid"])
 
 
@@ -94,7 +94,7 @@ def _log(fabric: Fabric, job: Resource, rank: int, world: int) -> Path:
 
 
 def _processes(job: Resource) -> int | None:
-    """How many processes per node; None for one process on the first node only."""
+    """Return the processes per node; None for one process on the first node only."""
     distribution = properties(job).get("distribution")
     return int(distribution.get("processCountPerInstance") or 1) if distribution else None
 
@@ -127,7 +127,7 @@ def _environment(job: Resource, nodes: list[Node], node_rank: int, local: int) -
 def _ranks(
     job: Resource, nodes: list[Node], node_rank: int, local: int, count: int
 ) -> dict[str, str]:
-    """What torch.distributed and mpi4py read."""
+    """Return the variables that torch.distributed and mpi4py read."""
     ranks: dict[str, Any] = {
         "MASTER_ADDR": nodes[0].instance.address,
         "MASTER_PORT": _port(job),

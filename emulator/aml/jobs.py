@@ -64,7 +64,7 @@ async def cancel(request: Request) -> Response:
 
 
 async def cancel_result(request: Request) -> Response:
-    """What the Location of a cancellation answers: nothing, once the job is over."""
+    """Answer the Location of a cancellation: nothing, once the job is over."""
     guid = request.path_params["operation"].rpartition(":")[2]
     rows = of_type(fabric_of(request), JOB)
     found = [job for job in rows if private(job)["guid"] == guid]
@@ -72,7 +72,7 @@ async def cancel_result(request: Request) -> Response:
 
 
 def find(request: Request) -> Resource:
-    """The job that the path names, or ArmError."""
+    """Return the job that the path names, or raise ArmError."""
     find_workspace(request)
     if (found := _lookup(request)) is None:
         raise user_error(404, f"Could not find job {request.path_params['job']}.")

@@ -24,23 +24,23 @@ class Node:
 
     @property
     def id(self) -> str:
-        """How the workspace and the node itself call it."""
+        """Return its name to the workspace and to itself."""
         kind = "p" if self.spot else "d"
         return f"tvmps_{self.instance.vm_id.replace('-', '')}_{kind}"
 
     @property
     def spot(self) -> bool:
-        """Whether it can be evicted."""
+        """Return whether it can be evicted."""
         return self.scale_set.spot
 
     @property
     def there(self) -> bool:
-        """Whether it is a machine still, or soon: of a preempted one only the name is left."""
+        """Return whether it is or becomes a machine: a preempted one is only a name."""
         return self.state not in ("leaving", "unusable") and self.instance.phase != "deallocated"
 
 
 def nodes(fabric: Fabric, compute: Resource) -> list[Node]:
-    """Every node that the cluster has, in the order of their making."""
+    """Return every node of the cluster, the oldest first."""
     if (scale_set := set_of(fabric, compute)) is None:
         return []
     held = _held(fabric, compute)
@@ -54,12 +54,12 @@ def nodes(fabric: Fabric, compute: Resource) -> list[Node]:
 
 
 def free(fabric: Fabric, compute: Resource) -> list[Node]:
-    """The nodes that a job can have."""
+    """Return the nodes that a job can have."""
     return [n for n in nodes(fabric, compute) if n.state == "idle"]
 
 
 def target(fabric: Fabric, compute: Resource) -> int:
-    """How many nodes the cluster wants, for its jobs and its minimum."""
+    """Return how many nodes the cluster wants, for its jobs and its minimum."""
     if compute.provisioning_state == "Deleting":
         return 0
     scale = properties(compute)["properties"]["scaleSettings"]
@@ -68,30 +68,30 @@ def target(fabric: Fabric, compute: Resource) -> int:
 
 
 def allocation_state(fabric: Fabric, compute: Resource) -> str:
-    """Steady, or Resizing while nodes come and go."""
+    """Return Steady, or Resizing while nodes come and go."""
     moving = any(n.state in ("preparing", "leaving") for n in nodes(fabric, compute))
     short = sum(n.there for n in nodes(fabric, compute)) < target(fabric, compute)
     return "Resizing" if moving or short else "Steady"
 
 
 def place(compute: Resource) -> tuple[str, str]:
-    """Group and name of the hidden set; another for a compute of the same name made later."""
+    """Return group and name of the hidden set; they differ for a later compute of this name."""
     mark = str(private(compute)["guid"])[:8]
     return f"{GROUP}{mark}", f"{compute.name}-{mark}"
 
 
 def set_of(fabric: Fabric, compute: Resource) -> ScaleSet | None:
-    """The hidden set behind a cluster, once there is one."""
+    """Return the hidden set behind a cluster, once there is one."""
     return fabric.state.scale_sets.get(set_key(compute))
 
 
 def set_key(compute: Resource) -> str:
-    """The key of the hidden set behind a cluster."""
+    """Return the key of the hidden set behind a cluster."""
     return scale_set_id(compute.subscription, *place(compute)).lower()
 
 
 def jobs(fabric: Fabric, compute: Resource) -> list[Resource]:
-    """The jobs of a cluster that want or hold nodes."""
+    """Return the jobs of a cluster that want or hold nodes."""
     return [
         job
         for job in of_type(fabric, JOB)
@@ -101,7 +101,7 @@ def jobs(fabric: Fabric, compute: Resource) -> list[Resource]:
 
 
 def needs(job: Resource) -> int:
-    """How many nodes it is to have; one that is being cancelled wants no others."""
+    """Return how many nodes a job is to have; one that is being cancelled wants no others."""
     if properties(job)["status"] == "CancelRequested":
         return len(private(job)["nodes"])
     return int(properties(job)["resources"]["instanceCount"])
@@ -120,6 +120,6 @@ def _state(fabric: Fabric, instance: Instance, held: dict[str, str]) -> str:
 
 
 def _held(fabric: Fabric, compute: Resource) -> dict[str, str]:
-    """Which job holds which instance."""
+    """Return the job that holds each instance."""
     rows = jobs(fabric, compute)
     return {name: job.name for job in rows for name in private(job)["nodes"]}

@@ -46,7 +46,7 @@ async def silence(request: Request) -> Response:
 
 
 def _holder(fabric: Fabric, name: object) -> Resource:
-    """The job with that name, which runs, or ArmError."""
+    """Return the running job of that name, or raise ArmError."""
     found = [job for job in of_type(fabric, JOB) if job.name == name]
     running = [job for job in found if properties(job)["status"] in ("Running", "NotResponding")]
     if not running:

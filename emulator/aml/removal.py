@@ -30,7 +30,7 @@ def begin(fabric: Fabric, resource: Resource, location: str) -> Operation:
 
 
 def headers(request: Request, operation: Operation, what: str) -> dict[str, str]:
-    """Where to ask how the operation on a workspace or compute goes."""
+    """Return the headers with the address of the operation."""
     here = f"{base_url(request)}/subscriptions/{operation.subscription}/providers/{PROVIDER}"
     query = f"{operation.id}?api-version={request.query_params['api-version']}&service=new"
     place = f"{here}/locations/{operation.location}"
@@ -47,7 +47,7 @@ def carry_out(fabric: Fabric, now: float) -> bool:
 
 
 def _mark(fabric: Fabric) -> bool:
-    """A cluster goes with its workspace, and with its group."""
+    """Mark clusters whose workspace or group is going."""
     found = [c for c in of_type(fabric, COMPUTE) if not _going(c) and _lost(fabric, c)]
     for compute in found:
         compute.provisioning_state = "Deleting"
@@ -83,7 +83,7 @@ def _delete(fabric: Fabric, scale_set: ScaleSet) -> None:
 
 
 def _forget(fabric: Fabric) -> bool:
-    """The last node is gone, and so is what had it, with all its parts."""
+    """Remove what has no node left, with all its parts."""
     owners = [f"{s.owner}/" for s in fabric.state.scale_sets.values() if s.owner]
     rows = [*of_type(fabric, COMPUTE), *of_type(fabric, WORKSPACE)]
     over = [r for r in rows if _going(r) and not any(o.startswith(f"{r.key}/") for o in owners)]

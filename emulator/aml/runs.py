@@ -52,7 +52,7 @@ def _advance(fabric: Fabric, job: Resource, now: float) -> bool:
 
 
 def _without_cluster(fabric: Fabric, job: Resource, now: float) -> bool:
-    """Its cluster is gone or going: there is nothing to restart it on."""
+    """End a job whose cluster is gone or going."""
     if properties(job)["status"] == "CancelRequested":
         _end(job, "Canceled", now)
     elif properties(job)["status"] == "Queued" and private(job)["attempt"] == 1:
@@ -106,7 +106,7 @@ def _watch(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool
 
 
 def _hear(job: Resource, now: float) -> bool:
-    """Whether a job that was not heard of is heard of again."""
+    """Return whether a job that was not heard of is heard of again."""
     if properties(job)["status"] != "NotResponding" or now < private(job)["silent_until"]:
         return False
     properties(job)["status"] = "Running"
@@ -114,7 +114,7 @@ def _hear(job: Resource, now: float) -> bool:
 
 
 def _verdict(job: Resource, living: list[Node], codes: list[int | None]) -> str:
-    """What is to become of a job that runs: empty while it may go on."""
+    """Return the end of a running job; empty while it may go on."""
     facts = private(job)
     going = any(node.state == "preempted" for node in living)
     failed = next((code for code in codes if code), 0)

@@ -114,7 +114,7 @@ def _wanted(request: Request, version: Resource) -> bool:
 
 
 def _kind(request: Request) -> str:
-    """ "environments" or "models", which the path says below the workspace."""
+    """Return the kind in the path below the workspace: "environments" or "models"."""
     return request.url.path.split("/")[9].lower()
 
 

@@ -110,7 +110,7 @@ async def delete(request: Request) -> Response:
 
 
 async def discovery(request: Request) -> Response:
-    """Where a workspace's other services are: all of them here."""
+    """Return the addresses of a workspace's other services: all of them are here."""
     here = base_url(request)
     names = ("api", "catalog", "experimentation", "gallery", "history", "hyperdrive", "labeling")
     more = ("modelmanagement", "notebooks", "pipelines", "studio", "tracking")
@@ -123,6 +123,6 @@ def _members(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _body(request: Request, workspace: Resource) -> dict[str, object]:
-    """As ARM answers it; the port may be another than when it was made."""
+    """Return it as ARM answers it; the port may be another than when it was made."""
     here, state = f"{base_url(request)}/discovery", workspace.provisioning_state
     return shown(workspace, discoveryUrl=here, provisioningState=state)

@@ -36,12 +36,20 @@ class Azure:
         return [offering for offering, cluster in self._offerings if cluster]
 
     @property
-    def _offerings(self) -> list[tuple[tuple[str, str, bool], bool]]:
+    def named_clusters(self) -> list[tuple[str, str, bool, str]]:
+        """The same of those that name an existing cluster, with its name."""
+        named = [(*offering, c.partition("=")[2]) for offering, c in self._offerings if c]
+        return [one for one in named if one[3]]
+
+    @property
+    def _offerings(self) -> list[tuple[tuple[str, str, bool], str]]:
+        """Each offering with "azureml", "azureml=NAME", or "" for a scale set."""
         found = []
         for text in filter(None, map(str.strip, self.setting("OFFERINGS").split(","))):
             size, _, place = text.partition("@")
             region, *words = place.split(":")
-            found.append(((size, region, "on_demand" not in words), "azureml" in words))
+            cluster = next((w for w in words if w.partition("=")[0] == "azureml"), "")
+            found.append(((size, region, "on_demand" not in words), cluster))
         return found
 
     @property

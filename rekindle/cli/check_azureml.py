@@ -40,14 +40,45 @@ def checks(azure: Azure) -> Iterator[Check]:
     good = state == "Registered"
     yield ok(f"provider {_ML}", "registered") if good else missing(f"provider {_ML}", state, run)
     yield from _workspace(azure)
+    named = azure.named_clusters
     for size, region, spot in azure.clusters:
-        yield _quota(azure, size, region, spot=spot)
+        if (size, region, spot) not in [one[:3] for one in named]:
+            yield _quota(azure, size, region, spot=spot)
+    for size, region, spot, name in named:
+        yield _named(azure, name, size, region, spot=spot)
+
+
+def _path(azure: Azure) -> str:
+    group = azure.setting("AZUREML_RESOURCE_GROUP") or azure.group
+    workspace = azure.setting("AZUREML_WORKSPACE")
+    return f"/resourceGroups/{group}/providers/{_ML}/workspaces/{workspace}"
+
+
+def _named(azure: Azure, cluster: str, size: str, region: str, *, spot: bool) -> Check:
+    """The named cluster must be what its offering says; it has its own maximum of nodes."""
+    name = f"Azure ML cluster {cluster}"
+    try:
+        found = azure.get(f"{_path(azure)}/computes/{cluster}", _VERSION)
+    except httpx.HTTPError as error:
+        then = "Create it, or correct its name in REKINDLE_OFFERINGS"
+        return missing(name, said(error), then)
+    inner = found["properties"].get("properties") or {}
+    there = (str(inner.get("vmSize")), str(found["location"]), str(inner.get("vmPriority")))
+    wanted = (size, region, "LowPriority" if spot else "Dedicated")
+    if [x.lower() for x in there] != [x.lower() for x in wanted]:
+        is_, should = " ".join(there), " ".join(wanted)
+        then = "Correct the offering, or name a cluster that is so"
+        return missing(name, f"it is {is_}, and its offering says {should}", then)
+    most = inner["scaleSettings"]["maxNodeCount"]
+    if most < 1:
+        run = f"Run: az ml compute update -n {cluster} --max-instances N"
+        return missing(name, "it can have no node", run)
+    return ok(name, f"jobs of up to {most} machines")
 
 
 def _workspace(azure: Azure) -> Iterator[Check]:
     name = azure.setting("AZUREML_WORKSPACE")
-    group = azure.setting("AZUREML_RESOURCE_GROUP") or azure.group
-    path = f"/resourceGroups/{group}/providers/{_ML}/workspaces/{name}"
+    group, path = azure.setting("AZUREML_RESOURCE_GROUP") or azure.group, _path(azure)
     try:
         found = azure.get(path, _VERSION)
     except httpx.HTTPError as error:

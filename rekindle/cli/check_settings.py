@@ -17,7 +17,7 @@ _MEANING = {
     "REKINDLE_AZURE_RESOURCE_GROUP": "the resource group that scale sets are made in",
     "REKINDLE_AZURE_SUBNET_ID": "the id of the nodes' subnet; {region} stands for the region",
     "REKINDLE_AZURE_SSH_PUBLIC_KEY": "a public SSH key; Azure wants one",
-    "REKINDLE_OFFERINGS": "what may be bought: SIZE@REGION[:on_demand],...",
+    "REKINDLE_OFFERINGS": "what may be bought: SIZE@REGION[:on_demand][:azureml[=CLUSTER]],...",
     "REKINDLE_DATABASE_URL": "PostgreSQL",
     "REKINDLE_STORAGE": "the storage account's connection string",
     "REKINDLE_PUBLIC_URL": "where nodes reach the service",

@@ -16,7 +16,7 @@ _KEPT: Final = "public, max-age=31536000, immutable"  # their names hold a hash 
 _LOOKED_AT: Final = "no-cache"  # kept, and asked about each time
 # First parts of the router's addresses. Any other unknown address is the API's to refuse.
 PAGES: Final = ("jobs", "new", "compare", "models", "fleet", "costs", "settings", "system")
-_FILES: Final = ("favicon.svg", "favicon.ico")
+_FILES: Final = ("icon.svg", "report.html")
 _NOT_BUILT: Final = (
     "The web console is not built. Run `npm ci && npm run build` in the folder web/, "
     "then load this page again. The API is at /v1, and /docs describes it.\n"

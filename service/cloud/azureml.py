@@ -1,14 +1,15 @@
 """Clusters in an Azure Machine Learning workspace, through azure-ai-ml.
 
-An attempt is a cluster of its own with one command job, which runs one supervisor on each node. The
-client knows no asyncio and is large: it is imported when it is needed, and its calls run in
-threads. Nothing is waited for: what became of a call is read from the workspace.
+An attempt is one command job, which runs one supervisor on each node of a cluster of its own. Where
+its offering names a cluster, it is a job on that one: `azureml_named.py`. The client knows no
+asyncio and is large: it is imported when it is needed, and its calls run in threads. Nothing is
+waited for: what became of a call is read from the workspace.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -17,16 +18,16 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from service.cloud import azureml_job
 from service.cloud.azure_errors import translated
-from service.cloud.azureml_views import cluster, cluster_name, spot_cores
+from service.cloud.azureml_named import NamedClusters, is_on_named
+from service.cloud.azureml_views import cluster, cluster_name, spot_cores, status_of
 from service.cloud.model_registry import RegisteredModel
 from service.cloud.provider import (
     OWNER_TAG,
     CloudError,
     Misconfigured,
     NoSerialLog,
-    ScaleSetNotFound,
 )
-from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.fleet import Offering, Resource, ScaleSet, ScaleSetSpec, SpotCores
 
 CALL_SECONDS = 60.0  # for one verb, all its requests together
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class Workspace:
     owner: str  # this deployment's name, the value of OWNER_TAG
     identity_id: str = ""  # user-assigned identity of the clusters, which pulls the image
     subnet_id: str = ""  # "{region}" in it stands for the cluster's region; "": Azure's own network
+    clusters: Mapping[Offering, str] = field(default_factory=dict)  # existing ones to run on
 
 
 class AzureMlCloud:
@@ -67,38 +69,35 @@ class AzureMlCloud:
         await self._do(f"create {spec.name}", lambda: self._create(spec))
 
     async def get(self, name: str) -> ScaleSet:
-        """The cluster, its job and its nodes."""
+        """Return the cluster with its job and its nodes."""
         return await self._do(f"get {name}", lambda: self._get(name))
 
     async def list_owned(self) -> list[ScaleSet]:
-        """The workspace's clusters that carry our owner tag; without nodes and jobs."""
+        """List clusters with our owner tag, without nodes; and our jobs on named clusters."""
         return await self._do("list clusters", self._list)
 
     async def list_tagged(self) -> list[Resource]:
-        """Nothing: what Azure ML makes beside clusters goes with them, or costs nothing."""
+        """Return nothing: what Azure ML makes beside clusters goes with them, or costs nothing."""
         return []
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
-        """Nothing: Azure ML gives a job all its nodes again, and starts it from its beginning."""
+        """Do nothing: Azure ML gives a job its nodes again, and starts it from its beginning."""
 
     async def delete(self, name: str) -> None:
-        """Delete the cluster, which ends its job."""
+        """Delete the cluster, which ends its job. On a named cluster: cancel the job."""
         await self._do(f"delete {name}", lambda: self._delete(name))
 
     async def serial_log(self, name: str, instance_id: str) -> bytes:
-        """Azure ML keeps none."""
+        """Raise NoSerialLog: Azure ML keeps none."""
         raise NoSerialLog(f"Azure ML keeps no serial log of {instance_id}: see its job {name}.")
 
     async def spot_cores(self, region: str) -> SpotCores:
-        """The region's quota of low-priority cores of clusters."""
+        """Return the region's quota of low-priority cores of clusters."""
         place = region.partition("/")[0]
-        found = await self._do(
-            f"usages of {place}", lambda: list(self._client.compute.list_usage(location=place))
-        )
-        return spot_cores(found)
+        return await self._do(f"usages of {place}", lambda: self._spot_cores(place))
 
     async def register(self, model: RegisteredModel) -> None:
-        """As ModelRegistry.register."""
+        """Implement ModelRegistry.register."""
         await self._do(f"register model {model.name}", lambda: self._register(model))
 
     async def close(self) -> None:
@@ -119,37 +118,64 @@ class AzureMlCloud:
             self._ca_path,
         )
 
+    @cached_property
+    def _named(self) -> NamedClusters:
+        return NamedClusters(self._client, self._workspace.owner, self._workspace.clusters)
+
     def _create(self, spec: ScaleSetSpec) -> None:
-        name = cluster_name(spec.name)
         found = self._cluster(spec.name)
         if found is None:
-            space = self._workspace
-            subnet = space.subnet_id.replace("{region}", spec.offering.region)
-            made = azureml_job.cluster(name, spec, space.owner, space.identity_id, subnet)
-            self._client.compute.begin_create_or_update(made)
-        elif found.provisioning_state == "Succeeded" and self._status(spec.name) is None:
-            self._client.jobs.create_or_update(azureml_job.job(spec.name, name, spec))
+            self._begin(spec)
+        elif found.provisioning_state == "Succeeded" and self._named.job(spec.name) is None:
+            self._submit(spec, found.name)
+
+    def _begin(self, spec: ScaleSetSpec) -> None:
+        """Submit the job to the named cluster, or make a cluster.
+
+        The settings may have changed since the last call: a job on a named cluster stays there.
+        """
+        job = self._named.job(spec.name)
+        if job is not None and is_on_named(job, spec.name):
+            return
+        if job is None and spec.offering in self._workspace.clusters:
+            self._submit(spec, self._named.fitting(spec))
+            return
+        space = self._workspace
+        subnet = space.subnet_id.replace("{region}", spec.offering.region)
+        name = cluster_name(spec.name)
+        made = azureml_job.cluster(name, spec, space.owner, space.identity_id, subnet)
+        self._client.compute.begin_create_or_update(made)
+
+    def _submit(self, spec: ScaleSetSpec, compute: str) -> None:
+        made = azureml_job.job(spec.name, compute, spec, self._workspace.owner)
+        self._client.jobs.create_or_update(made)
 
     def _get(self, name: str) -> ScaleSet:
         found = self._cluster(name)
         if found is None:
-            raise ScaleSetNotFound(f"There is no cluster {cluster_name(name)}.")
+            return self._named.get(name)
         nodes = list(self._client.compute.list_nodes(found.name))
-        status = self._status(name)
-        why = self._failure(name) if status == "Failed" else ""
-        return cluster(found, status, nodes, self._errors(found.name), why)
+        job = self._named.job(name)
+        status = status_of(job) if job else None
+        why = self._named.failure(name) if status == "Failed" else ""
+        return cluster(found, status, nodes, self._named.errors(found.name), why)
 
     def _list(self) -> list[ScaleSet]:
-        every = self._client.compute.list(compute_type="amlcompute")
-        ours = (c for c in every if (c.tags or {}).get(OWNER_TAG) == self._workspace.owner)
-        return [cluster(found) for found in ours]
+        every = list(self._client.compute.list(compute_type="amlcompute"))
+        ours = [c for c in every if (c.tags or {}).get(OWNER_TAG) == self._workspace.owner]
+        return [*map(cluster, ours), *self._named.list(every)]
 
     def _delete(self, name: str) -> None:
         found = self._cluster(name)
         if found is None:
-            raise ScaleSetNotFound(f"There is no cluster {cluster_name(name)}.")
-        if found.provisioning_state != "Deleting":
+            self._named.delete(name)
+        elif found.provisioning_state != "Deleting":
             self._client.compute.begin_delete(found.name)
+
+    def _spot_cores(self, place: str) -> SpotCores:
+        """Return the quota; idle nodes of named clusters count as free: a job can have them."""
+        found = spot_cores(list(self._client.compute.list_usage(location=place)))
+        return replace(found, used=max(found.used - self._named.idle_cores(place), 0))
 
     def _register(self, model: RegisteredModel) -> None:
         try:
@@ -162,14 +188,19 @@ class AzureMlCloud:
         try:
             self._client.models.get(model.name, version=model.version)
         except ResourceNotFoundError:
+            self._require_workspace()
             return False
         return True
 
     def _cluster(self, name: str) -> Any | None:  # noqa: ANN401 - AmlCompute
-        """Return the cluster, or None. Raise Misconfigured for a cluster of another deployment."""
+        """Return the cluster, or None.
+
+        Raise Misconfigured if there is no workspace, or if another deployment owns the cluster.
+        """
         try:
             found = self._client.compute.get(cluster_name(name))
         except ResourceNotFoundError:
+            self._require_workspace()
             return None
         if (found.tags or {}).get(OWNER_TAG) != self._workspace.owner:
             raise Misconfigured(
@@ -178,27 +209,35 @@ class AzureMlCloud:
             )
         return found
 
-    def _failure(self, name: str) -> str:
-        """Return the error of a failed run. The client shows it to those who stream the logs."""
-        told = self._client.jobs._runs_operations.get_run_details(name).error  # noqa: SLF001
-        return str(told.error.message) if told else ""
+    def _require_workspace(self) -> None:
+        """Raise Misconfigured if a 404 came from a missing workspace.
 
-    def _errors(self, name: str) -> list[Any]:
-        """Return why nodes did not come. The client's own entity leaves that out."""
-        resource = self._client.compute._operation.get(  # noqa: SLF001 - as above
-            self._workspace.resource_group, self._workspace.name, name
-        )
-        return list(resource.properties.properties.errors or ())
-
-    def _status(self, name: str) -> str | None:
+        A 404 then tells nothing about clusters, which may run in a workspace of another name. Codes
+        do not tell the two apart: ARM answers both with ResourceNotFound, and a missing workspace
+        also with ParentResourceNotFound or ResourceGroupNotFound.
+        """
+        space = self._workspace
         try:
-            return str(self._client.jobs.get(name).status.value)
+            self._client.workspaces.get(space.name)
+        except ResourceNotFoundError as error:
+            raise Misconfigured(
+                f"Azure finds no ML workspace {space.name} in resource group"
+                f" {space.resource_group}. Correct REKINDLE_AZUREML_WORKSPACE and"
+                " REKINDLE_AZUREML_RESOURCE_GROUP, or create an empty workspace of this name if it"
+                " was deleted: clusters count as running until it answers.",
+                "WorkspaceNotFound",
+            ) from error
+
+    def _checked(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
         except ResourceNotFoundError:
-            return None
+            self._require_workspace()
+            raise
 
     async def _do(self, what: str, call: Callable[[], T]) -> T:
         async with self._translating(what):
-            return await asyncio.to_thread(call)
+            return await asyncio.to_thread(self._checked, call)
 
     @asynccontextmanager
     async def _translating(self, what: str) -> AsyncIterator[None]:

@@ -21,7 +21,7 @@ _ATTEMPTS = 0  # of the client itself: back-off is the caller's
 
 
 def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path: str) -> Any:  # noqa: ANN401 - MLClient and its credential
-    """The workspace's client; ``place``: subscription, resource group, workspace."""
+    """Return the workspace's client; ``place``: subscription, resource group, workspace."""
     # Else a line for each call, and some while it is imported.
     logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
     try:
@@ -46,7 +46,7 @@ def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path:
 
 
 def cluster(name: str, spec: ScaleSetSpec, owner: str, identity_id: str, subnet_id: str) -> Any:  # noqa: ANN401 - AmlCompute
-    """A cluster that has no nodes until its job is there."""
+    """Return a cluster that has no nodes until its job is there."""
     from azure.ai.ml.entities import (  # noqa: PLC0415 - as above
         AmlCompute,
         IdentityConfiguration,
@@ -77,8 +77,8 @@ def cluster(name: str, spec: ScaleSetSpec, owner: str, identity_id: str, subnet_
     )
 
 
-def job(name: str, compute: str, spec: ScaleSetSpec) -> Any:  # noqa: ANN401 - Command
-    """One supervisor on each node: without a distribution a command runs on one node only."""
+def job(name: str, compute: str, spec: ScaleSetSpec, owner: str) -> Any:  # noqa: ANN401 - Command
+    """Return the job: without a distribution its supervisor would run on one node only."""
     from azure.ai.ml import command  # noqa: PLC0415 - as above
     from azure.ai.ml.entities import Environment  # noqa: PLC0415 - as above
 
@@ -92,13 +92,13 @@ def job(name: str, compute: str, spec: ScaleSetSpec) -> Any:  # noqa: ANN401 - C
         compute=compute,
         instance_count=spec.instance_count,
         distribution={"type": "pytorch", "process_count_per_instance": 1},
-        tags=spec.tags,
+        tags={**spec.tags, OWNER_TAG: owner},
         shm_size=f"{sku.ram_gib // 2}g" if sku else "2g",  # saves lie in memory
     )
 
 
 def model(wanted: RegisteredModel) -> Any:  # noqa: ANN401 - Model
-    """An entry of the workspace's registry, whose files stay where they are.
+    """Return an entry of the workspace's registry, whose files stay where they are.
 
     A name has letters, digits, "-" and "_" (Azure's REST API, model versions), a version is a whole
     number (reference-yaml-model), and a path may be any remote URI (azure-ai-ml 1.35, Model).

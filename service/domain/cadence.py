@@ -65,6 +65,16 @@ def plan(
     return best_interval(cadence, stall=stall, upload=on_node / CAPPED, blocks=blocks), cadence
 
 
+def lost_to_eviction(every: float, answered: float) -> tuple[float, float]:
+    """Return the seconds of training that an eviction undoes: their mean and their square's mean.
+
+    ``every``: seconds between two saves; ``answered``: share of evictions whose notice came in time
+    for a save. Those lose nothing; of the others each loses a uniform part of ``every``.
+    """
+    unanswered = 1 - answered
+    return unanswered * every / 2, unanswered * every**2 / 3
+
+
 def seconds_to_save(layout: Layout, trained: int, *, step: float, nodes: int) -> float:
     """Return the longest time in seconds in which ``nodes`` nodes save and stop, as planned.
 

@@ -209,7 +209,7 @@ def situation(
             or not _is_short(p, nodes, now)
         ),
         held=held,
-        lost_s=(work.checkpoint_s or _planned(places).checkpoint_seconds) / 2,
+        lost_s=_planned(places).undone_seconds(work.checkpoint_s),
         margin_s=work.margin(chosen),
         retry_s=FIRST.total_seconds(),
         drought_s=_drought(places, nodes, now),

@@ -17,6 +17,9 @@ class Offering:
     vm_size: str
     capacity_type: CapacityType
     engine: Engine = Engine.SCALE_SET
+    # An existing cluster of the workspace to run on; "": one for each attempt. A setting, which no
+    # row of the database has: two offerings never differ by it alone.
+    cluster: str = field(default="", compare=False)
 
     @property
     def pool(self) -> str:

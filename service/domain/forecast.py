@@ -14,6 +14,7 @@ from datetime import datetime
 from statistics import NormalDist
 from typing import Any, Self
 
+from service.domain.cadence import lost_to_eviction
 from service.domain.option import Option
 
 _RECOVERY = 600.0  # plans of the release before do not say
@@ -86,6 +87,7 @@ class Course:
     recovery_seconds: float
     checkpoint_seconds: float
     evictions_per_second: float
+    answered: float = 0.0  # share of evictions whose notice comes in time for a save
     seconds_per_step_p10: float = 0.0  # 0: plans of the release before do not say
     seconds_per_step_p90: float = 0.0
     verify_seconds: float = 0.0  # after the last step
@@ -93,21 +95,23 @@ class Course:
     @classmethod
     def of(cls, option: Option) -> Self:
         """Of an option."""
-        return cls._of(option.__dict__)
+        return cls._of(option.__dict__, option.answered)
 
     @classmethod
     def of_plan(cls, plan: Mapping[str, Any]) -> Self:
         """Of the chosen option of a plan as it is stored."""
-        return cls._of(plan["options"][0])
+        told = plan["options"][0]
+        return cls._of(told, (told.get("cadence") or {}).get("answered", 0.0))
 
     @classmethod
-    def _of(cls, told: Mapping[str, Any]) -> Self:
+    def _of(cls, told: Mapping[str, Any], answered: float) -> Self:
         takes = told["duration_p50"]
         return cls(
             seconds_per_step=told["seconds_per_step"],
             recovery_seconds=told.get("recovery_seconds", _RECOVERY),
             checkpoint_seconds=told.get("checkpoint_seconds", _CHECKPOINTS),
             evictions_per_second=told["expected_evictions"] / takes if takes > 0 else 0.0,
+            answered=answered,
             seconds_per_step_p10=told.get("seconds_per_step_p10", 0.0),
             seconds_per_step_p90=told.get("seconds_per_step_p90", 0.0),
             verify_seconds=told.get("verify_seconds", 0.0),
@@ -138,10 +142,11 @@ class Course:
     def one_takes(self) -> tuple[float, float]:
         """Seconds that one eviction takes on average, a drought apart, and their square's mean.
 
-        A recovery, and of a checkpoint interval a part that is drawn evenly.
+        A recovery, and what the eviction undoes.
         """
-        recovery, every = self.recovery_seconds, self.checkpoint_seconds
-        return recovery + every / 2, recovery**2 + recovery * every + every**2 / 3
+        recovery = self.recovery_seconds
+        undone, square = lost_to_eviction(self.checkpoint_seconds, self.answered)
+        return recovery + undone, recovery**2 + 2 * recovery * undone + square
 
     def steps_take(
         self, measured: float | None, steps: int, seen: Seen

@@ -1,7 +1,7 @@
 """One offering weighed: how long a whole job takes there, what it costs, how often it is evicted.
 
-Evictions are Poisson; each costs a recovery and half a checkpoint interval, both paid for. That
-is the careful case, in which no notice arrives in time to save.
+Evictions are Poisson; each costs a recovery and what it undoes (`cadence.lost_to_eviction`), both
+paid for.
 """
 
 import math
@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Self
 
 from contract.choices import Engine
-from service.domain.cadence import plan, seconds_to_save
+from service.domain.cadence import lost_to_eviction, plan, seconds_to_save
 from service.domain.cost import cents, cost_of
 from service.domain.fleet import Offering, Price
 from service.domain.layout import Layout
@@ -55,10 +55,19 @@ class Option:
     verify_seconds: float = 0.0  # after the last step; 0: not verified, or an earlier release
     save_seconds: float | None = None  # reserved to save and stop; None: an earlier release
 
+    def undone_seconds(self, every: float | None = None) -> float:
+        """Return the mean training time that an eviction undoes; ``every``: interval in force."""
+        return lost_to_eviction(every or self.checkpoint_seconds, self.answered)[0]
+
+    @property
+    def answered(self) -> float:
+        """Return the planned share of evictions whose notice comes in time for a save."""
+        return _answered(self.cadence)
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
         members = vars(self) | vars(self.offering) | vars(self.price)
-        del members["offering"], members["price"]
+        del members["offering"], members["price"], members["cluster"]
         memory = {"total": self.memory.total, "needed": self.memory.needed}
         members["memory"] = vars(self.memory) | memory
         members["cadence"] = self.cadence and asdict(self.cadence)
@@ -105,7 +114,7 @@ def weigh(
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
     every, cadence = _cadence(offering, price, layout, step, hazard)
-    lost = hazard.recovery_seconds + every / 2 * (1 - cadence.answered if cadence else 1)
+    lost = hazard.recovery_seconds + lost_to_eviction(every, _answered(cadence))[0]
     useful = 1 - per_second * lost  # of the time, once evictions and recoveries are paid for
     if useful <= 0:
         return None
@@ -148,6 +157,10 @@ def weigh(
         verify_seconds=verify,
         save_seconds=_save_seconds(layout, step, hazard),
     )
+
+
+def _answered(cadence: Cadence | None) -> float:
+    return cadence.answered if cadence else 0.0
 
 
 def _save_seconds(layout: Layout, step: StepTime, hazard: Hazard) -> float:

@@ -114,7 +114,7 @@ def case_of(
         work=max(1, math.ceil(work_s / tick_s)),
         deadline=None if deadline_s is None else int(deadline_s / tick_s),
         cold=max(1, math.ceil(first.recovery_seconds / tick_s)),
-        lost=round(first.checkpoint_seconds / 2 / tick_s),
+        lost=round(first.undone_seconds() / tick_s),
         zones=zones,
         on_demand=Candidate(
             offering=where,

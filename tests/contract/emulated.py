@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from azure.identity.aio import ClientSecretCredential
 
@@ -49,14 +49,19 @@ class Reachable(Protocol):
 
 def credential(emulator: Reachable, client_id: str = "service") -> ClientSecretCredential:
     """Return what signs a client in to the emulator's Microsoft Entra ID."""
-    return ClientSecretCredential(
-        TENANT,
-        client_id,
-        "any",
-        authority=emulator.arm_url,
-        disable_instance_discovery=True,
-        connection_verify=emulator.ca,
-    )
+    return ClientSecretCredential(**secret(emulator, client_id))
+
+
+def secret(emulator: Reachable, client_id: str = "service") -> dict[str, Any]:
+    """Return the arguments of a ClientSecretCredential, with asyncio or without."""
+    return {
+        "tenant_id": TENANT,
+        "client_id": client_id,
+        "client_secret": "any",
+        "authority": emulator.arm_url,
+        "disable_instance_discovery": True,
+        "connection_verify": emulator.ca,
+    }
 
 
 def sign_in(emulator: Reachable, owner: str) -> AzureCloud:

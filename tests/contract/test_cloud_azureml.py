@@ -2,16 +2,19 @@
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from contract.choices import Engine
+from service import azure_access
 from service.cloud.provider import ATTEMPT_TAG, Misconfigured, NoSerialLog, ScaleSetNotFound
 from service.domain.fleet import Failure, ScaleSet, ScaleSetPhase, ScaleSetSpec
 from tests.clock import Clock
 from tests.contract import workspaces
+from tests.contract.test_azure_access import settings
 from tests.contract.workspaces import FULL, SPOT, Space, a_spec, emulated_space, fake_space
-from tests.emulator_process import Emulator
+from tests.emulator_process import GROUP, Emulator
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml and what it imports
 
@@ -22,11 +25,14 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
         yield running
 
 
-@pytest.fixture(params=["fake", "emulator"])
+@pytest.fixture(params=["fake", "emulator", "named"])
 async def space(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[Space]:
-    fake = request.param == "fake"
+    """``named``: on a cluster that is there already and stays."""
+    form = request.param
     async for made in (
-        fake_space(clock) if fake else emulated_space(request.getfixturevalue("azure"))
+        fake_space(clock)
+        if form == "fake"
+        else emulated_space(request.getfixturevalue("azure"), named=form == "named")
     ):
         yield made
 
@@ -56,7 +62,11 @@ async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Sp
     before = await space.made(spec)
     await space.preempt(spec.name, before.instances[0].vm_id)
 
-    await space.seen(spec.name, lambda s: s is not None and sum(i.running for i in s.instances) < 2)
+    seen = await space.seen(
+        spec.name, lambda s: s is not None and sum(i.running for i in s.instances) < 2
+    )
+    assert seen is not None
+    assert before.instances[0].vm_id not in [i.vm_id for i in seen.instances if i.running]
 
 
 async def test_a_refill_is_left_to_azure(space: Space) -> None:
@@ -136,3 +146,45 @@ async def test_an_image_that_no_registry_has_is_told_with_what_to_do(azure: Emul
 
         assert seen.failure is Failure.MISCONFIGURED
         assert "REKINDLE_TRAINER_IMAGE" in seen.error_message
+
+
+@pytest.mark.parametrize("place", [("renamed", GROUP), ("ws", "renamed")])
+async def test_a_workspace_that_is_not_found_does_not_mean_that_its_clusters_are_gone(
+    azure: Emulator, place: tuple[str, str]
+) -> None:
+    async for space in emulated_space(azure):
+        spec = a_spec()
+        await space.made(spec)
+        lost = workspaces.sign_in(azure, "owner", {}, *place)
+        said = partial(pytest.raises, Misconfigured, match="REKINDLE_AZUREML_WORKSPACE")
+        for ask in (lost.get, lost.delete):
+            with said():
+                await ask(spec.name)
+        with said():
+            await lost.create(spec)
+        with said():
+            await lost.list_owned()
+        await lost.close()
+
+        assert len((await space.cloud.get(spec.name)).instances) == 2
+
+
+async def test_clusters_are_deleted_after_the_last_offering_of_the_workspace_is_gone(
+    azure: Emulator, clock: Clock
+) -> None:
+    async for space in emulated_space(azure):
+        spec = a_spec()
+        await space.made(spec)
+        ours = settings(azure).model_copy(
+            update={"azureml_workspace": "ws", "deployment": space.owner}
+        )
+        assert not ours.has_azureml
+        cloud = azure_access.cloud(ours, clock)
+        listed = await cloud.list_owned()
+        await cloud.delete(spec.name)
+        await space.seen(spec.name, lambda s: s is None)
+
+        assert [s.name for s in listed] == [spec.name]
+        with pytest.raises(ScaleSetNotFound):
+            await cloud.get(spec.name)
+        await cloud.close()

@@ -1,11 +1,12 @@
 """Two workspaces that one contract suite runs against, and what Azure ML does there by itself."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from uuid import uuid4
 
 from azure.identity import ClientSecretCredential
@@ -25,8 +26,9 @@ from service.domain.fleet import (
 )
 from service.domain.states import CapacityType
 from tests.clock import Clock
-from tests.emulator_aml import OLD, WORKSPACE
-from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT, Emulator
+from tests.contract import emulated
+from tests.emulator_aml import OLD, WORKSPACE, cluster
+from tests.emulator_process import GROUP, SUBSCRIPTION, Emulator
 from tests.waiting import on, until
 
 IMAGE = "example/node:1"
@@ -45,6 +47,7 @@ class Space:
 
     cloud: CloudProvider
     neighbour: CloudProvider  # the same workspace as another deployment sees it
+    owner: str = ""
     preempt: Callable[[str, str], Awaitable[None]]  # (scale set, node)
     until: Callable[..., Awaitable[ScaleSet]]
 
@@ -69,7 +72,7 @@ class Space:
         except ScaleSetNotFound:
             return None
 
-    async def seen(self, name: str, right: Callable[[ScaleSet | None], bool]) -> ScaleSet:
+    async def seen(self, name: str, right: Callable[[ScaleSet | None], bool]) -> ScaleSet | None:
         """As soon as it is ``right``."""
         return await self.until(partial(self.look, name), right)
 
@@ -134,9 +137,11 @@ def server(folder: Path) -> Iterator[Emulator]:
         emulator.destroy()
 
 
-async def emulated_space(emulator: Emulator) -> AsyncIterator[Space]:
-    """The real adapter, with the real client, on the emulator."""
-    cloud, neighbour = (sign_in(emulator, owner) for owner in (f"o-{uuid4().hex}", "neighbour"))
+async def emulated_space(emulator: Emulator, *, named: bool = False) -> AsyncIterator[Space]:
+    """The real adapter, with the real client, on the emulator; ``named``: on clusters of a team."""
+    owner = f"o-{uuid4().hex}"
+    clusters = {o: team_cluster(emulator, o) for o in (SPOT, FULL)} if named else {}
+    cloud, neighbour = (sign_in(emulator, o, clusters) for o in (owner, "neighbour"))
 
     async def preempt(name: str, node: str) -> None:
         machines = emulator.virtual_machines()
@@ -145,21 +150,39 @@ async def emulated_space(emulator: Emulator) -> AsyncIterator[Space]:
         emulator.admin("evict", {**whom, "notice": False}).raise_for_status()
 
     yield Space(
-        cloud=cloud, neighbour=neighbour, preempt=preempt, until=partial(until, interval=0.05)
+        cloud=cloud,
+        neighbour=neighbour,
+        owner=owner,
+        preempt=preempt,
+        until=partial(until, interval=0.05),
     )
     await cloud.close()
     await neighbour.close()
 
 
-def sign_in(emulator: Emulator, owner: str) -> AzureMlCloud:
-    """The real adapter as a deployment of this name."""
-    space = Workspace(subscription_id=SUBSCRIPTION, resource_group=GROUP, name="ws", owner=owner)
-    credential = ClientSecretCredential(
-        TENANT,
-        "service",
-        "any",
-        authority=emulator.arm_url,
-        disable_instance_discovery=True,
-        connection_verify=emulator.ca,
+def team_cluster(emulator: Emulator, offering: Offering, most: int = 2) -> str:
+    """Make a cluster that is none of ours; return its name."""
+    name = f"team-{uuid4().hex[:12]}"
+    with emulator.signed_in() as client:
+        body = cluster(most, vmSize=offering.vm_size)
+        client.put(f"{WORKSPACE}/computes/{name}", params=OLD, json=body).raise_for_status()
+    return name
+
+
+def sign_in(
+    emulator: Emulator,
+    owner: str,
+    clusters: Mapping[Offering, str] = MappingProxyType({}),
+    name: str = "ws",
+    group: str = GROUP,
+) -> AzureMlCloud:
+    """The real adapter as a deployment of this name, in the workspace ``name``."""
+    space = Workspace(
+        subscription_id=SUBSCRIPTION,
+        resource_group=group,
+        name=name,
+        owner=owner,
+        clusters=clusters,
     )
+    credential = ClientSecretCredential(**emulated.secret(emulator))
     return AzureMlCloud(space, credential, base_url=emulator.arm_url, ca_path=emulator.ca)

@@ -20,7 +20,7 @@ async def http(world: World, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]
     (tmp_path / "assets").mkdir()
     (tmp_path / "index.html").write_text("<!doctype html><title>Rekindle</title>")
     (tmp_path / "assets" / "index-1a2b.js").write_text(SCRIPT)
-    (tmp_path / "favicon.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (tmp_path / "icon.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
     async with client(make_app(replace(world.parts, web=tmp_path))) as made:
         yield made
 
@@ -48,7 +48,7 @@ async def test_files_with_a_hash_in_their_name_are_kept_and_compressed(
     assert answer.headers["content-encoding"] == "gzip"
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert "javascript" in answer.headers["content-type"]
-    assert (await http.get("/favicon.svg")).headers["content-type"] == "image/svg+xml"
+    assert (await http.get("/icon.svg")).headers["content-type"] == "image/svg+xml"
 
 
 @pytest.mark.parametrize("path", ["/v1/nothing", "/nothing", "/chat/completions", "/assets/no.js"])

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Engine
+from service.cloud.provider import Misconfigured
 from service.domain.fleet import scale_set_name
 from tests.clock import Clock
 from tests.scripted_node import boot, evicted, train
@@ -88,6 +89,23 @@ async def test_an_evicted_node_ends_the_attempt_and_leaves_no_cluster(
 
     assert (await both.attempts_of(job))[0]["outcome"] == "evicted"
     assert name not in both.cloud.costing()
+
+
+async def test_an_attempt_does_not_end_while_its_workspace_is_not_found(both: World) -> None:
+    job = (await both.submit(infrastructure={"nodes": 2, "engine": "azureml"}))["id"]
+    await boot(both, job)
+    await both.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
+    both.cloud.fail_next = [Misconfigured("Azure finds no ML workspace") for _ in range(20)]
+    await both.tick(8, seconds=61)
+    (during,) = await both.attempts_of(job)
+    said = (await both.call("GET", f"/v1/fine_tuning/jobs/{job}/events")).json()["data"]
+    both.cloud.fail_next.clear()
+    await both.tick(8, seconds=61)
+    (after,) = await both.attempts_of(job)
+
+    assert (during["state"], after["state"]) == ("terminating", "ended")
+    assert "attempt.needs_help" in [event["code"] for event in said]
+    assert both.cloud.costing() == set()
 
 
 async def test_a_job_that_azure_ml_would_end_saves_and_goes_on_before(

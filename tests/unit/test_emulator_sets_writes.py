@@ -140,7 +140,11 @@ PRICED = {"virtualMachineProfile": {"billingProfile": {"maxPrice": 20}}}
 
 
 async def test_the_price_limit_of_vms_that_wait_for_an_upgrade_may_change(inside: Inside) -> None:
-    (await inside.arm.patch(SET, json={"properties": PRICED})).raise_for_status()
+    changed = await inside.arm.patch(SET, json={"properties": PRICED})
+
+    assert changed.status_code == 200
+    shown = changed.json()["properties"]["virtualMachineProfile"]
+    assert shown["billingProfile"] == {"maxPrice": 20}
 
 
 async def test_the_price_limit_of_running_vms_that_upgrade_by_themselves_stands(

@@ -93,6 +93,20 @@ def test_eight_of_ten_lives_end_between_p10_and_p90(per_hour: float) -> None:
     assert 0.75 <= inside / len(lives) <= 0.85
 
 
+@pytest.mark.parametrize("answered", [0.0, 0.5, 1.0])
+def test_an_answered_eviction_costs_a_recovery_and_no_training(answered: float) -> None:
+    draw = random.Random(7)
+    course = replace(CALM, answered=answered)
+    losses = [
+        course.recovery_seconds
+        + (draw.uniform(0, course.checkpoint_seconds) if draw.random() >= answered else 0.0)
+        for _ in range(20_000)
+    ]
+    mean, square = sum(losses) / len(losses), sum(x * x for x in losses) / len(losses)
+
+    assert course.one_takes == pytest.approx((mean, square), rel=0.01)
+
+
 def _lived(work: float, per_hour: float, course: Course, draw: random.Random) -> float:
     """Seconds until the work is done, evictions as they come."""
     took = 0.0

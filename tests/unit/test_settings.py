@@ -1,10 +1,12 @@
 """Settings from the environment: complete, or refused with the variable's name."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from pydantic import ValidationError
 
+from contract.choices import Engine
 from service.domain.states import CapacityType
 from service.settings import Settings
 
@@ -42,10 +44,21 @@ def test_offerings_are_read_as_size_at_region(environment: pytest.MonkeyPatch) -
     assert second.capacity_type is CapacityType.ON_DEMAND
 
 
+def test_an_offering_names_an_existing_cluster(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("REKINDLE_AZUREML_WORKSPACE", "ws")
+    environment.setenv("REKINDLE_OFFERINGS", "Standard_X@eastus:on_demand:azureml=team-a100")
+    (one,) = load().offerings
+
+    assert (one.engine, one.cluster) == (Engine.AZUREML, "team-a100")
+    assert one == replace(one, cluster="")  # rows of the database do not have it
+
+
 @pytest.mark.parametrize(
     ("told", "mend"),
     [
         (" ,", "name at least one, SIZE@REGION"),
+        ("S@eastus:azureml,S@eastus:azureml=a", "several clusters: name one cluster"),
+        ("S@eastus:azureml=", "or :azureml=NAME for that one"),
         ("S@eastus:spott", "write :spot or :on_demand, or nei"),
     ],
 )

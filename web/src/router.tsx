@@ -7,8 +7,9 @@ import {
   lazyRouteComponent,
   redirect,
 } from "@tanstack/react-router";
+import { NotFound } from "./components/not-found";
 import { Shell } from "./components/shell";
-import { ErrorBox, NotFound } from "./components/states";
+import { ErrorBox } from "./components/states";
 import {
   compareSearch,
   costsSearch,

@@ -1,4 +1,4 @@
-import { screen, waitFor, within } from "@testing-library/react";
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent, { type UserEvent } from "@testing-library/user-event";
 import { HttpResponse, http } from "msw";
 import { setupServer } from "msw/node";
@@ -165,16 +165,46 @@ test("an error about an option of the JSON stands at the JSON", async () => {
   await waitFor(() => expect(json.getAttribute("aria-invalid")).toBe("true"));
 });
 
-test("a tighter budget greys out the options that do not keep it", async () => {
+test("the slider of the budget greys out the options that cost more", async () => {
+  renderRoute("/new");
+  await fillForm();
+  const table = within(await screen.findByRole("table", { name: "Options of the plan" }));
+  expect(table.queryByText("Over the budget")).toBeNull();
+  fireEvent.change(screen.getByLabelText("Budget of the plot"), { target: { value: "60" } });
+  expect(screen.getByLabelText<HTMLInputElement>("Budget").value).toBe("11.40");
+  expect(
+    within(table.getByRole("row", { name: /H100/ })).getByText("Over the budget"),
+  ).toBeTruthy();
+  expect(within(table.getByRole("row", { name: /A100/ })).getByText("Kept")).toBeTruthy();
+  await waitFor(() =>
+    expect(planned.at(-1)).toMatchObject({ infrastructure: { budget: { amount: "11.40" } } }),
+  );
+});
+
+test("the slider of the deadline greys out the options that take longer", async () => {
+  renderRoute("/new");
+  await fillForm();
+  const table = within(await screen.findByRole("table", { name: "Options of the plan" }));
+  fireEvent.change(screen.getByLabelText("Deadline of the plot"), { target: { value: "60" } });
+  expect(
+    within(table.getByRole("row", { name: /A100/ })).getByText("Misses the deadline"),
+  ).toBeTruthy();
+  expect(within(table.getByRole("row", { name: /H100/ })).getByText("Kept")).toBeTruthy();
+});
+
+test("a budget that the service refuses leaves no option, and says why at the field", async () => {
   renderRoute("/new");
   const user = await fillForm();
-  const table = await screen.findByRole("table", { name: "Options of the plan" });
-  expect(within(table).queryByText("Over the budget")).toBeNull();
-  await user.type(screen.getByLabelText("Budget"), "12");
-  const dear = within(table).getByRole("row", { name: /ND96isr H100 v5/ });
-  expect(within(dear).getByText("Over the budget")).toBeTruthy();
-  const cheap = within(table).getByRole("row", { name: /ND96amsr A100 v4/ });
-  expect(within(cheap).getByText("Kept")).toBeTruthy();
+  const table = within(await screen.findByRole("table", { name: "Options of the plan" }));
+  refuse("/v1/fine_tuning/plans", {
+    message: "A budget of 0.5 USD is too small.",
+    param: "infrastructure.budget.amount",
+    code: "budget_too_small",
+  });
+  const budget = screen.getByLabelText("Budget");
+  await user.type(budget, "0.5");
+  await waitFor(() => expect(budget.getAttribute("aria-invalid")).toBe("true"));
+  expect(table.getAllByText("Over the budget")).toHaveLength(2);
 });
 
 test("the form survives a reload of the page", async () => {

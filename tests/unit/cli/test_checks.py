@@ -267,6 +267,38 @@ def test_what_a_workspace_lacks_comes_with_its_remedy(
     assert remedy in found.remedy
 
 
+TEAM = {
+    "location": "eastus",
+    "properties": {
+        "properties": {
+            "vmSize": "STANDARD_NC24ADS_A100_V4",
+            "vmPriority": "LowPriority",
+            "scaleSettings": {"maxNodeCount": 4},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("offering", "answers", "verdict", "said"),
+    [
+        ("Standard_NC24ads_A100_v4@eastus", {"team": TEAM}, Verdict.OK, "up to 4 machines"),
+        ("Standard_NC24ads_A100_v4@eastus", {}, Verdict.MISSING, "correct its name"),
+        ("Standard_NC24ads_A100_v4@eastus:on_demand", {"team": TEAM}, Verdict.MISSING, "Dedicated"),
+        ("Standard_ND96asr_v4@eastus", {"team": TEAM}, Verdict.MISSING, "Correct the offering"),
+    ],
+)
+def test_a_named_cluster_is_compared_with_its_offering(
+    offering: str, answers: dict[str, Any], verdict: Verdict, said: str
+) -> None:
+    azure = arm(READY | answers, AZUREML_WORKSPACE="ws", OFFERINGS=f"{offering}:azureml=team")
+    found = by_name(check_azureml.checks(azure))
+
+    assert found["Azure ML cluster team"].verdict is verdict
+    assert said in f"{found['Azure ML cluster team'].found} {found['Azure ML cluster team'].remedy}"
+    assert not [name for name in found if name.startswith("Azure ML quota")]
+
+
 def test_without_an_offering_of_azure_ml_its_workspace_is_not_looked_at() -> None:
     azure = arm({}, OFFERINGS="Standard_NC24ads_A100_v4@eastus:on_demand")
 

@@ -55,7 +55,10 @@ export function subscribe({ path, lastId, onData, onState }: Subscription): () =
         }
       } catch (error) {
         if (stop.signal.aborted) return;
-        if (error instanceof ApiError && (error.status === 401 || error.status === 404)) return;
+        if (error instanceof ApiError && (error.status === 401 || error.status === 404)) {
+          onState("over");
+          return;
+        }
         onState("polling");
         await pause(retry * (0.5 + Math.random()), stop.signal);
         retry = Math.min(retry * 2, LONGEST_RETRY_MS);

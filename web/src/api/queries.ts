@@ -2,7 +2,9 @@
 
 import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
 import type { JobsSearch } from "../search";
-import { ApiError, api, body } from "./client";
+import { ApiError, api, body, type Schemas } from "./client";
+
+type MetricList = Schemas["MetricList"];
 
 export const queryClient = new QueryClient({
   defaultOptions: {
@@ -53,6 +55,7 @@ export const attemptsQuery = (jobId: string) =>
 export const eventsQuery = (jobId: string) =>
   queryOptions({
     queryKey: ["job", jobId, "events"],
+    refetchInterval: 30_000, // some events come without a change that the page sees
     queryFn: () =>
       body(
         api.GET("/v1/fine_tuning/jobs/{job_id}/events", {
@@ -80,16 +83,32 @@ export const storageQuery = (jobId: string) =>
 
 export const MAX_POINTS = 2_000;
 
+/**
+ * The series of a job, thinned by the service. While it trains only new steps are asked for;
+ * steps that an attempt repeats have the values that they had.
+ */
 export const metricsQuery = (jobId: string) =>
   queryOptions({
     queryKey: ["job", jobId, "metrics"],
-    queryFn: () =>
-      body(
-        api.GET("/v1/fine_tuning/jobs/{job_id}/metrics", {
-          params: { path: { job_id: jobId }, query: { max_points: MAX_POINTS } },
-        }),
-      ),
+    queryFn: async ({ client, queryKey }) => {
+      const known = client.getQueryData<MetricList>(queryKey);
+      const last = known?.data.at(-1);
+      if (known === undefined || last === undefined || known.data.length > 2 * MAX_POINTS) {
+        return series(jobId);
+      }
+      const more = await series(jobId, last.step + 1);
+      return { ...more, data: [...known.data, ...more.data] };
+    },
   });
+
+function series(jobId: string, fromStep?: number) {
+  const query = { max_points: MAX_POINTS, from_step: fromStep };
+  return body(
+    api.GET("/v1/fine_tuning/jobs/{job_id}/metrics", {
+      params: { path: { job_id: jobId }, query },
+    }),
+  );
+}
 
 export const modelsQuery = queryOptions({
   queryKey: ["models"],

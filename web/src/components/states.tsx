@@ -1,6 +1,5 @@
 /** What a page shows while it loads, when it fails, and when there is nothing. */
 
-import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import { ApiError } from "../api/client";
 import { Button } from "./button";
@@ -36,15 +35,5 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
       <h3>{title}</h3>
       {children}
     </div>
-  );
-}
-
-export function NotFound() {
-  return (
-    <Empty title="There is no such page">
-      <p>
-        Go to the <Link to="/jobs">jobs</Link>.
-      </p>
-    </Empty>
   );
 }

@@ -1,6 +1,7 @@
-import { useQueries } from "@tanstack/react-query";
+import { type UseQueryResult, useQueries } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
+import type { Schemas } from "../../api/client";
 import { jobQuery, metricsQuery, POLL_MS } from "../../api/queries";
 import { Button } from "../../components/button";
 import { ErrorBox, Loading } from "../../components/states";
@@ -8,7 +9,7 @@ import styles from "./compare.module.css";
 import type { Job } from "./configuration";
 import { CurvesPanel } from "./curves-panel";
 import { JobPicker, MOST_JOBS } from "./job-picker";
-import type { MetricRow, Run } from "./series";
+import type { Run } from "./series";
 import { type ComparedJob, DifferenceTable, ResultTable } from "./tables";
 
 const route = getRouteApi("/compare");
@@ -56,22 +57,23 @@ function Comparison({ chosen, onChoose }: ComparisonProps) {
       ...jobQuery(id),
       refetchInterval: ({ state }: { state: { data?: Job } }) => pollWhileLive(state.data),
     })),
+    combine: answers<Job>,
   });
   const metrics = useQueries({
     queries: chosen.map((id, at) => ({
       ...metricsQuery(id),
-      refetchInterval: pollWhileLive(jobs[at]?.data),
+      refetchInterval: pollWhileLive(jobs.data[at]),
     })),
+    combine: answers<Schemas["MetricList"]>,
   });
   const failed = chosen.flatMap((id, at) => {
-    const error = jobs[at]?.error ?? metrics[at]?.error ?? null;
+    const error = jobs.errors[at] ?? metrics.errors[at] ?? null;
     return error === null ? [] : [{ id, error }];
   });
-  const isLoading = jobs.some((one) => one.isPending) || metrics.some((one) => one.isPending);
-  const compared = useCompared(
-    jobs.map((one) => one.data),
-    metrics.map((one) => one.data?.data),
-  );
+  const isLoading = jobs.isPending || metrics.isPending;
+  const compared = useMemo(() => comparedJobs(jobs.data, metrics.data), [jobs.data, metrics.data]);
+  const [wasShown, setWasShown] = useState(false);
+  if (!isLoading && !wasShown) setWasShown(true); // later, a job that is added comes by itself
   const runs = useMemo(() => compared.map(({ run }) => run), [compared]);
 
   return (
@@ -84,8 +86,8 @@ function Comparison({ chosen, onChoose }: ComparisonProps) {
           </Button>
         </div>
       ))}
-      {isLoading && compared.length === 0 && <Loading lines={12} label="Loading the jobs" />}
-      {compared.length > 0 && (
+      {isLoading && !wasShown && <Loading lines={12} label="Loading the jobs" />}
+      {wasShown && compared.length > 0 && (
         <>
           <CurvesPanel runs={runs} />
           <div className="grid">
@@ -102,26 +104,39 @@ function pollWhileLive(job: Job | undefined): number | false {
   return job !== undefined && job.finished_at === null ? POLL_MS : false;
 }
 
-/** The jobs that have come, each with its curves; the same object while nothing changed. */
-function useCompared(
+interface Answers<T> {
+  data: (T | undefined)[];
+  errors: (Error | null)[];
+  isPending: boolean;
+}
+
+/** Answers side by side; `data` is the same list while no answer changed. */
+function answers<T>(results: UseQueryResult<T>[]): Answers<T> {
+  return {
+    data: results.map((result) => result.data),
+    errors: results.map((result) => result.error),
+    isPending: results.some((result) => result.isPending),
+  };
+}
+
+/** The jobs that have come, each with its curves. */
+function comparedJobs(
   jobs: readonly (Job | undefined)[],
-  metrics: readonly (readonly MetricRow[] | undefined)[],
+  metrics: readonly (Schemas["MetricList"] | undefined)[],
 ): ComparedJob[] {
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the answers, not the lists of them
-  return useMemo(() => {
-    const found = jobs.filter((job) => job !== undefined);
-    return jobs.flatMap((job, at): ComparedJob[] => {
-      if (job === undefined) return [];
-      const run: Run = {
-        id: job.id,
-        name: nameOf(job, found),
-        color: `series-${(at % COLORS) + 1}`,
-        dash: at >= COLORS,
-        rows: metrics[at] ?? [],
-      };
-      return [{ job, run }];
-    });
-  }, [...jobs, ...metrics]);
+  const found = jobs.filter((job) => job !== undefined);
+  return jobs.flatMap((job, at): ComparedJob[] => {
+    const rows = metrics[at]?.data;
+    if (job === undefined || rows === undefined) return [];
+    const run: Run = {
+      id: job.id,
+      name: nameOf(job, found),
+      color: `series-${(at % COLORS) + 1}`,
+      dash: at >= COLORS,
+      rows,
+    };
+    return [{ job, run }];
+  });
 }
 
 /** The suffix of the job, with the end of its id where another one has the same suffix. */

@@ -79,11 +79,15 @@ export function JobPicker({ chosen, onChoose }: JobPickerProps) {
                   {job.user_provided_suffix ?? job.id}{" "}
                   <span className="small muted">{job.model}</span>
                 </span>
-                <span className="small muted hide-narrow">{job.method.type}</span>
-                <span className="small muted hide-narrow">
+                <span className={`small muted hide-narrow ${styles.jobMethod}`}>
+                  {job.method.type}
+                </span>
+                <span className={`small muted hide-narrow ${styles.jobAge}`}>
                   <Ago at={job.created_at} />
                 </span>
-                <JobTag job={job} />
+                <span className={styles.jobState}>
+                  <JobTag job={job} />
+                </span>
               </label>
             </li>
           ))}

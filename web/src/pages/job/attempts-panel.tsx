@@ -149,7 +149,7 @@ function Track({ attempt, axis, now, open, toggle }: TrackProps) {
       {eviction !== null && (
         <u
           style={{ left: `${at(eviction.at)}%` }}
-          data-side={at(eviction.at) > 70 ? "left" : "right"}
+          data-side={at(eviction.at) > 50 ? "left" : "right"}
           title={attempt.reason ?? ""}
         >
           <span className={styles.eviction}>

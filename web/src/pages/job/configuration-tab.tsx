@@ -4,8 +4,18 @@ import styles from "./detail-tabs.module.css";
 import { repeatCommand } from "./repeat-command";
 import type { Job } from "./use-live-job";
 
-/** What was asked for and what was made of it, and the command that repeats the job. */
+/** The configuration and the command that repeats the job. */
 export function ConfigurationTab({ job }: { job: Job }) {
+  return (
+    <>
+      <Configuration job={job} />
+      <Copyable title="Command that repeats the job" text={repeatCommand(job)} />
+    </>
+  );
+}
+
+/** What was asked for, and what the planner made of it. */
+export function Configuration({ job }: { job: Job }) {
   const { plan, infrastructure } = job;
   const { options: _options, alternatives: _alternatives, rejected: _rejected, ...resolved } = plan;
   return (
@@ -39,7 +49,6 @@ export function ConfigurationTab({ job }: { job: Job }) {
           </Pair>
         ))}
       </dl>
-      <Copyable title="Command that repeats the job" text={repeatCommand(job)} />
       <h3>Resolved configuration</h3>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls is reached by keyboard */}
       <pre className={styles.json} tabIndex={0}>

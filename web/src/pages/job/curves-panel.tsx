@@ -1,4 +1,4 @@
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import type { Schemas } from "../../api/client";
 import { attemptsQuery, metricsQuery } from "../../api/queries";
@@ -55,7 +55,7 @@ const PLOTS: readonly Plot[] = [
 
 /** What was measured by step, with the evictions, on a shared axis. */
 export function CurvesPanel({ job }: { job: Job }) {
-  const metrics = useQuery({ ...metricsQuery(job.id), placeholderData: keepPreviousData });
+  const metrics = useQuery(metricsQuery(job.id));
   const attempts = useQuery(attemptsQuery(job.id));
   const rows = metrics.data?.data;
   const plots = useMemo(

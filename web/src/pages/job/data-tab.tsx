@@ -3,18 +3,10 @@ import { api, body } from "../../api/client";
 import { Button } from "../../components/button";
 import { Example, type PreviewRow } from "../../components/example";
 import { ErrorBox, Loading } from "../../components/states";
-import { integer } from "../../format";
-import styles from "./detail-tabs.module.css";
+import { DataFacts } from "./data-facts";
 import type { Job } from "./use-live-job";
 
 const ROWS = 10;
-
-interface DataFacts {
-  rows: number;
-  tokens: number;
-  trained_tokens: number;
-  longest: number;
-}
 
 /** The rows as the model reads them; what is trained is marked. */
 export function DataTab({ job }: { job: Job }) {
@@ -39,18 +31,9 @@ export function DataTab({ job }: { job: Job }) {
     getNextPageParam: (page) => page.next_line ?? undefined,
     staleTime: Number.POSITIVE_INFINITY, // a file never changes
   });
-  const data = job.plan.data as DataFacts | null | undefined;
   return (
     <>
-      <p className={styles.bar}>
-        <code>{job.training_file}</code>
-        {data != null && (
-          <span className="muted">
-            {integer(data.rows)} rows, {integer(data.tokens)} tokens, of which{" "}
-            {integer(data.trained_tokens)} are trained; the longest row has {integer(data.longest)}.
-          </span>
-        )}
-      </p>
+      <DataFacts job={job} />
       {rows.data === undefined &&
         (rows.error === null ? <Loading lines={8} /> : <ErrorBox error={rows.error} />)}
       {rows.data?.pages

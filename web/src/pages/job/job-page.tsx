@@ -39,7 +39,11 @@ export function JobPage() {
       <Head job={job} live={live} />
       {error !== null && <ErrorBox error={error} retry={() => void refetch()} />}
       <div className="grid">
-        <ProgressPanel job={job} />
+        <ProgressPanel job={job}>
+          <Link to="/new" search={{ from: job.id }}>
+            Repeat this job
+          </Link>
+        </ProgressPanel>
         <CostPanel job={job} />
         <AttemptsPanel job={job} />
         <CurvesPanel job={job} />

@@ -1,4 +1,4 @@
-import { Link } from "@tanstack/react-router";
+import type { ReactNode } from "react";
 import { Facts, Panel } from "../../components/panel";
 import { Ago, At, useNow } from "../../components/time";
 import { compact, decimal, duration, integer, percent } from "../../format";
@@ -6,7 +6,7 @@ import styles from "./job-page.module.css";
 import { isOver, type Job, loraOf } from "./use-live-job";
 
 /** How far the training is, when it ends, and what the last step measured. */
-export function ProgressPanel({ job }: { job: Job }) {
+export function ProgressPanel({ job, children }: { job: Job; children?: ReactNode }) {
   const { progress } = job;
   const facts = [
     {
@@ -35,10 +35,7 @@ export function ProgressPanel({ job }: { job: Job }) {
       </div>
       <Checkpoints job={job} />
       <p className={`muted ${styles.note}`}>
-        {described(job)}{" "}
-        <Link to="/new" search={{ from: job.id }}>
-          Repeat this job
-        </Link>
+        {described(job)} {children}
       </p>
     </Panel>
   );

@@ -26,15 +26,21 @@ export function useLiveJob(jobId: string) {
     [client, jobId],
   );
 
-  // What belongs to the job is read again when the job has changed.
-  const version = query.data?.version;
+  // A step brings new rows of metrics; the rest is read again when the job gets somewhere new,
+  // so that an open page costs the service little.
+  const job = query.data;
+  const step = job?.progress.step;
+  const milestone = job && [job.phase, job.attempts.current, job.latest_checkpoint?.id].join();
   useEffect(() => {
-    if (version === undefined) return;
+    if (step !== undefined) void client.invalidateQueries({ queryKey: ["job", jobId, "metrics"] });
+  }, [client, jobId, step]);
+  useEffect(() => {
+    if (milestone === undefined) return;
     void client.invalidateQueries({
       queryKey: ["job", jobId],
-      predicate: ({ queryKey }) => queryKey.length > 2,
+      predicate: ({ queryKey }) => queryKey.length > 2 && queryKey[2] !== "metrics",
     });
-  }, [client, jobId, version]);
+  }, [client, jobId, milestone]);
 
   return { ...query, live };
 }

@@ -17,7 +17,7 @@ const COLUMNS: readonly { name: string; sort?: Sort; className?: string }[] = [
   { name: "State" },
   { name: "Model", className: "hide-narrow" },
   { name: "Steps", sort: "progress", className: "num" },
-  { name: "Spent", sort: "cost", className: "num" },
+  { name: "Spent", sort: "cost", className: "num hide-narrow" },
   { name: "Saved", className: "num hide-narrow" },
   { name: "Ends", className: "hide-narrow" },
   { name: "Created", sort: "created", className: "hide-narrow" },
@@ -177,7 +177,7 @@ const Row = memo(function Row({ index, job, selected, toggle }: RowProps) {
       <td className="num">
         {integer(job.progress.step)} / {integer(job.progress.total_steps)}
       </td>
-      <td className="num">{money(job.cost.spent)}</td>
+      <td className="num hide-narrow">{money(job.cost.spent)}</td>
       <td className="num hide-narrow good">{money(job.cost.saved)}</td>
       <td className="hide-narrow muted">
         <Ends job={job} />

@@ -64,6 +64,7 @@ export function FilePicker({ label, fileId, error, optional, onChoose }: FilePic
         <UploadProgress progress={uploading.progress} cancel={uploading.cancel} />
       )}
       {uploading.error !== null && <Refusal error={uploading.error} name={uploading.name} />}
+      {fileId !== null && chosen.isPending && <p className="small muted">Reading the file</p>}
       {uploading.error === null && chosen.data !== undefined && fileId !== null && (
         <FileFindings file={chosen.data} />
       )}

@@ -1,4 +1,4 @@
-import { absolute, duration, money } from "../../format";
+import { duration, money } from "../../format";
 import type { Limits, PlanOption } from "./plan";
 import styles from "./plan.module.css";
 
@@ -9,33 +9,31 @@ interface LimitSlidersProps {
   onLimits: (limits: Partial<Limits>) => void;
 }
 
-const STEPS = 200; // the last one is "no limit"
+const STEPS = 200; // about; the last one is "no limit"
 const RESERVE_HOURS = 0.1; // about what a budget keeps to save and to delete the machines
 
 /** Deadline and budget, from nothing to twice what the options need. */
 export function LimitSliders({ options, limits, now, onLimits }: LimitSlidersProps) {
   const longest = 2 * Math.max(60, ...options.map((option) => option.duration_p90));
-  const dearest = 2 * Math.max(0.01, ...options.map(costWithReserve));
+  const dearest = 2 * Math.max(0.05, ...options.map(costWithReserve));
   const left = limits.deadline === null ? null : limits.deadline - now;
   return (
     <div className={styles.sliders}>
       <LimitSlider
         label="Deadline"
-        share={left === null ? null : left / longest}
-        text={
-          left === null || limits.deadline === null ? "none" : deadlineText(limits.deadline, left)
-        }
-        onShare={(share) =>
-          onLimits({ deadline: share === null ? null : Math.ceil(now + share * longest) })
-        }
+        value={left}
+        most={longest}
+        step={Math.ceil(longest / STEPS)}
+        text={limits.deadline === null ? "none" : deadlineText(limits.deadline, now)}
+        onValue={(seconds) => onLimits({ deadline: seconds === null ? null : now + seconds })}
       />
       <LimitSlider
         label="Budget"
-        share={limits.budget === null ? null : limits.budget / dearest}
+        value={limits.budget}
+        most={dearest}
+        step={Math.ceil((dearest / STEPS) * 100) / 100}
         text={limits.budget === null ? "none" : money(limits.budget)}
-        onShare={(share) =>
-          onLimits({ budget: share === null ? null : Math.ceil(share * dearest * 100) / 100 })
-        }
+        onValue={(budget) => onLimits({ budget })}
       />
     </div>
   );
@@ -45,19 +43,22 @@ function costWithReserve(option: PlanOption): number {
   return Number(option.cost_p90) + RESERVE_HOURS * Number(option.hourly) * option.nodes;
 }
 
-function deadlineText(deadline: number, left: number): string {
-  return left <= 0 ? "in the past" : `in ${duration(left)}, ${absolute(deadline)}`;
+function deadlineText(deadline: number, now: number): string {
+  return deadline <= now ? "in the past" : `in ${duration(deadline - now)}`;
 }
 
 interface LimitSliderProps {
   label: string;
-  share: number | null; // of the whole slider; null: no limit
+  value: number | null; // null: no limit
+  most: number; // at the end of the slider
+  step: number; // in whole seconds or cents, so that no rounding moves the slider
   text: string;
-  onShare: (share: number | null) => void;
+  onValue: (value: number | null) => void;
 }
 
-function LimitSlider({ label, share, text, onShare }: LimitSliderProps) {
-  const at = share === null ? STEPS : Math.min(Math.max(Math.round(share * STEPS), 1), STEPS - 1);
+function LimitSlider({ label, value, most, step, text, onValue }: LimitSliderProps) {
+  const last = Math.ceil(most / step);
+  const at = value === null ? last : Math.min(Math.max(Math.round(value / step), 1), last - 1);
   return (
     <label className={styles.slider}>
       <span>
@@ -66,13 +67,13 @@ function LimitSlider({ label, share, text, onShare }: LimitSliderProps) {
       <input
         type="range"
         min={1}
-        max={STEPS}
+        max={last}
         value={at}
         aria-valuetext={text}
         aria-label={`${label} of the plot`}
         onChange={(event) => {
           const chosen = Number(event.target.value);
-          onShare(chosen === STEPS ? null : chosen / STEPS);
+          onValue(chosen === last ? null : chosen * step);
         }}
       />
     </label>

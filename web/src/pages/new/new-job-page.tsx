@@ -4,7 +4,7 @@ import { type FormEvent, useEffect, useRef, useState } from "react";
 import { jobQuery } from "../../api/queries";
 import { Button } from "../../components/button";
 import { Panel } from "../../components/panel";
-import { ErrorBox, Loading } from "../../components/states";
+import { ErrorBox } from "../../components/states";
 import { methodFor } from "./draft";
 import { FilePicker, fileQuery } from "./file-picker";
 import { LimitFields } from "./limit-fields";
@@ -20,10 +20,13 @@ import { type NewJob, useNewJob } from "./use-new-job";
 const route = getRouteApi("/new");
 
 export function NewJobPage() {
-  const { from } = route.useSearch();
+  const { from, model } = route.useSearch();
   const form = useNewJob();
   const source = useQuery({ ...jobQuery(from ?? ""), enabled: from !== undefined });
   const filled = useRef<string | null>(null);
+  const deadline = source.data?.infrastructure.deadline ?? null;
+  const origin = source.error === null ? (from ?? form.draft.from) : null;
+  const hadDeadline = deadline !== null && deadline * 1000 < Date.now();
 
   useEffect(() => {
     if (source.data === undefined || filled.current === from) return;
@@ -33,6 +36,13 @@ export function NewJobPage() {
     }
   }, [source.data, from, form]);
 
+  const asked = useRef<string | undefined>(undefined);
+  useEffect(() => {
+    if (model === undefined || asked.current === model) return;
+    asked.current = model; // once: the user may choose another one
+    form.change({ model });
+  }, [model, form]);
+
   return (
     <>
       <header className="row">
@@ -40,20 +50,19 @@ export function NewJobPage() {
         <span className="grow" />
         <StartOver form={form} />
       </header>
-      {from !== undefined && source.isPending && (
-        <Loading lines={2} label="Loading the job to repeat" />
+      {origin !== null && (
+        <p className={`muted ${styles.from}`}>
+          {source.isLoading ? "Filling the form from" : "Filled from"}{" "}
+          <Link to="/jobs/$jobId" params={{ jobId: origin }}>
+            {origin}
+          </Link>
+          .{hadDeadline && " Its deadline has passed and was left out."}
+        </p>
       )}
       {source.error !== null && (
-        <ErrorBox error={source.error} retry={() => void source.refetch()} />
-      )}
-      {form.draft.from !== null && (
-        <p className={`muted ${styles.from}`}>
-          Filled from{" "}
-          <Link to="/jobs/$jobId" params={{ jobId: form.draft.from }}>
-            {form.draft.from}
-          </Link>
-          . A deadline that has passed was left out.
-        </p>
+        <div className={styles.from}>
+          <ErrorBox error={source.error} retry={() => void source.refetch()} />
+        </div>
       )}
       <NewJobForm form={form} />
     </>
@@ -104,7 +113,7 @@ function NewJobForm({ form }: { form: NewJob }) {
   }
 
   return (
-    <form ref={element} onSubmit={submit} noValidate>
+    <form ref={element} className={styles.form} onSubmit={submit} noValidate>
       <div className="grid">
         <div className={styles.column}>
           <Panel title="Data">

@@ -113,7 +113,7 @@ function Outcome({ plan, hasDeadline }: OutcomeProps) {
     },
     { value: money(chosen.on_demand_cost), label: "the same machines on demand" },
     hasDeadline && odds != null
-      ? { value: percent(odds), label: "odds of the deadline" }
+      ? { value: odds > 0.99 ? "> 99 %" : percent(odds), label: "odds of the deadline" }
       : { value: evictions(chosen.expected_evictions), label: "expected evictions" },
   ];
   return (

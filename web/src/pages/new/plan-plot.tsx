@@ -69,7 +69,36 @@ export function PlanPlot({ options, budget, left }: PlanPlotProps) {
           <Point key={keyOf(one.option)} {...one} x={x} y={y} />
         ))}
       </svg>
+      <PlotKey />
     </div>
+  );
+}
+
+function PlotKey() {
+  const marks = [
+    [styles.chosen, "chosen", false],
+    ["", "keeps the limits", false],
+    [styles.refused, "does not", false],
+    ["", "on demand", true],
+  ] as const;
+  return (
+    <p className={`${styles.key} small muted`}>
+      {marks.map(([state, text, isSquare]) => (
+        <span key={text}>
+          <svg width={14} height={14} aria-hidden="true">
+            <g className={`${styles.point} ${state}`}>
+              {isSquare ? (
+                <rect x={2} y={2} width={10} height={10} />
+              ) : (
+                <circle cx={7} cy={7} r={5} />
+              )}
+            </g>
+          </svg>
+          {text}
+        </span>
+      ))}
+      <span>lines reach to nine in ten</span>
+    </p>
   );
 }
 
@@ -77,7 +106,7 @@ type Scale = (value: number) => number;
 
 function Point({ option, verdict, isChosen, x, y }: PlottedOption & { x: Scale; y: Scale }) {
   const at = [x(option.duration_p50), y(Number(option.cost_p50))] as const;
-  const state = isChosen ? styles.chosen : keeps(verdict) ? styles.possible : styles.refused;
+  const state = isChosen ? styles.chosen : keeps(verdict) ? "" : styles.refused;
   return (
     <g className={`${styles.point} ${state}`} data-keeps={keeps(verdict)}>
       <title>{describe(option)}</title>

@@ -63,7 +63,7 @@ export function TrainingFields({ form }: { form: Form }) {
           <TextField
             form={form}
             name="maxSeqLen"
-            label="Longest sequence"
+            label="Sequence length"
             placeholder="auto"
             unit="tokens"
             numeric
@@ -71,11 +71,11 @@ export function TrainingFields({ form }: { form: Form }) {
           <SelectField
             form={form}
             name="adapter"
-            label="Train"
+            label="Adapter"
             options={[
-              ["lora", "LoRA adapters"],
+              ["lora", "LoRA"],
               ["qlora", "QLoRA: base in 4 bits"],
-              ["full", "All parameters"],
+              ["full", "None: all parameters"],
             ]}
           />
           {draft.adapter !== "full" && (

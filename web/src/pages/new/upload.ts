@@ -36,14 +36,14 @@ interface Sending {
 }
 
 const MIB = 1024 ** 2;
-export const LARGEST_IN_ONE = 64 * MIB;
-const PART_BYTES = 16 * MIB;
+const SIZES = { inOne: 64 * MIB, part: 16 * MIB }; // the API takes parts of at most 64 MiB
 const PARTS_AT_ONCE = 3;
 const TRIES = 4;
 const POLL_MS = 2_000;
 
-export function upload(sending: Sending): Promise<StoredFile> {
-  return sending.file.size > LARGEST_IN_ONE ? inParts(sending) : inOne(sending);
+/** Send the file; `sizes` says from which size on in parts, and how large a part is. */
+export function upload(sending: Sending, sizes = SIZES): Promise<StoredFile> {
+  return sending.file.size > sizes.inOne ? inParts(sending, sizes.part) : inOne(sending);
 }
 
 async function inOne({ file, signal, onProgress }: Sending): Promise<StoredFile> {
@@ -58,7 +58,10 @@ async function inOne({ file, signal, onProgress }: Sending): Promise<StoredFile>
   return (await post("/v1/files", form, signal, onBytes)) as StoredFile;
 }
 
-async function inParts({ file, signal, onProgress }: Sending): Promise<StoredFile> {
+async function inParts(
+  { file, signal, onProgress }: Sending,
+  partBytes: number,
+): Promise<StoredFile> {
   const begun = await body(
     api.POST("/v1/uploads", {
       body: {
@@ -71,7 +74,7 @@ async function inParts({ file, signal, onProgress }: Sending): Promise<StoredFil
     }),
   );
   try {
-    const partIds = await sendParts(begun.id, { file, signal, onProgress });
+    const partIds = await sendParts(begun.id, { file, signal, onProgress }, partBytes);
     return await complete(begun.id, partIds, { file, signal, onProgress });
   } catch (error) {
     if (signal.aborted) {
@@ -86,8 +89,9 @@ async function inParts({ file, signal, onProgress }: Sending): Promise<StoredFil
 async function sendParts(
   uploadId: string,
   { file, signal, onProgress }: Sending,
+  partBytes: number,
 ): Promise<string[]> {
-  const count = Math.ceil(file.size / PART_BYTES);
+  const count = Math.ceil(file.size / partBytes);
   const sent = new Array<number>(count).fill(0);
   const ids = new Array<string>(count).fill("");
   let next = 0;
@@ -101,7 +105,7 @@ async function sendParts(
   };
   const work = async () => {
     for (let part = next++; part < count; part = next++) {
-      const piece = file.slice(part * PART_BYTES, (part + 1) * PART_BYTES);
+      const piece = file.slice(part * partBytes, (part + 1) * partBytes);
       ids[part] = await sendPart(uploadId, piece, signal, (bytes) => report(part, bytes));
     }
   };
@@ -180,8 +184,13 @@ function post(
     };
     request.onerror = () =>
       reject(new ApiError(0, "The connection broke while the file was sent. Send it again."));
-    request.onabort = () => reject(new DOMException("The upload was cancelled.", "AbortError"));
-    signal.addEventListener("abort", () => request.abort(), { once: true });
+    const abort = () => {
+      request.abort();
+      reject(new DOMException("The upload was cancelled.", "AbortError"));
+    };
+    if (signal.aborted) return abort();
+    signal.addEventListener("abort", abort, { once: true });
+    request.onloadend = () => signal.removeEventListener("abort", abort);
     request.send(content);
   });
 }

@@ -1,0 +1,77 @@
+import { screen, waitFor } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { HttpResponse, http } from "msw";
+import { setupServer } from "msw/node";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { JOB, list } from "./job-answers";
+import { renderRoute } from "./render-route";
+
+const JOBS = "*/v1/fine_tuning/jobs";
+const asked: URL[] = [];
+
+const server = setupServer(
+  http.get(JOBS, ({ request }) => {
+    asked.push(new URL(request.url));
+    return HttpResponse.json(list([JOB]));
+  }),
+  http.get(`${JOBS}/stream`, () => HttpResponse.json({ error: {} }, { status: 503 })),
+  http.get("*/v1/fine_tuning/summary", () =>
+    HttpResponse.json({
+      jobs: 1,
+      phases: { training: 1 },
+      per_hour: "8.44",
+      on_demand_per_hour: "32.77",
+      month: { spent: "3", saved: "9" },
+      today: { evictions: 1, lost_steps: 4 },
+    }),
+  ),
+  http.get("*/v1/models", () =>
+    HttpResponse.json({ object: "list", data: [{ id: "base-135m", owned_by: "base" }] }),
+  ),
+);
+beforeAll(() => server.listen());
+afterEach(() => {
+  server.resetHandlers();
+  asked.length = 0;
+});
+afterAll(() => server.close());
+
+test("a phase that is chosen is asked for, and stays in the address", async () => {
+  const { history } = renderRoute("/jobs");
+  await userEvent.click(await screen.findByRole("button", { name: /^Recovering/ }));
+  await waitFor(() => expect(asked.at(-1)?.searchParams.getAll("phase")).toEqual(["recovering"]));
+
+  expect(history.location.search).toContain("recovering");
+});
+
+test("the second click on a column turns its order around", async () => {
+  renderRoute("/jobs?sort=cost&order=desc");
+  await userEvent.click(await screen.findByRole("button", { name: /^Spent/ }));
+  await waitFor(() => expect(asked.at(-1)?.searchParams.get("order")).toBe("asc"));
+
+  expect(asked.at(-1)?.searchParams.get("sort")).toBe("cost");
+});
+
+test("a project without jobs starts a sample job in one click, within a budget", async () => {
+  const created: Record<string, unknown>[] = [];
+  server.use(
+    http.get(JOBS, () => HttpResponse.json(list([]))),
+    http.post("*/v1/files", () => HttpResponse.json({ id: "file-9" })),
+    http.post(JOBS, async ({ request }) => {
+      created.push((await request.json()) as Record<string, unknown>);
+      return HttpResponse.json(JOB);
+    }),
+  );
+  const { history } = renderRoute("/jobs");
+  await userEvent.click(await screen.findByRole("button", { name: "Start a sample job" }));
+  await waitFor(() => expect(history.location.pathname).toBe(`/jobs/${JOB.id}`));
+
+  expect(created).toMatchObject([
+    { training_file: "file-9", model: "base-135m", infrastructure: { budget: { amount: "5" } } },
+  ]);
+});
+
+test("an interrupted stream does not keep the list from being shown", async () => {
+  renderRoute("/jobs");
+  expect(await screen.findByRole("button", { name: /^Training 1/ })).toBeDefined();
+});
