@@ -169,10 +169,21 @@ test("who is no operator reads what key the capacity needs, and sees the rest", 
   expect(await table("Offered machines")).toBeTruthy();
 });
 
-test("counts are gaps where no job asked for machines", () => {
-  const start = new Date(NOW * 1000).toISOString();
-  const metadata = { gap_seconds: 300, start_time: start, seen: [[1, 3]] };
-  expect(countsOf({ metadata, data: [2, 2, 0, 2] })?.values).toEqual([null, 2, 0, null]);
+test("counts are gaps where no job asked for machines, and begin with the first known one", () => {
+  const metadata = {
+    gap_seconds: 300,
+    start_time: new Date(NOW * 1000).toISOString(),
+    seen: [
+      [1, 3],
+      [4, 5],
+    ],
+  };
+  expect(countsOf({ metadata, data: [2, 2, 0, 2, 1, 2] })).toEqual({
+    x: [NOW + 300, NOW + 600, NOW + 900, NOW + 1200],
+    values: [2, 0, null, 1],
+    knownSeconds: 900,
+  });
+  expect(countsOf({ metadata: { ...metadata, seen: [] }, data: [2] })).toBeNull();
   expect(countsOf(null)).toBeNull();
 });
 

@@ -122,7 +122,8 @@ function Attempts({ data }: { data: Reconciliation }) {
   return (
     <details className={styles.details}>
       <summary>
-        {integer(data.attempts.length)} attempts{data.has_more && " of more"}
+        {data.attempts.length === 1 ? "1 attempt" : `${integer(data.attempts.length)} attempts`}
+        {data.has_more && " of more"}
       </summary>
       <Table caption="Reconciliation by attempt">
         <thead>

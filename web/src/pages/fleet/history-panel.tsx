@@ -6,7 +6,7 @@ import { Answer } from "../../components/answer";
 import { Chart } from "../../components/chart";
 import { Panel } from "../../components/panel";
 import { Empty } from "../../components/states";
-import { integer, money, percent } from "../../format";
+import { duration, integer, money } from "../../format";
 import { RANGES } from "../../search";
 import styles from "./fleet-page.module.css";
 import { countsOf, priceLine } from "./history";
@@ -16,6 +16,7 @@ type Offering = Schemas["FleetOffering"];
 const route = getRouteApi("/fleet");
 const USUAL_DAYS = 30;
 const HEIGHT = 180;
+const FEW = 40; // counts that are drawn as dots, too
 
 /** Price and capacity of one place over time; the address keeps the place and the range. */
 export function HistoryPanel({ offerings }: { offerings: Offering[] }) {
@@ -96,7 +97,6 @@ function Prices({ place, days }: HistoryProps) {
               x={x}
               lines={[{ label: "Spot", color: "series-1", values, steps: true }]}
               height={HEIGHT}
-              sync="fleet"
               time
               format={money}
             />
@@ -115,7 +115,7 @@ function Capacity({ place, days }: HistoryProps) {
       <Answer query={trace} lines={6}>
         {(found) => {
           const counts = countsOf(found?.trace ?? null);
-          if (counts === null || found === null) {
+          if (counts === null) {
             return (
               <Empty title="No capacity is known in this time">
                 <p>It is known only while a job has machines here.</p>
@@ -128,15 +128,20 @@ function Capacity({ place, days }: HistoryProps) {
                 label="Machines that Azure gave"
                 x={counts.x}
                 lines={[
-                  { label: "Machines", color: "series-3", values: counts.values, steps: true },
+                  {
+                    label: "Machines",
+                    color: "series-3",
+                    values: counts.values,
+                    steps: true,
+                    points: counts.x.length <= FEW,
+                  },
                 ]}
                 height={HEIGHT}
-                sync="fleet"
                 time
-                format={integer}
+                format={whole}
               />
               <p className="small muted">
-                Known for {percent(found.seen_percent / 100, 1)} of the time: while a job had
+                Known for {duration(counts.knownSeconds)} of these {days} days: while a job had
                 machines here.
               </p>
             </>
@@ -145,4 +150,9 @@ function Capacity({ place, days }: HistoryProps) {
       </Answer>
     </section>
   );
+}
+
+/** A label for whole numbers only: there is no half machine. */
+function whole(value: number): string {
+  return Number.isInteger(value) ? integer(value) : "";
 }

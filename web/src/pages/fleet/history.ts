@@ -23,14 +23,26 @@ interface Trace {
   data: number[];
 }
 
-/** The counts of an availability trace; null where no job asked, so that nothing is known. */
-export function countsOf(file: unknown): Points | null {
+export interface Counts extends Points {
+  knownSeconds: number;
+}
+
+/** The counts of an availability trace, from the first known one to the last; gaps are null. */
+export function countsOf(file: unknown): Counts | null {
   if (file === null) return null;
   const { metadata, data } = file as Trace;
+  const [first, last] = [metadata.seen[0]?.[0], metadata.seen.at(-1)?.[1]];
+  if (first === undefined || last === undefined) return null;
   const start = Date.parse(metadata.start_time) / 1000;
-  const values: (number | null)[] = data.map(() => null);
-  for (const [from, to] of metadata.seen) {
-    for (let tick = from; tick < to; tick += 1) values[tick] = data[tick] ?? null;
-  }
-  return { x: data.map((_, tick) => start + tick * metadata.gap_seconds), values };
+  const known = new Set(metadata.seen.flatMap(([from, to]) => range(from, to)));
+  const ticks = range(first, last);
+  return {
+    x: ticks.map((tick) => start + tick * metadata.gap_seconds),
+    values: ticks.map((tick) => (known.has(tick) ? (data[tick] ?? null) : null)),
+    knownSeconds: known.size * metadata.gap_seconds,
+  };
+}
+
+function range(from: number, to: number): number[] {
+  return Array.from({ length: to - from }, (_, at) => from + at);
 }

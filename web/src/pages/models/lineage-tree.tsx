@@ -42,7 +42,7 @@ function Row({ branch, chosen, search }: RowProps) {
         {model === null ? (
           <span className="muted">
             {name}{" "}
-            <span className="small">({checkpoints.length > 0 ? "no final" : "deleted"})</span>
+            <span className="small">({checkpoints.length > 0 ? "no final model" : "deleted"})</span>
           </span>
         ) : (
           <ModelLink model={model} chosen={chosen} search={search}>

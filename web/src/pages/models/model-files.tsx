@@ -88,7 +88,7 @@ function FileTable({ jobId, files }: { jobId: string; files: File[] }) {
           <tr>
             <th>File</th>
             <th className="num">Size</th>
-            <th>SHA-256</th>
+            <th className="hide-narrow">SHA-256</th>
             <th>
               <span className="visually-hidden">Download</span>
             </th>
@@ -97,9 +97,9 @@ function FileTable({ jobId, files }: { jobId: string; files: File[] }) {
         <tbody>
           {files.map(({ name, bytes: size, sha256 }) => (
             <tr key={name}>
-              <td>{name}</td>
+              <td className={styles.file}>{name}</td>
               <td className="num">{bytes(size)}</td>
-              <td>
+              <td className="hide-narrow">
                 <code className={styles.hash} title={sha256 ?? undefined}>
                   {sha256 ?? "–"}
                 </code>

@@ -47,7 +47,6 @@ function KeyTable({ keys }: { keys: Key[] }) {
       <thead>
         <tr>
           <th>Name</th>
-          <th>Key</th>
           <th>Scope</th>
           <th className="hide-narrow">Created</th>
           <th>Expires</th>
@@ -62,10 +61,10 @@ function KeyTable({ keys }: { keys: Key[] }) {
           <tr key={key.id}>
             <td>
               {key.name}
-              {isOfThisTab(key) && <span className="small muted"> (used in this tab)</span>}
-            </td>
-            <td>
-              <code>{key.hint}</code>
+              <div className="small muted">
+                <code>{key.hint}</code>
+                {isOfThisTab(key) && ", used in this tab"}
+              </div>
             </td>
             <td>{key.scope}</td>
             <td className="hide-narrow">

@@ -21,24 +21,36 @@ export function SystemPage() {
   return (
     <>
       <h1>System</h1>
-      <Answer query={system} lines={14}>
-        {(data) => (
-          <div className="grid">
-            <AlertsPanel system={data} />
-            <Panel title="Reconcilers">
-              <Work system={data} />
-            </Panel>
-            <TurnsPanel system={data} />
-            <ReadingsPanel system={data} />
-            <LimitsPanel system={data} />
-            <AuditPanel />
-            <Panel title="Versions">
-              <Versions system={data} />
-            </Panel>
-          </div>
-        )}
-      </Answer>
+      {system.data === undefined ? (
+        <div className="grid">
+          <Panel title="State of the service">
+            <Answer query={system} lines={14}>
+              {() => null}
+            </Answer>
+          </Panel>
+        </div>
+      ) : (
+        <Answer query={system}>{(data) => <Sections system={data} />}</Answer>
+      )}
     </>
+  );
+}
+
+function Sections({ system }: { system: System }) {
+  return (
+    <div className="grid">
+      <AlertsPanel system={system} />
+      <Panel title="Reconcilers">
+        <Work system={system} />
+      </Panel>
+      <TurnsPanel system={system} />
+      <ReadingsPanel system={system} />
+      <LimitsPanel system={system} />
+      <AuditPanel />
+      <Panel title="Versions">
+        <Versions system={system} />
+      </Panel>
+    </div>
   );
 }
 
