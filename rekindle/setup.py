@@ -170,9 +170,13 @@ def _node() -> str | None:
     if node is None or shutil.which("npm", path=tools_path()) is None:
         return None
     told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
-    numbers = told.stdout.strip().removeprefix("v").split(".")[:2]
-    new_enough = all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= OLDEST_NODE
-    return node if new_enough else None
+    return node if is_new_enough(told.stdout) else None
+
+
+def is_new_enough(version: str) -> bool:
+    """Whether a node of this version, such as v20.19.0, builds the console."""
+    numbers = version.strip().removeprefix("v").split(".")[:2]
+    return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= OLDEST_NODE
 
 
 def _npm_packages(title: str, folder: Path) -> Stage:

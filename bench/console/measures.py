@@ -27,7 +27,8 @@ CHANNEL = "rekindle"
 MAX_POINTS = 2000
 # The row of the first step, once for each other step, with a loss that falls and has spikes.
 _MANY = """
-insert into metrics (job_id, step, generation, loss, learning_rate, grad_norm, accuracy, seconds, tokens)
+insert into metrics
+  (job_id, step, generation, loss, learning_rate, grad_norm, accuracy, seconds, tokens)
 select job_id, n, generation, 2 + 5 * exp(-n / 1e5) + 0.2 * random(), 1e-4, 1, 1, 0.5, 512
 from metrics, generate_series(2, %s) n
 where job_id = %s and step = (select min(step) from metrics where job_id = %s)

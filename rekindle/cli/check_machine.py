@@ -1,6 +1,5 @@
 """What the local stack needs of this machine: Python, packages, node, Azurite, ports, disk."""
 
-import re
 import shutil
 import socket
 import subprocess
@@ -10,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rekindle.cli.check import Check, doubt, missing, ok, skipped
-from rekindle.setup import OLDEST_NODE, ROOT, tools_path
+from rekindle.setup import OLDEST_NODE, ROOT, WEB, is_new_enough, tools_path
 
 _PYTHON = (3, 11)
 _PACKAGES = {
@@ -28,6 +27,7 @@ def checks(state: Path, port: int, *, stack_runs: bool) -> Iterator[Check]:
         yield _packages(what, names)
     yield _node()
     yield _azurite()
+    yield _console()
     if stack_runs:
         yield skipped("ports", "the local stack runs on them")
     else:
@@ -55,16 +55,22 @@ def _node() -> Check:
         return missing("node", "not found", "Run: make setup (it brings one)")
     answer = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
     version = answer.stdout.strip()
-    major = re.match(r"v(\d+)", version)
-    if major and int(major[1]) >= OLDEST_NODE:
+    if is_new_enough(version):
         return ok("node", version)
-    return missing("node", version or "does not run", f"Install node {OLDEST_NODE} or newer.")
+    oldest = ".".join(map(str, OLDEST_NODE))
+    return missing("node", version or "does not run", f"Install node {oldest} or newer.")
 
 
 def _azurite() -> Check:
     if (ROOT / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js").exists():
         return ok("Azurite", "installed")
     return missing("Azurite", "not installed", "Run: make setup")
+
+
+def _console() -> Check:
+    if (WEB / "dist" / "index.html").exists():
+        return ok("the console", "built")
+    return missing("the console", "not built", "Run: make setup")
 
 
 def _ports(first: int) -> Check:
