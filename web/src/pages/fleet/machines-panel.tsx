@@ -85,10 +85,10 @@ function AttemptRows({ attempt }: { attempt: FleetAttempt }) {
             type="button"
             className={styles.toggle}
             aria-expanded={open}
-            aria-label={`Nodes of ${name}`}
             onClick={() => setOpen(!open)}
           >
-            {integer(attempt.nodes.length)} {open ? "▾" : "▸"}
+            <span className="visually-hidden">Nodes of {name}: </span>
+            {integer(attempt.nodes.length)} <span aria-hidden="true">{open ? "▾" : "▸"}</span>
           </button>
         </td>
       </tr>

@@ -38,6 +38,7 @@ const LEGEND: readonly [Kind, string][] = [
   ["saving", "saving"],
   ["deleted", "stopping, deleting"],
 ];
+const WIDEST_LABEL = 50; // percent of the axis that the label of an eviction may take
 const SHOWN = 12; // newest attempts; the rest on demand
 
 /** Every attempt on one time axis, with what its time went into. */
@@ -147,15 +148,19 @@ function Track({ attempt, axis, now, open, toggle }: TrackProps) {
         />
       ))}
       {eviction !== null && (
-        <u
-          style={{ left: `${at(eviction.at)}%` }}
-          data-side={at(eviction.at) > 50 ? "left" : "right"}
-          title={attempt.reason ?? ""}
-        >
-          <span className={styles.eviction}>
+        <>
+          <u style={{ left: `${at(eviction.at)}%` }} title={attempt.reason ?? ""} />
+          <span
+            className={styles.eviction}
+            style={
+              at(eviction.at) <= WIDEST_LABEL
+                ? { left: `${at(eviction.at)}%` }
+                : { right: `${100 - Math.max(at(startOf(attempt)), WIDEST_LABEL)}%` }
+            }
+          >
             {timeOfDay(eviction.at, now)} {eviction.how}
           </span>
-        </u>
+        </>
       )}
     </button>
   );

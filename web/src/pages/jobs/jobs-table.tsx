@@ -175,7 +175,10 @@ const Row = memo(function Row({ index, job, selected, toggle }: RowProps) {
       </td>
       <td className={`hide-narrow ${styles.name}`}>{job.model}</td>
       <td className="num">
-        {integer(job.progress.step)} / {integer(job.progress.total_steps)}
+        <span className="hide-narrow">
+          {integer(job.progress.step)} / {integer(job.progress.total_steps)}
+        </span>
+        <span className="only-narrow">{Math.floor(job.progress.percent)} %</span>
       </td>
       <td className="num hide-narrow">{money(job.cost.spent)}</td>
       <td className="num hide-narrow good">{money(job.cost.saved)}</td>
