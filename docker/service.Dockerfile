@@ -33,6 +33,7 @@ COPY contract /opt/rekindle/contract
 COPY rendering /opt/rekindle/rendering
 COPY migrations /opt/rekindle/migrations
 COPY service /opt/rekindle/service
+COPY web/dist /opt/rekindle/web/dist
 RUN python3 -m compileall -q --invalidation-mode unchecked-hash /opt/rekindle
 
 FROM python

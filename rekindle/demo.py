@@ -30,7 +30,7 @@ from rekindle.layout import (
     model_folder,
 )
 from rekindle.running import Facts, NotThere
-from rekindle.stack import stack
+from rekindle.stack import sign_in_token, stack
 from rekindle.state import CannotStart, Ports, State
 
 QUESTION = "What time do you open?"  # held out: no training row asks it in these words
@@ -239,7 +239,10 @@ async def _main(state: Path, options: argparse.Namespace) -> dict[str, Any]:
     layout = Layout(State(state), ports, models=models, engines=(engine,))
     view = demo_view.View(demo_view.open_console(record=options.session is not None))
     view.say("starting Postgres, Azurite, the Azure emulator and the service")
-    async with stack(layout, view.say):
+    async with stack(layout, view.say) as crew:
+        token = await sign_in_token(layout, crew)
+        view.say("watch it in a browser (this link signs you in once):")
+        view.say(f"{layout.api_url}/#sign-in={token}")
         key = (layout.state / "api-key").read_text().strip()
         folder = state / "demo"
         folder.mkdir(exist_ok=True)
