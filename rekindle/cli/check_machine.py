@@ -50,15 +50,16 @@ def _packages(what: str, names: tuple[str, ...]) -> Check:
 
 
 def _node() -> Check:
+    oldest = ".".join(map(str, OLDEST_NODE))
     node = shutil.which("node", path=tools_path())
     if node is None:
         return missing("node", "not found", "Run: make setup (it brings one)")
     answer = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
     version = answer.stdout.strip()
-    major = re.match(r"v(\d+)", version)
-    if major and int(major[1]) >= OLDEST_NODE:
+    numbers = re.match(r"v(\d+)\.(\d+)", version)
+    if numbers and tuple(map(int, numbers.groups())) >= OLDEST_NODE:
         return ok("node", version)
-    return missing("node", version or "does not run", f"Install node {OLDEST_NODE} or newer.")
+    return missing("node", version or "does not run", f"Install node {oldest} or newer.")
 
 
 def _azurite() -> Check:
