@@ -37,13 +37,15 @@ class Mlflow:
         cls, uri: str, token: str, transport: httpx.AsyncBaseTransport | None = None
     ) -> "Mlflow":
         """Return the tracker at ``uri``; ``token``: a bearer token, "" for none."""
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        base = uri.rstrip("/")
-        return cls(
-            client=httpx.AsyncClient(
-                base_url=base, headers=headers, timeout=_TIMEOUT, transport=transport
-            )
+        url = httpx.URL(uri.rstrip("/"))
+        client = httpx.AsyncClient(
+            base_url=url.copy_with(username=None, password=None),  # httpx logs what it calls
+            auth=(url.username, url.password) if url.username else None,
+            headers={"authorization": f"Bearer {token}"} if token else {},
+            timeout=_TIMEOUT,
+            transport=transport,
         )
+        return cls(client=client)
 
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
         """See the protocol."""
@@ -58,8 +60,7 @@ class Mlflow:
             if points:
                 ended["end_time"] = _milliseconds(points[-1].at)
             await self._call("POST", "runs/update", json=ended)
-        url = self.client.base_url.copy_with(username=None, password=None, query=None)
-        return f"{str(url).rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
+        return f"{str(self.client.base_url).rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
 
     async def close(self) -> None:
         """Close connections."""

@@ -25,6 +25,7 @@ class Wandb:
     key: str = field(repr=False)
     environment: Mapping[str, str]
     seconds: float = 120.0  # of one batch
+    python: str = sys.executable  # that has the package
     every: timedelta = timedelta(seconds=30)
     block: int = 1
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
@@ -49,7 +50,7 @@ class Wandb:
 
     async def _run(self, batch: bytes, folder: str) -> bytes:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            self.python,
             "-m",
             PROGRAM,
             stdin=asyncio.subprocess.PIPE,

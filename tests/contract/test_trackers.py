@@ -122,6 +122,7 @@ async def test_neither_an_address_nor_a_refusal_of_mlflow_shows_a_secret(status:
     tracker = Mlflow.at(f"http://user:{SECRET}@mlflow", SECRET, server)
     run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"])
     url = await tracker.send(run, points(1))
+    assert server.requests[0].headers["authorization"].startswith("Basic ")
     server.status = status
     with pytest.raises(TrackerError) as refused:
         await tracker.send(run, points(2))

@@ -1,5 +1,6 @@
 """Trackers get each step of a job once, whatever is killed, and no job waits for them."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -181,3 +182,26 @@ async def test_a_tracker_that_comes_back_gets_what_it_missed(world: World) -> No
     tracker.fault = None
 
     assert await later(world, tracker) == [1, 2]
+
+
+async def test_no_answer_event_or_log_shows_a_secret(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret, server = "a-secret-of-the-operator", MlflowServer()
+    job = await a_job(world, MLFLOW)
+    await measure(world, job, range(1, 4))
+    tracker = Mlflow.at(f"http://user:{secret}@mlflow", secret, server)
+    world.clock.advance(seconds=1)
+    await runs(world, tracker).run_once()
+    await measure(world, job, range(4, 7))
+    server.status = 403
+    for _ in "ab":
+        world.clock.advance(seconds=PATIENCE.total_seconds())
+        await runs(world, tracker).run_once()
+    events = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).text
+    logged = str([vars(record) for record in caplog.records])
+
+    assert await told(world, job) == ["tracker.given_up", "tracker.started"]
+    assert "tracker.failed" in logged
+    assert secret not in events + logged + str(await world.job(job["id"]))
