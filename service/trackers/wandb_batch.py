@@ -45,8 +45,9 @@ def add(batch: dict[str, Any]) -> str:
         resume="allow",
         settings=settings,
     )
+    following = run.step  # of a resumed run: the step after its last one
     for step, values in batch["points"]:
-        if step >= run.step:  # of a resumed run: the step after its last one
+        if step >= following:
             run.log(values, step=step)
     run.finish(exit_code=batch["exit_code"])
     return str(run.url or "")
