@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from contract.integrations import IntegrationRequest
 from contract.methods import MethodRequest
 from contract.strict import HyperparametersRequest, Strict
 from contract.terms import InfrastructureRequest, Metadata, TermsRequest
@@ -28,8 +29,8 @@ class JobRequest(Strict):
     """Random seed; default: drawn at creation."""
     metadata: _Pairs | None = None
     """Up to 16 pairs of text that are kept with the job."""
-    integrations: list[object] | None = None
-    """Not supported: leave it out."""
+    integrations: Annotated[list[IntegrationRequest], Field(max_length=5)] | None = None
+    """Experiment trackers that get the figures of each step; one of each type."""
     hyperparameters: HyperparametersRequest | None = None
     """Deprecated place of method.TYPE.hyperparameters."""
     method: MethodRequest | None = None
@@ -57,10 +58,12 @@ class JobRequest(Strict):
 
     @field_validator("integrations")
     @classmethod
-    def refuse_integrations(cls, value: list[object] | None) -> list[object] | None:
-        """Refuse what would silently not happen."""
-        if value:
-            raise PydanticCustomError("unsupported", "integrations are not supported: leave it out")
+    def refuse_repeated_types(
+        cls, value: list[IntegrationRequest] | None
+    ) -> list[IntegrationRequest] | None:
+        """Refuse two trackers of one type: a job has one run in each."""
+        if value and len({one.type for one in value}) < len(value):
+            raise PydanticCustomError("unsupported", "each type of tracker may be named once")
         return value
 
 

@@ -24,6 +24,7 @@ from service.pricing.market import Market
 from service.pricing.source import PriceSource
 from service.settings import Settings
 from service.storage.store import BlobStore
+from service.trackers.tracker import Tracker
 
 Clock = Callable[[], datetime]
 
@@ -43,6 +44,7 @@ class Adapters:
     bills: Bills
     checker: RowChecker
     registry: ModelRegistry | None  # None: this deployment has none
+    trackers: Mapping[str, Tracker]  # by type
 
 
 @asynccontextmanager
@@ -92,6 +94,7 @@ async def inside(
         bills=bills,
         checker=ProcessChecker(),
         registry=azure_access.models(settings),
+        trackers=azure_access.trackers(settings, store),
     )
     listening = asyncio.create_task(made.listener.run())
     try:
@@ -104,6 +107,8 @@ async def inside(
             await account.close()
         for part in (made.cloud, made.store, made.prices, made.market, made.bills):
             await part.close()
+        for tracker in made.trackers.values():
+            await tracker.close()
         if made.registry:
             await made.registry.close()
         await made.engine.dispose()

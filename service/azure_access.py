@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from importlib.util import find_spec
 from typing import Any
 
 from azure import identity
@@ -22,7 +23,11 @@ from service.pricing.fake_market import FakeMarket
 from service.pricing.market import Market
 from service.settings import Settings
 from service.storage.azure import AzureBlobStore, SignIn
-from service.storage.store import is_account_url
+from service.storage.store import BlobStore, is_account_url
+from service.trackers.mlflow import Mlflow
+from service.trackers.tensorboard import TensorBoard
+from service.trackers.tracker import Tracker
+from service.trackers.wandb import Wandb
 
 
 def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
@@ -41,6 +46,17 @@ def models(settings: Settings) -> ModelRegistry | None:
     if not settings.azureml_workspace:
         return None
     return FakeRegistry() if settings.cloud == "fake" else _clusters(settings)
+
+
+def trackers(settings: Settings, store: BlobStore) -> dict[str, Tracker]:
+    """The experiment trackers that the deployment has, by the type that a request names."""
+    found: dict[str, Tracker] = {"tensorboard": TensorBoard(store=store)}
+    if uri := settings.mlflow_tracking_uri.get_secret_value():
+        found["mlflow"] = Mlflow.at(uri, settings.mlflow_tracking_token.get_secret_value())
+    key = settings.wandb_api_key.get_secret_value()
+    if key and find_spec("wandb"):
+        found["wandb"] = Wandb(key=key, environment=settings.wandb_environment)
+    return found
 
 
 def _clusters(settings: Settings) -> AzureMlCloud:

@@ -119,6 +119,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         now=world.now,
         web=web.FOLDER,
         registers_models=bool(settings.azureml_workspace),
+        trackers=frozenset(world.trackers),
         account=settings.account,
         rates=RateLimits(settings.requests_per_minute),
         allowance=settings.allowance,

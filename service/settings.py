@@ -1,6 +1,7 @@
 """One frozen object from the environment (REKINDLE_*); read by main only, passed down as values."""
 
 import json
+import os
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -83,6 +84,10 @@ class Settings(DatabaseSettings):
     azureml_workspace: str = ""  # of :azureml offerings and of register_model
     azureml_resource_group: str = ""  # of the workspace; "": azure_resource_group
     azureml_subnet_id: str = ""  # "": the network that Azure ML gives
+
+    wandb_api_key: SecretStr = SecretStr("")  # of integrations of type wandb; "": refused
+    mlflow_tracking_uri: SecretStr = SecretStr("")  # it may hold a user and a password
+    mlflow_tracking_token: SecretStr = SecretStr("")  # a bearer token; "": none
 
     azure_limits_times: float = Field(  # of requests, where Azure has raised the subscription's
         default=1.0, gt=0, description="1: Microsoft's published limits per region"
@@ -183,6 +188,13 @@ class Settings(DatabaseSettings):
     def has_azureml(self) -> bool:
         """True where jobs may go to the Azure ML workspace."""
         return any(o.engine is Engine.AZUREML for o in self.offerings)
+
+    @property
+    def wandb_environment(self) -> dict[str, str]:
+        """What the processes of wandb get of this environment: no secret of ours."""
+        passed = ("PATH", "PYTHONPATH", "SSL_CERT_FILE", "HTTPS_PROXY", "NO_PROXY")
+        wandb = [name for name in os.environ if name.startswith("WANDB_")]
+        return {name: os.environ[name] for name in (*passed, *wandb) if name in os.environ}
 
     @property
     def egress(self) -> Egress:

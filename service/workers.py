@@ -38,6 +38,7 @@ from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.storage_cost import StorageMeters
 from service.reconciler.strays import StrayWatch
 from service.reconciler.tiers import TierMoves
+from service.reconciler.trackers import TrackerRuns
 from service.reconciler.uploads import UploadSweep
 from service.settings import Settings
 
@@ -50,6 +51,7 @@ CONTAINER_SECONDS = 600.0
 CHECKPOINT_SWEEP_SECONDS = 600.0
 COPY_SECONDS = 30.0
 REGISTRY_SECONDS = 30.0
+TRACKER_SECONDS = 5.0
 ACCESS_SECONDS = 5.0  # and up to 30 more at Azure, until nodes of an ended attempt write no more
 METER_SECONDS = 10.0
 TIER_SECONDS = 1.0  # rare and slow, and woken by whatever is due
@@ -173,6 +175,9 @@ def _stored(
             engine=world.engine, store=world.store, registry=world.registry, now=world.now
         )
         yield loop.every(REGISTRY_SECONDS, "registry", registrations.run_once)
+    for kind, tracker in world.trackers.items():
+        runs = TrackerRuns(engine=world.engine, kind=kind, tracker=tracker, now=world.now)
+        yield loop.every(TRACKER_SECONDS, kind, runs.run_once)
     yield loop.every(ACCESS_SECONDS, "access", policies.run_once)
     yield loop.every(COPY_SECONDS, "copies", copies.run_once)
     yield loop.every(UPLOAD_SWEEP_SECONDS, "uploads", uploads.run_once)

@@ -50,6 +50,7 @@ def _packages(what: str, names: tuple[str, ...]) -> Check:
 
 
 def _node() -> Check:
+    oldest = ".".join(map(str, OLDEST_NODE))
     node = shutil.which("node", path=tools_path())
     if node is None:
         return missing("node", "not found", "Run: make setup (it brings one)")

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from rekindle.cli import events_file, trackers
+from contract import events_file
+from contract.figures import tagged
+from rekindle.cli import trackers
 from rekindle.cli.choose import JOBS, JobArgument, job_id
 from rekindle.cli.command import Cli
 from rekindle.cli.trouble import Trouble
@@ -20,10 +22,7 @@ if TYPE_CHECKING:
     from rekindle.cli.client import Client
 
 Json = dict[str, Any]
-LARGEST = 3.4e38  # of a float in an event file
 _PAGE = 10_000  # steps
-_NO_FIGURES = ("step", "generation")
-_VALID = "valid_loss"
 _PART = ".part"
 
 
@@ -96,18 +95,7 @@ def _dated(rows: Iterable[Json], began: float) -> Iterator[tuple[int, float, dic
     now = began
     for row in rows:
         now += row["seconds"]
-        yield row["step"], now, _tagged(row)
-
-
-def _tagged(row: Json) -> dict[str, float]:
-    """What was measured, under the names that TensorBoard groups by."""
-    known = {n: v for n, v in row.items() if isinstance(v, int | float) and abs(v) <= LARGEST}
-    found = {f"train/{n}": v for n, v in known.items() if n not in (*_NO_FIGURES, _VALID)}
-    if _VALID not in known:
-        return found
-    if "reward" in known:  # the validation loss is then minus a reward
-        return found | {"valid/reward": -known[_VALID]}
-    return found | {"valid/loss": known[_VALID]}
+        yield row["step"], now, tagged(row)
 
 
 def _as_csv(rows: list[Json]) -> bytes:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from contract.figures import JOB_TAG as TAG
+from contract.figures import STEP_TAG as LAST
 from rekindle.cli.trouble import ExitCode, Trouble
 
 BATCH = 1000  # measurements that MLflow takes at once
-TAG, LAST = "rekindle.job", "rekindle.step"  # of a run: whose it is, and how far it has come
 
 Rows = Sequence[tuple[int, float, dict[str, float]]]  # step, unix seconds, what was measured
 

@@ -79,6 +79,7 @@ class Parts:
     operator_project: str = "operators"  # its keys may see what belongs to all projects
     allowance: Allowance = USUAL  # that budgets keep for the end of machines
     registers_models: bool = False  # in a workspace of Azure ML
+    trackers: frozenset[str] = frozenset({"tensorboard"})  # types of integrations
     account: Account = field(default_factory=Account)  # that the jobs' containers are in
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from contract import integrations
 from service.api.schemas.jobs import Job, JobSummary
 from service.db.job_facts import Around, Checkpoint
 from service.db.jobs import JobRow
@@ -136,7 +137,7 @@ def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
         "trained_tokens": job.trained_tokens,
         "training_file": job.training_file,
         "validation_file": job.validation_file,
-        "integrations": [],
+        "integrations": integrations.shown(request.get("integrations")),
         "metadata": request.get("metadata"),
         "method": _method(hyper, recipe),
         "user_provided_suffix": request.get("suffix"),

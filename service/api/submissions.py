@@ -44,6 +44,12 @@ NO_REGISTRY = (
     "This deployment has no Azure ML workspace to register models in. Leave register_model out; "
     "the model is in Blob Storage either way."
 )
+NO_TRACKER = {
+    "wandb": "This deployment has no key of Weights & Biases: its operator sets "
+    "REKINDLE_WANDB_API_KEY and installs the package wandb.",
+    "mlflow": "This deployment has no MLflow server: its operator sets "
+    "REKINDLE_MLFLOW_TRACKING_URI.",
+}
 ESTIMATED = (
     "The rows are still being checked: their lengths are estimates. Ask for the plan again in a "
     "while for exact figures."
@@ -117,6 +123,7 @@ async def submission(
     """
     if asked.register_model and not parts.registers_models:
         raise InvalidRequest(NO_REGISTRY, code="unsupported", param="register_model")
+    _require_trackers(parts, asked)
     material = await _material(parts, sending.caller, asked, unstaged)
     await parts.graders.check_sources(sources_of(asked))
     checked = None if unstaged else await _check(parts, asked, material, wait)
@@ -138,6 +145,14 @@ async def submission(
         terms=terms_of(asked),
         planned=question,
     )
+
+
+def _require_trackers(parts: Parts, asked: JobRequest) -> None:
+    """Refuse trackers that the deployment lacks."""
+    for number, one in enumerate(asked.integrations or ()):
+        if one.type not in parts.trackers:
+            where = f"integrations.{number}.type"
+            raise InvalidRequest(NO_TRACKER[one.type], code="unsupported", param=where)
 
 
 async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan | None:

@@ -29,6 +29,7 @@ from service.db import (  # noqa: F401 - one schema
     queue_tables,
     shortage_tables,
     storage_tables,
+    tracker_tables,
 )
 from service.db.columns import Moment, Money, leased, one_of, partial_index
 from service.domain.states import AttemptState, CapacityType, JobState, Outcome

@@ -6,6 +6,7 @@
     |   +-- FileJustDeleted        file_not_found
     +-- InvalidApiKey         401  invalid_api_key
     |   +-- ExpiredApiKey          expired_api_key
+    +-- InvalidSignIn         401  invalid_sign_in
     +-- PermissionDenied      403  permission_denied
     |   +-- InsufficientScope      insufficient_scope
     |   +-- MismatchedProject      mismatched_project

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import budgets, events, files, job_facts, jobs
+from service.db import budgets, events, files, job_facts, jobs, tracker_runs
 from service.db.files import CONTAINER, File
 from service.db.job_facts import Around
 from service.db.jobs import JobRow
@@ -129,6 +129,8 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
     await quotas.require_room_for_job(conn, row.project_id)
     message = f"Created job on {submission.training_file.filename}: {submission.plan.why}"
     await jobs.add(conn, row, message)
+    kinds = [one["type"] for one in row.request.get("integrations") or ()]
+    await tracker_runs.open_all(conn, row.id, kinds, now)
     return Submitted(job=row, is_new=True)
 
 

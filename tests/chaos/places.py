@@ -21,6 +21,10 @@ EXCUSED = {  # no play comes there, and why
     " statements of one step, again and again: a life has two others at most",
     "commit reconciler/model_registry.py _settle": "no life has a workspace; killed before it, the"
     " model is registered again: tests/integration/test_model_registry.py",
+    "commit reconciler/trackers.py run_once": "no life has a tracker; a claim ends by itself:"
+    " tests/integration/test_trackers.py kills it and asks two replicas",
+    "commit reconciler/trackers.py _settle": "the same; killed before it, the tracker is asked what"
+    " it has",
     "commit reconciler/starts.py _go_back": "on demand, until Spot's market has said yes for long:"
     " tests/integration/test_deadlines.py; what it writes is a wish, as in keep_in_time",
     "commit reconciler/jobs.py _pause": "three starts of half an hour each, and a life has as much"

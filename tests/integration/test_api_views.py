@@ -59,7 +59,7 @@ async def test_a_list_shows_the_same_members_that_a_job_shows(
 
     assert {name for name, value in listed.items() if shown[name] != value} == {"cost", "progress"}
     assert listed["progress"] == {"step": 3, "total_steps": 60, "percent": 5.0}
-    assert listed["cost"] == {name: shown["cost"][name] for name in ("spent", "currency")}
+    assert listed["cost"] == {name: shown["cost"][name] for name in ("spent", "saved", "currency")}
 
 
 async def test_an_attempt_says_where_it_runs_what_it_did_and_what_it_cost(

@@ -16,6 +16,7 @@ from service.domain.method import METHODS
 from service.domain.recipe import Hyperparameters, Training
 from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora, TrainingOptions
 
+MLFLOW = {"experiment": "e"}
 LEAST = {"model": "m", "training_file": "file-1"}
 LEAST_OPTIONS: dict[str, dict[str, Any]] = {"reinforcement": {"grader": {}}}
 
@@ -208,7 +209,10 @@ def test_what_saves_memory_is_off_unless_asked_for() -> None:
         ({"suffix": "s" * 65}, "suffix", "at most 64"),
         ({"metadata": {"run": 1}}, "metadata.run", "string"),
         ({"metadata": {f"k{i}": "v" for i in range(17)}}, "metadata", "16"),
-        ({"integrations": [{"type": "wandb"}]}, "integrations", "leave it out"),
+        ({"integrations": [{"type": "comet"}]}, "integrations.0.type", "wandb"),
+        ({"integrations": [{"type": "wandb"}]}, "integrations.0", "the member wandb"),
+        ({"integrations": [{"type": "tensorboard", "mlflow": MLFLOW}]}, "integrations.0", "no opt"),
+        ({"integrations": [{"type": "tensorboard"}] * 2}, "integrations", "once"),
         ({"infrastructure": {"nodes": 0}}, "infrastructure.nodes", "greater"),
         ({"training": {"packing": "yes"}}, "training.packing", "boolean"),
         ({"training": {"zero_stage": 4}}, "training.zero_stage", "less"),

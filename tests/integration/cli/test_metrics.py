@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli import events_file
+from contract import events_file
 from tests.integration.cli.conftest import Shell
 from tests.scripted_node import boot, metrics, train
 from trainer.contract import NodePhase

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rekindle.cli import events_file
-from rekindle.cli.metrics import _tagged
+from contract import events_file
+from contract.figures import tagged
 
 # Both as TensorFlow's own writer makes them (tensorboard 2.21, summary.writer.record_writer).
 BEGINNING = bytes.fromhex(
@@ -38,4 +38,4 @@ def test_a_file_is_byte_for_byte_what_tensorboards_own_writer_makes() -> None:
 def test_a_step_has_a_tag_for_each_figure_that_is_a_number(
     row: dict[str, float | None], tags: dict[str, float]
 ) -> None:
-    assert _tagged(row) == tags
+    assert tagged(row) == tags

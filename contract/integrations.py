@@ -1,0 +1,76 @@
+"""The member ``integrations``: experiment trackers that receive a job's figures while it trains."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from contract.strict import Strict
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise PydanticCustomError("unsupported", "control characters are not allowed")
+    return text
+
+
+_Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)]
+
+
+class WandbRequest(Strict):
+    """A project of Weights & Biases."""
+
+    project: _Name
+    """Project that gets the run."""
+    name: _Name | None = None
+    """Display name of the run; default: the job's id."""
+    entity: _Name | None = None
+    """Team or user that owns the project; default: that of the deployment's key."""
+    tags: list[_Name] = Field(default=[], max_length=50)
+    """Tags of the run."""
+
+
+class MlflowRequest(Strict):
+    """An experiment of the deployment's MLflow server."""
+
+    experiment: _Name
+    """Experiment that gets the run; created if there is none."""
+    run_name: _Name | None = None
+    """Name of the run; default: the job's id."""
+    tags: dict[_Name, _Name] = Field(default_factory=dict, max_length=50)
+    """Tags of the run."""
+
+    @model_validator(mode="after")
+    def refuse_own_tags(self) -> Self:
+        """Refuse tags by which a resumed run is found."""
+        if any(name.startswith("rekindle.") for name in self.tags):
+            raise PydanticCustomError("unsupported", "tags that begin with rekindle. are reserved")
+        return self
+
+
+class IntegrationRequest(Strict):
+    """One tracker: a type, and options of that type only."""
+
+    type: Literal["wandb", "mlflow", "tensorboard"]
+    """Tracker that gets the figures."""
+    wandb: WandbRequest | None = None
+    """Options of type `wandb`."""
+    mlflow: MlflowRequest | None = None
+    """Options of type `mlflow`."""
+
+    @model_validator(mode="after")
+    def require_own_options(self) -> Self:
+        """Refuse options of another type, and a type that lacks its own."""
+        given = {name for name in ("wandb", "mlflow") if getattr(self, name) is not None}
+        if given != ({self.type} - {"tensorboard"}):
+            shown = "no options" if self.type == "tensorboard" else f"the member {self.type} only"
+            raise PydanticCustomError("unsupported", f"type {self.type} takes {shown}")
+        return self
+
+
+def shown(integrations: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """Return stored integrations as OpenAI shows them: of each its type and that type's options."""
+    return [
+        {name: one[name] for name in ("type", one["type"]) if one.get(name) is not None}
+        for one in integrations or ()
+    ]

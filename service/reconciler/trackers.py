@@ -1,0 +1,136 @@
+"""Sends the figures of jobs to experiment trackers. No job and no machine waits for it.
+
+Level-triggered: the database says which step a tracker has. The tracker is asked as well, so a
+step that was sent before the service was killed is not sent again. Only whole steps are sent: the
+newest one waits for its successor, since its validation loss comes after it, and a step waits for
+those before it, which a node that is gone may have left in Blob.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from contract.figures import tagged
+from service.db import events, jobs, tracker_runs
+from service.db.jobs import JobRow
+from service.db.tracker_runs import TrackerRunRow
+from service.trackers.tracker import Point, Tracker, TrackerError, TrackerRun
+
+log = logging.getLogger(__name__)
+PATIENCE = timedelta(days=1)  # with a tracker that fails
+RETRY = timedelta(seconds=60)
+CLAIM = timedelta(minutes=10)
+SETTLING = timedelta(seconds=60)  # after a job's end, for its last figures to come in
+_AT_ONCE = 20  # runs
+_STEPS = 1000  # of one batch
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackerRuns:
+    """Sends to one tracker whatever is due, once a round; one that hangs delays no other."""
+
+    engine: AsyncEngine
+    kind: str
+    tracker: Tracker
+    now: Callable[[], datetime]
+
+    async def run_once(self) -> list[str]:
+        """Return the jobs whose trackers got steps."""
+        async with self.engine.begin() as conn:
+            claimed = await tracker_runs.claim(conn, self.kind, self.now(), CLAIM, _AT_ONCE)
+        sent = await asyncio.gather(*map(self._serve, claimed))
+        return [run.job_id for run, had in zip(claimed, sent, strict=True) if had]
+
+    async def _serve(self, claimed: TrackerRunRow) -> bool:
+        tracker = self.tracker
+        async with self.engine.connect() as conn:
+            job = await jobs.find(conn, claimed.job_id)
+            assert job is not None, "runs refer to jobs"
+            after = claimed.last_step - claimed.last_step % tracker.block
+            spent, rows = await tracker_runs.figures(conn, job.id, after, _STEPS)
+        over = job.finished_at is not None and self.now() >= job.finished_at + SETTLING
+        whole = rows if over else _whole(rows, after)
+        points = _points(whole, job.created_at.timestamp() + spent)
+        news = bool(points) and points[-1].step > claimed.last_step
+        closed = over and len(rows) < _STEPS
+        if news or closed:
+            return await self._send(claimed, job, points, closed=closed)
+        await self._settle(claimed, due_at=self.now() + tracker.every)
+        return False
+
+    async def _send(
+        self, claimed: TrackerRunRow, job: JobRow, points: Sequence[Point], *, closed: bool
+    ) -> bool:
+        run = TrackerRun(
+            job_id=job.id,
+            began=job.created_at.timestamp(),
+            options=_options(job, claimed.kind),
+            outcome=job.state if closed else None,
+        )
+        try:
+            url = await self.tracker.send(run, points)
+        except TrackerError as fault:
+            await self._put_off(claimed, fault)
+            return False
+        values: Json = {
+            "due_at": self.now() + self.tracker.every,
+            "url": url,
+            "failing_since": None,
+        }
+        last = points[-1].step if points else claimed.last_step
+        text = f"{claimed.kind} gets the figures" + (f": {url}" if url else "")
+        told = None if claimed.url is not None else ("tracker.started", text)
+        await self._settle(claimed, told, last_step=last, closed=closed, **values)
+        return bool(points)
+
+    async def _put_off(self, claimed: TrackerRunRow, fault: TrackerError) -> None:
+        now, since = self.now(), claimed.failing_since or self.now()
+        about = {"job": claimed.job_id, "tracker": claimed.kind, "cause": str(fault)}
+        log.warning("tracker.failed", extra=about)
+        if now < since + PATIENCE:
+            await self._settle(claimed, due_at=now + RETRY, failing_since=since)
+            return
+        text = (
+            f"{claimed.kind} took no figures for a day, so it gets none any more; training is not "
+            f"affected: {fault}"
+        )
+        await self._settle(claimed, ("tracker.given_up", text), closed=True, failing_since=since)
+
+    async def _settle(
+        self,
+        claimed: TrackerRunRow,
+        told: tuple[str, str] | None = None,
+        **values: Any,  # noqa: ANN401 - columns
+    ) -> None:
+        async with self.engine.begin() as conn:
+            if await tracker_runs.settle(conn, claimed, **values) and told:
+                code, text = told
+                level = "warn" if code == "tracker.given_up" else "info"
+                await events.add(conn, claimed.job_id, self.now(), code, text, level=level)
+
+
+def _options(job: JobRow, kind: str) -> Json:
+    known = job.request.get("integrations") or []
+    return next((one.get(kind) or {} for one in known if one["type"] == kind), {})
+
+
+def _whole(rows: Sequence[Json], after: int) -> Sequence[Json]:
+    """Return the steps that follow ``after`` without a gap, but the newest one."""
+    steps = enumerate(rows, start=after + 1)
+    gap = next((step for step, row in steps if row["step"] != step), after + 1 + len(rows))
+    return rows[: min(gap - after - 1, max(len(rows) - 1, 0))]
+
+
+def _points(rows: Sequence[Json], began: float) -> list[Point]:
+    """Date each step: the job's creation and the seconds trained since, without stops."""
+    found, now = [], began
+    for row in rows:
+        now += row["seconds"]
+        found.append(Point(step=row["step"], at=now, values=tagged(row)))
+    return found

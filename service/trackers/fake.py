@@ -1,0 +1,35 @@
+"""A tracker in memory, for tests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from service.domain.states import JobState
+from service.trackers.tracker import Point, TrackerError, TrackerRun
+
+
+@dataclass
+class FakeTracker:
+    """Keeps each point that it is sent and had not yet; ``fault`` is raised while it is set."""
+
+    points: dict[str, list[Point]] = field(default_factory=dict)
+    outcomes: dict[str, JobState] = field(default_factory=dict)
+    fault: TrackerError | None = None
+    calls: int = 0
+    every: timedelta = timedelta(seconds=15)
+    block: int = 1
+
+    async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
+        """See the protocol."""
+        self.calls += 1
+        if self.fault:
+            raise self.fault
+        kept = self.points.setdefault(run.job_id, [])
+        last = kept[-1].step if kept else 0
+        kept += [point for point in points if point.step > last]
+        if run.outcome:
+            self.outcomes[run.job_id] = run.outcome
+        return f"https://tracker.example/runs/{run.job_id}"
+
+    async def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,146 @@
+"""MLflow's REST API: a run is found again by its tag, and says itself which step it has.
+
+https://mlflow.org/docs/latest/api_reference/rest-api.html
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from contract.figures import JOB_TAG, STEP_TAG
+from service.domain.states import JobState
+from service.trackers.tracker import Point, TrackerError, TrackerRun
+
+API = "/api/2.0/mlflow"
+MOST_METRICS = 1000  # of one log-batch
+_TIMEOUT = httpx.Timeout(20.0)
+_ENDED = {
+    JobState.SUCCEEDED: "FINISHED",
+    JobState.FAILED: "FAILED",
+    JobState.CANCELLED: "KILLED",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mlflow:
+    """One tracking server. The address may hold a user and a password."""
+
+    client: httpx.AsyncClient
+    every: timedelta = timedelta(seconds=15)
+    block: int = 1
+
+    @classmethod
+    def at(
+        cls, uri: str, token: str, transport: httpx.AsyncBaseTransport | None = None
+    ) -> "Mlflow":
+        """Return the tracker at ``uri``; ``token``: a bearer token, "" for none."""
+        url = httpx.URL(uri.rstrip("/"))
+        client = httpx.AsyncClient(
+            base_url=url.copy_with(username=None, password=None),  # httpx logs what it calls
+            auth=(url.username, url.password) if url.username else None,
+            headers={"authorization": f"Bearer {token}"} if token else {},
+            timeout=_TIMEOUT,
+            transport=transport,
+        )
+        return cls(client=client)
+
+    async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
+        """See the protocol."""
+        experiment = await self._experiment(run.options["experiment"])
+        found = await self._run(experiment, run)
+        run_id, tags = found["info"]["run_id"], found["data"].get("tags", [])
+        last = next((int(tag["value"]) for tag in tags if tag["key"] == STEP_TAG), 0)
+        for batch in _batches([point for point in points if point.step > last]):
+            await self._call("POST", "runs/log-batch", json={"run_id": run_id, **_body(batch)})
+        if run.outcome:
+            ended = {"run_id": run_id, "status": _ENDED[run.outcome]}
+            if points:
+                ended["end_time"] = _milliseconds(points[-1].at)
+            await self._call("POST", "runs/update", json=ended)
+        return f"{str(self.client.base_url).rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self.client.aclose()
+
+    async def _experiment(self, name: str) -> str:
+        params = {"experiment_name": name}
+        found = await self._call("GET", "experiments/get-by-name", params=params, absent=True)
+        if found:
+            return str(found["experiment"]["experiment_id"])
+        made = await self._call("POST", "experiments/create", json={"name": name})
+        return str(made["experiment_id"])
+
+    async def _run(self, experiment: str, run: TrackerRun) -> dict[str, Any]:
+        mine = f"tags.`{JOB_TAG}` = '{run.job_id}'"
+        search = {"experiment_ids": [experiment], "filter": mine, "max_results": 1}
+        found = await self._call("POST", "runs/search", json=search)
+        if runs := found.get("runs"):
+            return dict(runs[0])
+        body = {
+            "experiment_id": experiment,
+            "run_name": run.options["run_name"] or run.job_id,
+            "start_time": _milliseconds(run.began),
+            "tags": _tags({**run.options["tags"], JOB_TAG: run.job_id}),
+        }
+        return dict((await self._call("POST", "runs/create", json=body))["run"])
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        absent: bool = False,
+        **more: Any,  # noqa: ANN401
+    ) -> dict[str, Any]:
+        """Return the answer; of an error only its status and code are told, no text."""
+        try:
+            answer = await self.client.request(method, f"{API}/{path}", **more)
+            body = answer.json() if answer.content else {}
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as fault:
+            raise TrackerError(f"MLflow did not answer {path}: {type(fault).__name__}") from None
+        code = body.get("error_code", "") if isinstance(body, dict) else ""
+        if absent and answer.status_code == httpx.codes.NOT_FOUND:
+            return {}
+        if not answer.is_success or not isinstance(body, dict):
+            raise TrackerError(
+                f"MLflow answered {path} with {answer.status_code} {code!s:.60}".rstrip()
+            )
+        return body
+
+
+def _batches(points: Sequence[Point]) -> Iterator[list[Point]]:
+    """Whole steps, of MOST_METRICS figures at most."""
+    batch: list[Point] = []
+    for point in points:
+        if batch and sum(len(p.values) for p in batch) + len(point.values) > MOST_METRICS:
+            yield batch
+            batch = []
+        batch.append(point)
+    if batch:
+        yield batch
+
+
+def _body(batch: Sequence[Point]) -> dict[str, Any]:
+    metrics = [
+        {
+            "key": name,
+            "value": float(value),
+            "timestamp": _milliseconds(point.at),
+            "step": point.step,
+        }
+        for point in batch
+        for name, value in point.values.items()
+    ]
+    return {"metrics": metrics, "tags": _tags({STEP_TAG: str(batch[-1].step)})}
+
+
+def _tags(tags: dict[str, str]) -> list[dict[str, str]]:
+    return [{"key": key, "value": value} for key, value in tags.items()]
+
+
+def _milliseconds(at: float) -> int:
+    return int(1000 * at)

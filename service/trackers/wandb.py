@@ -1,0 +1,83 @@
+"""Weights & Biases: each batch resumes the job's run in a process of its own (`wandb_batch.py`).
+
+So any replica can go on with a run, and a package that hangs or dies harms nothing else.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from tempfile import TemporaryDirectory
+
+from service.domain.states import JobState
+from service.trackers.tracker import Point, TrackerError, TrackerRun
+
+PROGRAM = "service.trackers.wandb_batch"
+_AT_ONCE = 4  # processes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wandb:
+    """The account of one key; ``environment``: that of the child processes."""
+
+    key: str = field(repr=False)
+    environment: Mapping[str, str]
+    seconds: float = 120.0  # of one batch
+    python: str = sys.executable  # that has the package
+    every: timedelta = timedelta(seconds=30)
+    block: int = 1
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+
+    async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
+        """See the protocol."""
+        failed = run.outcome not in (None, JobState.SUCCEEDED)
+        batch = {
+            "key": self.key,
+            "job": run.job_id,
+            "options": run.options,
+            "points": [(point.step, point.values) for point in points],
+            "exit_code": 1 if failed else 0,
+        }
+        async with self._turns:
+            with TemporaryDirectory(prefix="rekindle-wandb-", ignore_cleanup_errors=True) as folder:
+                said = await self._run(json.dumps(batch).encode(), folder)
+        return _url(said)
+
+    async def close(self) -> None:
+        """No process outlives its batch."""
+
+    async def _run(self, batch: bytes, folder: str) -> bytes:
+        process = await asyncio.create_subprocess_exec(
+            self.python,
+            "-m",
+            PROGRAM,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=folder,
+            env={"HOME": folder, "WANDB_DIR": folder, **self.environment},
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(self.seconds):
+                said, _ = await process.communicate(batch)
+        except TimeoutError:
+            raise TrackerError(f"wandb did not finish in {self.seconds:.0f} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return said
+
+
+def _url(said: bytes) -> str:
+    """Return the run's address from the last line, or raise what went wrong."""
+    try:
+        answer = json.loads(said.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise TrackerError("wandb ended without an answer") from None
+    if "error" in answer:
+        raise TrackerError(f"wandb: {answer['error']}")
+    return str(answer["url"])

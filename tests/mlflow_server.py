@@ -1,0 +1,63 @@
+"""The calls of MLflow's REST API that we make, in memory; held against a real server by a test."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from service.trackers.mlflow import API
+
+
+@dataclass
+class MlflowServer(httpx.AsyncBaseTransport):
+    """Keeps every figure that is logged, and so shows those that are logged twice."""
+
+    experiments: dict[str, str] = field(default_factory=dict)  # name -> id
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    logged: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    requests: list[httpx.Request] = field(default_factory=list)
+    status: int = 200  # of all answers, where it is another
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer one request."""
+        self.requests.append(request)
+        if self.status != 200:
+            return httpx.Response(self.status, json={"error_code": "INTERNAL_ERROR"})
+        name = request.url.path.removeprefix(f"{API}/").replace("/", "_").replace("-", "_")
+        body = json.loads(await request.aread() or "{}") | dict(request.url.params)
+        answer = getattr(self, f"_{name}")(body)
+        return httpx.Response(200 if answer is not None else 404, json=answer or {})
+
+    def _experiments_get_by_name(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        found = self.experiments.get(body["experiment_name"])
+        return {"experiment": {"experiment_id": found}} if found else None
+
+    def _experiments_create(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.experiments[body["name"]] = made = str(len(self.experiments) + 1)
+        return {"experiment_id": made}
+
+    def _runs_search(self, body: dict[str, Any]) -> dict[str, Any]:
+        found = re.fullmatch(r"tags\.`(.+)` = '(.+)'", body["filter"])
+        assert found, body
+        tag = {"key": found[1], "value": found[2]}
+        every = [r for r in self.runs.values() if tag in r["data"]["tags"]]
+        return {"runs": every[: body["max_results"]]}
+
+    def _runs_create(self, body: dict[str, Any]) -> dict[str, Any]:
+        run_id = f"run{len(self.runs)}"
+        info = {"run_id": run_id, "status": "RUNNING", "run_name": body["run_name"]}
+        self.runs[run_id] = {"info": info, "data": {"tags": body["tags"]}}
+        return {"run": self.runs[run_id]}
+
+    def _runs_log_batch(self, body: dict[str, Any]) -> dict[str, Any]:
+        assert len(body["metrics"]) <= 1000
+        self.logged.setdefault(body["run_id"], []).extend(body["metrics"])
+        tags = {t["key"]: t for t in self.runs[body["run_id"]]["data"]["tags"] + body["tags"]}
+        self.runs[body["run_id"]]["data"]["tags"] = list(tags.values())
+        return {}
+
+    def _runs_update(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.runs[body["run_id"]]["info"]["status"] = body["status"]
+        return {}

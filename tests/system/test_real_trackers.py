@@ -1,0 +1,99 @@
+"""A real MLflow server and the real package wandb, offline, take what we send: each step once.
+
+They bring too much along for our own environment. Where `.venv-trackers` holds them
+(`python -m venv .venv-trackers && .venv-trackers/bin/pip install mlflow wandb`), they are tried.
+"""
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.domain.states import JobState
+from service.trackers.mlflow import API, Mlflow, _body
+from service.trackers.tracker import Point, TrackerRun
+from service.trackers.wandb import Wandb
+from tests.contract.test_trackers import JOB, OPTIONS, points
+from tests.waiting import until
+from trainer.supervisor.ports import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = ROOT / ".venv-trackers" / "bin"
+KEY = "0123456789abcdef" * 2 + "01234567"
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not BIN.exists(), reason="needs .venv-trackers: see the module"),
+]
+
+
+@contextmanager
+def mlflow(folder: Path) -> Iterator[str]:
+    """A server with a SQLite database."""
+    port = free_port("127.0.0.1")
+    store = ("--backend-store-uri", f"sqlite:///{folder}/mlflow.db")
+    options = ("--host", "127.0.0.1", "--port", str(port), "--workers", "1", *store)
+    server = subprocess.Popen(
+        [BIN / "mlflow", "server", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(30)
+
+
+async def _answers(url: str) -> bool:
+    try:
+        async with httpx.AsyncClient() as client:
+            return (await client.get(f"{url}/health")).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def a_run(kind: str, outcome: JobState | None = None) -> TrackerRun:
+    return TrackerRun(job_id=JOB, began=1000.0, options=OPTIONS[kind], outcome=outcome)
+
+
+async def test_a_real_mlflow_has_each_step_once_and_drops_a_repeated_batch(tmp_path: Path) -> None:
+    with mlflow(tmp_path) as url:
+        await until(lambda: _answers(url), bool, deadline=120)
+        tracker = Mlflow.at(url, "")
+        await tracker.send(a_run("mlflow"), points(1, 2, 3))
+        await tracker.send(a_run("mlflow"), points(1, 2, 3, 4))
+        shown = await tracker.send(a_run("mlflow", JobState.SUCCEEDED), points(4, 5))
+        run_id = shown.rsplit("/", 1)[-1]
+        again: list[Point] = points(4, 5)
+        await tracker.client.post(f"{API}/runs/log-batch", json={"run_id": run_id, **_body(again)})
+        asked: dict[str, Any] = {"run_id": run_id, "metric_key": "train/loss"}
+        logged = await tracker.client.get(f"{API}/metrics/get-history", params=asked)
+        run = await tracker.client.get(f"{API}/runs/get", params={"run_id": run_id})
+        await tracker.close()
+
+    assert [m["step"] for m in logged.json()["metrics"]] == [1, 2, 3, 4, 5]
+    assert run.json()["run"]["info"]["status"] == "FINISHED"
+
+
+async def _send_twice(tracker: Wandb) -> None:
+    await tracker.send(a_run("wandb"), points(1, 2, 3))
+    await tracker.send(a_run("wandb", JobState.SUCCEEDED), points(4, 5))
+
+
+def test_the_real_wandb_takes_batches_offline_and_writes_no_key(tmp_path: Path) -> None:
+    environment = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    asyncio.run(_send_twice(Wandb(key=KEY, environment=environment, python=str(BIN / "python"))))
+
+    program = [BIN / "python", Path(__file__).with_name("wandb_steps.py"), tmp_path]
+    said = subprocess.run(program, capture_output=True, check=True)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert json.loads(said.stdout) == [1, 2, 3, 4, 5]
+    assert [file for file in files if KEY.encode() in file.read_bytes()] == []
