@@ -2,8 +2,19 @@
 
 import asyncio
 import os
+import shutil
+from typing import Final
 
 from rekindle.setup import ROOT, tools_path
+
+BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+
+
+def has_browser() -> bool:
+    """Whether `web/browser/open.ts` will find one."""
+    named = os.environ.get("CHROME")  # noqa: TID251 - the same variable
+    mac = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+    return any(map(shutil.which, (*BROWSERS, named or "", mac)))
 
 
 async def browse(url: str, key: str, job: str) -> tuple[int, str]:
