@@ -131,6 +131,17 @@ interface Drawing extends Pick<ChartProps, "lines" | "sync" | "time" | "xLabel" 
   bands: { current: Band[] };
 }
 
+// Times of 24 hours: the least distance of two ticks in seconds, their form, and what the second
+// row says where year, month, day, hour or minute begin. 1: the second row comes below the first.
+const DAY = "\n{D} {MMM}";
+const TIMES: uPlot.Axis.Values = [
+  [3600 * 24 * 365, "{YYYY}", null, null, null, null, null, null, 1],
+  [3600 * 24 * 28, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [3600 * 24, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", DAY, null, DAY, null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", DAY, null, DAY, null, null, null, 1],
+];
+
 function options({
   lines,
   height,
@@ -159,14 +170,16 @@ function options({
         ...axis,
         font,
         size: time ? 40 : 28, // times have a second row, for the day or the year
-        values: formatX && ((_, ticks) => ticks.map((tick) => formatX(tick))),
+        values: time ? TIMES : formatX && ((_, ticks) => ticks.map((tick) => formatX(tick))),
       },
       { ...axis, font, size: 56, values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
       {
         label: xLabel ?? (time ? "Time" : "Step"),
-        value: formatX && ((_, value) => (value === null ? "–" : formatX(value))),
+        value: time
+          ? "{YYYY}-{MM}-{DD} {HH}:{mm}"
+          : formatX && ((_, value) => (value === null ? "–" : formatX(value))),
       },
       ...lines.map((line) => ({
         label: line.label,
