@@ -45,7 +45,7 @@ _providers: dict[Component, TracerProvider] = {}
 
 
 def install(providers: Mapping[Component, TracerProvider]) -> None:
-    """Send spans to these from now on; nowhere, if there are none."""
+    """Send spans to these processors from now on; without any, record none."""
     _providers.clear()
     _providers.update(providers)
 
@@ -56,7 +56,7 @@ def is_on() -> bool:
 
 
 def provider() -> TracerProvider | None:
-    """Where spans of the service go; None: nowhere."""
+    """Return where spans of the service go, or None if they are not recorded."""
     return _providers.get(Component.SERVICE)
 
 

@@ -121,7 +121,7 @@ async def _hear(running: Stack, job: str, noticed: list[float]) -> None:
 async def _open_pages(
     running: Stack, api: httpx.AsyncClient, job: str, order: Order
 ) -> list[Measure]:
-    """What the api process uses more with pages open, half on the list and half on a job."""
+    """Measure what the api process uses with pages open beyond what it uses without them."""
     before = await _used(running, order.seconds)
     async with Pages(api, job, order.pages) as pages:
         after = await _used(running, order.seconds)

@@ -51,7 +51,7 @@ class Pages:
                 self.received += line.startswith("data:")
 
     async def _one(self) -> None:
-        """As the job page does: new rows of metrics after each step."""
+        """Ask for new rows of metrics after each step, as the job page does."""
         step = 0
         async with self._http.stream("GET", f"{JOBS}/{self._job}/stream") as answer:
             async for line in answer.aiter_lines():

@@ -34,15 +34,15 @@ def report(
 ) -> None:
     """Write one HTML file with curves, timeline, cost, configuration and model card of a job."""
     name = job_id(cli.client, job)
-    page = filled(_template(cli.client), collected(cli.client, name, time.time()))
+    page = fill_template(_template(cli.client), collect_data(cli.client, name, time.time()))
     path = file or Path(f"{name}.html")
     _write(path, page)
     document = {"object": "report", "job": name, "file": str(path), "bytes": len(page.encode())}
     cli.show(document, lambda: [f"The report is in {path}. It opens without a network."])
 
 
-def collected(client: "Client", name: str, now: float) -> dict[str, Any]:
-    """What the service tells of the job."""
+def collect_data(client: "Client", name: str, now: float) -> dict[str, Any]:
+    """Read what the report shows of the job from the service."""
     job = client.get(f"{JOBS}/{name}")
     return {
         "made_at": int(now),
@@ -54,7 +54,7 @@ def collected(client: "Client", name: str, now: float) -> dict[str, Any]:
     }
 
 
-def filled(template: str, data: dict[str, Any]) -> str:
+def fill_template(template: str, data: dict[str, Any]) -> str:
     """The page with this data; no text of it can end the script element that it lies in."""
     if _DATA not in template:
         raise Trouble("The service's report page is of another release.", "Update the command.")

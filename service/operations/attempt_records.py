@@ -40,7 +40,7 @@ class Record:
 
     @property
     def timeline(self) -> list[Entry]:
-        """What its time went into."""
+        """Return what its time went into."""
         worlds = [
             World(
                 opened_at=o.opened_at,

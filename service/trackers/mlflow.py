@@ -96,7 +96,7 @@ class Mlflow:
         absent: bool = False,
         **more: Any,  # noqa: ANN401
     ) -> dict[str, Any]:
-        """Return the answer; of an error only its status and code are told, no text."""
+        """Return the answer; an error shows its status and code, and never its text."""
         try:
             answer = await self.client.request(method, f"{API}/{path}", **more)
             body = answer.json() if answer.content else {}

@@ -1,0 +1,73 @@
+"""`rekindle report`: a page of the service with a job's data in it."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rekindle.cli.report import fill_template
+from rekindle.cli.trouble import Trouble
+from service.api.app import make_app
+from tests.integration.cli.conftest import Shell
+from tests.served import served
+
+DATA = '<script type="application/json" id="report-data">null</script>'
+TEMPLATE = f"<!doctype html><title>Rekindle report</title>{DATA}"
+
+
+def data_in(page: str) -> Any:  # noqa: ANN401 - JSON
+    """What a browser finds in the script element: it ends at the first end tag."""
+    (text,) = re.findall(r'id="report-data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+@pytest.fixture
+async def console(shell: Shell, tmp_path: Path) -> AsyncIterator[Shell]:
+    """The same service with a console that was built."""
+    built = tmp_path / "dist"
+    built.mkdir()
+    (built / "report.html").write_text(TEMPLATE)
+    async with served(make_app(replace(shell.world.parts, web=built))) as url:
+        yield replace(shell, url=url)
+
+
+async def test_a_report_holds_all_that_its_page_shows(console: Shell) -> None:
+    job = await console.world.submit(suffix="tone")
+
+    ended = await console.run("report", job["id"], "--output", "report.html")
+
+    data = data_in((console.folder / "report.html").read_text())
+    assert ended.code == 0, ended.err
+    assert data["job"]["user_provided_suffix"] == "tone"
+    assert {"attempts", "events", "metrics"} <= data.keys()
+    assert data["card"] is None  # the model is not there yet
+    assert console.key not in json.dumps(data)
+
+
+async def test_a_service_without_a_console_says_how_to_build_one(shell: Shell) -> None:
+    job = await shell.world.submit()
+
+    ended = await shell.run("report", job["id"])
+
+    assert ended.code == 1
+    assert "no console" in ended.err
+    assert "make setup" in ended.err
+    assert not list(shell.folder.glob("*.html"))
+
+
+def test_no_text_of_a_job_ends_the_script_that_holds_it() -> None:
+    hostile = {"job": "</script><script>alert(1)</script><!--"}
+
+    page = fill_template(TEMPLATE, hostile)
+
+    assert data_in(page) == hostile
+    assert page.count("<script") == 1
+
+
+def test_a_page_of_another_release_is_refused() -> None:
+    with pytest.raises(Trouble, match="another release"):
+        fill_template("<!doctype html>", {})
