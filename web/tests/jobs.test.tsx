@@ -3,6 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { HttpResponse, http } from "msw";
 import { setupServer } from "msw/node";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { replace } from "../src/pages/jobs/use-live-jobs";
 import { JOB, list } from "./job-answers";
 import { renderRoute } from "./render-route";
 
@@ -69,6 +70,14 @@ test("a project without jobs starts a sample job in one click, within a budget",
   expect(created).toMatchObject([
     { training_file: "file-9", model: "base-135m", infrastructure: { budget: { amount: "5" } } },
   ]);
+});
+
+test("a late event does not put an older version back", () => {
+  const newest = { ...JOB, version: 5 } as never;
+  const pages = { pages: [list([newest])], pageParams: [undefined] } as never;
+
+  expect(replace(pages, { ...JOB, version: 4 } as never).pages[0]?.data[0]).toBe(newest);
+  expect(replace(pages, { ...JOB, version: 6 } as never).pages[0]?.data[0]?.version).toBe(6);
 });
 
 test("an interrupted stream does not keep the list from being shown", async () => {

@@ -1,4 +1,4 @@
-import { type InfiniteData, useQueryClient } from "@tanstack/react-query";
+import { type InfiniteData, type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import type { Schemas } from "../../api/client";
 import { type LiveState, subscribe } from "../../api/live";
@@ -18,15 +18,9 @@ export function useLiveJobs(): LiveState {
       subscribe({
         path: "/v1/fine_tuning/jobs/stream",
         onState: setLive,
-        onData: (data) => {
-          const job = data as JobSummary;
-          let known = false;
-          client.setQueriesData<Pages>({ queryKey: ["jobs"] }, (pages) => {
-            const replaced = pages && replace(pages, job);
-            known ||= replaced !== pages;
-            return replaced;
-          });
-          if (!known) void client.invalidateQueries({ queryKey: ["jobs"] });
+        onData: (data, kind) => {
+          const isKnown = kind === "job" ? take(client, data as JobSummary) : resumed(data);
+          if (!isKnown) void client.invalidateQueries({ queryKey: ["jobs"] });
           void client.invalidateQueries({ queryKey: summaryQuery.queryKey });
         },
       }),
@@ -35,14 +29,30 @@ export function useLiveJobs(): LiveState {
   return live;
 }
 
-/** The pages with this job in place of its older self; the same object where it is in none. */
+/** True when the stream goes on where it broke; otherwise changes may have been missed. */
+function resumed(ready: unknown): boolean {
+  return (ready as { resumed: boolean }).resumed;
+}
+
+/** Put the job into every list that shows it; false where no list does. */
+function take(client: QueryClient, job: JobSummary): boolean {
+  let isKnown = false;
+  client.setQueriesData<Pages>({ queryKey: ["jobs"] }, (pages) => {
+    const replaced = pages && replace(pages, job);
+    isKnown ||= replaced !== pages;
+    return replaced;
+  });
+  return isKnown;
+}
+
+/** The pages with this job in place of an older version; the same object where it is in none. */
 export function replace(pages: Pages, job: JobSummary): Pages {
   const at = pages.pages.findIndex(({ data }) => data.some(({ id }) => id === job.id));
   if (at === -1) return pages;
+  const newer = (one: JobSummary) =>
+    one.id === job.id && one.version < job.version ? { ...one, ...job } : one;
   const changed = pages.pages.map((page, number) =>
-    number === at
-      ? { ...page, data: page.data.map((one) => (one.id === job.id ? { ...one, ...job } : one)) }
-      : page,
+    number === at ? { ...page, data: page.data.map(newer) } : page,
   );
   return { ...pages, pages: changed };
 }
