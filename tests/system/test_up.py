@@ -7,7 +7,8 @@ import psutil
 import pytest
 
 from bench import ports
-from tests.system.stacks import up
+from tests import waiting
+from tests.system.stacks import Up, up
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ async def test_the_stack_works_stands_in_the_way_of_another_and_leaves_no_proces
         async with httpx.AsyncClient(trust_env=False) as http:
             listed = await http.get(f"{facts['api_url']}/v1/fine_tuning/jobs", headers=bearer)
         parts = psutil.Process(stack.process.pid).children(recursive=True)
-        printed = stack.printed()
+        printed = await _printed(stack)
 
     assert listed.json()["data"] == []
     assert f"OPENAI_BASE_URL={facts['api_url']}/v1" in printed
@@ -37,3 +38,12 @@ async def test_the_stack_works_stands_in_the_way_of_another_and_leaves_no_proces
 
     async with up(tmp_path / "state", port) as again:
         assert again.facts()["api_url"].endswith(f":{port}")
+
+
+async def _printed(stack: Up) -> str:
+    """What it said to people, who read the sign-in link a moment after programs can use it."""
+
+    async def look() -> str:
+        return stack.printed()
+
+    return await waiting.until(look, lambda text: "OPENAI_BASE_URL" in text, deadline=60)
