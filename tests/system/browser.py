@@ -7,20 +7,22 @@ from typing import Final
 
 from rekindle.setup import ROOT, tools_path
 
-BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
-
-
-def has_browser() -> bool:
-    """Whether `web/browser/open.ts` will find one."""
-    named = os.environ.get("CHROME")  # noqa: TID251 - the same variable
-    mac = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
-    return any(map(shutil.which, (*BROWSERS, named or "", mac)))
+BROWSERS: Final = (
+    os.environ.get("CHROME", ""),  # noqa: TID251 - a person's choice
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+)
+# Given to the browser tests, so that what is not skipped here is found there.
+BROWSER: Final = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 async def browse(url: str, key: str, job: str) -> tuple[int, str]:
-    """Run them; the exit status and what they printed."""
+    """Run them; return the exit status and what they printed."""
     told = {"CONSOLE_URL": url, "CONSOLE_KEY": key, "CONSOLE_JOB": job, "NO_COLOR": "1"}
-    environment = os.environ | told | {"PATH": tools_path()}  # noqa: TID251 - CHROME, for example
+    told |= {"CHROME": BROWSER or ""}
+    environment = os.environ | told | {"PATH": tools_path()}  # noqa: TID251 - what npm needs
     browsing = await asyncio.create_subprocess_exec(
         "npm",
         *("--prefix", str(ROOT / "web"), "--silent", "run", "browser"),

@@ -29,7 +29,9 @@ BIN = ROOT / ".venv-trackers" / "bin"
 KEY = "0123456789abcdef" * 2 + "01234567"
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(not BIN.exists(), reason="needs .venv-trackers: see the module"),
+    pytest.mark.skipif(
+        not BIN.exists(), reason="no .venv-trackers here: the module says how to make it"
+    ),
 ]
 
 

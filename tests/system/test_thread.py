@@ -20,7 +20,7 @@ from openai import AsyncOpenAI
 from bench import ports
 from rekindle.layout import REAL_MODEL
 from tests import waiting
-from tests.system.browser import browse, has_browser
+from tests.system.browser import BROWSER, browse
 from tests.system.stacks import Up, up
 from trainer.samples import sample_rows
 
@@ -171,7 +171,7 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
 
 
 @pytest.mark.skipif(
-    not has_browser(), reason="No Chrome or Chromium: apt install chromium, or set CHROME"
+    BROWSER is None, reason="No Chrome or Chromium: apt install chromium, or set CHROME"
 )
 async def test_every_page_of_the_console_shows_them_without_a_fault(
     product: Product, ended: Ended
