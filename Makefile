@@ -17,7 +17,7 @@ JOBS ?= 4
 # The tests start our programs hundreds of times: they are compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test long check fmt docs exactness az images audit mutants chaos upgrade
+.PHONY: help setup demo up test long check fmt docs exactness gpu az images audit mutants chaos upgrade
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ fmt: setup ## format the code and mend what ruff can mend
 
 exactness: setup ## the whole exact-resume matrices of the trainer; KEEP=file: what holds is not run again
 	@$(VENV)/python -m tests.system.exactness $(if $(KEEP),--keep '$(KEEP)')
+
+gpu: setup ## the tests that need a GPU, on this machine's (REKINDLE_ACCELERATOR=cuda is set for them)
+	@REKINDLE_ACCELERATOR=cuda $(VENV)/python -m pytest tests -q -m gpu
 
 mutants: setup ## plant nine faults in a copy, one at a time; each must be caught by its named test
 	@$(VENV)/python -m tests.mutants

@@ -5,7 +5,6 @@ One mask over the whole row would say the same, and cost the square of all their
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -35,11 +34,11 @@ def packed_attention(
         raise ValueError(
             f"{type(module).__name__} cannot take packed sequences; switch packing off"
         )
+    # A slice's gradient is as long as the whole row; those of a split are put together once.
+    splits = (t.split(tuple(lengths), dim=2) for t in (query_BHTD, key_BHTD, value_BHTD))
     found = []
-    edges = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
-    for begin, end in pairwise(edges):
-        parts = (t[:, :, begin:end] for t in (query_BHTD, key_BHTD, value_BHTD))
-        mask = _window(end - begin, sliding_window, query_BHTD.device)
+    for length, *parts in zip(lengths, *splits, strict=True):
+        mask = _window(length, sliding_window, query_BHTD.device)
         found.append(sdpa_attention_forward(module, *parts, mask, **options)[0])
     return torch.cat(found, dim=1), None
 

@@ -21,7 +21,8 @@ from bench.scale.stack import CannotMeasure, Shape, Stack, stack
 from rekindle.setup import ROOT, tools_path
 
 LANES = 16  # requests at a time
-BEAT = 2.0  # seconds between two heartbeats of the job that is watched
+OFTEN = 2.0  # seconds between two heartbeats of the job that is watched: more of them are seen
+USUAL = 10.0  # and of a real node
 SCRIPT = str(ROOT / "web" / "browser" / "measure.mjs")
 CHANNEL = "rekindle"
 MAX_POINTS = 2000
@@ -50,13 +51,19 @@ async def all_of(order: Order) -> list[Measure]:
     """Take every measurement."""
     async with stack(Shape(reconcilers=0)) as running, _client(running) as api:
         found = await _many_jobs(running, api, order)
-    async with stack(Shape(beat=BEAT)) as running, _client(running) as api:
-        job = (await _ok(api.post(JOBS, json=await _body(running, api))))["id"]
-        await _trains(api, job)
-        found += await _pixels(running, job, order)
+    async with stack(Shape(beat=OFTEN)) as running, _client(running) as api:
+        found += await _pixels(running, await _training(running, api), order)
+    async with stack(Shape(beat=USUAL)) as running, _client(running) as api:
+        job = await _training(running, api)
         found += await _open_pages(running, api, job, order)
         found += await _long_series(running, api, job, order)
     return found
+
+
+async def _training(running: Stack, api: httpx.AsyncClient) -> str:
+    job: str = (await _ok(api.post(JOBS, json=await _body(running, api))))["id"]
+    await _trains(api, job)
+    return job
 
 
 async def _many_jobs(running: Stack, api: httpx.AsyncClient, order: Order) -> list[Measure]:

@@ -1,7 +1,8 @@
 """`python -m bench.trainer [--hidden N] [--layers N] [--ranks N] [--lora] ... [--json [FILE]]`.
 
 Trains the same model on the same rows in the same order with our trainer, padded and packed, and
-with Hugging Face's Trainer over DeepSpeed, in turns; on CPU.
+with Hugging Face's Trainer over DeepSpeed, in turns; on CPU, or with `--accelerator cuda` with one
+rank on each GPU.
 
 How to read the table. A token is one of a row, padding is none. The first steps are not counted.
 
@@ -10,7 +11,9 @@ How to read the table. A token is one of a row, padding is none. The first steps
     private     the most memory that the ranks had for themselves, all together
     files       the most that was mapped of files; the system may take it back
     shared      the most in shared memory, where ours puts what it saves
-    all         private and shared together, at their most: what the bar is about
+    all         private and shared together, at their most: what the bar is about on CPU
+    gpu         the most that the driver of the fullest GPU has given out: the bar with GPUs
+    mfu         model FLOPs utilization that our own trainer tells, of the last step; GPUs only
 
 The best of the rounds counts. Bars are shown, a missed one changes no exit status. Exit 2: it
 could not measure.
@@ -33,8 +36,8 @@ from bench.trainer.run import Seen
 STDOUT = Path("-")
 CANNOT_MEASURE = 2
 MIB = 2**20
-KINDS = ("private", "files", "shared", "all")
-HEAD = ("contestant", "tokens/s", "cpu s/1k", *(f"{kind} MiB" for kind in KINDS))
+KINDS = ("private", "files", "shared", "all", run.OF_GPU)
+HEAD = ("contestant", "tokens/s", "cpu s/1k", *(f"{kind} MiB" for kind in KINDS), "mfu")
 Rounds = dict[str, list[Seen]]
 
 
@@ -81,6 +84,7 @@ def _options() -> argparse.Namespace:
     add("--warmup", type=int, default=2, help="steps that are not counted")
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--zero-stage", type=int, choices=(1, 2, 3), default=2)
+    add("--accelerator", choices=("cpu", "cuda"), default="cpu")
     add("--lora", action="store_true")
     add("--checkpointing", action="store_true")
     add("--loss-chunk", type=int, default=0, metavar="POSITIONS")
@@ -101,7 +105,8 @@ def _show(case: Case, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
     found = list(_measures(case, inputs, seen)) if len(seen) == len((OURS, PACKED, RIVAL)) else []
     report.show(found)
     if to:
-        more = {"case": asdict(case), "parameters": inputs.parameters}
+        mfu = {name: rounds[-1].mfu for name, rounds in seen.items()}
+        more = {"case": asdict(case), "parameters": inputs.parameters, "mfu": mfu}
         whole = report.Report(bench="trainer", measures=found, more=more)
         whole.write(None if to == STDOUT else to)
 
@@ -109,7 +114,8 @@ def _show(case: Case, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
 def _row(name: str, case: Case, inputs: Inputs, rounds: Sequence[Seen]) -> tuple[object, ...]:
     speed, cpu = _best(case, inputs, rounds)
     pages = (_peak(rounds, kind) for kind in KINDS)
-    return (name, round(speed), round(cpu, 3), *pages)
+    mfu = rounds[-1].mfu
+    return (name, round(speed), round(cpu, 3), *pages, round(mfu, 3) if mfu else "-")
 
 
 def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
@@ -117,9 +123,8 @@ def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
     (speed, cpu), (plain, plain_cpu), (theirs, their_cpu) = (
         _best(case, inputs, seen[name]) for name in (PACKED, OURS, RIVAL)
     )
-    memory, plain_memory, their_memory = (
-        _peak(seen[name], "all") for name in (PACKED, OURS, RIVAL)
-    )
+    kind = "all" if case.accelerator == "cpu" else run.OF_GPU
+    memory, plain_memory, their_memory = (_peak(seen[name], kind) for name in (PACKED, OURS, RIVAL))
     return [
         Measure(
             name="tokens_per_second",

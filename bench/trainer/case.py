@@ -24,6 +24,7 @@ class Case:
     zero_stage: int
     lora: bool
     checkpointing: bool
+    accelerator: str = "cpu"  # or "cuda"
     loss_chunk: int = 0  # of ours; their loss is of all logits at once
 
     def write(self, path: Path) -> None:

@@ -1,11 +1,12 @@
 """Starting a contestant, and watching its processes from outside."""
 
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +16,13 @@ from bench.report import ROOT
 from bench.trainer.case import RIVAL, Case
 
 POLL = 0.02
+ACCELERATOR = ("REKINDLE_ACCELERATOR", "DS_ACCELERATOR")  # our name, and DeepSpeed's
 PATIENCE = 900.0  # seconds for one contestant
 TAIL = 3000
 STATUS = {"RssAnon:": "private", "RssFile:": "files", "RssShmem:": "shared"}
+OF_GPU = "gpu"  # kind of memory: the fullest GPU's, as its driver has given it out
+# A line for each GPU, ten times a second.
+SMI = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--loop-ms=100")
 
 
 class CannotMeasure(Exception):
@@ -31,6 +36,7 @@ class Seen:
     marks: dict[int, tuple[float, float]] = field(default_factory=dict)  # step: wall, CPU seconds
     cpu: dict[tuple[int, float], float] = field(default_factory=dict)  # each process ever seen
     peak: dict[str, int] = field(default_factory=dict)  # bytes of all ranks, by kind of page
+    mfu: float | None = None  # as our own trainer tells it; None where it does not
 
     def rate(self, tokens: Sequence[int], warmup: int) -> tuple[float, float]:
         """Tokens a second, and CPU seconds for a thousand, of the steps after ``warmup``."""
@@ -44,7 +50,7 @@ def prepare(folder: Path) -> None:
     """Make the inputs of the case that lies there."""
     command = [sys.executable, "-m", "bench.trainer.ranks.prepare", str(folder)]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, env=_environment()
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env=_environment("cpu")
     )
     if done.returncode:
         raise CannotMeasure(f"no inputs: {done.stderr[-TAIL:]}")
@@ -57,10 +63,15 @@ def watch(folder: Path, name: str, case: Case) -> Seen:
     program = ("bench.trainer.ranks.hf", folder) if name == RIVAL else ("trainer.train", root)
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={case.ranks}"]
     command = [*torchrun, "--standalone", "-m", program[0], str(program[1])]
+    environment = _environment(case.accelerator)
     with (root / "said.txt").open("w") as said:
-        process = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=said, stderr=said)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
     try:
-        return _seen(psutil.Process(process.pid), root, case)
+        with _gpu_memory(root, case) as most:
+            seen = _seen(psutil.Process(process.pid), root, case)
+            seen.peak[OF_GPU] = most()
+        seen.mfu = _mfu(root)
+        return seen
     finally:
         for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -100,12 +111,34 @@ def _pages(pid: int) -> dict[str, int]:
     return {STATUS[words[0]]: int(words[1]) * 1024 for words in lines if words[0] in STATUS}
 
 
+@contextmanager
+def _gpu_memory(root: Path, case: Case) -> Iterator[Callable[[], int]]:
+    """Watch the GPUs; what is yielded tells the most bytes that one of them had given out."""
+    if case.accelerator == "cpu":
+        yield lambda: 0
+        return
+    path = root / "gpu.txt"
+    with path.open("w") as lines, subprocess.Popen(SMI, stdout=lines) as smi:
+        try:
+            yield lambda: max(map(int, path.read_text().split())) * 2**20
+        finally:
+            smi.kill()
+
+
+def _mfu(root: Path) -> float | None:
+    """Of the last step."""
+    path = root / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    found: float | None = json.loads(lines[-1]).get("mfu") if lines else None
+    return found
+
+
 def _progress(root: Path) -> int:
     path = root / "progress"
     text = path.read_text() if path.exists() else ""
     return int(text or 0)
 
 
-def _environment() -> dict[str, str]:
+def _environment(accelerator: str) -> dict[str, str]:
     quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **quiet, "REKINDLE_ACCELERATOR": "cpu", "DS_ACCELERATOR": "cpu"}
+    return {**os.environ, **quiet, **dict.fromkeys(ACCELERATOR, accelerator)}

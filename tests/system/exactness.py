@@ -16,8 +16,13 @@ Matrices, each over full, LoRA and QLoRA, ZeRO stages, bf16 and fp32; a JSON obj
 * `rung-`: the same ranks, but with less at once at each resume (`RUNGS`): the same.
 
 `--keep FILE` notes each case that holds, and leaves out those that it has: a run that was
-interrupted goes on where it was. `--only TEXT` takes the cases with that in their names, `--list`
-runs none and tells their names. The last line says how many there are, and how many held.
+interrupted goes on where it was. `--only TEXT ...` takes the cases with one of these in their
+names, `--jobs N` runs so many side by side, `--list` runs none and tells their names. The last
+line says how many there are, and which did not hold.
+
+With REKINDLE_ACCELERATOR=cuda all of it is run on the GPUs of this machine, one rank on each;
+`chain-` needs four of them.
+
 `tests/system/test_exact_resume.py` runs a few of these.
 """
 
@@ -26,6 +31,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,7 +52,9 @@ from tests.system.pairings import (
 from tests.system.recorded import PROGRAM, rows_trained
 from tests.system.savers import halved, has_fp16, put_aside, savers
 from tests.system.worlds import (
+    ACCELERATOR,
     LORA,
+    RANKS,
     Outcome,
     build_inputs,
     by_grades,
@@ -155,10 +163,10 @@ def change_worlds(
 
 
 def change_rungs(root: Path, spec: RunSpec, inputs: Path) -> dict[str, object]:
-    """Run once through on two ranks, and once with less at once after each stop."""
-    (twin,) = run_chain(root / "twin", spec, inputs, [2], [])
+    """Run once through, and once with less at once after each stop."""
+    (twin,) = run_chain(root / "twin", spec, inputs, [RANKS], [])
     stops = (3, 7)
-    parts = list(run_chain(root / "rungs", spec, inputs, [2] * len(RUNGS), stops, RUNGS))
+    parts = list(run_chain(root / "rungs", spec, inputs, [RANKS] * len(RUNGS), stops, RUNGS))
     return _compared(twin, parts, spec)
 
 
@@ -238,11 +246,8 @@ def cases(root: Path) -> Iterator[tuple[str, Case]]:
     """All of them by name, ready to run below ``root``."""
     inputs = build_inputs(root / "inputs")
     calm = without_dropout(inputs, root / "calm")
-    for name, spec in chain_matrix(make_spec(calm)).items():
-        yield f"chain-{name}", partial(change_worlds, root / f"chain-{name}", spec, calm)
-    yield "chain-dpo", partial(change_worlds, root / "chain-dpo", _calm_pairs(calm), calm)
-    for name, spec in ordered(calm).items():
-        yield name, partial(change_worlds, root / name, spec, calm)
+    if ACCELERATOR == "cpu" or max(CHAIN) <= RANKS:
+        yield from _of_chains(root, calm)
     for name, spec in narrowed(calm).items():
         yield name, partial(change_rungs, root / name, spec, calm)
     for name, spec in savers(inputs).items():
@@ -261,6 +266,15 @@ def cases(root: Path) -> Iterator[tuple[str, Case]]:
     for name, spec in interrupted(inputs).items():
         yield name, partial(interrupt, root / name, spec, inputs)
     yield from _of_methods(root, inputs)
+
+
+def _of_chains(root: Path, calm: Path) -> Iterator[tuple[str, Case]]:
+    """On another number of ranks at each resume."""
+    for name, spec in chain_matrix(make_spec(calm)).items():
+        yield f"chain-{name}", partial(change_worlds, root / f"chain-{name}", spec, calm)
+    yield "chain-dpo", partial(change_worlds, root / "chain-dpo", _calm_pairs(calm), calm)
+    for name, spec in ordered(calm).items():
+        yield name, partial(change_worlds, root / name, spec, calm)
 
 
 def _of_methods(root: Path, inputs: Path) -> Iterator[tuple[str, Case]]:
@@ -319,21 +333,22 @@ def main() -> None:
     """Run both matrices; exit status 1 when any resume is not what it should be."""
     parser = argparse.ArgumentParser(prog="python -m tests.system.exactness")
     parser.add_argument("--keep", type=Path)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     held = options.keep.read_text() if options.keep and options.keep.exists() else ""
     known = {json.loads(line)["case"] for line in held.splitlines()}
     with tempfile.TemporaryDirectory() as folder:
-        chosen = {n: case for n, case in cases(Path(folder)) if options.only in n}
+        found = cases(Path(folder))
+        chosen = {n: case for n, case in found if any(text in n for text in options.only)}
         if options.list:
             _tell({"cases": len(chosen), "refused": _refused(chosen), "names": list(chosen)})
             return
-        failed = [
-            name
-            for name, case in chosen.items()
-            if name not in known and not _holds(name, case(), options.keep)
-        ]
+        left = [name for name in chosen if name not in known]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            held_now = pool.map(lambda name: _holds(name, chosen[name], options.keep), left)
+        failed = [name for name, holds in zip(left, held_now, strict=True) if not holds]
     _tell({"cases": len(chosen), "refused": _refused(chosen), "failed": failed})
     sys.exit(1 if failed else 0)
 
@@ -346,9 +361,12 @@ def _tell(found: dict[str, object]) -> None:
     print(json.dumps(found), flush=True)  # noqa: T201 - its result
 
 
-def _holds(name: str, found: dict[str, object], keep: Path | None) -> bool:
-    """Tell what was found, and whether everything that is said with yes or no is yes."""
-    found = {"case": name, **found}
+def _holds(name: str, case: Case, keep: Path | None) -> bool:
+    """Run it; tell what was found, and whether everything that is said with yes or no is yes."""
+    try:
+        found = {"case": name, **case()}
+    except Exception as error:  # noqa: BLE001 - the other cases are run all the same
+        found = {"case": name, "ran": False, "error": f"{type(error).__name__}: {error}"[-2000:]}
     _tell(found)
     holds = all(value for value in found.values() if isinstance(value, bool))
     if holds and keep:

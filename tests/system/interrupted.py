@@ -14,6 +14,7 @@ from tests.system.worlds import (
     DEADLINE,
     LORA,
     POLL,
+    RANKS,
     Outcome,
     by_grades,
     children,
@@ -30,8 +31,6 @@ from tests.system.worlds import (
 )
 from trainer.contract import RunSpec
 from trainer.rundir import RunDir
-
-WORLD = 2  # ranks
 
 
 def interrupted(inputs: Path) -> dict[str, RunSpec]:
@@ -68,7 +67,7 @@ def interrupt(root: Path, spec: RunSpec, inputs: Path) -> dict[str, object]:
 
 def told_at_random(rundir: RunDir, spec: RunSpec, chance: random.Random) -> Outcome:
     """SIGTERM to one rank, any one, somewhere within a step: the other learns it from that one."""
-    process = start_world(rundir, world=WORLD)
+    process = start_world(rundir)
     try:
         wait_for_step(rundir, chance.randint(1, spec.total_steps // 4), process)
         seconds = max(read_metrics(rundir).items())[1].seconds
@@ -77,12 +76,12 @@ def told_at_random(rundir: RunDir, spec: RunSpec, chance: random.Random) -> Outc
         process.communicate(timeout=DEADLINE)
     finally:
         kill_world(process)
-    return outcome(rundir, WORLD)
+    return outcome(rundir, RANKS)
 
 
 def killed_while_saving(rundir: RunDir, upload: Callable[[Outcome], object]) -> Outcome:
     """SIGKILL to all once the save after the first has begun; the first is uploaded before."""
-    process = start_world(rundir, world=WORLD)
+    process = start_world(rundir)
     try:
         wait_until(lambda: bool(read_saves(rundir)), process)
         saves = read_saves(rundir)

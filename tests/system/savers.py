@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from tests.system.worlds import LORA, by_grades, by_preferences, make_spec
+from tests.system.worlds import ACCELERATOR, LORA, by_grades, by_preferences, make_spec
 from trainer.contract import LossScaling, RunSpec
 
 QLORA = replace(LORA, quantized=True)
@@ -19,8 +19,8 @@ def savers(inputs: Path) -> dict[str, RunSpec]:
 
 
 def has_fp16() -> bool:
-    """Whether this processor computes in fp16; DeepSpeed asks torch the same."""
-    return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    """Whether fp16 can be computed here: on a GPU, or as DeepSpeed asks torch of a processor."""
+    return ACCELERATOR != "cpu" or bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
 
 
 def halved(inputs: Path) -> dict[str, RunSpec]:

@@ -1,4 +1,7 @@
-"""Real torchrun worlds on CPU, stopped and resumed, to compare with one that never was."""
+"""Real torchrun worlds, stopped and resumed, to compare with one that never was.
+
+On the CPU, two ranks each; with REKINDLE_ACCELERATOR=cuda one rank on each GPU of this machine.
+"""
 
 import hashlib
 import json
@@ -37,6 +40,7 @@ from trainer.tiny_text import write_preferences, write_prompts, write_samples
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = "trainer.train"
+ACCELERATOR = os.environ.get("REKINDLE_ACCELERATOR", "cpu")  # noqa: TID251 - as the trainer does
 LORA = Lora(rank=4, alpha=8, dropout=0.1)
 DPO = Dpo(beta=0.1)
 GRADED = Reinforcement(
@@ -60,6 +64,18 @@ SPEC_SHA256 = "5" * 64
 DEADLINE = 900.0
 World = subprocess.Popen[str] | ForkedWorld
 POLL = threading.Event()  # never set: waiting on it is a pause
+
+
+def _ranks() -> int:
+    if ACCELERATOR == "cpu":
+        return 2
+    import torch  # noqa: PLC0415 - seconds, and tests on the CPU need none of it
+
+    count: int = torch.cuda.device_count()
+    return count
+
+
+RANKS = _ranks()
 
 
 @dataclass(frozen=True)
@@ -92,8 +108,11 @@ def build_inputs(folder: Path) -> Path:
     """The tiny model and its data, laid out like a RunDir's inputs."""
     model = folder / "models" / "tiny"
     folder.mkdir(parents=True, exist_ok=True)
-    output, _ = preloaded.start("trainer.tiny", model, folder / "printed").communicate(DEADLINE)
-    assert model.exists(), output
+    if ACCELERATOR == "cpu":
+        output, _ = preloaded.start("trainer.tiny", model, folder / "printed").communicate(DEADLINE)
+        assert model.exists(), output
+    else:
+        subprocess.run([sys.executable, "-m", "trainer.tiny", str(model)], cwd=ROOT, check=True)
     write_samples(folder / "files" / "train.jsonl", rows=40, seed=1)
     write_samples(folder / "files" / "valid.jsonl", rows=9, seed=2)
     write_preferences(folder / "files" / "preferred.jsonl", rows=40, seed=1)
@@ -173,7 +192,7 @@ def prepare(
     spec: RunSpec,
     inputs: Path,
     *,
-    world: int = 2,
+    world: int = RANKS,
     resume: Outcome | None = None,
     rung: Rung | None = None,
 ) -> RunDir:
@@ -214,7 +233,7 @@ def place_checkpoint(saved: Path, folder: Path) -> None:
 def run_world(
     rundir: RunDir,
     *,
-    world: int = 2,
+    world: int = RANKS,
     stop_at: int | None = None,
     by_signal: bool = False,
     program: str = TRAINER,
@@ -238,14 +257,19 @@ def run_world(
     return outcome(rundir, world)
 
 
-def start_world(rundir: RunDir, *, world: int = 2, program: str = TRAINER) -> World:
-    """Start ranks that need not import torch first; see `tests/system/preloaded.py`."""
+def start_world(rundir: RunDir, *, world: int = RANKS, program: str = TRAINER) -> World:
+    """Start ranks that need not import torch first; see `tests/system/preloaded.py`.
+
+    With GPUs torchrun starts them: no process may fork that has seen one.
+    """
+    if ACCELERATOR != "cpu":
+        return start_torchrun(rundir, world=world, program=program)
     printed = rundir.root / "printed"
     return preloaded.start(program, rundir.root, printed, world=world, port=ports.free())
 
 
 def start_torchrun(
-    rundir: RunDir, *, world: int = 2, program: str = TRAINER, cwd: Path = ROOT
+    rundir: RunDir, *, world: int = RANKS, program: str = TRAINER, cwd: Path = ROOT
 ) -> World:
     """Start torchrun in a session of its own; ``cwd`` holds the trainer's source."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
@@ -254,7 +278,7 @@ def start_torchrun(
         [*torchrun, *where, "-m", program, str(rundir.root)],
         cwd=cwd,
         env=os.environ  # noqa: TID251 - handed on as a whole
-        | {"REKINDLE_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+        | {"REKINDLE_ACCELERATOR": ACCELERATOR, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

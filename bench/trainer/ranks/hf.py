@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-os.environ["DS_ACCELERATOR"] = "cpu"
-
 import deepspeed.ops
 import torch
 from torch.utils.data import SequentialSampler
@@ -61,7 +59,7 @@ def main() -> None:
     arguments = TrainingArguments(
         output_dir=str(out),
         deepspeed=config,
-        use_cpu=True,
+        use_cpu=case.accelerator == "cpu",
         bf16=case.precision == "bf16",
         per_device_train_batch_size=case.micro_batch,
         gradient_accumulation_steps=config["gradient_accumulation_steps"],
