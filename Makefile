@@ -17,7 +17,7 @@ JOBS ?= 4
 # The tests start our programs hundreds of times: they are compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test long check fmt docs exactness gpu az images audit mutants chaos upgrade
+.PHONY: help setup demo up test long check fmt docs exactness gpu az images audit mutants chaos
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -70,9 +70,6 @@ mutants: setup ## plant nine faults in a copy, one at a time; each must be caugh
 
 chaos: setup ## strike a replica at every point of whole lives, in every way (CHAOS="options" KEEP=file; hours)
 	@$(VENV)/python -m tests.chaos $(if $(KEEP),--keep '$(KEEP)') $(CHAOS)
-
-upgrade: setup ## an older commit's tests on this schema (REV=commit; default: before the newest migration)
-	@$(VENV)/python -m tests.upgrade --jobs $(JOBS) $(if $(REV),--rev '$(REV)') $(if $(filter-out tests,$(T)),$(T))
 
 az: setup ## the real az and the JavaScript SDK on the emulator, with transcripts in docs/ (installs 810 MB)
 	@test -x .venv-az/bin/az || { $(PYTHON) -m venv .venv-az && .venv-az/bin/pip install -q 'azure-cli==2.91.*'; }

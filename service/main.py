@@ -59,6 +59,9 @@ def _on_database(settings: DatabaseSettings, options: argparse.Namespace) -> int
         migration.migrate(url)
     except SQLAlchemyError as error:
         return _refused(error)
+    except migration.UnknownSchema as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 

@@ -5,18 +5,29 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 
 from service.db.schema import Schema
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
 
 
+class UnknownSchema(Exception):
+    """The database has the schema of another release."""
+
+
 def migrate(url: str) -> None:
-    """Bring the schema up to date."""
+    """Bring the schema up to date. Raises UnknownSchema, which says what to do."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-    command.upgrade(config, "head")
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise UnknownSchema(
+            f"The database has a schema that this release does not know: {error}. Use the release "
+            "that made it, or start with an empty database (locally: another --state folder)."
+        ) from error
 
 
 def schema() -> Schema:

@@ -272,6 +272,7 @@ nodes = Table(
     UniqueConstraint("attempt_id", "vm_id"),  # a doubled registration is one node
     one_of("phase", NodePhase),
     one_of("directive_kind", DirectiveKind),
+    postgresql_with={"fillfactor": 70},  # each heartbeat rewrites a row: in place, if there is room
 )
 
 events = Table(
