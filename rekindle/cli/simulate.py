@@ -1,22 +1,18 @@
 """`rekindle simulate`: what a job may cost and how long it may take, by living it many times."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rekindle.cli import calendars
 from rekindle.cli.choose import JOBS, JobArgument, job_id
 from rekindle.cli.command import Cli
-from rekindle.cli.trouble import ExitCode, Trouble
 from rekindle.cli.words import duration, money
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Json = dict[str, Any]
-_CALENDAR_SECONDS = 90.0  # of computing, at most
 _NAMES = {"rekindle": "with the deadline", "spot_only": "Spot alone", "on_demand": "on demand"}
 
 
@@ -32,27 +28,9 @@ def simulate(
     ] = None,
     lives: Annotated[int, typer.Option(min=1, max=100, help="More are surer, and slower.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Another one invents other weather.")] = 1,
-    calendar: Annotated[
-        bool, typer.Option("--calendar", help="By the hour, in capacity that was recorded.")
-    ] = False,
-    weeks: Annotated[int, typer.Option(min=1, max=12, help="Of a calendar of our own.")] = 4,
-    traces: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A calendar of these, not of our own.")
-    ] = None,
 ) -> None:
     """Live a job's plan many times in invented Spot weather; nothing is bought or changed."""
-    if traces is not None and not calendar:
-        raise Trouble("--traces goes with --calendar.", exit_code=ExitCode.USAGE)
-    brought = None if traces is None else calendars.read(traces)
     name = job_id(cli.client, job)
-    if calendar:
-        wanted = {"deadline_hours": deadline, "weeks": weeks, "traces": brought}
-        # Asked again while it computes, it would compute once more.
-        told = cli.client.post(
-            f"{JOBS}/{name}/calendar", wanted, patience=_CALENDAR_SECONDS, tries=1
-        )
-        cli.show(told, lambda: calendars.view(told))
-        return
     asked: Json = {"lives": lives, "seed": seed}
     if deadline is not None:
         asked["deadline_hours"] = deadline

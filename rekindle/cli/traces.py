@@ -63,4 +63,3 @@ def _lines(written: list[Json], folder: Path, days: int) -> Iterable[str]:
     for one in written:
         yield f"{one['file']}: {one['counts']} counts, {one['seen_percent']:g} % of them seen"
     yield f"Replay them: python -m bench.policy --traces {folder}"
-    yield f"What a job would have cost: rekindle simulate JOB --calendar --traces {folder}"

@@ -15,7 +15,6 @@ from service.api import (
     api_keys,
     attempts,
     audit,
-    calendars,
     costs,
     document,
     events,
@@ -79,7 +78,6 @@ _OF_USERS = [
     *[
         api_keys,
         audit,
-        calendars,
         fleet,
         project_costs,
         project_savings,

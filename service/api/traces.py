@@ -13,7 +13,6 @@ from service.api.deps import Now, Operator, PartsDep
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import AvailabilityTrace, TraceList
 from service.db import traces as rows
-from service.db.traces import Wanted
 from service.domain.errors import InvalidRequest
 from service.domain.traces import TICKS_AT_MOST, Place, Trace, Window
 from service.operations import traces
@@ -47,7 +46,7 @@ async def get_traces(
             known(None if after not in map(str, places) else places, after)
         rest = [p for p in places if after is None or str(p) > after]
         asked = rest[:limit]
-        seen = await traces.seen(conn, Wanted(places=asked), window)
+        seen = await traces.seen(conn, asked, window)
     found = {one.place: one for one in await asyncio.to_thread(seen.traces, asked)}
     until_tick = int((window.begins + window.ticks * window.gap).timestamp())
     return page(

@@ -2,13 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.tables import attempts, jobs, ledger
+from service.db.tables import attempts, ledger
 from service.domain.states import CapacityType, Outcome
 from service.domain.traces import Held, Place, Sight
 
@@ -22,22 +21,6 @@ _NOTHING_THERE = (Outcome.EVICTED, Outcome.NO_CAPACITY)
 _SAYS_NOTHING = (Outcome.MISCONFIGURED, Outcome.PROVISIONING_FAILED)  # of machines that are free
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Whose attempts, and where."""
-
-    places: Collection[Place]
-    project_id: str | None = None  # None: all projects
-
-    def clauses(self) -> list[ColumnElement[bool]]:
-        """Of a query on attempts."""
-        there = [_SPOT, tuple_(*_PLACE).in_(self.places)]
-        if self.project_id is None:
-            return there
-        theirs = select(jobs.c.id).where(jobs.c.project_id == self.project_id)
-        return [*there, _a.job_id.in_(theirs)]
-
-
 async def places(conn: AsyncConnection, since: datetime, until: datetime) -> list[Place]:
     """Where Spot machines were held or asked for, by region and size."""
     query = select(*_PLACE).where(_SPOT, _a.created_at < until, _lasted(since)).distinct()
@@ -45,7 +28,7 @@ async def places(conn: AsyncConnection, since: datetime, until: datetime) -> lis
 
 
 async def held(
-    conn: AsyncConnection, wanted: Wanted, since: datetime, until: datetime
+    conn: AsyncConnection, places: Collection[Place], since: datetime, until: datetime
 ) -> dict[Place, list[Held]]:
     """Every machine of these places, by its stretches of one price; those held still end now."""
     found: defaultdict[Place, list[Held]] = defaultdict(list)
@@ -53,7 +36,9 @@ async def held(
     query = (
         select(*_PLACE, _l.started_at, ends.label("ends"), _l.hourly)
         .join(attempts, _a.id == _l.attempt_id)
-        .where(*wanted.clauses(), _lasted(since), _l.started_at < until, ends > since)
+        .where(
+            _SPOT, tuple_(*_PLACE).in_(places), _lasted(since), _l.started_at < until, ends > since
+        )
     )
     for row in await conn.execute(query):
         one = Held(row.started_at, row.ends, row.hourly)
@@ -62,7 +47,7 @@ async def held(
 
 
 async def sights(
-    conn: AsyncConnection, wanted: Wanted, since: datetime, until: datetime
+    conn: AsyncConnection, places: Collection[Place], since: datetime, until: datetime
 ) -> dict[Place, list[Sight]]:
     """What was known of these places once nothing was held; also from a while before ``since``.
 
@@ -82,7 +67,12 @@ async def sights(
             *(*_PLACE, _a.outcome, _a.created_at),
             *(gone_at.label("gone_at"), machines.label("machines")),
         )
-        .where(*wanted.clauses(), _a.outcome.not_in(_SAYS_NOTHING), _a.created_at < until)
+        .where(
+            _SPOT,
+            tuple_(*_PLACE).in_(places),
+            _a.outcome.not_in(_SAYS_NOTHING),
+            _a.created_at < until,
+        )
         .where(_lasted(since - _BEFORE))
         .order_by(_a.id)
     )

@@ -94,21 +94,6 @@ class Trace:
         """Of the ticks, those that we saw; 0 to 1."""
         return sum(end - begin for begin, end in self.seen) / len(self.counts)
 
-    def at_least(self, machines: int) -> Self:
-        """The same with so many machines or more at every tick."""
-        members = vars(self) | {"counts": tuple(max(n, machines) for n in self.counts)}
-        return type(self)(**members)
-
-    def at_prices(self, told: Sequence[tuple[datetime, Decimal]]) -> Self:
-        """The same with a recorded price history, oldest first; without one as it is."""
-        if not told:
-            return self
-        ticks = [(max(0, math.ceil((at - self.begins) / self.gap)), price) for at, price in told]
-        last = dict(ticks)  # of what came before the first tick, the newest
-        prices = tuple(Priced(t, price) for t, price in last.items() if t < len(self.counts))
-        members = vars(self) | {"prices": prices}
-        return type(self)(**members)
-
     def as_dict(self) -> dict[str, Any]:
         """A trace file: what other programs read of it is ``gap_seconds`` and ``data``."""
         metadata = {
@@ -145,12 +130,6 @@ class Trace:
         if since is None:
             raise BadTrace("A trace needs metadata.start_time, such as 2026-11-01T00:00:00+00:00.")
         return cls(place=place, begins=since, gap=gap, counts=counts, seen=seen, prices=prices)
-
-
-def assumed(place: Place, window: Window, machines: int) -> Trace:
-    """Capacity for ``machines`` at every tick, none of it seen."""
-    counts = (machines,) * window.ticks
-    return Trace(place=place, begins=window.begins, gap=window.gap, counts=counts, seen=())
 
 
 def trace(

@@ -20,7 +20,7 @@ from service.domain.situation import Candidate
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
-FINEST_S = 300.0  # of a calendar, and of work that is long enough
+FINEST_S = 300.0  # of work that is long enough
 _FEWEST = 20  # ticks of a short job, its start included
 _MOST = 20_000  # ticks that are followed: a deadline beyond them changes nothing
 _TICKS = 150  # of work: finer ones change little and take longer

@@ -1,12 +1,11 @@
 """What our own attempts saw of Spot capacity, as traces."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import traces
-from service.db.traces import Wanted
 from service.domain.traces import Held, Place, Sight, Trace, Window, trace
 
 
@@ -27,11 +26,11 @@ class Seen:
         return [one for one in made if one is not None]
 
 
-async def seen(conn: AsyncConnection, wanted: Wanted, window: Window) -> Seen:
+async def seen(conn: AsyncConnection, places: Collection[Place], window: Window) -> Seen:
     """Whatever attempts knew of these places in this time."""
-    if not wanted.places:
+    if not places:
         return Seen(window=window, held={}, sights={})
     until = window.begins + window.ticks * window.gap
-    held = await traces.held(conn, wanted, window.begins, until)
-    sights = await traces.sights(conn, wanted, window.begins, until)
+    held = await traces.held(conn, places, window.begins, until)
+    sights = await traces.sights(conn, places, window.begins, until)
     return Seen(window=window, held=held, sights=sights)

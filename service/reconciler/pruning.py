@@ -19,7 +19,7 @@ PAGE = 100  # jobs, between two looks at the time
 LONGEST = timedelta(minutes=10)  # of a round: old rows can wait, and PostgreSQL has other work
 CHECKS_KEPT = timedelta(days=90)  # of rows; a job with the same files checks them anew then
 PLANS_KEPT = timedelta(days=7)  # after they expired: until then the error says when
-TOLD_KEPT = timedelta(days=400)  # a reconciliation shows 90 days, a calendar 12 weeks
+TOLD_KEPT = timedelta(days=400)  # a reconciliation shows 90 days
 
 
 @dataclass(frozen=True, kw_only=True)

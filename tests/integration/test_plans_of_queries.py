@@ -114,11 +114,11 @@ async def look(conn: AsyncConnection, clock: Clock) -> None:
 
 async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
     """Of a day that begins long after all of these were over."""
-    wanted = traces.Wanted(places=[place_of(SPOT)], project_id="p-job")
+    places = [place_of(SPOT)]
     since, until = (clock() + timedelta(days=days) for days in (8, 9))
     await traces.places(conn, since, until)
-    await traces.held(conn, wanted, since, until)
-    await traces.sights(conn, wanted, since, until)
+    await traces.held(conn, places, since, until)
+    await traces.sights(conn, places, since, until)
 
 
 async def money_of_a_project(conn: AsyncConnection, clock: Clock) -> None:

@@ -66,14 +66,6 @@ def test_prices_are_told_where_they_change() -> None:
     assert found.prices == tuple(Priced(t, Decimal(p)) for t, p in ((0, 8), (3, 9), (8, 8)))
 
 
-def test_a_price_history_takes_the_place_of_what_was_billed() -> None:
-    billed = made([machine(2, 6, "8.44")], [])
-    told = [(at(-9), Decimal(6)), (at(-2), Decimal(7)), (at(3.5), Decimal(9)), (at(99), Decimal(1))]
-
-    assert billed.at_prices(told).prices == (Priced(0, Decimal(7)), Priced(4, Decimal(9)))
-    assert billed.at_prices([]) == billed
-
-
 def test_a_trace_is_read_by_the_benchmark_and_by_ourselves_as_it_was_written(
     tmp_path: Path,
 ) -> None:

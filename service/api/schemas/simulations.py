@@ -1,8 +1,8 @@
-"""Simulations of a job's plan: many lives, and the capacity calendar."""
+"""Simulations of a job's plan."""
 
 from typing import Literal
 
-from service.api.schemas.base import Answer, UnixTime
+from service.api.schemas.base import Answer
 
 
 class Dollars(Answer):
@@ -42,45 +42,3 @@ class Simulation(Answer):
     lives: int
     deadline_hours: float | None
     ways: list[Way]
-
-
-class CalendarCell(Answer):
-    """Lives that began at one time of the week."""
-
-    begins: int
-    dollars: str | None
-    hours_taken: float | None
-    in_time_percent: float | None
-    unfinished_percent: float
-
-
-class CalendarHour(CalendarCell):
-    """The same for one hour of the day."""
-
-    hour: int
-
-
-class CalendarSlot(CalendarCell):
-    """The same for one hour of one weekday."""
-
-    weekday: int
-    hour: int
-
-
-class Calendar(Answer):
-    """What the job would have cost by the hour of its start. Hours are UTC."""
-
-    object: Literal["capacity_calendar"] = "capacity_calendar"
-    job: str
-    since: UnixTime
-    until: UnixTime
-    places: list[str]
-    seen_percent: float
-    lives: int
-    cut: str | None
-    enough: bool
-    doubt: str | None
-    currency: Literal["USD"]
-    whole: CalendarCell | None
-    hours: list[CalendarHour]
-    cells: list[CalendarSlot]
