@@ -419,7 +419,7 @@ CREATE TABLE checkpoints (
     dropped_at TIMESTAMP WITH TIME ZONE,
     broken_because TEXT,
     kept_as TEXT DEFAULT 'recent' NOT NULL,
-    manifest_sha256 TEXT,
+    manifest_sha256 TEXT NOT NULL,
     CONSTRAINT checkpoints_pkey PRIMARY KEY (id),
     CONSTRAINT checkpoints_job_id_path_key UNIQUE (job_id, path),
     CONSTRAINT checkpoints_kept_as_check CHECK (kept_as in ('recent', 'best', 'milestone')),

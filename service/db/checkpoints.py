@@ -47,7 +47,7 @@ class Kept:
     step: int
     kept_as: str  # "recent", "best" or "milestone"
     committed_at: datetime
-    manifest_sha256: str | None  # as HEAD said first; None: only an older release has seen it
+    manifest_sha256: str  # as HEAD said first
 
 
 async def kept_of(conn: AsyncConnection, job_id: str) -> list[Kept]:
@@ -107,16 +107,6 @@ async def add(
     statement = upsert(checkpoints).values(row).on_conflict_do_nothing()
     done = await conn.execute(statement.returning(checkpoints.c.id))
     return done.one_or_none() is not None
-
-
-async def anchor(conn: AsyncConnection, job_id: str, hashes: Mapping[str, str]) -> None:
-    """Keep the hash of each manifest, by path, of which an older release has kept none."""
-    if not hashes:
-        return
-    c = checkpoints.c
-    without = (c.job_id == job_id, c.path.in_(hashes), c.manifest_sha256.is_(None))
-    right = case(hashes, value=c.path)
-    await conn.execute(update(checkpoints).where(*without).values(manifest_sha256=right))
 
 
 async def known(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> frozenset[str]:

@@ -20,7 +20,7 @@ select j.id, j.run_spec_sha256,
   ) as doubted,
   array(
     select path || ' ' || manifest_sha256 from checkpoints
-    where job_id = j.id and manifest_sha256 is not null and broken_because is null
+    where job_id = j.id and broken_because is null
   ) as anchors
 from jobs j where j.id = any(:ids)
 """)

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, locks, notices, queue, storage_cost
+from service.db import events, locks, notices, queue
 from service.db.columns import among
 from service.db.events import Event
 from service.db.leases import Claim
@@ -79,9 +79,6 @@ async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetim
     moved = [one for one in moving if one.job.id in done]
     await queue.moved_all(conn, [(one.job.id, one.job.state, one.step.to) for one in moved])
     await events.add_all(conn, [_event(one, now) for one in moved])
-    # What an older release prepared has no meter yet.
-    prepared = [one.job.id for one in moved if one.job.state is not JobState.VALIDATING]
-    await storage_cost.begin_all(conn, prepared, now)
     if moved:
         await notices.notify(conn, notices.DUE)
     return done

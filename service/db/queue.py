@@ -28,11 +28,11 @@ from service.db import notices
 from service.db.columns import Moment, among
 from service.db.events import Event, add_all
 from service.db.queue_tables import queue, turns
-from service.db.tables import attempts, jobs
+from service.db.tables import jobs
 from service.domain.admission import KEPT, Admitted, Code, Told, Waiting, Want
 from service.domain.attempt import TOO_LONG_TO_DELETE
 from service.domain.ids import new_id
-from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, JobState
+from service.domain.states import JOB_TERMINAL, JobState
 
 TOPIC = "queue"  # somebody may be let in now
 _TURN = "admission"
@@ -97,10 +97,10 @@ class Gang:
         return Waiting(**vars(self), since=since)
 
 
-async def is_admitted(conn: AsyncConnection, job_id: str) -> bool | None:
-    """Whether the job is let in; None when it has no row."""
+async def is_admitted(conn: AsyncConnection, job_id: str) -> bool:
+    """Whether the job is let in."""
     query = select(_c.admitted_at.is_not(None)).where(_c.job_id == job_id)
-    return (await conn.execute(query)).scalar_one_or_none()
+    return bool((await conn.execute(query)).scalar_one_or_none())
 
 
 async def admitted(
@@ -260,32 +260,6 @@ async def tell(conn: AsyncConnection, told: Sequence[Told], now: datetime) -> No
 async def note_waits(conn: AsyncConnection, whys: Mapping[str, str], now: datetime) -> None:
     """Write down, by job, that it has begun to wait, and why."""
     await _note(conn, "job.waits", {i: f"It waits: {why}" for i, why in whys.items()}, now)
-
-
-async def tidy(conn: AsyncConnection) -> None:
-    """Forget rows that a move of an earlier release left behind.
-
-    One that neither waits nor is admitted is in nobody's way, and there may be very many.
-    """
-    stale = _c.admitted_at.is_not(None) | _c.waits_since.is_not(None)
-    over = select(jobs.c.id).where(jobs.c.id == _c.job_id, jobs.c.state.in_(JOB_TERMINAL))
-    await conn.execute(delete(queue).where(stale, over.exists()))
-    paused = select(jobs.c.id).where(jobs.c.id == _c.job_id, jobs.c.state == JobState.PAUSED)
-    rests = {"admitted_at": None, "waits_since": None, "position": None, "cores": 0}
-    await conn.execute(update(queue).where(stale, paused.exists()).values(rests))
-
-
-async def unknown(conn: AsyncConnection) -> list[tuple[str, str, str, int, datetime]]:
-    """Jobs that hold machines and have no row: an earlier release let them in.
-
-    Each as job, project, VM size, number of machines, and since when.
-    """
-    live = attempts.c.state.not_in(ATTEMPT_OVER)
-    columns = (jobs.c.id, jobs.c.project_id, attempts.c.vm_size, attempts.c.instance_count)
-    both = attempts.join(jobs, jobs.c.id == attempts.c.job_id)
-    both = both.outerjoin(queue, _c.job_id == jobs.c.id)
-    query = select(*columns, attempts.c.created_at).select_from(both)
-    return [tuple(row) for row in await conn.execute(query.where(live, _c.job_id.is_(None)))]
 
 
 async def _note(

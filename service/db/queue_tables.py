@@ -19,7 +19,7 @@ from service.db.columns import Moment, metadata, one_of
 from service.domain.admission import Code
 
 # One row per job that goes on: it waits, or it is admitted, or it rests (paused) with neither.
-# A job without a row has never asked for machines, or comes from an earlier release.
+# A job without a row has never asked for machines.
 queue = Table(
     "queue",
     metadata,

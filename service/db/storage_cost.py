@@ -14,21 +14,13 @@ from service.domain.tiers import Tier
 
 _DUE = leases.due(storage_meters, true())
 _BEGIN = text("""
-insert into storage_meters (id, began_at, due_at)
-select id, :now, :now from unnest(cast(:ids as text[])) as j (id) order by id
-on conflict do nothing
+insert into storage_meters (id, began_at, due_at) values (:id, :now, :now) on conflict do nothing
 """)
 
 
 async def begin(conn: AsyncConnection, job_id: str, now: datetime) -> None:
     """From now on the job's container is looked at; no harm when it is already."""
-    await begin_all(conn, [job_id], now)
-
-
-async def begin_all(conn: AsyncConnection, job_ids: Sequence[str], now: datetime) -> None:
-    """The same of many jobs."""
-    if job_ids:
-        await conn.execute(_BEGIN, {"ids": list(job_ids), "now": now})
+    await conn.execute(_BEGIN, {"id": job_id, "now": now})
 
 
 async def look_soon(conn: AsyncConnection, job_id: str, now: datetime) -> None:

@@ -312,7 +312,7 @@ checkpoints = Table(
     Column("dropped_at", Moment),  # since when HEAD does not name it any more
     Column("broken_because", Text),  # the next generation takes it out of HEAD
     Column("kept_as", Text, nullable=False, server_default="recent"),
-    Column("manifest_sha256", Text),  # as HEAD said first; null: an older release has seen it
+    Column("manifest_sha256", Text, nullable=False),  # as HEAD said first
     UniqueConstraint("job_id", "path"),
     one_of("kept_as", ("recent", "best", "milestone")),
     Index("checkpoints_of_job", "job_id", "id"),

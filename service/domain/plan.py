@@ -95,7 +95,7 @@ class Plan:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The plan that ``as_dict`` wrote down."""
         return cls(
-            recipe=Recipe.read(data["recipe"]),
+            recipe=Recipe.from_dict(data["recipe"]),
             options=tuple(map(Option.from_dict, data["options"])),
             alternatives=tuple(map(Option.from_dict, data["alternatives"])),
             rejected=tuple(data["rejected"]),

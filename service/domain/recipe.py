@@ -6,9 +6,8 @@ depends on the world size.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Literal
 
 from contract.choices import Method
 from service.domain import reinforcement as rl
@@ -97,21 +96,6 @@ class Recipe(TrainingOptions):
     method: Method = field(default="supervised", metadata=LATER)
     answers: int = field(default=2, metadata=LATER)
     warnings: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, stored: Mapping[str, Any]) -> Self:
-        """The recipe of a stored plan, also of one that an earlier release wrote."""
-        flat = {k: v for k, v in stored.items() if k not in ("savings", "extras")}
-        flat |= stored.get("savings", {})
-        if extras := stored.get("extras"):
-            flat |= {name: extras[name] for name in ("compiled", "fused_kernels")}
-            flat["rollout_offload"] = extras["rollout_offload"]
-            flat["zero_plus_plus"] = list(filter(None, extras["zero_plus_plus"].split("+")))
-            if extras["on_spike"]:
-                flat["spike_guard"] = {"on_spike": extras["on_spike"]}
-        if flat.get("dpo") and "method" not in flat:
-            flat["method"] = "dpo"
-        return cls.from_dict(flat)
 
     @property
     def format(self) -> Format:

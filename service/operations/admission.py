@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from contract.choices import Priority
 from service.db import jobs, locks, queue, quotas, shortages, tables
 from service.db.jobs import JobRow
 from service.db.queue import Before, Gang
@@ -37,22 +36,15 @@ async def ask(
     usual: Quota,
     prices: Mapping[Offering, Price],
     now: datetime,
-    *,
-    has_attempt: bool,
 ) -> bool:
     """Whether the job may ask for machines; if not, it waits from now on and is hinted later.
 
-    Where nobody waits and no quota binds it is let in at once. A job of an earlier release that
-    had an attempt already was let in by that.
+    Where nobody waits and no quota binds it is let in at once.
     """
     async with engine.begin() as conn:
-        known = await queue.is_admitted(conn, row.id)
-        if known:
+        if await queue.is_admitted(conn, row.id):
             return True
         gang = gang_of(row)
-        if known is None and has_attempt:
-            await queue.admit_at_once(conn, gang, now)
-            return True
         admitted = await _at_once(conn, gang, usual, now)
         if admitted is None:
             await queue.wait(conn, await _where_open(conn, row, prices, now), now)
@@ -82,21 +74,6 @@ async def let_in(conn: AsyncConnection, usual: Quota, now: datetime) -> int:
         waits, _ = known[job_id]
         QUEUE_WAIT.observe(waits.priority, value=(now - waits.since).total_seconds())
     return len(decision.admitted)
-
-
-async def mend(conn: AsyncConnection, now: datetime) -> None:
-    """Rows for what an earlier release has begun, and none for what it has ended."""
-    await queue.take_turn(conn)
-    await queue.tidy(conn)
-    for job_id, project_id, vm_size, machines, since in await queue.unknown(conn):
-        gang = Gang(
-            job_id=job_id,
-            project_id=project_id,
-            priority=Priority.NORMAL,
-            gpus=machines * _gpus(vm_size),
-            wants=(),
-        )
-        await queue.admit_at_once(conn, gang, min(since, now))
 
 
 async def with_room(

@@ -84,8 +84,7 @@ async def _manifest(store: BlobStore, found: CheckpointModel) -> bytes:
         data = await manifests.load(store, job_id, kept.path)
     except BlobNotFound:
         raise ValueError(gone(job_id, f"blob {kept.path}/{MANIFEST}").removesuffix(".")) from None
-    expected = kept.manifest_sha256 or entry.manifest_sha256
-    _require_sha256(data, expected, f"{kept.path}/{MANIFEST}")
+    _require_sha256(data, kept.manifest_sha256, f"{kept.path}/{MANIFEST}")
     return data
 
 

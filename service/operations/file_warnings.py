@@ -57,8 +57,6 @@ def _from_upload(file: File) -> list[_Kind]:
 def _sentence(code: str, count: int, first: list[dict[str, Any]]) -> str:
     lines = ", ".join(str(w["line"]) for w in first[:_LINES_NAMED])
     more = " and more" if count > len(first[:_LINES_NAMED]) else ""
-    if not first:  # files of an earlier release
-        return f"{count} x {code.replace('_', ' ')}."
     what = first[0]["message"]
     if count == 1:
         return f"line {lines}: {what}."

@@ -159,7 +159,6 @@ async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -
     known = await checkpoints.known(conn, job_id, kept)
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
-    await checkpoints.anchor(conn, job_id, {c.path: c.manifest_sha256 for c in head.checkpoints})
     if await checkpoints.match(conn, job_id, kept, now):
         await versions.raise_one(conn, job_id, now)
     for entry in news:

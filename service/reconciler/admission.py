@@ -18,7 +18,6 @@ from service.operations import admission
 
 log = logging.getLogger(__name__)
 _TURN = 3 * BEAT  # until another replica takes over from one that died
-_MENDED = timedelta(seconds=30)
 _READ = timedelta(minutes=1)  # what Azure says of a region's cores
 
 
@@ -32,7 +31,6 @@ class Admissions:
     usual: Quota = NO_QUOTA  # of a project that was given none
     regions: tuple[str, ...] = ()
     _me: str = field(default_factory=lambda: uuid4().hex)
-    _mended_at: datetime | None = None
 
     async def run_once(self) -> int:
         """Let in whoever may, if it is this process's turn; return how many."""
@@ -40,10 +38,6 @@ class Admissions:
         async with self.engine.begin() as conn:
             if not await queue.is_mine(conn, self._me, now, _TURN):
                 return 0
-        if self._mended_at is None or now - self._mended_at >= _MENDED:
-            async with self.engine.begin() as conn:
-                await admission.mend(conn, now)
-            self._mended_at = now
         async with self.engine.begin() as conn:
             return await admission.let_in(conn, self.usual, now)
 

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import jobs, leases, nodes, queue, storage_cost
+from service.db import jobs, leases, nodes, queue
 from service.db.job_moves import Moving
 from service.db.jobs import JobRow
 from service.db.leases import Claim, Renewals
@@ -124,7 +124,6 @@ class JobReconciler:
             case Move(to=JobState.SUCCEEDED) as move:
                 async with self._alone, self.engine.begin() as conn:
                     await jobs.move(conn, claim, job, move, self.now())
-                    await storage_cost.begin(conn, job.id, self.now())  # of an older release's job
                 measures.job_moved(claim, move.to, self.now())
             case Move() as move:
                 await self._writes.move_job(Moving(claim=claim, job=job, step=move))
@@ -156,16 +155,14 @@ class JobReconciler:
         if stale or await self._starts.warned(claim, row):
             await self._release(claim, _IDLE)  # such a wish hints: it is looked at again at once
             return
-        if may or await self._may(job, row):
+        if may or await self._may(row):
             await self._starts.start(claim, job, row, number)
         else:
             await self._release(claim, _IN_QUEUE)
 
-    async def _may(self, job: Job, row: JobRow) -> bool:
+    async def _may(self, row: JobRow) -> bool:
         prices = await self._starts.quoted(Plan.from_dict(row.plan))
-        had = job.last_attempt is not None
-        given = (row, self.usual, prices, self.now())
-        return await admission.ask(self.engine, *given, has_attempt=had)
+        return await admission.ask(self.engine, row, self.usual, prices, self.now())
 
     @cached_property
     def _leases(self) -> Renewals:

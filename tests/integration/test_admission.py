@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import select, update
 
 from service import console
 from service.db import queue_tables, tables
@@ -288,20 +288,6 @@ async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecas
     assert never["estimated_finish"] is None
     assert never["forecast"]["finish"] is None
     assert never["forecast"]["unknown_because"].startswith("Others in the subscription hold")
-
-
-async def test_a_job_that_an_earlier_release_let_in_is_counted_and_keeps_its_place(
-    world: World,
-) -> None:
-    first = await submitted(world)
-    async with world.engine.begin() as conn:
-        await conn.execute(delete(queue_tables.queue))
-    queue = limited(world, ONE)
-    await queue.run_once()
-    second = await submitted(world)
-    await settle(world, queue)
-
-    assert (await asks(world, first), await asks(world, second)) == (1, 0)
 
 
 async def test_a_turn_that_its_replica_left_is_taken_by_another(world: World) -> None:

@@ -3,9 +3,6 @@
 import json
 from typing import Any
 
-from sqlalchemy import update
-
-from service.db import file_tables
 from tests.world import ROW, World
 
 JOBS = "/v1/fine_tuning/jobs"
@@ -78,15 +75,3 @@ async def test_validating_on_the_training_rows_is_pointed_out(world: World) -> N
     for found in (told, same):
         assert set(found) == {"file.validation_is_training"}
         assert "the same bytes" in found["file.validation_is_training"]["message"]
-
-
-async def test_a_kind_whose_lines_were_not_kept_is_counted_all_the_same(world: World) -> None:
-    """Files of an earlier release may have some."""
-    file = await world.upload(jsonl(*(answered(f"answer {i}") for i in range(12))))
-    async with world.engine.begin() as conn:
-        counts = {"control_character": 7}
-        await conn.execute(update(file_tables.files).values(warning_counts=counts))
-
-    told = await warnings_of(world, training_file=file)
-
-    assert told["file.control_character"]["message"] == "train.jsonl: 7 x control character."

@@ -3,12 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import select
 
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db import attempts as attempt_rows
 from service.db import leases
-from service.db.storage_tables import storage_meters
 from service.domain.fleet import scale_set_name
 from service.operations import heads
 from service.storage.store import PreconditionFailed
@@ -332,19 +330,6 @@ async def test_a_model_that_was_committed_counts_even_if_its_node_never_says_so(
 
     assert (await world.job(job["id"]))["status"] == "succeeded"
     assert len(await world.attempts_of(job["id"])) == 1
-
-
-async def test_what_a_job_stores_is_metered_though_a_replica_of_an_older_release_prepared_it(
-    world: World,
-) -> None:
-    job = await world.submit()
-    await world.tick()
-    async with world.engine.begin() as conn:
-        await conn.execute(storage_meters.delete())
-    await train(world, await boot(world, job["id"]), step=1)
-
-    async with world.engine.connect() as conn:
-        assert (await conn.execute(select(storage_meters.c.id))).scalars().all() == [job["id"]]
 
 
 async def test_a_late_worker_does_not_fence_head_away_from_the_live_generation(

@@ -156,7 +156,6 @@ async def queue_pass(conn: AsyncConnection, clock: Clock) -> None:
     assert await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
     await quotas.learn(conn, SPOT.region, 960, 192, clock())
     assert await queue.is_mine(conn, "me", clock(), timedelta(seconds=15))
-    await admission.mend(conn, clock())
     assert await admission.let_in(conn, Quota(max_jobs=10), clock()) == 1
 
 

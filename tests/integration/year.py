@@ -58,9 +58,9 @@ from generate_series(1, {JOBS}) n, generate_series(1, 2) k;
 # Of the checkpoints the last one is there still; of one job in a hundred so are its bytes.
 _STORED = f"""
 insert into checkpoints (id, job_id, path, step, generation, kind, size, world_size, committed_at,
-  dropped_at)
+  dropped_at, manifest_sha256)
 select 'ckpt-' || n || '-' || k, 'ftjob-00' || n, 'checkpoints/' || k, k, 1, 'periodic', 1, 1,
-  now(), case when k < {OF_EACH} then now() end
+  now(), case when k < {OF_EACH} then now() end, '0'
 from generate_series(1, {JOBS}) n, generate_series(1, {OF_EACH}) k;
 insert into storage_meters (id, began_at, due_at)
 select 'ftjob-00' || n, :now, :now + (n - 1) * interval '1 minute'

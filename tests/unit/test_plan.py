@@ -368,15 +368,6 @@ def test_the_release_before_can_read_plans_that_have_nothing_new() -> None:
     assert new["recipe"].keys() - written.keys() == {"method", "dpo", "packing"}
 
 
-def test_a_plan_that_does_not_say_its_method_is_one_of_chats_or_names_its_dpo() -> None:
-    plan = make_plan(replace(REQUEST, training=PREFERRING))
-    written = plan.as_dict()
-    del written["recipe"]["method"]
-
-    assert Plan.from_dict(written) == plan
-    assert Plan.from_dict(make_plan(REQUEST).as_dict()).recipe.method == "supervised"
-
-
 def test_money_is_written_as_decimal_strings() -> None:
     written = make_plan(REQUEST).as_dict()
 

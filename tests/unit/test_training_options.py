@@ -51,35 +51,7 @@ def test_plans_keep_what_was_asked_for_and_say_nothing_where_nothing_was() -> No
     plan, plain = make_plan(replace(REQUEST, training=training)), make_plan(REQUEST)
 
     assert Plan.from_dict(json.loads(json.dumps(plan.as_dict()))).recipe == plan.recipe
-    assert "compiled" not in plain.as_dict()["recipe"], "an earlier release reads it too"
-
-
-def test_plans_of_an_earlier_release_are_read() -> None:
-    """That release kept these options in groups."""
-    plan = make_plan(replace(REQUEST, training=Training(offload="optimizer", zero_stage=3)))
-    stored = plan.as_dict()
-    recipe = stored["recipe"]
-    recipe["savings"] = {"train_last_n_layers": None, "loss_chunk": 64, "offload": "optimizer"}
-    recipe["extras"] = {
-        "on_spike": "warn",
-        "compiled": True,
-        "fused_kernels": False,
-        "base_batch": 16,
-        "zero_plus_plus": "hpz+qgz",
-        "rollout_offload": False,
-        "scaling": "linear",
-    }
-    del recipe["offload"]
-
-    read = Plan.from_dict(json.loads(json.dumps(stored))).recipe
-
-    assert read == replace(
-        plan.recipe,
-        loss_chunk=64,
-        compiled=True,
-        zero_plus_plus=("hpz", "qgz"),
-        spike_guard=SpikeGuard(on_spike="warn"),
-    )
+    assert "compiled" not in plain.as_dict()["recipe"]
 
 
 @pytest.mark.parametrize(("rule", "times"), [("linear", 4.0), ("square_root", 2.0)])
