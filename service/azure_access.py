@@ -28,6 +28,7 @@ from service.trackers.mlflow import Mlflow
 from service.trackers.tensorboard import TensorBoard
 from service.trackers.tracker import Tracker
 from service.trackers.wandb import Wandb
+from service.trackers.workspace import EntraSignIn
 
 
 def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
@@ -52,11 +53,18 @@ def trackers(settings: Settings, store: BlobStore) -> dict[str, Tracker]:
     """The experiment trackers that the deployment has, by the type that a request names."""
     found: dict[str, Tracker] = {"tensorboard": TensorBoard(store=store)}
     if uri := settings.mlflow_tracking_uri.get_secret_value():
-        found["mlflow"] = Mlflow.at(uri, settings.mlflow_tracking_token.get_secret_value())
+        found["mlflow"] = _mlflow(settings, uri)
     key = settings.wandb_api_key.get_secret_value()
     if key and find_spec("wandb"):
         found["wandb"] = Wandb(key=key, environment=settings.wandb_environment)
     return found
+
+
+def _mlflow(settings: Settings, uri: str) -> Mlflow:
+    if not settings.tracks_in_workspace:
+        return Mlflow.at(uri, settings.mlflow_tracking_token.get_secret_value())
+    scope = f"{settings.azure_endpoint}/.default"
+    return Mlflow.of_workspace(uri, EntraSignIn(credential=_credential(settings), scope=scope))
 
 
 def _clusters(settings: Settings) -> AzureMlCloud:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from contract.figures import EXPERIMENT
 from service import collector
 from service.adapters import Adapters, Clock, Opened, adapters
 from service.api import submissions, web
@@ -120,6 +121,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         web=web.FOLDER,
         registers_models=bool(settings.azureml_workspace),
         trackers=frozenset(world.trackers),
+        mlflow_experiment=EXPERIMENT if settings.tracks_in_workspace else "",
         account=settings.account,
         rates=RateLimits(settings.requests_per_minute),
         allowance=settings.allowance,

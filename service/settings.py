@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from contract.choices import Engine
+from contract.figures import WORKSPACE
 from service.cloud.azure_policy import AzurePolicy
 from service.domain.admission import Quota
 from service.domain.attempt import Pace
@@ -86,7 +87,7 @@ class Settings(DatabaseSettings):
     azureml_subnet_id: str = ""  # "": the network that Azure ML gives
 
     wandb_api_key: SecretStr = SecretStr("")  # of integrations of type wandb; "": refused
-    mlflow_tracking_uri: SecretStr = SecretStr("")  # it may hold a user and a password
+    mlflow_tracking_uri: SecretStr = SecretStr("")  # with a password, or azureml://...
     mlflow_tracking_token: SecretStr = SecretStr("")  # a bearer token; "": none
 
     azure_limits_times: float = Field(  # of requests, where Azure has raised the subscription's
@@ -188,6 +189,11 @@ class Settings(DatabaseSettings):
     def has_azureml(self) -> bool:
         """True where jobs may go to the Azure ML workspace."""
         return any(o.engine is Engine.AZUREML for o in self.offerings)
+
+    @property
+    def tracks_in_workspace(self) -> bool:
+        """Whether the MLflow server is that of an Azure ML workspace, which gets every job."""
+        return self.mlflow_tracking_uri.get_secret_value().startswith(WORKSPACE)
 
     @property
     def wandb_environment(self) -> dict[str, str]:

@@ -19,13 +19,14 @@ class MlflowServer(httpx.AsyncBaseTransport):
     logged: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     requests: list[httpx.Request] = field(default_factory=list)
     status: int = 200  # of all answers, where it is another
+    indexed: int | None = None  # runs that a search finds; None: all
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer one request."""
         self.requests.append(request)
         if self.status != 200:
             return httpx.Response(self.status, json={"error_code": "INTERNAL_ERROR"})
-        name = request.url.path.removeprefix(f"{API}/").replace("/", "_").replace("-", "_")
+        name = request.url.path.partition(f"{API}/")[2].replace("/", "_").replace("-", "_")
         body = json.loads(await request.aread() or "{}") | dict(request.url.params)
         answer = getattr(self, f"_{name}")(body)
         return httpx.Response(200 if answer is not None else 404, json=answer or {})
@@ -39,15 +40,22 @@ class MlflowServer(httpx.AsyncBaseTransport):
         return {"experiment_id": made}
 
     def _runs_search(self, body: dict[str, Any]) -> dict[str, Any]:
-        found = re.fullmatch(r"tags\.`(.+)` = '(.+)'", body["filter"])
+        found = re.fullmatch(r"tags\.(.+) = '(.+)'", body["filter"])
         assert found, body
         tag = {"key": found[1], "value": found[2]}
-        every = [r for r in self.runs.values() if tag in r["data"]["tags"]]
+        shown = list(self.runs.values())[: self.indexed]
+        every = [r for r in shown if tag in r["data"]["tags"]]
         return {"runs": every[: body["max_results"]]}
+
+    def _runs_get(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        found = self.runs.get(body["run_id"])
+        return {"run": found} if found else None
 
     def _runs_create(self, body: dict[str, Any]) -> dict[str, Any]:
         run_id = f"run{len(self.runs)}"
-        info = {"run_id": run_id, "status": "RUNNING", "run_name": body["run_name"]}
+        info = {"run_id": run_id, "status": "RUNNING"} | {
+            name: body[name] for name in ("run_name", "experiment_id")
+        }
         self.runs[run_id] = {"info": info, "data": {"tags": body["tags"]}}
         return {"run": self.runs[run_id]}
 

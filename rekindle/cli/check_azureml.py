@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from contract.figures import EXPERIMENT, WORKSPACE, workspace_address
 from rekindle.cli.azure_arm import Azure, said
 from rekindle.cli.check import Check, doubt, missing, ok
 from rekindle.cli.check_roles import granted
@@ -33,6 +34,8 @@ Json = dict[str, Any]
 
 def checks(azure: Azure) -> Iterator[Check]:
     """The provider, the workspace, the roles on it, and the clusters' own quota of each region."""
+    if (uri := azure.setting("MLFLOW_TRACKING_URI")).startswith(WORKSPACE):
+        yield _mlflow(azure, workspace_address(uri))
     if not azure.clusters:
         return
     state = azure.get(f"/providers/{_ML}", "2021-04-01")["registrationState"]
@@ -46,6 +49,23 @@ def checks(azure: Azure) -> Iterator[Check]:
             yield _quota(azure, size, region, spot=spot)
     for size, region, spot, name in named:
         yield _named(azure, name, size, region, spot=spot)
+
+
+def _mlflow(azure: Azure, address: str) -> Check:
+    """The workspace's MLflow server takes the token of the service; the experiment may be new."""
+    name = "Azure ML MLflow server"
+    path = f"{address}/api/2.0/mlflow/experiments/get-by-name"
+    try:
+        answer = azure.http.get(path, params={"experiment_name": EXPERIMENT})
+        if "RESOURCE_DOES_NOT_EXIST" not in answer.text:  # MLflow's own code: none is made yet
+            answer.raise_for_status()
+    except httpx.HTTPError as error:
+        then = (
+            "Compare REKINDLE_MLFLOW_TRACKING_URI with: az ml workspace show -n NAME"
+            " --query mlflow_tracking_uri; the role AzureML Data Scientist may write there"
+        )
+        return missing(name, said(error), then)
+    return ok(name, "answers")
 
 
 def _path(azure: Azure) -> str:

@@ -80,6 +80,7 @@ class Parts:
     allowance: Allowance = USUAL  # that budgets keep for the end of machines
     registers_models: bool = False  # in a workspace of Azure ML
     trackers: frozenset[str] = frozenset({"tensorboard"})  # types of integrations
+    mlflow_experiment: str = ""  # gets jobs that name none; "": they are in no experiment
     account: Account = field(default_factory=Account)  # that the jobs' containers are in
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)

@@ -5,7 +5,9 @@ import secrets
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
+from contract.integrations import IntegrationRequest, MlflowRequest
 from contract.job import JobRequest
 from service import tracing
 from service.api import submission_files
@@ -137,7 +139,7 @@ async def submission(
         plan = replace(plan, warnings=(*plan.warnings, ESTIMATED))
     return Submission(
         sending=sending,
-        request=asked.model_dump(mode="json") | {"seed": _seed(asked)},
+        request=asked.model_dump(mode="json") | _added(parts, asked),
         model=material.base.name,
         training_file=material.training,
         validation_file=material.validation,
@@ -153,6 +155,17 @@ def _require_trackers(parts: Parts, asked: JobRequest) -> None:
         if one.type not in parts.trackers:
             where = f"integrations.{number}.type"
             raise InvalidRequest(NO_TRACKER[one.type], code="unsupported", param=where)
+
+
+def _added(parts: Parts, asked: JobRequest) -> dict[str, Any]:
+    """Return what the deployment adds to a request: a seed, and its experiment in MLflow."""
+    added: dict[str, Any] = {"seed": _seed(asked)}
+    named = asked.integrations or []
+    if parts.mlflow_experiment and all(one.type != "mlflow" for one in named):
+        mlflow = MlflowRequest(experiment=parts.mlflow_experiment)
+        every = [*named, IntegrationRequest(type="mlflow", mlflow=mlflow)]
+        added["integrations"] = [one.model_dump(mode="json") for one in every]
+    return added
 
 
 async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan | None:

@@ -144,7 +144,7 @@ class AzureMlCloud:
         subnet = space.subnet_id.replace("{region}", spec.offering.region)
         name = cluster_name(spec.name)
         made = azureml_job.cluster(name, spec, space.owner, space.identity_id, subnet)
-        self._client.compute.begin_create_or_update(made)
+        azureml_job.begin_create(self._client, made)
 
     def _submit(self, spec: ScaleSetSpec, compute: str) -> None:
         made = azureml_job.job(spec.name, compute, spec, self._workspace.owner)
@@ -161,16 +161,18 @@ class AzureMlCloud:
         return cluster(found, status, nodes, self._named.errors(found.name), why)
 
     def _list(self) -> list[ScaleSet]:
-        every = list(self._client.compute.list(compute_type="amlcompute"))
-        ours = [c for c in every if (c.tags or {}).get(OWNER_TAG) == self._workspace.owner]
-        return [*map(cluster, ours), *self._named.list(every)]
+        counts = azureml_job.clusters(self._client)
+        ours = [c for c, _ in counts if (c.tags or {}).get(OWNER_TAG) == self._workspace.owner]
+        nodes = {found.name: count for found, count in counts}
+        sets = [replace(cluster(c), capacity=nodes[c.name]) for c in ours]
+        return [*sets, *self._named.list([found for found, _ in counts])]
 
     def _delete(self, name: str) -> None:
         found = self._cluster(name)
         if found is None:
             self._named.delete(name)
         elif found.provisioning_state != "Deleting":
-            self._client.compute.begin_delete(found.name)
+            azureml_job.begin_delete(self._client, found.name)
 
     def _spot_cores(self, place: str) -> SpotCores:
         """Return the quota; idle nodes of named clusters count as free: a job can have them."""

@@ -77,6 +77,44 @@ def cluster(name: str, spec: ScaleSetSpec, owner: str, identity_id: str, subnet_
     )
 
 
+def begin_create(client: Any, made: Any) -> None:  # noqa: ANN401 - MLClient, AmlCompute
+    """Ask for the cluster. ``client.compute`` would start a thread that polls until it is there."""
+    made._set_full_subnet_name(client.subscription_id, client.resource_group_name)  # noqa: SLF001
+    client.compute._operation.begin_create_or_update(  # noqa: SLF001
+        client.resource_group_name,
+        client.workspace_name,
+        compute_name=made.name,
+        parameters=made._to_rest_object(),  # noqa: SLF001
+        polling=False,
+    )
+
+
+def begin_delete(client: Any, name: str) -> None:  # noqa: ANN401 - MLClient
+    """Ask for the end of the cluster, without that thread."""
+    client.compute._operation.begin_delete(  # noqa: SLF001
+        client.resource_group_name,
+        client.workspace_name,
+        compute_name=name,
+        underlying_resource_action="Delete",
+        polling=False,
+    )
+
+
+def clusters(client: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - MLClient, AmlCompute
+    """List clusters with the number of their nodes, which the client's own entity leaves out."""
+    from azure.ai.ml.entities import AmlCompute, Compute  # noqa: PLC0415 - as above
+
+    rows = client.compute._operation.list(  # noqa: SLF001
+        client.resource_group_name, client.workspace_name
+    )
+    found = [(Compute._from_rest_object(row), row.properties.properties) for row in rows]  # noqa: SLF001
+    return [
+        (made, inner.current_node_count or 0)
+        for made, inner in found
+        if isinstance(made, AmlCompute)
+    ]
+
+
 def job(name: str, compute: str, spec: ScaleSetSpec, owner: str) -> Any:  # noqa: ANN401 - Command
     """Return the job: without a distribution its supervisor would run on one node only."""
     from azure.ai.ml import command  # noqa: PLC0415 - as above

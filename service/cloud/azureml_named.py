@@ -8,7 +8,7 @@ it: an archived job that is over and that no node runs is gone.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
@@ -63,10 +63,12 @@ class NamedClusters:
         """Yield our jobs that have nodes of named clusters; others cost nothing."""
         names = {name.lower() for name in self.names.values()}
         for cluster in (c for c in every if c.name.lower() in names):
-            for name in runs_on(self.client.compute.list_nodes(cluster.name)):
+            nodes = list(self.client.compute.list_nodes(cluster.name))
+            for name in runs_on(nodes):
                 job = self.job(name) if name.startswith(scale_set_name("")) else None
                 if job is not None and (job.properties.tags or {}).get(OWNER_TAG) == self.owner:
-                    yield job_on_cluster(name, job, cluster)
+                    seen = job_on_cluster(name, job, cluster)
+                    yield replace(seen, capacity=len(nodes_of(nodes, name)))
 
     def delete(self, name: str) -> None:
         """Cancel and archive the job. Raise ScaleSetNotFound if it is gone.

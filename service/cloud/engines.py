@@ -1,7 +1,7 @@
 """Scale sets and the clusters of an Azure ML workspace as one cloud."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from contract.choices import Engine
@@ -10,6 +10,14 @@ from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores, po
 
 log = logging.getLogger(__name__)
 _AZUREML = pool("", Engine.AZUREML)
+
+
+class WithoutClusters(list[ScaleSet]):
+    """The scale sets of a list that lacks the clusters of the workspace, and why it does."""
+
+    def __init__(self, sets: Iterable[ScaleSet], why: str) -> None:
+        super().__init__(sets)
+        self.why = why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +43,13 @@ class Engines:
             return await self.azureml.get(name)
 
     async def list_owned(self) -> list[ScaleSet]:
-        """Implement CloudProvider.list_owned; a silent workspace hides no scale set."""
+        """Implement CloudProvider.list_owned; return WithoutClusters if the workspace is silent."""
         sets = await self.scale_sets.list_owned()
         try:
             return [*sets, *await self.azureml.list_owned()]
         except CloudError as fault:
             log.warning("sweep.list_failed", extra={"cause": str(fault)})
-            return sets
+            return WithoutClusters(sets, str(fault))
 
     async def list_tagged(self) -> list[Resource]:
         """Implement CloudProvider.list_tagged."""
@@ -81,6 +89,11 @@ class Engines:
 def scale_sets(cloud: CloudProvider) -> CloudProvider:
     """Return the scale sets of ``cloud`` alone."""
     return cloud.scale_sets if isinstance(cloud, Engines) else cloud
+
+
+def unlisted(listed: Sequence[ScaleSet]) -> str:
+    """Return why this list lacks the clusters of the workspace; "" where it is whole."""
+    return listed.why if isinstance(listed, WithoutClusters) else ""
 
 
 def at(cloud: CloudProvider, pool: str) -> CloudProvider:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
 
+from contract.choices import Engine
 from service.domain.attempt import TOO_LONG_TO_DELETE
 from service.domain.fleet import (
     Offering,
@@ -51,6 +52,7 @@ class Owner:
     vm_size: str
     instance_count: int
     hourly: Decimal  # of one machine
+    engine: Engine = Engine.SCALE_SET
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ from datetime import datetime
 from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from contract.choices import Engine
+from service.cloud import engines
 from service.cloud.provider import (
     ATTEMPT_TAG,
     JOB_TAG,
@@ -55,11 +57,15 @@ async def take(
             f"Azure cannot be listed, so nobody knows what exists: {fault}"
         ) from fault
     strays, unseen = await _strays(cloud)
+    why = engines.unlisted(there)
+    unseen = " ".join(filter(None, (_no_clusters(why) if why else "", unseen)))
     tagged = {s.tags.get(ATTEMPT_TAG, "") for s in there} - {""}
     async with engine.connect() as conn:
         owners = await _owners(conn, tagged)
     prices = await _prices(source, audit.unpriced(there, owners))
     tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
+    if why:  # what was not listed is not missing
+        owners = {i: o for i, o in owners.items() if o.engine is not Engine.AZUREML}
     found = audit.audit(there, owners, now, prices=prices, strays=strays, **tags)
     blobs = await _unknown_containers(engine, store, now)
     return Audit(found=found, unseen=unseen, unknown_containers=blobs)
@@ -93,6 +99,10 @@ async def _strays(cloud: CloudProvider) -> tuple[list[Resource], str]:
         return [], _unseen(fault, "Ask again in a minute.")
 
 
+def _no_clusters(why: str) -> str:
+    return f"The clusters of the Azure ML workspace could not be listed and are left out: {why}"
+
+
 def _unseen(fault: CloudError, then: str) -> str:
     return f"Whether anything but scale sets carries our tag is not known: {fault} - {then}"
 
@@ -111,6 +121,7 @@ async def _owners(conn: AsyncConnection, tagged: Collection[str]) -> dict[str, O
             vm_size=r.vm_size,
             instance_count=r.instance_count,
             hourly=r.hourly,
+            engine=Engine(r.engine),
         )
         for r in await conn.execute(query)
     }

@@ -12,6 +12,7 @@ from functools import cached_property
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from service.cloud import engines
 from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
 from service.db import attempts, events, ledger
 from service.db.away import is_away
@@ -51,7 +52,7 @@ class OrphanSweep:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
             billed = await ledger.open_after_the_end(conn)
         orphans = [s for s in owned if s.name not in live]
-        self._remember({o.name for o in orphans})
+        self._remember({o.name for o in orphans}, whole=not engines.unlisted(owned))
         faults = list[SQLAlchemyError]()
         for orphan in orphans:
             known = await self._bill(maker(orphan), billed, faults)
@@ -106,8 +107,9 @@ class OrphanSweep:
             return str(fault)
         return ""
 
-    def _remember(self, names: set[str]) -> None:
-        for known in (self._since, self._told, self._left):
+    def _remember(self, names: set[str], *, whole: bool) -> None:
+        """Forget what is gone. ``whole``: the list is, so what it lacks is gone."""
+        for known in (self._since, self._told, self._left) if whole else ():
             for gone in known.keys() - names:
                 del known[gone]
         for name in names:

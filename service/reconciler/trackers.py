@@ -72,6 +72,7 @@ class TrackerRuns:
             began=job.created_at.timestamp(),
             options=_options(job, claimed.kind),
             outcome=job.state if closed else None,
+            url=claimed.url,
         )
         try:
             url = await self.tracker.send(run, points)

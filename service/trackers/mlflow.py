@@ -3,19 +3,22 @@
 https://mlflow.org/docs/latest/api_reference/rest-api.html
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
-from contract.figures import JOB_TAG, STEP_TAG
+from contract.figures import JOB_TAG, STEP_TAG, workspace_address
 from service.domain.states import JobState
 from service.trackers.tracker import Point, TrackerError, TrackerRun
+from service.trackers.workspace import EntraSignIn, page_of_run
 
 API = "/api/2.0/mlflow"
 MOST_METRICS = 1000  # of one log-batch
+_RUN = re.compile(r"/runs/([^/?]+)")  # in the address of a run
 _TIMEOUT = httpx.Timeout(20.0)
 _ENDED = {
     JobState.SUCCEEDED: "FINISHED",
@@ -29,13 +32,12 @@ class Mlflow:
     """One tracking server. The address may hold a user and a password."""
 
     client: httpx.AsyncClient
+    sign_in: EntraSignIn | None = None  # of the server of an Azure ML workspace
     every: timedelta = timedelta(seconds=15)
     block: int = 1
 
     @classmethod
-    def at(
-        cls, uri: str, token: str, transport: httpx.AsyncBaseTransport | None = None
-    ) -> "Mlflow":
+    def at(cls, uri: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> Self:
         """Return the tracker at ``uri``; ``token``: a bearer token, "" for none."""
         url = httpx.URL(uri.rstrip("/"))
         client = httpx.AsyncClient(
@@ -47,10 +49,20 @@ class Mlflow:
         )
         return cls(client=client)
 
+    @classmethod
+    def of_workspace(
+        cls, uri: str, sign_in: EntraSignIn, transport: httpx.AsyncBaseTransport | None = None
+    ) -> Self:
+        """Return the tracker of the workspace at ``uri``; closes the credential of ``sign_in``."""
+        url = workspace_address(uri)
+        client = httpx.AsyncClient(
+            base_url=url, auth=sign_in, timeout=_TIMEOUT, transport=transport
+        )
+        return cls(client=client, sign_in=sign_in)
+
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
         """See the protocol."""
-        experiment = await self._experiment(run.options["experiment"])
-        found = await self._run(experiment, run)
+        found = await self._known(run) or await self._run(run)
         run_id, tags = found["info"]["run_id"], found["data"].get("tags", [])
         last = next((int(tag["value"]) for tag in tags if tag["key"] == STEP_TAG), 0)
         for batch in _batches([point for point in points if point.step > last]):
@@ -60,11 +72,28 @@ class Mlflow:
             if points:
                 ended["end_time"] = _milliseconds(points[-1].at)
             await self._call("POST", "runs/update", json=ended)
-        return f"{str(self.client.base_url).rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
+        return self._address(found["info"]["experiment_id"], run_id)
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close connections, and the credential."""
         await self.client.aclose()
+        if self.sign_in:
+            await self.sign_in.credential.close()
+
+    def _address(self, experiment: str, run_id: str) -> str:
+        base = self.client.base_url
+        if self.sign_in:
+            return page_of_run(base, run_id)
+        return f"{str(base).rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
+
+    async def _known(self, run: TrackerRun) -> dict[str, Any] | None:
+        """Return the run by its id. A search may answer from an index that lags behind."""
+        named = _RUN.search(run.url or "")
+        if not named:
+            return None
+        params = {"run_id": named[1]}
+        found = await self._call("GET", "runs/get", params=params, absent=True)
+        return dict(found["run"]) if found else None
 
     async def _experiment(self, name: str) -> str:
         params = {"experiment_name": name}
@@ -74,8 +103,9 @@ class Mlflow:
         made = await self._call("POST", "experiments/create", json={"name": name})
         return str(made["experiment_id"])
 
-    async def _run(self, experiment: str, run: TrackerRun) -> dict[str, Any]:
-        mine = f"tags.`{JOB_TAG}` = '{run.job_id}'"
+    async def _run(self, run: TrackerRun) -> dict[str, Any]:
+        experiment = await self._experiment(run.options["experiment"])
+        mine = f"tags.{JOB_TAG} = '{run.job_id}'"  # Azure ML documents no quoted names
         search = {"experiment_ids": [experiment], "filter": mine, "max_results": 1}
         found = await self._call("POST", "runs/search", json=search)
         if runs := found.get("runs"):

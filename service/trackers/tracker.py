@@ -20,6 +20,7 @@ class TrackerRun:
     began: float  # unix seconds
     options: Mapping[str, Any]  # the request's, of this type
     outcome: JobState | None = None  # None: it trains on
+    url: str | None = None  # as an earlier batch returned it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """What the seam promises of clusters in Azure ML: the fake, and the real client on the emulator."""
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
@@ -55,6 +56,12 @@ async def test_ordering_it_again_changes_nothing(space: Space) -> None:
 
     assert await space.cloud.get(spec.name) == before
     assert [s.name for s in await space.cloud.list_owned()] == [spec.name]
+
+
+async def test_a_list_counts_the_nodes_that_cost_money(space: Space) -> None:
+    await space.made(a_spec())
+
+    assert [s.capacity for s in await space.cloud.list_owned()] == [2]
 
 
 async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Space) -> None:
@@ -167,6 +174,17 @@ async def test_a_workspace_that_is_not_found_does_not_mean_that_its_clusters_are
         await lost.close()
 
         assert len((await space.cloud.get(spec.name)).instances) == 2
+
+
+async def test_no_thread_waits_for_a_cluster_to_come_or_to_go(azure: Emulator) -> None:
+    async for space in emulated_space(azure):
+        spec = a_spec()
+        await space.cloud.create(spec)
+        await space.seen(spec.name, lambda s: s is not None)
+        await space.cloud.delete(spec.name)
+        waiting = [t.name for t in threading.enumerate() if t.name.startswith("LROPoller")]
+
+        assert waiting == []
 
 
 async def test_clusters_are_deleted_after_the_last_offering_of_the_workspace_is_gone(

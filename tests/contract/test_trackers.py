@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.core.credentials import AccessToken
+from azure.core.exceptions import ClientAuthenticationError
 
 import service
 from contract import events_file
@@ -17,6 +19,7 @@ from service.trackers.mlflow import Mlflow
 from service.trackers.tensorboard import TensorBoard
 from service.trackers.tracker import Point, Tracker, TrackerError, TrackerRun
 from service.trackers.wandb import Wandb
+from service.trackers.workspace import EntraSignIn
 from tests.mlflow_server import MlflowServer
 
 JOB = "ftjob-1"
@@ -28,6 +31,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 STAND_IN = Path(__file__).parent / "wandb_stand_in"
 SECRET = "a-secret-of-the-operator"
+SCOPE = "https://management.azure.com/.default"
+WORKSPACE_ID = (
+    "/subscriptions/s/resourceGroups/g/providers/Microsoft.MachineLearningServices/workspaces/w"
+)
+URI = f"azureml://westeurope.api.azureml.ms/mlflow/v1.0{WORKSPACE_ID}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +137,78 @@ async def test_neither_an_address_nor_a_refusal_of_mlflow_shows_a_secret(status:
 
     assert SECRET not in url + str(refused.value) + repr(tracker)
     assert str(status) in str(refused.value)
+
+
+@dataclass
+class Credential:
+    """Gives another token to each request, as one that renews them would."""
+
+    fault: Exception | None = None
+    scopes: list[str] = field(default_factory=list)
+    closed: bool = False
+
+    async def get_token(self, *scopes: str) -> AccessToken:
+        if self.fault:
+            raise self.fault
+        self.scopes += scopes
+        return AccessToken(f"token-{len(self.scopes)}", 0)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def of_workspace(server: MlflowServer, credential: Credential) -> Mlflow:
+    return Mlflow.of_workspace(URI, EntraSignIn(credential=credential, scope=SCOPE), server)
+
+
+async def test_a_workspace_gets_the_calls_of_mlflow_2_with_a_fresh_token_each() -> None:
+    server, credential = MlflowServer(), Credential()
+    tracker = of_workspace(server, credential)
+    run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"])
+    url = await tracker.send(run, points(1, 2))
+    await tracker.send(replace(run, url=url), points(1, 2, 3))
+    await tracker.close()
+
+    sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == [f"Bearer token-{n + 1}" for n in range(len(sent))]
+    assert set(credential.scopes) == {SCOPE}
+    assert {r.url.scheme + r.url.path.partition("/api/")[0] for r in server.requests} == {
+        f"https/mlflow/v2.0{WORKSPACE_ID}"
+    }
+    assert [m["step"] for m in server.logged["run0"]] == [1, 2, 3]
+    assert url == f"https://ml.azure.com/runs/run0?wsid={WORKSPACE_ID}"
+    assert credential.closed
+
+
+async def test_a_workspace_without_a_token_is_a_fault_that_shows_no_secret() -> None:
+    credential = Credential(fault=ClientAuthenticationError(SECRET))
+    tracker = of_workspace(MlflowServer(), credential)
+    with pytest.raises(TrackerError) as refused:
+        await tracker.send(TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"]), points(1))
+
+    assert str(refused.value) == "Microsoft Entra ID gave no token: ClientAuthenticationError"
+
+
+async def test_a_run_that_a_search_does_not_find_yet_is_not_made_twice() -> None:
+    server = MlflowServer(indexed=0)
+    tracker = Mlflow.at("http://mlflow", "", server)
+    run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"])
+    url = await tracker.send(run, points(1))
+    again = await tracker.send(replace(run, url=url), points(1, 2))
+
+    assert (again, len(server.runs)) == (url, 1)
+    assert [m["step"] for m in server.logged["run0"]] == [1, 2]
+
+
+async def test_a_run_that_a_user_deleted_is_made_again() -> None:
+    server = MlflowServer()
+    tracker = Mlflow.at("http://mlflow", "", server)
+    run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"])
+    url = await tracker.send(run, points(1))
+    server.runs.clear()
+    await tracker.send(replace(run, url=url), points(2))
+
+    assert len(server.runs) == 1
 
 
 async def test_a_refusal_of_wandb_does_not_show_the_key(tmp_path: Path) -> None:

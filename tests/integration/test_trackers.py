@@ -69,6 +69,24 @@ async def test_a_job_shows_its_integrations_as_they_were_sent(world: World) -> N
     assert (await world.job(job["id"]))["integrations"] == [WANDB, MLFLOW, BOARD]
 
 
+async def test_the_mlflow_of_a_workspace_gets_every_job_in_one_experiment_or_its_own(
+    world: World,
+) -> None:
+    parts = replace(world.parts, trackers=frozenset({"mlflow"}), mlflow_experiment="rekindle")
+    world.http = client(make_app(parts))
+    silent, named = await world.submit(), await world.submit(integrations=[MLFLOW], seed=2)
+    server = MlflowServer()
+    for job in (silent, named):
+        await measure(world, job, range(1, 4))
+    world.clock.advance(seconds=1)
+    await runs(world, Mlflow.at("http://mlflow", "", server)).run_once()
+
+    assert [one["mlflow"]["experiment"] for one in silent["integrations"]] == ["rekindle"]
+    assert named["integrations"] == [MLFLOW]
+    assert set(server.experiments) == {"rekindle", "e"}
+    assert [len(logged) > 0 for logged in server.logged.values()] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("one", "variable"),
     [(WANDB, "REKINDLE_WANDB_API_KEY"), (MLFLOW, "REKINDLE_MLFLOW_TRACKING_URI")],

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,16 @@ from service.domain.states import JobState
 from service.trackers.mlflow import API, Mlflow, _body
 from service.trackers.tracker import Point, TrackerRun
 from service.trackers.wandb import Wandb
-from tests.contract.test_trackers import JOB, OPTIONS, points
+from service.trackers.workspace import EntraSignIn
+from tests.contract.test_trackers import (
+    JOB,
+    OPTIONS,
+    SCOPE,
+    URI,
+    WORKSPACE_ID,
+    Credential,
+    points,
+)
 from tests.waiting import until
 from trainer.supervisor.ports import free_port
 
@@ -83,6 +93,43 @@ async def test_a_real_mlflow_has_each_step_once_and_drops_a_repeated_batch(tmp_p
 
     assert [m["step"] for m in logged.json()["metrics"]] == [1, 2, 3, 4, 5]
     assert run.json()["run"]["info"]["status"] == "FINISHED"
+
+
+@dataclass
+class Workspace(httpx.AsyncBaseTransport):
+    """A real MLflow server behind the address and the sign-in of an Azure ML workspace."""
+
+    server: str
+    inner: httpx.AsyncHTTPTransport = field(default_factory=httpx.AsyncHTTPTransport)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if not request.headers.get("authorization", "").startswith("Bearer token-"):
+            return httpx.Response(401, json={"error": {"code": "UserError"}})
+        path = request.url.raw_path.removeprefix(f"/mlflow/v2.0{WORKSPACE_ID}".encode())
+        server = httpx.URL(self.server)
+        request.url = server.copy_with(raw_path=path)
+        request.headers["host"] = server.netloc.decode()
+        return await self.inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+async def test_a_real_mlflow_behind_a_sign_in_has_each_step_once(tmp_path: Path) -> None:
+    with mlflow(tmp_path) as url:
+        await until(lambda: _answers(url), bool, deadline=120)
+        sign_in = EntraSignIn(credential=Credential(), scope=SCOPE)
+        tracker = Mlflow.of_workspace(URI, sign_in, Workspace(url))
+        shown = await tracker.send(a_run("mlflow"), points(1, 2))
+        await tracker.send(a_run("mlflow"), points(1, 2, 3))  # killed before it wrote the address
+        again = replace(a_run("mlflow", JobState.SUCCEEDED), url=shown)
+        await tracker.send(again, points(3, 4))
+        run_id = shown.partition("/runs/")[2].partition("?")[0]
+        asked: dict[str, Any] = {"run_id": run_id, "metric_key": "train/loss"}
+        logged = await tracker.client.get(f"{API}/metrics/get-history", params=asked)
+        await tracker.close()
+
+    assert [m["step"] for m in logged.json()["metrics"]] == [1, 2, 3, 4]
 
 
 async def _send_twice(tracker: Wandb) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from contract.choices import Engine
-from service.cloud.engines import Engines, at
+from service.cloud.engines import Engines, at, unlisted
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.domain.fleet import Offering, ScaleSetSpec
@@ -48,7 +48,11 @@ async def test_a_workspace_that_does_not_answer_hides_no_scale_set(
     assert isinstance(both.azureml, FakeCloud)
     both.azureml.fail_next.append(CloudError("the workspace is gone"))
 
-    assert [s.name for s in await both.list_owned()] == ["rk-set"]
+    listed = await both.list_owned()
+
+    assert [s.name for s in listed] == ["rk-set"]
+    assert unlisted(listed) == "the workspace is gone"
+    assert unlisted(await both.list_owned()) == ""
 
 
 async def test_scale_sets_that_cannot_be_listed_are_not_taken_for_none(

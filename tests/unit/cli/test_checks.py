@@ -299,6 +299,39 @@ def test_a_named_cluster_is_compared_with_its_offering(
     assert not [name for name in found if name.startswith("Azure ML quota")]
 
 
+MLFLOW = {"MLFLOW_TRACKING_URI": "azureml://eastus.api.azureml.ms/mlflow/v1.0/subscriptions/s"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ({"experiment": {"experiment_id": "1"}}, Verdict.OK),
+        ({"error_code": "RESOURCE_DOES_NOT_EXIST"}, Verdict.OK),
+        ({"error": {"message": "no such workspace"}}, Verdict.MISSING),
+    ],
+)
+def test_the_mlflow_server_of_a_workspace_is_asked_with_the_token_of_the_service(
+    answer: dict[str, Any], verdict: Verdict
+) -> None:
+    asked = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200 if "experiment" in answer else 404, json=answer)
+
+    http = httpx.Client(
+        transport=httpx.MockTransport(respond), headers={"authorization": "Bearer the-token"}
+    )
+    azure = Azure(http, "s", {f"REKINDLE_{k}": v for k, v in MLFLOW.items()})
+    (found,) = check_azureml.checks(azure)
+
+    assert (found.name, found.verdict) == ("Azure ML MLflow server", verdict)
+    assert verdict is Verdict.OK or "--query mlflow_tracking_uri" in found.remedy
+    assert asked[0].url.host == "eastus.api.azureml.ms"
+    assert asked[0].url.path.startswith("/mlflow/v2.0/subscriptions/s/api/2.0/mlflow/")
+    assert asked[0].headers["authorization"] == "Bearer the-token"
+
+
 def test_without_an_offering_of_azure_ml_its_workspace_is_not_looked_at() -> None:
     azure = arm({}, OFFERINGS="Standard_NC24ads_A100_v4@eastus:on_demand")
 
