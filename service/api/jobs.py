@@ -56,7 +56,7 @@ async def create(
         return JobPlan(model=ready.model, plan=Plan(**plan))
     sent = await submissions.submitted(parts, sending, asked, now)
     if sent.is_new:
-        return job_views.detailed(job_facts.of_new(sent.job), now)
+        return _as_answer(parts, job_facts.of_new(sent.job), now)
     return await _find(parts, caller, sent.job.id)
 
 
@@ -152,4 +152,8 @@ async def _find(parts: Parts, caller: Caller, job_id: str) -> Job:
 
 async def _shown(parts: Parts, around: Around, now: datetime) -> Job:
     """With its wait; it may ask for prices, so no transaction is open by now."""
-    return job_views.detailed(await parts.waits.seen(around, now), now)
+    return _as_answer(parts, await parts.waits.seen(around, now), now)
+
+
+def _as_answer(parts: Parts, around: Around, now: datetime) -> Job:
+    return job_views.detailed(around, now, parts.plan_defaults.accelerator)
