@@ -3,7 +3,7 @@
 import json
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, overload
 
 from contract import integrations
 from service.api.schemas.jobs import Job, JobSummary
@@ -108,12 +108,18 @@ def fine_tuned_model(job: JobRow) -> str | None:
 
 
 def money(amount: Decimal) -> str:
-    """To a hundredth of a cent."""
+    """Round to a hundredth of a cent."""
     return str(amount.quantize(Decimal("0.0001")))
 
 
+@overload
+def seconds(moment: datetime) -> int: ...
+@overload
+def seconds(moment: None) -> None: ...
+@overload
+def seconds(moment: datetime | None) -> int | None: ...
 def seconds(moment: datetime | None) -> int | None:
-    """Unix time, as OpenAI shows it."""
+    """Return Unix time, as OpenAI shows it."""
     return int(moment.timestamp()) if moment else None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from contract.job import JobRequest
 from service.api.job_requests import terms_of
+from service.api.job_views import seconds
 from service.api.schemas import plans as schemas
 from service.api.schemas.plans import Option, StoredPlan, Suggestion
 from service.db.plans import PlanRow
@@ -31,8 +32,8 @@ def stored(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan:
     shown = judged(plan, Limits.of(terms, allowance, now))
     return StoredPlan(
         id=row.id,
-        created_at=int(row.created_at.timestamp()),
-        expires_at=int(row.expires_at.timestamp()),
+        created_at=seconds(row.created_at),
+        expires_at=seconds(row.expires_at),
         model=row.model,
         chosen=Option(**shown["options"][0]),
         next=[Option(**option) for option in shown["options"][1:4]],
