@@ -15,7 +15,7 @@ from service.api.examples import JOB_REQUESTS
 from service.api.rate_limits import Kind
 from service.api.requests import JsonRoute
 from service.api.schemas.jobs import Job
-from service.api.schemas.plans import JobPlan, Plan
+from service.api.schemas.plans import JobPlan, OfferedPlan
 from service.db import job_facts
 from service.db.job_facts import Around
 from service.db.keys import Caller
@@ -53,7 +53,7 @@ async def create(
     if dry_run:
         ready = await submissions.planned(parts, sending, asked)
         plan = plan_views.judged(ready.plan, Limits.of(ready.terms, parts.allowance, now))
-        return JobPlan(model=ready.model, plan=Plan(**plan))
+        return JobPlan(model=ready.model, plan=OfferedPlan(**plan))
     sent = await submissions.submitted(parts, sending, asked, now)
     if sent.is_new:
         return _as_answer(parts, job_facts.of_new(sent.job), now)
