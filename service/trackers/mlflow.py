@@ -62,6 +62,10 @@ class Mlflow:
             await self._call("POST", "runs/update", json=ended)
         return f"{str(self.client.base_url).rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
 
+    async def check(self) -> None:
+        """Raise TrackerError unless the server answers and takes the sign-in."""
+        await self._call("POST", "experiments/search", json={"max_results": 1})
+
     async def close(self) -> None:
         """Close connections."""
         await self.client.aclose()
