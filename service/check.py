@@ -1,4 +1,4 @@
-"""`python -m service.main check`: are the settings good, and do PostgreSQL and Blob answer?
+"""`python -m service.main check`: do the settings, PostgreSQL, Blob and trackers work?
 
 Each part is asked once, whatever is wrong with the others, so that one run tells of all of it.
 """
@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import UndefinedTable
 from pydantic import SecretStr, ValidationError
@@ -20,6 +21,10 @@ from service.db.engine import make_engine
 from service.db.schema import Schema
 from service.settings import Settings
 from service.storage.store import BlobNotFound, BlobStore, StorageError, is_account_url
+from service.trackers.tracker import TrackerError
+
+if TYPE_CHECKING:
+    from service.trackers.mlflow import Mlflow
 
 _CONTAINER, _BLOB = "files", "check"  # of any name: what is not there is an answer as well
 _URL = "Write it so: postgresql://USER:PASSWORD@HOST:5432/NAME"
@@ -74,6 +79,12 @@ async def look(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]
         accounts = {"storage": places.storage, **accounts}
     for name, account in accounts.items():
         yield await _storage(name, account.get_secret_value(), settings, wall)
+    if settings is not None and (uri := settings.mlflow_tracking_uri.get_secret_value()):
+        from service.trackers.mlflow import Mlflow  # noqa: PLC0415 - as azure_access below
+
+        yield await mlflow(Mlflow.at(uri, settings.mlflow_tracking_token.get_secret_value()))
+    if settings is not None and settings.wandb_api_key.get_secret_value():
+        yield wandb(is_installed=find_spec("wandb") is not None)
 
 
 def faults(error: ValidationError) -> list[tuple[str, str]]:
@@ -153,6 +164,26 @@ async def _answers(name: str, store: BlobStore, now: datetime) -> Part:
     if store.has_access_policies:
         return Part(name, _KEYED)
     return Part(name, "it answers, takes the sign-in, and gives user delegation keys")
+
+
+async def mlflow(tracker: "Mlflow") -> Part:
+    """Ask the tracking server for its experiments, and close the tracker."""
+    try:
+        await tracker.check()
+    except TrackerError as error:
+        mend = "Are REKINDLE_MLFLOW_TRACKING_URI and _TOKEN right, and may this machine reach it?"
+        return Part("mlflow", str(error), mend)
+    finally:
+        await tracker.close()
+    return Part("mlflow", "it answers, and takes the sign-in")
+
+
+def wandb(*, is_installed: bool) -> Part:
+    """Say whether batches can be sent; the key is tried by the first of them."""
+    if is_installed:
+        return Part("wandb", "the package is installed; the first job tries the key")
+    mend = "Run: pip install 'rekindle[trackers]', or unset REKINDLE_WANDB_API_KEY"
+    return Part("wandb", "a key is set, but the package wandb is not installed", mend)
 
 
 def _first_line(text: str, most: int = 200) -> str:

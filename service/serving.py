@@ -27,6 +27,7 @@ from service.migration import schema
 from service.operations.grants import Granter
 from service.operations.preflights import Preflights
 from service.operations.pulse import Pulse
+from service.operations.release import release
 from service.reconciler.polite import PoliteCloud
 from service.reconciler.preparation import Preparation
 from service.settings import Settings
@@ -58,6 +59,7 @@ async def serve(
     for wanted in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(wanted, stop.set)
     async with opened(settings, now) as world:
+        world.listener.introduce(options.command, release())  # its task has not begun yet
         work: list[Coroutine[Any, Any, object]] = []
         pulse = Pulse(now)
         parts = replace(_parts(settings, world), pulse=pulse, schema=schema())

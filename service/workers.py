@@ -147,7 +147,12 @@ def _queue(
     """Who may ask for machines."""
     usual, regions = settings.usual_quota, settings.spot_pools
     queue = Admissions(
-        engine=world.engine, cloud=polite.at(ALL), now=world.now, usual=usual, regions=regions
+        engine=world.engine,
+        cloud=polite.at(ALL),
+        now=world.now,
+        usual=usual,
+        regions=regions,
+        replica=world.listener.name,
     )
     yield loop.whenever(TOPIC, BEAT.total_seconds(), "queue", queue.run_once)
     yield loop.every(CORES_SECONDS, "cores", queue.read_cores)

@@ -35,6 +35,10 @@ class MlflowServer(httpx.AsyncBaseTransport):
         found = self.experiments.get(body["experiment_name"])
         return {"experiment": {"experiment_id": found}} if found else None
 
+    def _experiments_search(self, body: dict[str, Any]) -> dict[str, Any]:
+        found = [{"name": name, "experiment_id": id_} for name, id_ in self.experiments.items()]
+        return {"experiments": found[: body["max_results"]]}
+
     def _experiments_create(self, body: dict[str, Any]) -> dict[str, Any]:
         self.experiments[body["name"]] = made = str(len(self.experiments) + 1)
         return {"experiment_id": made}

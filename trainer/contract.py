@@ -30,6 +30,11 @@ from trainer.cadence import (
     interval_of as interval_of,
     rescaled as rescaled,
 )
+from trainer.engine_config import (
+    LOWEST_LOSS_SCALE as LOWEST_LOSS_SCALE,
+    engine_config as engine_config,
+    micro_steps as micro_steps,
+)
 from trainer.grader_spec import (
     GraderSpec as GraderSpec,
     missing_fields as missing_fields,

@@ -1,4 +1,4 @@
-"""Run spec -> DeepSpeed: its configuration, the parameter groups, the engine, the step's numbers.
+"""Run spec -> DeepSpeed: checks, the parameter groups, the engine, the step's numbers.
 
 AdamW is torch's own (nothing is compiled in a job), and the learning rate is set from
 outside at every step, so that no scheduler has a state.
@@ -13,38 +13,15 @@ import torch
 from deepspeed.accelerator import get_accelerator
 
 from trainer import faster, loss_scale
-from trainer.contract import LossScaling, RunSpec
-from trainer.data.order import micro_steps
+from trainer.contract import LOWEST_LOSS_SCALE, RunSpec, engine_config
 from trainer.freeze import require_freezable
 from trainer.hopeless import Hopeless
 
-BETAS = (0.9, 0.95)
-EPSILON = 1e-8
-BUCKET = 50_000_000  # elements per collective; a buffer of this size is held all the time
-
 
 def deepspeed_config(spec: RunSpec, world_size: int) -> dict[str, Any]:
-    """DeepSpeed's configuration for this run on this world."""
+    """DeepSpeed's configuration for this run on this world; Hopeless where it cannot be trained."""
     _require_possible(spec)
-    config: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": spec.micro_batch,
-        "gradient_accumulation_steps": micro_steps(spec.global_batch, spec.micro_batch, world_size),
-        "gradient_clipping": spec.max_grad_norm,
-        "zero_optimization": {
-            "stage": _stage(spec),
-            "reduce_bucket_size": BUCKET,
-            "allgather_bucket_size": BUCKET,
-        },
-        "bf16": {"enabled": spec.precision == "bf16"},
-        "optimizer": {"type": "AdamW", "params": _adamw(spec)},
-        "steps_per_print": 10**9,
-    }
-    config["zero_optimization"] |= _offload(spec) | faster.plus_plus(spec)
-    if spec.precision == "fp16":
-        config["fp16"] = _fp16(spec.loss_scaling or LossScaling())
-    if spec.precision != "fp32":
-        config["data_types"] = {"grad_accum_dtype": "fp32"}
-    return config
+    return engine_config(spec, world_size, get_accelerator().device_name())
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -110,7 +87,7 @@ def update(engine: Any) -> float | None:  # noqa: ANN401
         before = loss_scale.current(engine)
         engine.step()
         if before is not None and engine.optimizer.overflow:
-            return None if before.scale > loss_scale.LOWEST else math.inf
+            return None if before.scale > LOWEST_LOSS_SCALE else math.inf
         return float(engine.get_global_grad_norm())
     norm = _norm(engine.module)  # DeepSpeed does not tell it where gradients are replicated
     engine.step()
@@ -155,40 +132,6 @@ def _require_offload(spec: RunSpec) -> None:
         )
     if spec.rollout_offload and spec.offload:
         raise Hopeless("the optimizer is on the host all along: leave out `rollout_offload`")
-
-
-def _offload(spec: RunSpec) -> dict[str, Any]:
-    """What lies on the host, in memory that the GPU copies from by itself."""
-    host = {"device": "cpu", "pin_memory": get_accelerator().device_name() != "cpu"}
-    found: dict[str, Any] = {"offload_optimizer": host} if spec.offload else {}
-    return found | ({"offload_param": host} if spec.offload == "parameters" else {})
-
-
-def _stage(spec: RunSpec) -> int:
-    """Stage 1 in 16 bits runs as stage 2: same shares, but only there DeepSpeed sums gradients
-    in fp32 without changing to another optimizer class."""
-    return 2 if spec.precision != "fp32" and spec.zero_stage == 1 else spec.zero_stage
-
-
-def _fp16(scaling: LossScaling) -> dict[str, Any]:
-    return {
-        "enabled": True,
-        "loss_scale": 0,  # a dynamic one
-        "initial_scale_power": scaling.start_power,
-        "loss_scale_window": scaling.window,
-        "hysteresis": 1,
-        "min_loss_scale": int(loss_scale.LOWEST),
-    }
-
-
-def _adamw(spec: RunSpec) -> dict[str, Any]:
-    return {
-        "lr": spec.learning_rate,
-        "betas": list(BETAS),
-        "eps": EPSILON,
-        "weight_decay": spec.weight_decay,
-        "torch_adam": True,
-    }
 
 
 def _dimensions(parameter: Any) -> int:  # noqa: ANN401

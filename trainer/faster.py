@@ -15,18 +15,6 @@ from trainer.hopeless import Hopeless
 PLUS_PLUS = ("hpz", "qwz", "qgz")
 
 
-def plus_plus(spec: RunSpec) -> dict[str, Any]:
-    """ZeRO++ as members of `zero_optimization` (Wang et al., 2023)."""
-    members: dict[str, Any] = {}
-    if "hpz" in spec.zero_plus_plus:  # a second copy of the weights, shared out inside each node
-        members["zero_hpz_partition_size"] = spec.processes_per_node
-    if "qwz" in spec.zero_plus_plus:  # weights travel in 8 bits
-        members["zero_quantized_weights"] = True
-    if "qgz" in spec.zero_plus_plus:  # gradients in 4
-        members["zero_quantized_gradients"] = True
-    return members
-
-
 def require_possible(spec: RunSpec, device: str) -> None:
     """Raise Hopeless for ZeRO++ that cannot be on "cpu" or "cuda"."""
     asked = spec.zero_plus_plus

@@ -9,8 +9,6 @@ from typing import Any
 
 from trainer.wire import Message
 
-LOWEST = 1.0  # an overflow there is none of the scale's making
-
 
 @dataclass(frozen=True, kw_only=True)
 class LossScale(Message):

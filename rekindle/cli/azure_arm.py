@@ -18,7 +18,7 @@ class Azure:
     http: httpx.Client
     subscription: str
     settings: Mapping[str, str]
-    object_id: str = "OBJECT_ID"  # of who is signed in
+    object_id: str = "OBJECT_ID"  # of the identity that is signed in
 
     @property
     def group(self) -> str:
@@ -27,23 +27,23 @@ class Azure:
 
     @property
     def offerings(self) -> list[tuple[str, str, bool]]:
-        """Size, region, and whether it is Spot, of each offering of scale sets."""
+        """Return size, region, and whether it is Spot, of each offering of scale sets."""
         return [offering for offering, cluster in self._offerings if not cluster]
 
     @property
     def clusters(self) -> list[tuple[str, str, bool]]:
-        """The same of the offerings that Azure ML runs."""
+        """Return the same of the offerings that Azure ML runs."""
         return [offering for offering, cluster in self._offerings if cluster]
 
     @property
     def named_clusters(self) -> list[tuple[str, str, bool, str]]:
-        """The same of those that name an existing cluster, with its name."""
+        """Return the same of those that name an existing cluster, with its name."""
         named = [(*offering, c.partition("=")[2]) for offering, c in self._offerings if c]
         return [one for one in named if one[3]]
 
     @property
     def _offerings(self) -> list[tuple[tuple[str, str, bool], str]]:
-        """Each offering with "azureml", "azureml=NAME", or "" for a scale set."""
+        """Return each offering with "azureml", "azureml=NAME", or "" for a scale set."""
         found = []
         for text in filter(None, map(str.strip, self.setting("OFFERINGS").split(","))):
             size, _, place = text.partition("@")
@@ -66,16 +66,16 @@ class Azure:
         return self.settings.get(f"REKINDLE_{name}", "")
 
     def get(self, path: str, version: str, **query: str) -> Any:  # noqa: ANN401 - JSON
-        """What ARM answers below the subscription; raises httpx.HTTPError."""
+        """Return what ARM answers below the subscription; raise httpx.HTTPError."""
         query["api-version"] = version
         return self.http.get(path, params=query).raise_for_status().json()
 
     def get_id(self, resource_id: str, version: str) -> Any:  # noqa: ANN401 - JSON
-        """What ARM answers for a resource id; raises httpx.HTTPError."""
+        """Return what ARM answers for a resource id; raise httpx.HTTPError."""
         return self.get(str(self.http.base_url.copy_with(path=resource_id)), version)
 
     def assign(self, role: str, scope: str) -> str:
-        """The command that grants a role to who is signed in."""
+        """Return the command that grants a role to the identity that is signed in."""
         return (
             f"Run: az role assignment create --assignee-object-id {self.object_id}"
             f" --assignee-principal-type ServicePrincipal --role '{role}' --scope {scope}"
@@ -122,7 +122,7 @@ def endpoint(environment: Mapping[str, str]) -> str:
 
 
 def said(error: Exception) -> str:
-    """Azure's own words where it had any."""
+    """Return Azure's own words, or the error's first line where it sent none."""
     if isinstance(error, httpx.HTTPStatusError):
         try:
             return str(error.response.json()["error"]["message"]).splitlines()[0]
@@ -132,5 +132,5 @@ def said(error: Exception) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says."""
+    """Return the first line of an error's text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,6 +1,7 @@
 """Builds the HTTP app from what it is given."""
 
 import re
+from abc import ABC, abstractmethod
 from functools import cache
 from time import perf_counter
 from uuid import uuid4
@@ -137,7 +138,7 @@ def make_routes() -> FastAPI:
 
 
 def make_probes(parts: Parts) -> FastAPI:
-    """What a process without users answers: whether it is alive, and ready, and its metrics."""
+    """Return the app of a process without users: whether it is alive, and ready, and metrics."""
     app = FastAPI(
         title="Rekindle",
         version="1",
@@ -175,20 +176,29 @@ def _telemetry() -> TelemetryConfig:
     )
 
 
-class RequestNames:
-    """Every answer carries an id that can be found in the logs: the client's own, or a new one.
-
-    What its key may still send, and the headers that keep a browser from harm.
-    """
+class OfRequests(ABC):
+    """A middleware of HTTP requests: plain ASGI, so that bodies stream through untouched."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Plain ASGI, so that bodies stream through untouched."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Handle the request; let everything else through."""
+        handle = self._handle if scope["type"] == "http" else self._app
+        await handle(scope, receive, send)
+
+    @abstractmethod
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the app for this request."""
+
+
+class RequestNames(OfRequests):
+    """Names every request in its answer and in the logs: the client's own id, or a new one.
+
+    Adds what the key may still send, and the headers that keep a browser from harm.
+    """
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = Headers(scope=scope).get("x-request-id", "")[:_LONGEST_ID]
         name = given or f"req-{uuid4().hex}"
         state = scope.setdefault("state", {})
@@ -207,17 +217,10 @@ class RequestNames:
         await self._app(scope, receive, named)
 
 
-class Timed:
+class Timed(OfRequests):
     """Measures every request, by operation and class of status."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Plain ASGI, so that bodies stream through untouched."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = perf_counter(), "none"  # of a client that did not wait for it
 
         async def watched(message: Message) -> None:

@@ -20,7 +20,7 @@ router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 
 @router.get("/{job_id}/attempts", operation_id="listFineTuningAttempts")
 async def list_attempts(db: Db, caller: Reader, now: Now, job_id: str) -> AttemptList:
-    """Oldest first. A job has few: all of them are in the answer."""
+    """List all attempts of the job, oldest first."""
     await jobs.get(db, caller.project_id, job_id)
     records = await attempt_records.of_job(db, job_id)
     return AttemptList(data=[_shown(r, now) for r in records])
@@ -28,7 +28,7 @@ async def list_attempts(db: Db, caller: Reader, now: Now, job_id: str) -> Attemp
 
 @router.get("/{job_id}/attempts/{attempt_id}", operation_id="retrieveFineTuningAttempt")
 async def get_attempt(db: Db, caller: Reader, now: Now, job_id: str, attempt_id: str) -> Attempt:
-    """One of them, by its id or its number."""
+    """Return one attempt, by its id or its number."""
     await jobs.get(db, caller.project_id, job_id)
     for record in await attempt_records.of_job(db, job_id):
         if attempt_id in (record.row.id, str(record.row.number)):
@@ -65,7 +65,7 @@ def _shown(record: Record, now: datetime) -> Attempt:
 
 
 def _steps(record: Record) -> dict[str, Any]:
-    """Where it began and ended, and how many of its steps were done again later."""
+    """Return where it began and ended, and how many of its steps were done again later."""
     if not record.generations:
         return {"from_step": None, "last_step": None, "steps": 0, "lost_steps": 0}
     loaded = [start(o) for o in record.generations]
@@ -79,7 +79,7 @@ def _steps(record: Record) -> dict[str, Any]:
 
 
 def _generation(opened: Opened) -> dict[str, Any]:
-    """One membership of nodes; an elastic job's attempt may have several that differ."""
+    """Show one membership of nodes; those of an elastic job may differ."""
     return {
         "number": opened.generation.number,
         "nodes": len(opened.generation.members),
@@ -92,7 +92,7 @@ def _generation(opened: Opened) -> dict[str, Any]:
 
 
 def _entry(entry: Entry, now: datetime) -> dict[str, Any]:
-    """Times to a millisecond: pieces of a boot are shorter than a second."""
+    """Show times to a millisecond: pieces of a boot are shorter than a second."""
     ended = entry.ended_at
     return {
         "name": entry.name,

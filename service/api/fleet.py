@@ -1,6 +1,6 @@
 """/v1/organization/fleet and /prices: machines, capacity and Spot prices, from rows alone."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -48,7 +48,7 @@ async def get_fleet(parts: PartsDep, db: Db, caller: Reader, now: Now) -> Fleet:
         per_hour=money(sums[0]),
         on_demand_per_hour=money(sums[1]),
         currency="USD",
-        as_of=int(now.timestamp()),
+        as_of=seconds(now),
     )
 
 
@@ -63,14 +63,14 @@ async def get_prices(
     known = await market.prices(db, places, since, now)
     return PriceHistories(
         data=[_history(place, known.get(place, [])) for place in places],
-        since=int(since.timestamp()),
-        until=int(now.timestamp()),
+        since=seconds(since),
+        until=seconds(now),
         currency="USD",
     )
 
 
 def _history(place: Place, points: list[Any]) -> PriceHistory:
-    prices = [PricePoint(at=int(at.timestamp()), per_hour=money(hourly)) for at, hourly in points]
+    prices = [PricePoint(at=seconds(at), per_hour=money(hourly)) for at, hourly in points]
     return PriceHistory(region=place.region, vm_size=place.vm_size, prices=prices)
 
 
@@ -108,8 +108,8 @@ def _shortage(row: RowMapping) -> shown.Shortage | None:
     if row["since"] is None:
         return None
     return shown.Shortage(
-        since=_unix(row["since"]),
-        retry_at=_unix(row["ends_at"]),
+        since=seconds(row["since"]),
+        retry_at=seconds(row["ends_at"]),
         refusals=row["in_a_row"],
         machines=row["short_of"],
         reason=row["reason"],
@@ -124,7 +124,7 @@ def _attempt(row: RowMapping) -> shown.FleetAttempt:
         job=row["job_id"],
         job_name=row["name"],
         project=row["project_id"],
-        since=_unix(row["since"]),
+        since=seconds(row["since"]),
         machines=row["instance_count"],
         running=row["running"],
         joined=len(nodes),
@@ -159,12 +159,8 @@ def _queued(row: RowMapping) -> shown.QueuedJob:
         gpus=row["gpus"],
         code=row["code"],
         reason=wording.sentence(row["why"]) if row["why"] else None,
-        since=_unix(row["waits_since"]),
+        since=seconds(row["waits_since"]),
     )
-
-
-def _unix(at: datetime) -> int:
-    return int(at.timestamp())
 
 
 def _money(amount: Decimal | None) -> str | None:

@@ -3,7 +3,7 @@
 import json
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, overload
 
 from contract import integrations
 from service.api.schemas.jobs import Job, JobSummary
@@ -19,11 +19,13 @@ from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.domain.storage_cost import HOURS_PER_MONTH
 from service.domain.story import Story
 from service.domain.terms import Terms
+from service.operations import run_specs
 from service.operations.models import full_name
+from trainer.contract import Rung
 
 
 def listed(around: Around, now: datetime) -> JobSummary:
-    """What a list shows of it."""
+    """Show a job as lists do."""
     whole, machines = _progress(around), around.machines
     trains = around.job.state is JobState.RUNNING and machines.running > 0
     shown = {
@@ -39,8 +41,11 @@ def listed(around: Around, now: datetime) -> JobSummary:
     return JobSummary(**_basic(around) | shown)
 
 
-def detailed(around: Around, now: datetime) -> Job:
-    """One job with progress, plan, cost and a summary of its attempts."""
+def detailed(around: Around, now: datetime, accelerator: str) -> Job:
+    """Show one job with progress, plan, cost and a summary of its attempts.
+
+    ``accelerator``: "cuda" or "cpu", what jobs train on.
+    """
     job = around.job
     rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
@@ -56,6 +61,7 @@ def detailed(around: Around, now: datetime) -> Job:
         "forecast": outlook,
         "elastic": job.plan.get("elastic"),
         "rung": around.rung,
+        "deepspeed": _deepspeed(around, accelerator),
         "plan": job.plan,
         "result": job.result,
         "links": {name: f"{path}/{name}" for name in _LINKS} | {"self": path},
@@ -102,12 +108,18 @@ def fine_tuned_model(job: JobRow) -> str | None:
 
 
 def money(amount: Decimal) -> str:
-    """To a hundredth of a cent."""
+    """Round to a hundredth of a cent."""
     return str(amount.quantize(Decimal("0.0001")))
 
 
+@overload
+def seconds(moment: datetime) -> int: ...
+@overload
+def seconds(moment: None) -> None: ...
+@overload
+def seconds(moment: datetime | None) -> int | None: ...
 def seconds(moment: datetime | None) -> int | None:
-    """Unix time, as OpenAI shows it."""
+    """Return Unix time, as OpenAI shows it."""
     return int(moment.timestamp()) if moment else None
 
 
@@ -251,6 +263,14 @@ def _interval(around: Around) -> dict[str, Any]:
         "notices_answered": cadence and cadence["answered"],
         "since": int(known.since) if known else None,
     }
+
+
+def _deepspeed(around: Around, accelerator: str) -> dict[str, Any]:
+    attempt = around.facts.attempt
+    rung = Rung.from_dict(around.rung) if around.rung else None
+    nodes = attempt.members if attempt else 0
+    world_size, config = run_specs.deepspeed_config(around.job, nodes, rung, accelerator)
+    return {"world_size": world_size, "config": config}
 
 
 def _checkpoint(newest: Checkpoint | None) -> dict[str, Any] | None:

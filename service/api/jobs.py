@@ -15,7 +15,7 @@ from service.api.examples import JOB_REQUESTS
 from service.api.rate_limits import Kind
 from service.api.requests import JsonRoute
 from service.api.schemas.jobs import Job
-from service.api.schemas.plans import JobPlan, Plan
+from service.api.schemas.plans import JobPlan, OfferedPlan
 from service.db import job_facts
 from service.db.job_facts import Around
 from service.db.keys import Caller
@@ -53,10 +53,10 @@ async def create(
     if dry_run:
         ready = await submissions.planned(parts, sending, asked)
         plan = plan_views.judged(ready.plan, Limits.of(ready.terms, parts.allowance, now))
-        return JobPlan(model=ready.model, plan=Plan(**plan))
+        return JobPlan(model=ready.model, plan=OfferedPlan(**plan))
     sent = await submissions.submitted(parts, sending, asked, now)
     if sent.is_new:
-        return job_views.detailed(job_facts.of_new(sent.job), now)
+        return _as_answer(parts, job_facts.of_new(sent.job), now)
     return await _find(parts, caller, sent.job.id)
 
 
@@ -152,4 +152,8 @@ async def _find(parts: Parts, caller: Caller, job_id: str) -> Job:
 
 async def _shown(parts: Parts, around: Around, now: datetime) -> Job:
     """With its wait; it may ask for prices, so no transaction is open by now."""
-    return job_views.detailed(await parts.waits.seen(around, now), now)
+    return _as_answer(parts, await parts.waits.seen(around, now), now)
+
+
+def _as_answer(parts: Parts, around: Around, now: datetime) -> Job:
+    return job_views.detailed(around, now, parts.plan_defaults.accelerator)

@@ -6,11 +6,12 @@ from typing import Any
 
 from contract.job import JobRequest
 from service.api.job_requests import terms_of
-from service.api.schemas import plans as schemas
-from service.api.schemas.plans import Option, StoredPlan, Suggestion
+from service.api.job_views import seconds
+from service.api.schemas.plans import OfferedOption, OfferedPlan, StoredPlan, Suggestion
 from service.db.plans import PlanRow
 from service.domain import forecast, option
 from service.domain.budget import Allowance
+from service.domain.catalogue import lookup
 from service.domain.cost import cents
 from service.domain.limits import Limits
 from service.domain.plan import Plan
@@ -31,21 +32,22 @@ def stored(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan:
     shown = judged(plan, Limits.of(terms, allowance, now))
     return StoredPlan(
         id=row.id,
-        created_at=int(row.created_at.timestamp()),
-        expires_at=int(row.expires_at.timestamp()),
+        created_at=seconds(row.created_at),
+        expires_at=seconds(row.expires_at),
         model=row.model,
-        chosen=Option(**shown["options"][0]),
-        next=[Option(**option) for option in shown["options"][1:4]],
+        chosen=OfferedOption(**shown["options"][0]),
+        next=[OfferedOption(**option) for option in shown["options"][1:4]],
         suggestions=[Suggestion(**found) for found in row.plan.get("suggestions", [])],
-        plan=schemas.Plan(**shown),
+        plan=OfferedPlan(**shown),
     )
 
 
 def _verdict(option: option.Option, limits: Limits) -> dict[str, Any]:
     """None where nothing was asked for."""
     to_come = forecast.whole(option)
-    left = limits.deadline_seconds
+    left, sku = limits.deadline_seconds, lookup(option.offering.vm_size)
     return {
+        "gpu_memory_gib": sku.gpu_memory_gib if sku else None,
         "eta_seconds": {"p50": round(to_come.p50), "p90": round(to_come.p90)},
         "cost": {"p50": str(cents(option.cost_p50)), "p90": str(cents(option.cost_p90))},
         "fits_budget": None if limits.budget is None else limits.fits_budget(option),

@@ -1,7 +1,7 @@
-"""/v1/organization/system: how the service itself stands, for operators. From rows alone."""
+"""/v1/organization/system: how the service itself stands, for operators. Azure is not asked."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import APIRouter
 from sqlalchemy import RowMapping
@@ -11,6 +11,8 @@ from service.api.job_views import seconds
 from service.api.schemas import system as shown
 from service.api.schemas.system import System
 from service.db import system
+from service.db.replicas import Replica
+from service.operations.release import release
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 
@@ -19,14 +21,16 @@ router = APIRouter(prefix="/organization", tags=["Organization"])
 async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> System:
     """Show overdue work, turns, readings of Azure, rate limits, and jobs that need a person."""
     rows = await system.of(db, now)
+    turns = [_turn(row, now) for row in rows.turns]
     return System(
+        replicas=[_connected(replica, turns) for replica in rows.replicas],
         this_replica=_replica(parts),
         work=[_work(row, now) for row in rows.work],
-        turns=[_turn(row, now) for row in rows.turns],
+        turns=turns,
         readings=[_reading(row, now) for row in rows.looks],
         rate_budgets=[
             shown.RateBudget(
-                region=row["region"], request=row["kind"], left=row["tokens"], at=_unix(row["at"])
+                region=row["region"], request=row["kind"], left=row["tokens"], at=seconds(row["at"])
             )
             for row in rows.tokens
         ],
@@ -41,26 +45,30 @@ async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> Sys
         help_wanted=[_help(row) for row in rows.help_wanted],
         schema_revision=rows.schema,
         postgres_version=rows.postgres,
-        as_of=_unix(now),
+        as_of=seconds(now),
     )
 
 
 def _replica(parts: Parts) -> shown.ThisReplica:
     late = parts.pulse.late() if parts.pulse else []
     return shown.ThisReplica(
-        version=_version(),
+        version=release(),
+        name=parts.listener.name,
         runs_loops=parts.pulse is not None and parts.pulse.has_loops,
         late_loops=late,
         hears_notices=parts.listener.hears,
     )
 
 
-def _version() -> str | None:
-    """Return the installed release; None where the sources run without being installed."""
-    try:
-        return version("rekindle")
-    except PackageNotFoundError:
-        return None
+def _connected(replica: Replica, turns: Sequence[shown.Turn]) -> shown.Replica:
+    leads = [turn.what for turn in turns if turn.is_held and turn.holder == replica.name]
+    return shown.Replica(
+        name=replica.name,
+        command=replica.command,
+        version=replica.release,
+        connected_at=seconds(replica.connected_at),
+        leads=leads,
+    )
 
 
 def _work(row: RowMapping, now: datetime) -> shown.Work:
@@ -71,7 +79,7 @@ def _work(row: RowMapping, now: datetime) -> shown.Work:
 def _turn(row: RowMapping, now: datetime) -> shown.Turn:
     ends_at = row["ends_at"]
     return shown.Turn(
-        what=row["what"], holder=row["holder"], ends_at=_unix(ends_at), is_held=ends_at > now
+        what=row["what"], holder=row["holder"], ends_at=seconds(ends_at), is_held=ends_at > now
     )
 
 
@@ -79,7 +87,7 @@ def _reading(row: RowMapping, now: datetime) -> shown.Reading:
     return shown.Reading(
         what=row["what"],
         read_at=seconds(row["read_at"]),
-        due_at=_unix(row["due_at"]),
+        due_at=seconds(row["due_at"]),
         lag_seconds=_lag(row["due_at"], now),
         trouble=row["trouble"] or None,
         trouble_at=seconds(row["trouble_at"]),
@@ -92,14 +100,10 @@ def _help(row: RowMapping) -> shown.HelpWanted:
         job_name=row["name"],
         project=row["project_id"],
         attempt=row["attempt_id"],
-        since=_unix(row["at"]),
+        since=seconds(row["at"]),
         message=row["message"],
     )
 
 
 def _lag(due_at: datetime | None, now: datetime) -> float:
     return 0.0 if due_at is None else max((now - due_at).total_seconds(), 0.0)
-
-
-def _unix(at: datetime) -> int:
-    return int(at.timestamp())

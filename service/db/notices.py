@@ -4,11 +4,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from socket import gethostname
+from uuid import uuid4
 
 import psycopg
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db import replicas
 from service.db.engine import patience
 
 CHANNEL = "rekindle"
@@ -37,6 +40,12 @@ class Listener:
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._noted: dict[str, list[set[str]]] = defaultdict(list)  # by kind
         self.hears = False  # whether the connection stands, as far as is known
+        self.name = replicas.name_of(gethostname(), uuid4().hex[:8])  # of this replica
+        self._application_name = ""
+
+    def introduce(self, command: str, release: str | None) -> None:
+        """Show this replica to the others, from the next connection on."""
+        self._application_name = replicas.application_name(self.name, command, release)
 
     @asynccontextmanager
     async def subscribed(self, topic: str) -> AsyncIterator[asyncio.Event]:
@@ -83,8 +92,10 @@ class Listener:
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen(self) -> None:
-        wait = patience(self._url)
-        conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **wait)
+        options = patience(self._url)
+        if self._application_name:
+            options["application_name"] = self._application_name
+        conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **options)
         async with conn:
             await conn.execute(f"listen {CHANNEL}")
             self.wake(*self._waiting)  # what was notified before we listened is lost

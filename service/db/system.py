@@ -7,6 +7,8 @@ from datetime import datetime
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.replicas import Replica, connected
+
 MOST = 200  # jobs that need help
 
 _WORK = text("""
@@ -55,6 +57,7 @@ Rows = Sequence[RowMapping]
 class System:
     """Rows as they are."""
 
+    replicas: list[Replica]
     work: Rows
     turns: Rows
     looks: Rows
@@ -69,6 +72,7 @@ async def of(conn: AsyncConnection, now: datetime) -> System:
     """Return what rows say at this moment."""
     versions = (await conn.execute(_VERSIONS)).one()
     return System(
+        replicas=await connected(conn),
         work=(await conn.execute(_WORK, {"now": now})).mappings().all(),
         turns=(await conn.execute(_TURNS)).mappings().all(),
         looks=(await conn.execute(_LOOKS)).mappings().all(),

@@ -1,14 +1,14 @@
 """What may be asked of jobs."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import budgets, events, files, job_facts, jobs, tracker_runs
-from service.db.files import CONTAINER, File
+from service.db.files import File
 from service.db.job_facts import Around
 from service.db.jobs import JobRow
 from service.db.keys import Caller
@@ -29,7 +29,6 @@ from service.domain.states import JOB_TERMINAL, JobState
 from service.domain.terms import NO_TERMS, Terms
 from service.operations import budgets as money
 from service.operations import holds, quotas
-from trainer.contract import BaseModel, InputFile, RunSpec
 
 _RETRY_WINDOW = timedelta(minutes=15)
 
@@ -251,48 +250,6 @@ def _key_of(caller: Caller) -> dict[str, str]:
     return {"api_key_id": caller.api_key_id}
 
 
-def run_spec(
-    job: JobRow, plan: Plan, model: BaseModel, files: dict[str, File], judge: BaseModel | None
-) -> RunSpec:
-    """The resolved recipe that the trainer gets. Pure: the same job always gives the same."""
-    recipe, chosen = plan.recipe, plan.chosen
-    validation = files[job.validation_file] if job.validation_file else None
-    return RunSpec(
-        version=2,  # with its first event
-        job_id=job.id,
-        seed=job.request["seed"],
-        method=recipe.method,
-        base_model=model,
-        training_file=_input(files[job.training_file]),
-        validation_file=_input(validation) if validation else None,
-        total_steps=recipe.total_steps,
-        global_batch=recipe.global_batch,
-        micro_batch=chosen.micro_batch,
-        max_seq_len=recipe.max_seq_len,
-        learning_rate=recipe.learning_rate,
-        warmup_steps=recipe.warmup_steps,
-        min_lr_ratio=recipe.min_lr_ratio,
-        weight_decay=recipe.weight_decay,
-        max_grad_norm=recipe.max_grad_norm,
-        zero_stage=chosen.zero_stage,
-        reward_model=judge,
-        answers_per_row=recipe.answers,
-        labels=_labels(recipe.method, files[job.training_file]),
-        checkpoint_seconds=recipe.checkpoint_seconds or chosen.checkpoint_seconds,
-        cadence=chosen.cadence,
-        eval_steps=recipe.eval_steps,
-        nodes=chosen.nodes,
-        processes_per_node=chosen.processes_per_node,
-        verify=chosen.verify_seconds > 0,
-        **recipe.options,
-        date=job.created_at.astimezone(UTC).date().isoformat(),
-    )
-
-
-def _labels(method: str, training: File) -> tuple[str, ...]:
-    return tuple(training.labels) if method == "classification" else ()
-
-
 async def _hold_files(conn: AsyncConnection, row: JobRow) -> None:
     """A file that is being deleted right now must not get a job, and the other way round."""
     named = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
@@ -389,7 +346,3 @@ def _what_changed(before: Terms, after: Terms) -> str:
 def _must_be_live(job: JobRow, verb: str) -> None:
     if job.state in JOB_TERMINAL:
         raise InvalidState(f"Job {job.id} is over ({job.state}) and cannot be {verb} any more.")
-
-
-def _input(file: File) -> InputFile:
-    return InputFile(path=f"{CONTAINER}/{file.id}", size=file.bytes, sha256=file.sha256)

@@ -30,13 +30,13 @@ class Admissions:
     now: Callable[[], datetime]
     usual: Quota = NO_QUOTA  # of a project that was given none
     regions: tuple[str, ...] = ()
-    _me: str = field(default_factory=lambda: uuid4().hex)
+    replica: str = field(default_factory=lambda: uuid4().hex)  # the name of this one
 
     async def run_once(self) -> int:
         """Let in whoever may, if it is this process's turn; return how many."""
         now = self.now()
         async with self.engine.begin() as conn:
-            if not await queue.is_mine(conn, self._me, now, _TURN):
+            if not await queue.is_mine(conn, self.replica, now, _TURN):
                 return 0
         async with self.engine.begin() as conn:
             return await admission.let_in(conn, self.usual, now)

@@ -21,8 +21,8 @@ from service.domain.plan import Plan
 from service.domain.states import JobState
 from service.domain.wording import duration
 from service.operations import bases, file_warnings
-from service.operations.jobs import run_spec
 from service.operations.preflights import Checked, Preflights, UnderWay, readings
+from service.operations.run_specs import run_spec
 from service.reconciler import measures
 from service.storage.store import BlobStore, PreconditionFailed
 from trainer.contract import HEAD, RUN_SPEC, BaseModel, Head, RunSpec

@@ -74,6 +74,10 @@ class Mlflow:
             await self._call("POST", "runs/update", json=ended)
         return self._address(found["info"]["experiment_id"], run_id)
 
+    async def check(self) -> None:
+        """Raise TrackerError unless the server answers and takes the sign-in."""
+        await self._call("POST", "experiments/search", json={"max_results": 1})
+
     async def close(self) -> None:
         """Close connections, and the credential."""
         await self.client.aclose()

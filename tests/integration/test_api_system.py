@@ -1,10 +1,16 @@
 """How the service stands, as operators see it: from rows, and nothing invented."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from service.db import events, politeness, queue
+from service.db import events, politeness, queue, replicas
+from service.db.engine import driver_url
+from service.db.notices import Listener
 from service.domain.politeness import LIMITS, Kind
+from tests.waiting import until
 from tests.world import World
 
 SYSTEM = "/v1/organization/system"
@@ -29,8 +35,52 @@ async def test_work_that_no_reconciler_takes_is_shown_as_a_lag(world: World) -> 
         ("attempts", 0, 0.0),
     ]
     assert (late["work"][0]["due"], late["work"][0]["lag_seconds"]) == (1, 90.0)
-    assert (late["replicas"], late["this_replica"]["runs_loops"]) == (None, False)
+    assert (late["replicas"], late["this_replica"]["runs_loops"]) == ([], False)
     assert late["schema_revision"].isdigit()
+
+
+async def test_a_connected_replica_is_shown_with_what_it_runs_and_leads_until_it_goes(
+    world: World, database_url: str
+) -> None:
+    listeners = [Listener(driver_url(database_url)) for _ in range(2)]
+    listeners[0].introduce("all", "1.2.3")
+    listeners[1].introduce("reconciler", None)
+    async with running(listeners):
+        async with world.engine.begin() as conn:
+            turn = (world.clock(), timedelta(seconds=30))
+            assert await queue.is_mine(conn, listeners[1].name, *turn)
+        shown = (await system(world))["replicas"]
+        world.clock.advance(seconds=31)
+        lapsed = (await system(world))["replicas"]
+
+    told = {r["name"]: (r["command"], r["version"], r["leads"]) for r in shown}
+    assert told == {
+        listeners[0].name: ("all", "1.2.3", []),
+        listeners[1].name: ("reconciler", None, ["admission"]),
+    }
+    assert [r["leads"] for r in lapsed] == [[], []]
+    await until(lambda: system(world), lambda seen: seen["replicas"] == [])
+
+
+def test_a_name_keeps_the_end_of_a_long_host_and_fits_postgresql() -> None:
+    name = replicas.name_of("rekindle-reconciler-7d9f8b6c5-x2x4z", "0123abcd")
+
+    assert name.endswith("-7d9f8b6c5-x2x4z-0123abcd")
+    assert len(replicas.application_name(name, "reconciler", "1.2.3.dev4+gabcdef")) <= 63
+
+
+@asynccontextmanager
+async def running(listeners: list[Listener]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(listener.run()) for listener in listeners]
+    await until(lambda: _hears(listeners), bool)
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _hears(listeners: list[Listener]) -> bool:
+    return all(listener.hears for listener in listeners)
 
 
 async def test_turns_rate_limits_and_circuits_are_shown(world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import experience, market
+from service.domain.catalogue import lookup
 from service.domain.fleet import Price
 from service.domain.market import Score
 from service.domain.states import CapacityType
@@ -86,6 +87,9 @@ async def test_a_plan_says_what_each_option_means_for_budget_and_deadline(world:
     assert first["fits_budget"] is True
     assert first["meets_deadline"] > 0.9
     assert first["eta_seconds"]["p50"] <= first["eta_seconds"]["p90"]
+    sku = lookup(first["vm_size"])
+    assert sku is not None
+    assert first["gpu_memory_gib"] == sku.gpu_memory_gib
 
 
 async def test_with_time_to_spare_a_job_takes_spot(world: World) -> None:

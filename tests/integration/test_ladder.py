@@ -48,6 +48,7 @@ async def test_memory_that_runs_out_twice_costs_two_rungs_and_the_job_goes_on_th
     assert running["phase"] == "training"
     assert running["plan"]["micro_batch"] == 4
     assert running["rung"] == {"micro_batch": 1, "gradient_checkpointing": True}
+    assert running["deepspeed"]["config"]["train_micro_batch_size_per_gpu"] == 1
     assert running["cost"]["forecast_total"]
     _, second, third = await _opened(world, job_id)
     assert second.endswith(", with micro-batch 2 instead of 4: memory ran out in step 17")

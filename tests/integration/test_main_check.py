@@ -14,7 +14,9 @@ from service import check as checks
 from service.check import Part
 from service.db.engine import make_engine
 from service.db.schema import Schema
+from service.trackers.mlflow import Mlflow
 from tests.azurite import KEY, NEAR, Azurite
+from tests.mlflow_server import MlflowServer
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {
@@ -180,3 +182,28 @@ async def test_an_account_is_not_asked_while_nobody_knows_who_signs_in(parts: Lo
     found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=url, REKINDLE_OFFERINGS="")
 
     assert "not asked" in found["storage"].found
+
+
+async def test_trackers_are_asked_and_no_secret_of_theirs_is_told(parts: Look) -> None:
+    server = MlflowServer()
+    well = await checks.mlflow(Mlflow.at("http://ann:open-sesame@mlflow", "", server))
+    server.status = 401
+    refused = await checks.mlflow(Mlflow.at("http://ann:open-sesame@mlflow", "", server))
+    found = await parts(
+        REKINDLE_DATABASE_URL=DEAD,
+        REKINDLE_STORAGE="nonsense",
+        REKINDLE_MLFLOW_TRACKING_URI="http://ann:open-sesame@127.0.0.1:1",
+    )
+
+    assert (well.remedy, refused.found) == (
+        "",
+        "MLflow answered experiments/search with 401 INTERNAL_ERROR",
+    )
+    assert found["mlflow"].found == "MLflow did not answer experiments/search: ConnectError"
+    assert "REKINDLE_MLFLOW_TRACKING_URI" in found["mlflow"].remedy
+    assert not any("sesame" in str(part) for part in (refused, found["mlflow"]))
+
+
+def test_a_key_of_wandb_without_its_package_is_told() -> None:
+    assert checks.wandb(is_installed=True).remedy == ""
+    assert "pip install 'rekindle[trackers]'" in checks.wandb(is_installed=False).remedy

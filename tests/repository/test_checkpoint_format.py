@@ -28,7 +28,7 @@ from trainer.contract import (
 from trainer.convert.__main__ import FORMS
 from trainer.convert.dcp import TRAINING
 from trainer.convert.universal import DEEPSPEED
-from trainer.engine import BETAS, EPSILON
+from trainer.engine_config import BETAS, EPSILON
 from trainer.rundir import rank_record, tensors_name
 
 PAGE = Path("docs/checkpoint-format.md")

@@ -41,8 +41,7 @@ from tests.unit.attempt_facts import (
     machines,
     node,
 )
-from trainer.contract import Member
-from trainer.data.order import micro_steps
+from trainer.contract import Member, micro_steps
 
 BATCH = Batch(rows=12, rows_per_node=1)
 THREE = replace(

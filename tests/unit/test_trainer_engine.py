@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.unit.trainer_spec import SPEC
+from trainer.contract import engine_config
 from trainer.engine import deepspeed_config, parameter_groups
 
 
@@ -15,6 +16,18 @@ def test_accumulation_keeps_the_global_batch(world: int, accumulation: int) -> N
 
     assert config["gradient_accumulation_steps"] == accumulation
     assert config["train_micro_batch_size_per_gpu"] == SPEC.micro_batch
+
+
+def test_the_trainer_uses_the_configuration_that_the_service_shows() -> None:
+    assert deepspeed_config(SPEC, 2) == engine_config(SPEC, 2, "cpu")
+
+
+def test_host_memory_is_pinned_for_gpus_only() -> None:
+    spec = replace(SPEC, offload="optimizer")
+    on_gpus, on_cpus = (engine_config(spec, 2, device) for device in ("cuda", "cpu"))
+
+    assert on_gpus["zero_optimization"]["offload_optimizer"]["pin_memory"]
+    assert not on_cpus["zero_optimization"]["offload_optimizer"]["pin_memory"]
 
 
 def test_adamw_is_torchs_and_there_is_no_scheduler() -> None:

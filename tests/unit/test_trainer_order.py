@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.data.order import cursors, micro_steps, row_at
+from trainer.contract import micro_steps
+from trainer.data.order import cursors, row_at
 
 WORLDS = st.integers(1, 7)
 

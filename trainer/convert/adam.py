@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer.contract import RunSpec
 from trainer.convert.whole import Whole
-from trainer.engine import BETAS, EPSILON
+from trainer.engine_config import BETAS, EPSILON
 from trainer.schedule import learning_rate
 
 

@@ -8,6 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer.contract import micro_steps
+
 
 def row_at(seed: int, rows: int, cursor: int, stream: int = 0) -> int:
     """The row that the sample number ``cursor`` is; every epoch has an order of its own.
@@ -21,11 +23,6 @@ def row_at(seed: int, rows: int, cursor: int, stream: int = 0) -> int:
 def bits(seed: int, number: int, stream: int = 0) -> np.random.Philox:
     """Random bits that follow from these three alone; seeds have at most 32."""
     return np.random.Philox(key=np.array([seed + (stream << 32), number], dtype=np.uint64))
-
-
-def micro_steps(global_batch: int, micro_batch: int, world_size: int) -> int:
-    """Micro-steps (gradient accumulation) that cover a global batch on this world."""
-    return -(-global_batch // (micro_batch * world_size))
 
 
 def cursors(

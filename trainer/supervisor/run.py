@@ -18,8 +18,8 @@ from trainer.contract import (
     Span,
     StaleGeneration,
     StepMetrics,
+    micro_steps,
 )
-from trainer.data.order import micro_steps
 from trainer.room import advice
 from trainer.rundir import OutOfMemory, write_whole
 from trainer.supervisor.blobs import BlobError, JobContainer

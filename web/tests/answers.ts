@@ -79,6 +79,9 @@ const OPTION = {
   cost_p50: "8.00",
   cost_p90: "11.00",
   on_demand_cost: "33.00",
+  gpu_memory_gib: 80,
+  eta_seconds: { p50: 3600, p90: 5400 },
+  cost: { p50: "8.00", p90: "11.00" },
   fits_budget: null,
   meets_deadline: null,
 };
@@ -88,6 +91,7 @@ const FAST = {
   vm_size: "Standard_ND96isr_H100_v5",
   duration_p50: 1800,
   duration_p90: 2400,
+  eta_seconds: { p50: 1800, p90: 2400 },
   cost_p50: "14.00",
   cost_p90: "18.00",
 };

@@ -127,6 +127,10 @@ export const JOB = {
   checkpoint_interval: { seconds: 60, chosen_by: "planner" },
   infrastructure: { budget: null, deadline: null, priority: "normal", regions: null, engine: null },
   forecast: null,
+  deepspeed: {
+    world_size: 16,
+    config: { bf16: { enabled: true }, zero_optimization: { stage: 2 } },
+  },
   plan: {
     nodes: 1,
     processes_per_node: 1,

@@ -1,4 +1,4 @@
-import { screen, waitFor } from "@testing-library/react";
+import { screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { HttpResponse, http } from "msw";
 import { setupServer } from "msw/node";
@@ -86,6 +86,15 @@ test("a job that is not there says so and leads back", async () => {
   renderRoute(`/jobs/${JOB.id}`);
   await screen.findByText("There is no such job");
   expect(screen.getByRole("link", { name: "All jobs" })).toBeDefined();
+});
+
+test("the configuration that DeepSpeed gets can be copied as a file", async () => {
+  const user = userEvent.setup();
+  renderRoute(`/jobs/${JOB.id}?tab=configuration`);
+  const section = await screen.findByRole("region", { name: "DeepSpeed JSON for 16 processes" });
+  await user.click(within(section).getByRole("button", { name: "Copy" }));
+  expect(await within(section).findByRole("button", { name: "Copied" })).toBeDefined();
+  expect(JSON.parse(await navigator.clipboard.readText())).toEqual(JOB.deepspeed.config);
 });
 
 test("the end of training that was repeated is drawn as lost", () => {

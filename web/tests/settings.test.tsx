@@ -62,6 +62,25 @@ test("a key expires after the days that were chosen", async () => {
   expect(Math.round(days)).toBe(30);
 });
 
+test("keys beyond the first page are read when they are asked for", async () => {
+  server.use(
+    http.get("*/v1/api_keys", ({ request }) => {
+      const after = new URL(request.url).searchParams.get("after");
+      return HttpResponse.json(
+        after === null
+          ? { ...listed([KEY]), has_more: true, last_id: KEY.id }
+          : listed([{ ...KEY, id: "key-0", name: `older than ${after}` }]),
+      );
+    }),
+  );
+  const user = userEvent.setup();
+  renderRoute("/settings");
+  await user.click(await screen.findByRole("button", { name: "Older keys" }));
+  expect(await screen.findByText("older than key-1")).toBeTruthy();
+  expect(screen.getByText("ci")).toBeTruthy();
+  expect(screen.queryByRole("button", { name: "Older keys" })).toBeNull();
+});
+
 test("revoking asks first, and only then revokes", async () => {
   const revoked: string[] = [];
   server.use(

@@ -6,8 +6,23 @@ import { renderRoute } from "./render-route";
 
 const NOW = 1_795_000_000;
 const SYSTEM = {
-  replicas: null,
-  this_replica: { version: "1.2.3", runs_loops: true, late_loops: [], hears_notices: true },
+  replicas: [
+    {
+      name: "replica-a",
+      command: "all",
+      version: "1.2.3",
+      connected_at: NOW,
+      leads: ["admission"],
+    },
+    { name: "replica-b", command: "api", version: null, connected_at: NOW, leads: [] },
+  ],
+  this_replica: {
+    name: "replica-b",
+    version: "1.2.3",
+    runs_loops: true,
+    late_loops: [],
+    hears_notices: true,
+  },
   work: [{ name: "jobs", due: 0, lag_seconds: 0, leased: 1 }],
   turns: [{ what: "admission", holder: "replica-a", ends_at: NOW, is_held: true }],
   readings: [
@@ -71,8 +86,16 @@ test("a healthy service says that nothing needs a person, and that nothing leaks
   renderRoute("/system");
   expect(await screen.findByText("Nothing needs a person now.")).toBeTruthy();
   expect(await screen.findByText("Nothing leaks.")).toBeTruthy();
-  expect(screen.getByText("replica-a")).toBeTruthy();
+  expect(screen.getAllByText("replica-a")).toHaveLength(2);
   expect(screen.getByText("1,070")).toBeTruthy();
+});
+
+test("every replica shows what it runs and which loops it leads", async () => {
+  renderRoute("/system");
+  const leader = (await screen.findAllByText("replica-a"))[0]?.closest("tr");
+  expect(leader?.textContent).toContain("API and reconciler");
+  expect(leader?.textContent).toContain("Admission");
+  expect(screen.getByText("replica-b").closest("tr")?.textContent).toContain("answered this page");
 });
 
 test("what a person must look at stands first, with its job", async () => {
@@ -130,5 +153,5 @@ test("the page stays useful while Azure does not answer the audit", async () => 
   );
   renderRoute("/system");
   expect(await screen.findByText("Ask another replica.")).toBeTruthy();
-  expect(screen.getByText("replica-a")).toBeTruthy();
+  expect(screen.getByText("replica-b")).toBeTruthy();
 });

@@ -161,6 +161,15 @@ class Forecast(Answer):
     unknown_because: str | None
 
 
+class DeepSpeed(Answer):
+    """What the trainer hands to DeepSpeed."""
+
+    world_size: int
+    """Processes of the newest generation; as planned before the first one and after the job."""
+    config: dict[str, JsonValue]
+    """DeepSpeed's configuration JSON."""
+
+
 class JobSummary(Answer):
     """A job as lists show it."""
 
@@ -211,6 +220,7 @@ class Job(JobSummary):
     elastic: dict[str, JsonValue] | None
     rung: dict[str, JsonValue] | None
     """What was changed after memory ran out; null: as planned."""
+    deepspeed: DeepSpeed
     plan: Plan
     result: dict[str, JsonValue] | None
     """Facts of the final model: path, size, step and checksums."""

@@ -91,12 +91,46 @@ class Plan(Option):
     """What the check of the rows counted; null: lengths are estimates."""
 
 
+class ExpectedSeconds(Answer):
+    """From the request to the final model."""
+
+    p50: int
+    p90: int
+
+
+class ExpectedCost(Answer):
+    """Of the whole job."""
+
+    p50: Money
+    p90: Money
+
+
+class OfferedOption(Option):
+    """An option with what it means for the budget and the deadline of the request."""
+
+    gpu_memory_gib: int | None
+    """Memory of one GPU; null: the size is not in the catalogue."""
+    eta_seconds: ExpectedSeconds
+    cost: ExpectedCost
+    fits_budget: bool | None
+    """Nine of ten such jobs cost no more; null: no budget."""
+    meets_deadline: float | None
+    """Probability; null: no deadline."""
+
+
+class OfferedPlan(Plan):
+    """A plan of which no job was created yet."""
+
+    options: list[OfferedOption]  # type: ignore[assignment]  # the options' members and more
+    alternatives: list[OfferedOption]  # type: ignore[assignment]  # the same
+
+
 class JobPlan(Answer):
     """The answer to a dry run: the plan of a job that was not created."""
 
     object: Literal["fine_tuning.job.plan"] = "fine_tuning.job.plan"
     model: str
-    plan: Plan
+    plan: OfferedPlan
 
 
 class Suggestion(Answer):
@@ -120,11 +154,11 @@ class StoredPlan(Answer):
     created_at: UnixTime
     expires_at: UnixTime
     model: str
-    chosen: Option
+    chosen: OfferedOption
     """Where the job would start."""
-    next: list[Option]
+    next: list[OfferedOption]
     """Where it would go on when the chosen place has no capacity: the next three."""
     suggestions: list[Suggestion]
     """What would make it cheaper or faster."""
-    plan: Plan
+    plan: OfferedPlan
     """The whole plan, as the job would show it."""

@@ -70,9 +70,24 @@ class HelpWanted(Answer):
     message: str
 
 
+class Replica(Answer):
+    """A process of the service that is connected to the database."""
+
+    name: str
+    command: str
+    """What it runs: `api`, `reconciler` or `all`."""
+    version: str | None
+    """Null in images: see the image's tag."""
+    connected_at: UnixTime
+    """When it began to listen to the database; later than its start if the database was away."""
+    leads: list[str]
+    """Loops that it runs for all replicas; `turns` says until when."""
+
+
 class ThisReplica(Answer):
     """The process that answers."""
 
+    name: str
     version: str | None
     """Null in images: see the image's tag."""
     runs_loops: bool
@@ -82,11 +97,11 @@ class ThisReplica(Answer):
 
 
 class System(Answer):
-    """The service by its database; what has no row is null."""
+    """The service by its database."""
 
     object: Literal["organization.system"] = "organization.system"
-    replicas: None = None
-    """Not known: replicas leave no rows. Ask your platform, or `/readyz` of each."""
+    replicas: list[Replica]
+    """By their connections to the database, the oldest first."""
     this_replica: ThisReplica
     work: list[Work]
     turns: list[Turn]

@@ -2,20 +2,14 @@
 
 import { queryOptions } from "@tanstack/react-query";
 import { api, body } from "./client";
-
-const MOST = 100; // items of a page
+import { PAGE, pagesQuery } from "./pages";
 
 export const jobsFromQuery = (model: string) =>
-  queryOptions({
-    queryKey: ["jobs", "from", model],
-    queryFn: () =>
-      body(
-        api.GET("/v1/fine_tuning/jobs", { params: { query: { search: model, limit: MOST } } }),
-      ).then(({ data, has_more }) => ({
-        jobs: data.filter((job) => job.model === model), // the search also looks elsewhere
-        has_more,
-      })),
-  });
+  pagesQuery(["jobs", "from", model], (after) =>
+    body(
+      api.GET("/v1/fine_tuning/jobs", { params: { query: { search: model, limit: PAGE, after } } }),
+    ),
+  );
 
 export const modelCardQuery = (jobId: string) =>
   queryOptions({
@@ -42,7 +36,7 @@ export const projectCostsQuery = (days: number) =>
     queryKey: ["costs", "projects", days],
     queryFn: () =>
       body(
-        api.GET("/v1/organization/costs/projects", { params: { query: { days, limit: MOST } } }),
+        api.GET("/v1/organization/costs/projects", { params: { query: { days, limit: PAGE } } }),
       ),
   });
 
@@ -52,24 +46,22 @@ export const reconciliationQuery = (days: number) =>
     queryFn: () =>
       body(
         api.GET("/v1/organization/costs/reconciliation", {
-          params: { query: { days, limit: MOST } },
+          params: { query: { days, limit: PAGE } },
         }),
       ),
   });
 
-export const keysQuery = queryOptions({
-  queryKey: ["keys"],
-  queryFn: () => body(api.GET("/v1/api_keys", { params: { query: { limit: MOST } } })),
-});
+export const keysQuery = pagesQuery(["keys"], (after) =>
+  body(api.GET("/v1/api_keys", { params: { query: { limit: PAGE, after } } })),
+);
 
-export const projectsQuery = queryOptions({
-  queryKey: ["projects"],
-  queryFn: () => body(api.GET("/v1/organization/projects", { params: { query: { limit: MOST } } })),
-});
+export const projectsQuery = pagesQuery(["projects"], (after) =>
+  body(api.GET("/v1/organization/projects", { params: { query: { limit: PAGE, after } } })),
+);
 
 export const auditQuery = queryOptions({
   queryKey: ["audit"],
-  queryFn: () => body(api.GET("/v1/organization/audit", { params: { query: { limit: MOST } } })),
+  queryFn: () => body(api.GET("/v1/organization/audit", { params: { query: { limit: PAGE } } })),
 });
 
 export const fleetQuery = queryOptions({

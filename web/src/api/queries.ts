@@ -1,8 +1,9 @@
 /** What the pages ask the API, by key: TanStack Query shares and refreshes the answers. */
 
-import { infiniteQueryOptions, QueryClient, queryOptions } from "@tanstack/react-query";
+import { QueryClient, queryOptions } from "@tanstack/react-query";
 import type { JobsSearch } from "../search";
 import { ApiError, api, body, type Schemas } from "./client";
+import { PAGE, pagesQuery } from "./pages";
 
 type MetricList = Schemas["MetricList"];
 
@@ -19,20 +20,14 @@ export const queryClient = new QueryClient({
 
 export const POLL_MS = 5_000; // where no stream is open
 
-const JOBS_PAGE = 100;
-
 export const jobsQuery = ({ search, phase, sort, order }: JobsSearch) =>
-  infiniteQueryOptions({
-    queryKey: ["jobs", { search, phase, sort, order }],
-    initialPageParam: undefined as string | undefined,
-    queryFn: ({ pageParam }) =>
-      body(
-        api.GET("/v1/fine_tuning/jobs", {
-          params: { query: { search, phase, sort, order, limit: JOBS_PAGE, after: pageParam } },
-        }),
-      ),
-    getNextPageParam: (page) => (page.has_more ? (page.last_id ?? undefined) : undefined),
-  });
+  pagesQuery(["jobs", { search, phase, sort, order }], (after) =>
+    body(
+      api.GET("/v1/fine_tuning/jobs", {
+        params: { query: { search, phase, sort, order, limit: PAGE, after } },
+      }),
+    ),
+  );
 
 export const summaryQuery = queryOptions({
   queryKey: ["summary"],
@@ -59,21 +54,29 @@ export const eventsQuery = (jobId: string) =>
     queryFn: () =>
       body(
         api.GET("/v1/fine_tuning/jobs/{job_id}/events", {
-          params: { path: { job_id: jobId }, query: { limit: 100 } },
+          params: { path: { job_id: jobId }, query: { limit: PAGE } },
         }),
       ),
   });
 
+/** Every event, newest first; the newest page alone is `eventsQuery`. */
+export const allEventsQuery = (jobId: string) =>
+  pagesQuery(["job", jobId, "all-events"], (after) =>
+    body(
+      api.GET("/v1/fine_tuning/jobs/{job_id}/events", {
+        params: { path: { job_id: jobId }, query: { limit: PAGE, after } },
+      }),
+    ),
+  );
+
 export const checkpointsQuery = (jobId: string) =>
-  queryOptions({
-    queryKey: ["job", jobId, "checkpoints"],
-    queryFn: () =>
-      body(
-        api.GET("/v1/fine_tuning/jobs/{job_id}/checkpoints", {
-          params: { path: { job_id: jobId }, query: { limit: 100 } },
-        }),
-      ),
-  });
+  pagesQuery(["job", jobId, "checkpoints"], (after) =>
+    body(
+      api.GET("/v1/fine_tuning/jobs/{job_id}/checkpoints", {
+        params: { path: { job_id: jobId }, query: { limit: PAGE, after } },
+      }),
+    ),
+  );
 
 export const storageQuery = (jobId: string) =>
   queryOptions({

@@ -4,7 +4,7 @@ import { ApiError } from "../api/client";
 import { Empty, ErrorBox, Loading } from "./states";
 
 interface AnswerProps<T> {
-  query: UseQueryResult<T>;
+  query: Pick<UseQueryResult<T>, "data" | "error"> & { refetch: () => Promise<unknown> };
   lines?: number; // height while it loads
   children: (data: T) => ReactNode;
 }

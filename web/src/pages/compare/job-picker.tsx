@@ -3,7 +3,8 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, body, type Schemas } from "../../api/client";
-import { Button } from "../../components/button";
+import { itemsOf, PAGE, pagesQuery } from "../../api/pages";
+import { LoadMore } from "../../components/load-more";
 import { Panel } from "../../components/panel";
 import { Empty, ErrorBox, Loading } from "../../components/states";
 import { JobTag } from "../../components/tag";
@@ -14,6 +15,10 @@ export const MOST_JOBS = 8;
 
 type JobSummary = Schemas["JobSummary"];
 
+const comparedQuery = pagesQuery(["jobs", "compare"], (after) =>
+  body(api.GET("/v1/fine_tuning/jobs", { params: { query: { limit: PAGE, after } } })),
+);
+
 interface JobPickerProps {
   chosen: readonly string[];
   onChoose: (jobs: string[]) => void;
@@ -21,18 +26,8 @@ interface JobPickerProps {
 
 export function JobPicker({ chosen, onChoose }: JobPickerProps) {
   const [text, setText] = useState("");
-  const jobs = useInfiniteQuery({
-    queryKey: ["jobs", "compare"],
-    queryFn: ({ pageParam }) =>
-      body(
-        api.GET("/v1/fine_tuning/jobs", {
-          params: { query: { limit: 100, after: pageParam ?? undefined } },
-        }),
-      ),
-    initialPageParam: null as string | null,
-    getNextPageParam: (page) => (page.has_more ? page.last_id : null),
-  });
-  const listed = jobs.data?.pages.flatMap((page) => page.data) ?? [];
+  const jobs = useInfiniteQuery(comparedQuery);
+  const listed = itemsOf(jobs.data?.pages ?? []);
   const shown = listed.filter((job) => matches(job, text));
   const isFull = chosen.length >= MOST_JOBS;
 
@@ -94,11 +89,7 @@ export function JobPicker({ chosen, onChoose }: JobPickerProps) {
           {shown.length === 0 && <li className="muted">No job has this in its name.</li>}
         </ul>
       )}
-      {jobs.hasNextPage && (
-        <Button disabled={jobs.isFetchingNextPage} onClick={() => void jobs.fetchNextPage()}>
-          {jobs.isFetchingNextPage ? "Loading" : "Load older jobs"}
-        </Button>
-      )}
+      <LoadMore query={jobs}>Load older jobs</LoadMore>
     </Panel>
   );
 }

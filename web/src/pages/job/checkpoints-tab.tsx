@@ -1,12 +1,14 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, body, type Schemas } from "../../api/client";
 import { downloadFile } from "../../api/download";
+import { itemsOf } from "../../api/pages";
 import { checkpointsQuery, modelFilesQuery, storageQuery } from "../../api/queries";
 import { Button } from "../../components/button";
 import { Confirm } from "../../components/dialog";
 import { Field } from "../../components/field";
+import { LoadMore } from "../../components/load-more";
 import { Empty, ErrorBox, Loading } from "../../components/states";
 import { Table } from "../../components/table";
 import { At } from "../../components/time";
@@ -20,7 +22,7 @@ const TIERS: readonly Tier[] = ["hot", "cool", "cold", "archive"];
 
 /** Committed checkpoints and the final model: where they lie, and what they weigh and cost. */
 export function CheckpointsTab({ job }: { job: Job }) {
-  const checkpoints = useQuery(checkpointsQuery(job.id));
+  const checkpoints = useInfiniteQuery(checkpointsQuery(job.id));
   const storage = useQuery(storageQuery(job.id));
   if (checkpoints.data === undefined) {
     return checkpoints.error === null ? (
@@ -29,13 +31,14 @@ export function CheckpointsTab({ job }: { job: Job }) {
       <ErrorBox error={checkpoints.error} />
     );
   }
+  const listed = itemsOf(checkpoints.data.pages);
   const folders = storage.data?.folders ?? [];
   return (
     <>
       {job.result !== null && (
         <FinalModel job={job} folder={folders.find(({ kind }) => kind === "model")} />
       )}
-      {checkpoints.data.data.length === 0 ? (
+      {listed.length === 0 ? (
         <Empty title="No checkpoint yet">
           <p>The first one is committed after the first save.</p>
         </Empty>
@@ -55,7 +58,7 @@ export function CheckpointsTab({ job }: { job: Job }) {
             </tr>
           </thead>
           <tbody>
-            {checkpoints.data.data.map((checkpoint) => {
+            {listed.map((checkpoint) => {
               const folder = folders.find((one) => one.checkpoint === checkpoint.id);
               return (
                 <tr key={checkpoint.id}>
@@ -85,6 +88,7 @@ export function CheckpointsTab({ job }: { job: Job }) {
           </tbody>
         </Table>
       )}
+      <LoadMore query={checkpoints}>Older checkpoints</LoadMore>
       {storage.data !== undefined && (
         <p className="small muted">
           {bytes(storage.data.bytes)} in {storage.data.blobs} blobs, {money(storage.data.a_month)} a

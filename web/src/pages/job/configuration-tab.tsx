@@ -1,14 +1,18 @@
 import { Copyable } from "../../components/copyable";
-import { bytes, money } from "../../format";
+import { bytes, integer, money } from "../../format";
 import styles from "./detail-tabs.module.css";
 import { repeatCommand } from "./repeat-command";
 import type { Job } from "./use-live-job";
 
-/** The configuration and the command that repeats the job. */
+/** The configuration, what DeepSpeed gets of it, and the command that repeats the job. */
 export function ConfigurationTab({ job }: { job: Job }) {
   return (
     <>
       <Configuration job={job} />
+      <Copyable
+        title={`DeepSpeed JSON for ${integer(job.deepspeed.world_size)} processes`}
+        text={JSON.stringify(job.deepspeed.config, null, 2)}
+      />
       <Copyable title="Command that repeats the job" text={repeatCommand(job)} />
     </>
   );

@@ -1,7 +1,8 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { api, body } from "../../api/client";
-import { Button } from "../../components/button";
+import { itemsOf } from "../../api/pages";
+import { allEventsQuery } from "../../api/queries";
+import { LoadMore } from "../../components/load-more";
 import { Empty, ErrorBox, Loading } from "../../components/states";
 import { At } from "../../components/time";
 import styles from "./detail-tabs.module.css";
@@ -13,24 +14,13 @@ import { Inputs } from "./why-panel";
 export function EventsTab({ job }: { job: Job }) {
   const [level, setLevel] = useState("all");
   const [search, setSearch] = useState("");
-  const events = useInfiniteQuery({
-    queryKey: ["job", job.id, "all-events"],
-    initialPageParam: undefined as string | undefined,
-    queryFn: ({ pageParam }) =>
-      body(
-        api.GET("/v1/fine_tuning/jobs/{job_id}/events", {
-          params: { path: { job_id: job.id }, query: { limit: 100, after: pageParam } },
-        }),
-      ),
-    getNextPageParam: (page) => (page.has_more ? (page.last_id ?? undefined) : undefined),
-  });
+  const events = useInfiniteQuery(allEventsQuery(job.id));
 
   if (events.data === undefined) {
     return events.error === null ? <Loading lines={8} /> : <ErrorBox error={events.error} />;
   }
   const wanted = search.toLowerCase();
-  const shown = events.data.pages
-    .flatMap((page) => page.data)
+  const shown = itemsOf(events.data.pages)
     .filter((event) => level === "all" || event.level === level)
     .filter(({ message, code }) => `${code} ${message}`.toLowerCase().includes(wanted));
   return (
@@ -65,11 +55,7 @@ export function EventsTab({ job }: { job: Job }) {
           </li>
         ))}
       </ol>
-      {events.hasNextPage && (
-        <Button disabled={events.isFetchingNextPage} onClick={() => void events.fetchNextPage()}>
-          {events.isFetchingNextPage ? "Loading" : "Older events"}
-        </Button>
-      )}
+      <LoadMore query={events}>Older events</LoadMore>
     </>
   );
 }

@@ -1,6 +1,7 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useEffect, useState } from "react";
+import { itemsOf } from "../../api/pages";
 import { jobsQuery, summaryQuery } from "../../api/queries";
 import { buttonClass } from "../../components/button";
 import { Facts, Panel } from "../../components/panel";
@@ -35,7 +36,7 @@ export function JobsPage() {
     document.title = "Jobs · Rekindle";
   }, []);
 
-  const rows = jobs.data?.pages.flatMap((page) => page.data);
+  const rows = jobs.data && itemsOf(jobs.data.pages);
   const chosen = rows?.filter(({ id }) => selected.has(id)) ?? [];
   const filtered = search.search !== undefined || search.phase !== undefined;
 

@@ -1,11 +1,13 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { api, body, type Schemas } from "../../api/client";
 import { jobsFromQuery } from "../../api/organization-queries";
+import { itemsOf } from "../../api/pages";
 import { modelFilesQuery, modelsQuery, storageQuery } from "../../api/queries";
 import { Answer } from "../../components/answer";
 import { Button, buttonClass } from "../../components/button";
 import { Confirm } from "../../components/dialog";
+import { LoadMore } from "../../components/load-more";
 import { Facts, Panel } from "../../components/panel";
 import { Empty } from "../../components/states";
 import { Table } from "../../components/table";
@@ -128,13 +130,17 @@ function DeleteModel({ model, job }: { model: Model; job: string }) {
 
 /** Jobs that began with this model, also those without a model of their own. */
 function TrainedFrom({ model }: { model: Model }) {
-  const jobs = useQuery(jobsFromQuery(model.id));
+  const jobs = useInfiniteQuery(jobsFromQuery(model.id));
+  // The search also looks elsewhere than in the model.
+  const rows = itemsOf(jobs.data?.pages ?? []).filter((job) => job.model === model.id);
   return (
     <Panel title="Jobs trained from it">
       <Answer query={jobs} lines={3}>
-        {({ jobs: rows, has_more }) => (
+        {() => (
           <>
-            {rows.length === 0 && !has_more && <Empty title="No job was trained from it yet" />}
+            {rows.length === 0 && !jobs.hasNextPage && (
+              <Empty title="No job was trained from it yet" />
+            )}
             {rows.length > 0 && (
               <Table caption="Jobs trained from this model, newest first">
                 <thead>
@@ -165,14 +171,7 @@ function TrainedFrom({ model }: { model: Model }) {
                 </tbody>
               </Table>
             )}
-            {has_more && (
-              <p className="small muted">
-                Only the newest are shown.{" "}
-                <Link to="/jobs" search={{ search: model.id }}>
-                  Search all jobs
-                </Link>
-              </p>
-            )}
+            <LoadMore query={jobs}>Older jobs</LoadMore>
           </>
         )}
       </Answer>

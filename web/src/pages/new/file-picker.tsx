@@ -1,19 +1,20 @@
 /** Choose a file that was uploaded before, or upload one. */
 
-import { queryOptions, useQuery, useQueryClient } from "@tanstack/react-query";
+import { queryOptions, useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type DragEvent, useId, useRef, useState } from "react";
 import { api, body } from "../../api/client";
+import { itemsOf, PAGE, pagesQuery } from "../../api/pages";
 import { Button, buttonClass } from "../../components/button";
 import { Field } from "../../components/field";
+import { LoadMore } from "../../components/load-more";
 import { bytes, compact, integer, percent } from "../../format";
 import { FileFindings, Refusal } from "./findings";
 import styles from "./new.module.css";
 import { type Progress, type StoredFile, upload } from "./upload";
 
-export const filesQuery = queryOptions({
-  queryKey: ["files"],
-  queryFn: () => body(api.GET("/v1/files", { params: { query: { limit: 100 } } })),
-});
+export const filesQuery = pagesQuery(["files"], (after) =>
+  body(api.GET("/v1/files", { params: { query: { limit: PAGE, after } } })),
+);
 
 export const fileQuery = (fileId: string) =>
   queryOptions({
@@ -31,8 +32,8 @@ interface FilePickerProps {
 }
 
 export function FilePicker({ label, fileId, error, optional, onChoose }: FilePickerProps) {
-  const files = useQuery(filesQuery);
-  const listed = files.data?.data ?? [];
+  const files = useInfiniteQuery(filesQuery);
+  const listed = itemsOf(files.data?.pages ?? []);
   const chosen = useQuery({ ...fileQuery(fileId ?? ""), enabled: fileId !== null });
   const uploading = useUpload(onChoose);
   const isGone = fileId !== null && chosen.error !== null;
@@ -59,6 +60,7 @@ export function FilePicker({ label, fileId, error, optional, onChoose }: FilePic
           )}
         </select>
       </Field>
+      <LoadMore query={files}>Older files</LoadMore>
       <DropZone label={label} onFile={uploading.start} busy={uploading.progress !== null} />
       {uploading.progress !== null && (
         <UploadProgress progress={uploading.progress} cancel={uploading.cancel} />

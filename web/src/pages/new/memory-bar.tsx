@@ -15,15 +15,19 @@ const PARTS: readonly [string, string, readonly (keyof Memory)[]][] = [
 
 const GIB = 1024 ** 3;
 
-export function MemoryBar({ memory, why }: { memory: Memory; why: string }) {
+interface MemoryBarProps {
+  memory: Memory;
+  gpuGib: number | null; // of the whole GPU
+}
+
+export function MemoryBar({ memory, gpuGib }: MemoryBarProps) {
   const parts = PARTS.map(([name, color, members]) => ({
     name,
     color,
     size: members.reduce((sum: number, member) => sum + Number(memory[member] ?? 0), 0),
   })).filter((part) => part.size > 0);
   const total = parts.reduce((sum, part) => sum + part.size, 0);
-  // The plan says the memory of the GPU in its sentence only.
-  const gpu = Number(/ of ([\d.]+) GiB per GPU/.exec(why)?.[1] ?? 0) * GIB;
+  const gpu = (gpuGib ?? 0) * GIB;
   const whole = Math.max(gpu, total, memory.needed);
   return (
     <div className={styles.memory}>

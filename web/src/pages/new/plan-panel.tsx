@@ -102,8 +102,7 @@ interface OutcomeProps {
 }
 
 function Outcome({ plan, hasDeadline }: OutcomeProps) {
-  const chosen = optionsOf(plan)[0];
-  if (chosen === undefined) return null;
+  const { chosen } = plan;
   const odds = chosen.meets_deadline;
   const facts = [
     { value: money(chosen.cost_p50), label: `cost; nine in ten at most ${money(chosen.cost_p90)}` },
@@ -120,7 +119,7 @@ function Outcome({ plan, hasDeadline }: OutcomeProps) {
     <div>
       <Facts facts={facts} />
       <p className={styles.why}>{plan.plan.why}</p>
-      <MemoryBar memory={chosen.memory} why={plan.plan.why} />
+      <MemoryBar memory={chosen.memory} gpuGib={chosen.gpu_memory_gib} />
     </div>
   );
 }

@@ -7,11 +7,7 @@ import { type JobRequest, planRequest } from "./request";
 
 export type StoredPlan = Schemas["StoredPlan"];
 
-/** An option with what it means for the limits of the request that the plan was made for. */
-export type PlanOption = Schemas["Option"] & {
-  fits_budget?: boolean | null;
-  meets_deadline?: number | null; // probability
-};
+export type PlanOption = Schemas["OfferedOption"];
 
 export interface Limits {
   budget: number | null; // US dollars
@@ -77,7 +73,7 @@ function useSettled(value: string | null): string | null {
 
 /** Every option of a plan, the chosen one first. */
 export function optionsOf(plan: StoredPlan): PlanOption[] {
-  return [...plan.plan.options, ...plan.plan.alternatives] as PlanOption[];
+  return [...plan.plan.options, ...plan.plan.alternatives];
 }
 
 interface Judging {
@@ -87,11 +83,12 @@ interface Judging {
   now: number;
 }
 
-/** Whether nine in ten such jobs keep the limits; of a fresh plan as the service counts it. */
+/** Whether nine in ten such jobs keep the limits; the budget of a fresh plan as it was answered. */
 export function verdictOf(option: PlanOption, { limits, isFresh, refused, now }: Judging): Verdict {
   if (refused !== null && !(refused.budget && refused.deadline)) return refused;
   const fits = limits.budget === null || Number(option.cost_p90) <= limits.budget;
-  const isInTime = limits.deadline === null || option.duration_p90 <= limits.deadline - now;
+  const seconds = Math.max(option.duration_p90, option.eta_seconds.p90); // as the service chooses
+  const isInTime = limits.deadline === null || seconds <= limits.deadline - now;
   return { budget: isFresh ? (option.fits_budget ?? fits) : fits, deadline: isInTime };
 }
 

@@ -1,11 +1,13 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, body, type Schemas } from "../../api/client";
 import { keysQuery } from "../../api/organization-queries";
+import { itemsOf } from "../../api/pages";
 import { storedKey, storeKey } from "../../api/session";
 import { Answer } from "../../components/answer";
 import { Button } from "../../components/button";
 import { Confirm } from "../../components/dialog";
+import { LoadMore } from "../../components/load-more";
 import { Panel } from "../../components/panel";
 import { Table } from "../../components/table";
 import { Ago, At, useNow } from "../../components/time";
@@ -18,7 +20,7 @@ export type NewKey = Schemas["NewKey"];
 
 /** The keys of the project: make one, see when each was used, revoke one. */
 export function KeysPanel() {
-  const keys = useQuery(keysQuery);
+  const keys = useInfiniteQuery(keysQuery);
   const [made, setMade] = useState<NewKey | null>(null); // nowhere else: it is shown once
   return (
     <Panel title="API keys">
@@ -28,12 +30,12 @@ export function KeysPanel() {
         <ShownKey made={made} done={() => setMade(null)} />
       )}
       <Answer query={keys} lines={4}>
-        {({ data, has_more }) => (
+        {({ pages }) => (
           <>
             <div className={styles.keys}>
-              <KeyTable keys={data} />
+              <KeyTable keys={itemsOf(pages)} />
             </div>
-            {has_more && <p className="small muted">Only the newest {data.length} are shown.</p>}
+            <LoadMore query={keys}>Older keys</LoadMore>
           </>
         )}
       </Answer>

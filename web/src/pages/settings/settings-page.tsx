@@ -1,7 +1,9 @@
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { projectsQuery } from "../../api/organization-queries";
+import { itemsOf } from "../../api/pages";
 import { Answer } from "../../components/answer";
+import { LoadMore } from "../../components/load-more";
 import { Panel } from "../../components/panel";
 import { Table } from "../../components/table";
 import { At } from "../../components/time";
@@ -24,11 +26,11 @@ export function SettingsPage() {
 }
 
 function Projects() {
-  const projects = useQuery(projectsQuery);
+  const projects = useInfiniteQuery(projectsQuery);
   return (
     <Panel title="Projects">
       <Answer query={projects} lines={3}>
-        {({ data, has_more }) => (
+        {({ pages }) => (
           <>
             <Table caption="Projects, newest first">
               <thead>
@@ -39,7 +41,7 @@ function Projects() {
                 </tr>
               </thead>
               <tbody>
-                {data.map(({ id, name, created_at }) => (
+                {itemsOf(pages).map(({ id, name, created_at }) => (
                   <tr key={id}>
                     <td>{name}</td>
                     <td>
@@ -52,7 +54,7 @@ function Projects() {
                 ))}
               </tbody>
             </Table>
-            {has_more && <p className="small muted">Only the newest {data.length} are shown.</p>}
+            <LoadMore query={projects}>Older projects</LoadMore>
           </>
         )}
       </Answer>

@@ -8,7 +8,7 @@ import { duration, integer, words } from "../../format";
 import { AlertsPanel } from "./alerts-panel";
 import { AuditPanel } from "./audit-panel";
 import { LimitsPanel } from "./limits-panel";
-import { ReadingsPanel, TurnsPanel } from "./turns-panel";
+import { ReadingsPanel, ReplicasPanel, TurnsPanel } from "./turns-panel";
 
 export type System = Schemas["System"];
 
@@ -43,6 +43,7 @@ function Sections({ system }: { system: System }) {
       <Panel title="Reconcilers">
         <Work system={system} />
       </Panel>
+      <ReplicasPanel system={system} />
       <TurnsPanel system={system} />
       <ReadingsPanel system={system} />
       <LimitsPanel system={system} />
@@ -82,8 +83,7 @@ function Versions({ system }: { system: System }) {
       />
       <p className="small muted">
         The replica that answered {runs_loops ? "runs the loops" : "runs no loops"} and{" "}
-        {hears_notices ? "hears" : "does not hear"} notices of the database. Replicas leave no rows:
-        ask your platform, or <code>/readyz</code> of each.
+        {hears_notices ? "hears" : "does not hear"} notices of the database.
       </p>
     </>
   );

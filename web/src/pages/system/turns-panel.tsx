@@ -42,6 +42,47 @@ export function TurnsPanel({ system }: { system: System }) {
   );
 }
 
+/** The processes of the service, by their connections to the database. */
+export function ReplicasPanel({ system }: { system: System }) {
+  return (
+    <Panel title="Replicas" span={6}>
+      {system.replicas.length === 0 ? (
+        <Empty title="No replica listens to the database" />
+      ) : (
+        <Table caption="Replicas, what they run and the loops that they lead">
+          <thead>
+            <tr>
+              <th>Replica</th>
+              <th>Runs</th>
+              <th>Release</th>
+              <th>Connected</th>
+              <th>Leads</th>
+            </tr>
+          </thead>
+          <tbody>
+            {system.replicas.map(({ name, command, version, connected_at, leads }) => (
+              <tr key={name}>
+                <td>
+                  <code className={styles.holder}>{name}</code>
+                  {name === system.this_replica.name && (
+                    <span className="small muted"> answered this page</span>
+                  )}
+                </td>
+                <td>{command === "all" ? "API and reconciler" : command}</td>
+                <td>{version ?? "see the image's tag"}</td>
+                <td>
+                  <Ago at={connected_at} />
+                </td>
+                <td>{leads.length === 0 ? "–" : leads.map(words).join(", ")}</td>
+              </tr>
+            ))}
+          </tbody>
+        </Table>
+      )}
+    </Panel>
+  );
+}
+
 /** What is read from Azure regularly: prices, quota, bills. */
 export function ReadingsPanel({ system }: { system: System }) {
   return (

@@ -1,0 +1,49 @@
+"""Replicas of the service, seen by the connections that they listen on; there is no table.
+
+A replica is gone from here as soon as its connection is. PostgreSQL shows a role its own sessions,
+and all replicas share one role.
+"""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+_MARK = "rekindle"
+_UNKNOWN = "-"
+_RELEASE, _NAME = 12, 30  # bytes; PostgreSQL keeps 63 of an application_name
+_LISTENING = text("""
+select application_name, backend_start from pg_stat_activity
+where datname = current_database() and application_name like :ours
+order by backend_start, application_name
+""")
+
+
+class Replica(NamedTuple):
+    """A process of the service."""
+
+    name: str
+    command: str  # of `python -m service.main`: "api", "reconciler" or "all"
+    release: str | None
+    connected_at: datetime  # the connection is made again after the database was away
+
+
+def name_of(host: str, nonce: str) -> str:
+    """Return a name that no other replica has; the end of a host's name tells pods apart."""
+    return f"{host[-(_NAME - 1 - len(nonce)) :]}-{nonce}"
+
+
+def application_name(name: str, command: str, release: str | None) -> str:
+    """Return what the replica's connection says of it."""
+    return f"{_MARK} {command} {(release or _UNKNOWN)[:_RELEASE]} {name}"
+
+
+async def connected(conn: AsyncConnection) -> list[Replica]:
+    """Return the replicas that listen now, the oldest connection first."""
+    found = []
+    for row in await conn.execute(_LISTENING, {"ours": f"{_MARK} %"}):
+        _, command, release, name = row.application_name.split(" ", 3)
+        release = None if release == _UNKNOWN else release
+        found.append(Replica(name, command, release, row.backend_start))
+    return found
