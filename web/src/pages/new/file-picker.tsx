@@ -32,7 +32,8 @@ interface FilePickerProps {
 
 export function FilePicker({ label, fileId, error, optional, onChoose }: FilePickerProps) {
   const files = useQuery(filesQuery);
-  const listed = files.data?.data ?? [];
+  // Files of results, such as step_metrics.csv, are no rows to learn from.
+  const listed = files.data?.data.filter(({ purpose }) => purpose === "fine-tune") ?? [];
   const chosen = useQuery({ ...fileQuery(fileId ?? ""), enabled: fileId !== null });
   const uploading = useUpload(onChoose);
   const isGone = fileId !== null && chosen.error !== null;
