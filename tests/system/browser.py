@@ -1,34 +1,49 @@
 """The console in a real browser: the tests of `web/browser` on a running service."""
 
 import asyncio
+import json
 import os
 import shutil
+import sys
 from typing import Final
 
+from rekindle.layout import Layout
 from rekindle.setup import ROOT, tools_path
+from rekindle.state import Ports, State
+from tests.system.stacks import Up
 
 BROWSERS: Final = (
     os.environ.get("CHROME", ""),  # noqa: TID251 - a person's choice
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    *json.loads((ROOT / "web" / "browser" / "browsers.json").read_text()),
 )
 # Given to the browser tests, so that what is not skipped here is found there.
 BROWSER: Final = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
-async def browse(url: str, key: str, job: str) -> tuple[int, str]:
+async def browse(stack: Up, job: str) -> tuple[int, str]:
     """Run them; return the exit status and what they printed."""
-    told = {"CONSOLE_URL": url, "CONSOLE_KEY": key, "CONSOLE_JOB": job, "NO_COLOR": "1"}
-    told |= {"CHROME": BROWSER or ""}
-    environment = os.environ | told | {"PATH": tools_path()}  # noqa: TID251 - what npm needs
-    browsing = await asyncio.create_subprocess_exec(
-        "npm",
-        *("--prefix", str(ROOT / "web"), "--silent", "run", "browser"),
+    facts = stack.facts()
+    told = {"CONSOLE_URL": facts["api_url"], "CONSOLE_KEY": facts["api_key"], "CONSOLE_JOB": job}
+    told |= {"CONSOLE_TOKEN": await _sign_in_token(stack)}
+    told |= {"CHROME": BROWSER or "", "NO_COLOR": "1", "PATH": tools_path()}
+    return await _run("npm", "--prefix", str(ROOT / "web"), "--silent", "run", "browser", **told)
+
+
+async def _sign_in_token(stack: Up) -> str:
+    """A token of a new sign-in link; the one that `make up` printed expires while jobs train."""
+    settings = Layout(State(stack.state), Ports.starting_at(stack.port)).settings()
+    command = [sys.executable, "-m", "service.main", "sign-in"]
+    code, printed = await _run(*command, "--project", "local", "--scope", "write", **settings)
+    assert code == 0, printed
+    return printed.strip().splitlines()[-1].rpartition("=")[2]
+
+
+async def _run(*command: str, **settings: str) -> tuple[int, str]:
+    running = await asyncio.create_subprocess_exec(
+        *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env=environment,
+        env={**os.environ, **settings},  # noqa: TID251 - what npm and Python need
     )
-    output, _ = await browsing.communicate()
-    return browsing.returncode or 0, output.decode()
+    output, _ = await running.communicate()
+    return running.returncode or 0, output.decode()

@@ -176,8 +176,7 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
 async def test_every_page_of_the_console_shows_them_without_a_fault(
     product: Product, ended: Ended
 ) -> None:
-    facts = product.stack.facts()
-    code, output = await browse(facts["api_url"], facts["api_key"], ended.job["id"])
+    code, output = await browse(product.stack, ended.job["id"])
 
     assert code == 0, output
 

@@ -1,13 +1,9 @@
 // node measure.mjs URL KEY MODE [JOB SECONDS]: what a page takes in Chromium; one JSON object.
-import { existsSync } from "node:fs";
-import { chromium } from "playwright-core";
+import { launchChrome } from "./chrome.mjs";
 
 const [url, key, mode, job, seconds] = process.argv.slice(2);
 const LOADS = 5;
-const executablePath = [process.env.CHROME, "/usr/bin/chromium", "/usr/bin/google-chrome"].find(
-  (path) => path && existsSync(path),
-);
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const browser = await launchChrome();
 
 async function open(path) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
@@ -58,7 +54,11 @@ async function list() {
   const select = [];
   for (let row = 2; row < 7; row += 1) {
     select.push(
-      await respond(page, `tr[aria-rowindex="${row}"] input`, `tr[aria-rowindex="${row}"] :checked`),
+      await respond(
+        page,
+        `tr[aria-rowindex="${row}"] input`,
+        `tr[aria-rowindex="${row}"] :checked`,
+      ),
     );
   }
   // Down to the last of the jobs, page by page as they are read; then how long frames take.

@@ -1,22 +1,16 @@
 /** Chromium with the console open, and everything that it must not do written down. */
 
-import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
-import { type Browser, chromium, type Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
+
+export { launchChrome as launch } from "./chrome.mjs";
 
 export const URL_OF_SERVICE = required("CONSOLE_URL");
 export const KEY = required("CONSOLE_KEY");
 const SHOTS = process.env.CONSOLE_SHOTS; // folder for screenshots; none without it
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
-const KNOWN = [
-  process.env.CHROME ?? "",
-  "/usr/bin/chromium",
-  "/usr/bin/chromium-browser",
-  "/usr/bin/google-chrome",
-  "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-];
 
 export interface View {
   width: 390 | 1440;
@@ -26,16 +20,6 @@ export interface View {
 export interface Console {
   page: Page;
   faults: string[]; // errors in the console, and requests to other hosts
-}
-
-/** Start an installed Chrome or Chromium. */
-export async function launch(): Promise<Browser> {
-  const executablePath = KNOWN.find((path) => path !== "" && existsSync(path));
-  if (executablePath === undefined) {
-    throw new Error("No Chrome or Chromium: apt install chromium, or set CHROME to its path.");
-  }
-  // Inside a container root cannot use Chromium's own sandbox; the pages are our own.
-  return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }
 
 /** A tab that is signed in, unless `signedIn` is false. */

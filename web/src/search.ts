@@ -91,7 +91,9 @@ export function compareSearch(raw: Record<string, unknown>): CompareSearch {
   return jobs.length > 0 ? { jobs } : {};
 }
 
+/** The router reads `search=123` as a number. */
 function text(raw: unknown): string | undefined {
+  if (typeof raw === "number" || typeof raw === "boolean") return String(raw);
   return typeof raw === "string" && raw !== "" ? raw : undefined;
 }
 

@@ -15,10 +15,11 @@ function events(...frames: string[]) {
 }
 
 /** Follow the stream until nothing more can come. */
-async function follow() {
+async function follow(options: { silenceMs?: number } = {}) {
   const data: unknown[] = [];
   const states: LiveState[] = [];
   subscribe({
+    ...options,
     path: "http://service.test/stream",
     onData: (one) => data.push(one),
     onState: (state) => states.push(state),
@@ -78,4 +79,41 @@ test("a job that is gone is not asked for again", async () => {
   await follow();
 
   expect(calls).toBe(1);
+});
+
+test("a service that closes every stream is not called in a loop (reconnect storm)", async () => {
+  let calls = 0;
+  server.use(
+    http.get("http://service.test/stream", () => {
+      calls += 1;
+      return events();
+    }),
+  );
+  const states: LiveState[] = [];
+  const stop = subscribe({
+    path: "http://service.test/stream",
+    onData: () => undefined,
+    onState: (state) => states.push(state),
+  });
+  await vi.waitFor(() => expect(calls).toBe(2), { timeout: 10_000 });
+  stop();
+
+  expect(states.filter((state) => state === "live").length).toBeLessThanOrEqual(2);
+});
+
+test("a stream that is silent, as after sleep, is opened again", async () => {
+  const asked: (string | null)[] = [];
+  server.use(
+    http.get("http://service.test/stream", ({ request }) => {
+      asked.push(request.headers.get("last-event-id"));
+      if (asked.length > 1) return events("data: [DONE]");
+      const frame = new TextEncoder().encode('id: 5\ndata: {"data": 1}\n\n');
+      return new HttpResponse(new ReadableStream({ start: (c) => c.enqueue(frame) }), {
+        headers: { "content-type": "text/event-stream" },
+      });
+    }),
+  );
+  await follow({ silenceMs: 1_000 });
+
+  expect(asked).toEqual([null, "5"]);
 });

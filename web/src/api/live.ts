@@ -6,6 +6,7 @@ import { storedKey } from "./session";
 
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 30_000;
+const SILENCE_MS = 45_000; // three pings of the service: the connection died, for example in sleep
 
 export type LiveState = "connecting" | "live" | "polling" | "over";
 
@@ -14,13 +15,14 @@ export interface Subscription {
   lastId?: string; // go on after this event
   onData: (data: unknown, kind: string) => void;
   onState: (state: LiveState) => void;
+  silenceMs?: number;
 }
 
 /**
  * Read a stream until it says that it is over; connect again after a break, and rest while the
  * tab is hidden: a browser has six connections for all tabs of one host.
  */
-export function subscribe({ path, lastId, onData, onState }: Subscription): () => void {
+export function subscribe({ path, lastId, onData, onState, silenceMs }: Subscription): () => void {
   const stop = new AbortController();
   let connection = new AbortController();
   let retry = FIRST_RETRY_MS;
@@ -32,16 +34,21 @@ export function subscribe({ path, lastId, onData, onState }: Subscription): () =
     const response = await fetch(path, { headers, signal: connection.signal });
     if (!response.ok || response.body === null) throw await errorOf(response);
     onState("live");
-    retry = FIRST_RETRY_MS;
     const events = response.body
       .pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array<ArrayBuffer>>)
       .pipeThrough(new EventSourceParserStream());
-    for await (const event of chunks(events)) {
+    for await (const event of chunks(events, silenceMs ?? SILENCE_MS)) {
+      retry = FIRST_RETRY_MS;
       if (event.data === "[DONE]") return true;
       lastId = event.id ?? lastId;
       if (event.event !== "ping") onData(JSON.parse(event.data).data, event.event ?? "message");
     }
     return false;
+  }
+
+  async function rest(): Promise<void> {
+    await pause(retry * (0.5 + Math.random()), stop.signal);
+    retry = Math.min(retry * 2, LONGEST_RETRY_MS);
   }
 
   async function run(): Promise<void> {
@@ -53,6 +60,7 @@ export function subscribe({ path, lastId, onData, onState }: Subscription): () =
           onState("over");
           return;
         }
+        await rest(); // a proxy or a service that closes every stream is not called in a loop
       } catch (error) {
         if (stop.signal.aborted) return;
         if (error instanceof ApiError && (error.status === 401 || error.status === 404)) {
@@ -60,33 +68,37 @@ export function subscribe({ path, lastId, onData, onState }: Subscription): () =
           return;
         }
         onState("polling");
-        await pause(retry * (0.5 + Math.random()), stop.signal);
-        retry = Math.min(retry * 2, LONGEST_RETRY_MS);
+        await rest();
       }
     }
   }
 
-  const rest = () => {
+  const leave = () => {
     if (document.hidden) connection.abort();
   };
-  document.addEventListener("visibilitychange", rest);
+  document.addEventListener("visibilitychange", leave);
   stop.signal.addEventListener("abort", () => {
-    document.removeEventListener("visibilitychange", rest);
+    document.removeEventListener("visibilitychange", leave);
     connection.abort();
   });
   void run();
   return () => stop.abort();
 }
 
-async function* chunks<T>(stream: ReadableStream<T>): AsyncGenerator<T> {
+/** What the stream brings; it ends where it brings nothing for long. */
+async function* chunks<T>(stream: ReadableStream<T>, silenceMs: number): AsyncGenerator<T> {
   const reader = stream.getReader();
+  let silence: ReturnType<typeof setTimeout> | undefined;
   try {
     for (;;) {
+      silence = setTimeout(() => reader.cancel().catch(() => undefined), silenceMs);
       const { done, value } = await reader.read();
+      clearTimeout(silence);
       if (done) return;
       yield value;
     }
   } finally {
+    clearTimeout(silence);
     reader.cancel().catch(() => undefined);
   }
 }

@@ -164,7 +164,7 @@ function options({
     height,
     cursor:
       sync === undefined ? {} : { sync: { key: sync, setSeries: false, scales: ["x", null] } },
-    scales: { x: { time: time ?? false } },
+    scales: { x: { time: time ?? false, range: (_, min, max) => around(min, max, time) } },
     axes: [
       {
         ...axis,
@@ -196,6 +196,12 @@ function options({
     ],
     hooks: { drawClear: [(u) => drawBands(u, bands.current)] },
   };
+}
+
+/** The ends of the axis; uPlot draws years beside a single time. */
+function around(min: number, max: number, time?: boolean): uPlot.Range.MinMax {
+  const margin = time ? 1_800 : 1;
+  return min === max && min !== null ? [min - margin, max + margin] : [min, max];
 }
 
 function drawBands(u: uPlot, bands: Band[]): void {

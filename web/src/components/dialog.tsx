@@ -10,11 +10,20 @@ interface ConfirmProps {
   children: ReactNode; // what happens, and what it costs
   action: string; // the word on the button that does it
   danger?: boolean;
+  onOpen?: () => void;
   onConfirm: () => Promise<unknown>;
 }
 
 /** Ask before something is done; it stays open, with the error, where that fails. */
-export function Confirm({ trigger, title, children, action, danger, onConfirm }: ConfirmProps) {
+export function Confirm({
+  trigger,
+  title,
+  children,
+  action,
+  danger,
+  onOpen,
+  onConfirm,
+}: ConfirmProps) {
   const [open, setOpen] = useState(false);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
@@ -38,6 +47,7 @@ export function Confirm({ trigger, title, children, action, danger, onConfirm }:
       onOpenChange={(opened) => {
         setOpen(opened);
         setError(null);
+        if (opened) onOpen?.();
       }}
     >
       <AlertDialog.Trigger render={trigger} />

@@ -1,5 +1,5 @@
-import { Link, Outlet } from "@tanstack/react-router";
-import { useState } from "react";
+import { Link, Outlet, useLocation } from "@tanstack/react-router";
+import { useEffect, useRef, useState } from "react";
 import { storeKey } from "../api/session";
 import { setTheme, storedTheme, type Theme } from "../theme";
 import styles from "./shell.module.css";
@@ -17,6 +17,14 @@ const PAGES = [
 
 /** Navigation beside every page. */
 export function Shell() {
+  const pages = useRef<HTMLDivElement>(null);
+  const { pathname } = useLocation();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another page is another link
+  useEffect(() => {
+    // On a phone the row of pages is wider than the screen.
+    const here = pages.current?.querySelector("[aria-current=page]");
+    here?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [pathname]);
   return (
     <div className={styles.app}>
       <a className={styles.skip} href="#main">
@@ -26,7 +34,7 @@ export function Shell() {
         <Link to="/jobs" className={styles.brand}>
           Rekindle
         </Link>
-        <div className={styles.pages}>
+        <div ref={pages} className={styles.pages}>
           {PAGES.map(([to, name]) => (
             <Link key={to} to={to} activeProps={{ className: styles.here, "aria-current": "page" }}>
               {name}

@@ -1,5 +1,6 @@
 import {
   type FormEvent,
+  Fragment,
   type ReactNode,
   useEffect,
   useEffectEvent,
@@ -16,37 +17,66 @@ import styles from "./sign-in.module.css";
 /** Show the console to who has a key, and the sign-in form to everybody else. */
 export function SignedIn({ children }: { children: ReactNode }) {
   const key = useSyncExternalStore(onKeyChange, storedKey);
+  const link = useSignInLink();
   useEffect(() => {
     if (key === null) queryClient.clear();
   }, [key]);
-  return key === null ? <SignIn /> : children;
+  return key === null ? <SignIn link={link} /> : <Fragment key={key}>{children}</Fragment>;
 }
 
-function SignIn() {
-  const [key, setKey] = useState("");
-  const [error, setError] = useState<string | null>(null);
+interface Attempt {
+  busy: boolean;
+  error: string | null;
+  run: (find: () => Promise<string>) => Promise<void>;
+}
+
+/** Store the key that is found. It may be of another project, so nothing that was read stays. */
+function useAttempt(): Attempt {
   const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<string | null>(null);
 
-  const followLink = useEffectEvent(() => {
-    const token = takeSignInToken();
-    if (token !== null) void attempt(() => exchange(token));
-  });
-  useEffect(() => followLink(), []);
-
-  async function attempt(find: () => Promise<string>) {
+  async function run(find: () => Promise<string>) {
     setBusy(true);
     setError(null);
     try {
-      storeKey(await find());
+      const key = await find();
+      queryClient.clear();
+      storeKey(key);
     } catch (failure) {
-      setError(failure instanceof Error ? failure.message : String(failure));
+      // A tab that is signed in stays so: its form does not show.
+      if (storedKey() === null) setError(failure instanceof Error ? failure.message : `${failure}`);
+    } finally {
       setBusy(false);
     }
   }
+  return { busy, error, run };
+}
+
+/** Follow a sign-in link, also one that is opened in a tab that shows the console already. */
+function useSignInLink(): Attempt {
+  const attempt = useAttempt();
+  const follow = useEffectEvent(() => {
+    const token = takeSignInToken();
+    if (token !== null) void attempt.run(() => exchange(token));
+  });
+  useEffect(() => {
+    const listener = () => follow();
+    listener();
+    window.addEventListener("hashchange", listener);
+    return () => window.removeEventListener("hashchange", listener);
+  }, []);
+  return attempt;
+}
+
+function SignIn({ link }: { link: Attempt }) {
+  const [key, setKey] = useState("");
+  const typed = useAttempt();
+  const error = typed.error ?? link.error;
+  const busy = typed.busy || link.busy;
 
   function submit(event: FormEvent) {
     event.preventDefault();
-    void attempt(() => checked(key.trim()));
+    void typed.run(() => checked(key.trim()));
   }
 
   return (

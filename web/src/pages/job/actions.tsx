@@ -76,17 +76,24 @@ interface ChangeProps {
 
 function ChangeLimits({ job, apply }: ChangeProps) {
   const { budget, deadline } = job.infrastructure;
-  const [amount, setAmount] = useState(budget?.amount ?? "");
-  const [until, setUntil] = useState(deadline === null ? "" : local(deadline));
+  const [typed, setTyped] = useState<{ amount?: string; until?: string }>({});
+  const amount = typed.amount ?? budget?.amount ?? "";
+  const until = typed.until ?? (deadline === null ? "" : local(deadline));
   const high = Number(job.cost.forecast_high);
   const short = amount !== "" && Number(amount) < high;
 
-  function patch() {
+  /** Send only what was typed: the other limit may have been changed elsewhere. */
+  async function patch() {
     const infrastructure = {
-      budget: amount === "" ? null : { ...budget, amount, currency: "USD" as const },
-      deadline: until === "" ? null : Math.round(new Date(until).getTime() / 1000),
+      ...(typed.amount !== undefined && {
+        budget: amount === "" ? null : { ...budget, amount, currency: "USD" as const },
+      }),
+      ...(typed.until !== undefined && {
+        deadline: until === "" ? null : Math.round(new Date(until).getTime() / 1000),
+      }),
     };
-    return apply(
+    if (Object.keys(infrastructure).length === 0) return;
+    await apply(
       api.PATCH("/v1/fine_tuning/jobs/{job_id}", {
         params: { path: { job_id: job.id } },
         body: { infrastructure } as never,
@@ -99,6 +106,7 @@ function ChangeLimits({ job, apply }: ChangeProps) {
       trigger={<Button>Change limits</Button>}
       title="Change limits"
       action="Save"
+      onOpen={() => setTyped({})}
       onConfirm={patch}
     >
       <p>
@@ -117,14 +125,14 @@ function ChangeLimits({ job, apply }: ChangeProps) {
         <input
           inputMode="decimal"
           value={amount}
-          onChange={(event) => setAmount(event.target.value)}
+          onChange={(event) => setTyped({ ...typed, amount: event.target.value })}
         />
       </Field>
       <Field label="Deadline" hint="Empty: no deadline.">
         <input
           type="datetime-local"
           value={until}
-          onChange={(event) => setUntil(event.target.value)}
+          onChange={(event) => setTyped({ ...typed, until: event.target.value })}
         />
       </Field>
     </Confirm>

@@ -72,7 +72,9 @@ function Head({ job, live }: { job: Job; live: string }) {
         <span className="muted" aria-hidden="true">
           /
         </span>
-        <h1 className={styles.name}>{name}</h1>
+        <h1 className={styles.name}>
+          <bdi>{name}</bdi>
+        </h1>
         <JobTag job={job} />
         {live === "polling" && (
           <span className="small warn" role="status">

@@ -7,6 +7,7 @@ import { attemptsQuery } from "../../api/queries";
 import { storedKey } from "../../api/session";
 import { Empty, ErrorBox, Loading } from "../../components/states";
 import styles from "./detail-tabs.module.css";
+import { logLines } from "./log-lines";
 import type { Job } from "./use-live-job";
 
 const TAIL = 2_000; // lines that are read at first
@@ -139,7 +140,7 @@ function Log({ jobId, attempt, rank, search, follow, stopFollowing }: LogProps) 
       </section>
       <p className="small muted" role="status">
         {wanted === "" ? `${lines.length} lines` : `${found.length} of ${lines.length} lines match`}
-        {cut && `; only the last ${TAIL} were read at first`}
+        {cut && "; older lines are not shown"}
       </p>
     </>
   );
@@ -163,18 +164,20 @@ function useLog(jobId: string, attempt: string, rank: number) {
         signal: leave.signal,
       });
       if (!first.ok) throw await errorOf(first);
-      let text = await first.text();
+      const take = logLines();
+      const show = (text: string) => {
+        const { lines: taken, dropped } = take(text);
+        setLines(taken);
+        if (dropped) setCut(true);
+      };
       setCut(first.headers.get("x-log-offset") !== "0");
-      setLines(split(text));
+      show(await first.text());
       if (first.headers.get("x-log-complete") === "true") return;
       stop = subscribe({
         path: `${path}/stream?${query}`,
         lastId: first.headers.get("x-next-offset") ?? undefined,
         onState: () => undefined,
-        onData: (data) => {
-          text += (data as { text: string }).text;
-          setLines(split(text));
-        },
+        onData: (data) => show((data as { text: string }).text),
       });
     }
 
@@ -190,11 +193,4 @@ function useLog(jobId: string, attempt: string, rank: number) {
   }, [jobId, attempt, rank]);
 
   return { lines, error, cut };
-}
-
-function split(text: string): string[] {
-  if (text === "") return [];
-  // A carriage return begins the line anew, as progress bars do.
-  const lines = text.replace(/\r?\n$/, "").split(/\r?\n/);
-  return lines.map((line) => line.slice(line.lastIndexOf("\r") + 1));
 }

@@ -14,11 +14,22 @@ const TYPING_MS = 250; // after the last key
 /** Phases as buttons with their counts, and a search field; the address keeps both. */
 export function Filters({ search, counts, change }: FiltersProps) {
   const chosen = search.phase ?? [];
-  const [typed, setTyped] = useState(search.search ?? "");
+  const asked = search.search ?? "";
+  const [typed, setTyped] = useState(asked);
+  const [sent, setSent] = useState(asked); // what this field put into the address
+  const [seen, setSeen] = useState(asked);
+
+  if (asked !== seen) {
+    setSeen(asked);
+    if (asked !== sent) setTyped(asked); // a link or the back button changed the address
+  }
 
   useEffect(() => {
-    if (typed === (search.search ?? "")) return;
-    const timer = setTimeout(() => change({ search: typed || undefined }), TYPING_MS);
+    if (typed === asked) return;
+    const timer = setTimeout(() => {
+      setSent(typed);
+      change({ search: typed || undefined });
+    }, TYPING_MS);
     return () => clearTimeout(timer);
   });
 

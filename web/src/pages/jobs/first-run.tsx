@@ -1,5 +1,6 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
+import { useRef } from "react";
 import { api, body } from "../../api/client";
 import { modelsQuery } from "../../api/queries";
 import { Button, buttonClass } from "../../components/button";
@@ -25,10 +26,20 @@ export function FirstRun() {
   const base = models.data?.data.filter(({ owned_by }) => owned_by === "base") ?? [];
   const model = (base.find(({ id }) => /tiny|135m|0\.5b|1b/i.test(id)) ?? base[0])?.id;
   const navigate = useNavigate();
+  const sending = useRef(false); // at once, where `isPending` waits for the next rendering
   const sample = useMutation({
     mutationFn: (on: string) => startSample(on),
     onSuccess: (job) => navigate({ to: "/jobs/$jobId", params: { jobId: job } }),
+    onError: () => {
+      sending.current = false;
+    },
   });
+
+  function start() {
+    if (model === undefined || sending.current) return;
+    sending.current = true;
+    sample.mutate(model);
+  }
 
   return (
     <>
@@ -52,7 +63,7 @@ export function FirstRun() {
             <Button
               kind="primary"
               disabled={model === undefined || sample.isPending}
-              onClick={() => model !== undefined && sample.mutate(model)}
+              onClick={start}
             >
               {sample.isPending ? "Starting" : "Start a sample job"}
             </Button>

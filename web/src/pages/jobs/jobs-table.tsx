@@ -85,7 +85,7 @@ export function JobsTable(props: TableProps) {
       <p className="small muted" role="status">
         {hasMore
           ? `${integer(jobs.length)} jobs read; scroll for more`
-          : `${integer(jobs.length)} jobs`}
+          : `${integer(jobs.length)} ${jobs.length === 1 ? "job" : "jobs"}`}
       </p>
     </>
   );
@@ -166,14 +166,16 @@ const Row = memo(function Row({ index, job, selected, toggle }: RowProps) {
         />
       </td>
       <td className={styles.name}>
-        <Link to="/jobs/$jobId" params={{ jobId: job.id }}>
-          {name}
+        <Link to="/jobs/$jobId" params={{ jobId: job.id }} title={name}>
+          <bdi>{name}</bdi>
         </Link>
       </td>
       <td>
         <JobTag job={job} />
       </td>
-      <td className={`hide-narrow ${styles.name}`}>{job.model}</td>
+      <td className={`hide-narrow ${styles.name}`} title={job.model}>
+        {job.model}
+      </td>
       <td className="num">
         <span className="hide-narrow">
           {integer(job.progress.step)} / {integer(job.progress.total_steps)}

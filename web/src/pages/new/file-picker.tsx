@@ -33,7 +33,8 @@ interface FilePickerProps {
 
 export function FilePicker({ label, fileId, error, optional, onChoose }: FilePickerProps) {
   const files = useInfiniteQuery(filesQuery);
-  const listed = itemsOf(files.data?.pages ?? []);
+  // Files of results, such as step_metrics.csv, are no rows to learn from.
+  const listed = itemsOf(files.data?.pages ?? []).filter(({ purpose }) => purpose === "fine-tune");
   const chosen = useQuery({ ...fileQuery(fileId ?? ""), enabled: fileId !== null });
   const uploading = useUpload(onChoose);
   const isGone = fileId !== null && chosen.error !== null;

@@ -52,7 +52,7 @@ export function NewJobPage() {
       </header>
       {origin !== null && (
         <p className={`muted ${styles.from}`}>
-          {source.isLoading ? "Filling the form from" : "Filled from"}{" "}
+          {source.isLoading ? "Filling from" : "Filled from"}{" "}
           <Link to="/jobs/$jobId" params={{ jobId: origin }}>
             {origin}
           </Link>
