@@ -96,10 +96,12 @@ async def prices(
     same = (
         older.c.region == _prices.region,
         older.c.vm_size == _prices.vm_size,
+        older.c.hourly > 0,
     )
     held = select(func.max(older.c.at)).where(*same, older.c.at <= since).scalar_subquery()
     query = select(*place, _prices.at, _prices.hourly).where(
         tuple_(*place).in_(sorted(set(places))),
+        _prices.hourly > 0,  # no machine is free: Azure published an error
         *(_prices.at >= func.coalesce(held, since), _prices.at < until),
     )
     found: defaultdict[Place, list[PricePoint]] = defaultdict(list)

@@ -25,17 +25,28 @@ async def browse(stack: Up, job: str) -> tuple[int, str]:
     facts = stack.facts()
     told = {"CONSOLE_URL": facts["api_url"], "CONSOLE_KEY": facts["api_key"], "CONSOLE_JOB": job}
     told |= {"CONSOLE_TOKEN": await _sign_in_token(stack)}
+    told |= {"CONSOLE_NEW_KEY": await _newcomers_key(stack)}
     told |= {"CHROME": BROWSER or "", "NO_COLOR": "1", "PATH": tools_path()}
     return await _run("npm", "--prefix", str(ROOT / "web"), "--silent", "run", "browser", **told)
 
 
 async def _sign_in_token(stack: Up) -> str:
     """A token of a new sign-in link; the one that `make up` printed expires while jobs train."""
+    link = await _main(stack, "sign-in", "--project", "local", "--scope", "write")
+    return link.rpartition("=")[2]
+
+
+async def _newcomers_key(stack: Up) -> str:
+    """A key of a new project, which has no jobs."""
+    return await _main(stack, "key", "create", "--project", "newcomer", "--name", "browser")
+
+
+async def _main(stack: Up, *words: str) -> str:
+    """The last line that a command of the service prints."""
     settings = Layout(State(stack.state), Ports.starting_at(stack.port)).settings()
-    command = [sys.executable, "-m", "service.main", "sign-in"]
-    code, printed = await _run(*command, "--project", "local", "--scope", "write", **settings)
+    code, printed = await _run(sys.executable, "-m", "service.main", *words, **settings)
     assert code == 0, printed
-    return printed.strip().splitlines()[-1].rpartition("=")[2]
+    return printed.strip().splitlines()[-1]
 
 
 async def _run(*command: str, **settings: str) -> tuple[int, str]:

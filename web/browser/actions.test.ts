@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { KEY, launch, openConsole, URL_OF_SERVICE } from "./open";
 
 const JOB = process.env.CONSOLE_JOB ?? "";
+const NEWCOMERS_KEY = process.env.CONSOLE_NEW_KEY ?? ""; // of a project without jobs
 const WIDE = { width: 1440, theme: "light" } as const;
 const ROWS = ["river", "stone", "cloud", "ember"].map((word) => ({
   messages: [
@@ -28,14 +29,12 @@ async function request(path: string, init: RequestInit = {}) {
   return answer.json();
 }
 
-/** Jobs that no machine begins: paused as soon as they are there. */
-async function pausedJobs(suffixes: string[]) {
+/** Create jobs; returns their ids. */
+async function createJobs(suffixes: string[]): Promise<string[]> {
   const { model, training_file } = await request(`/fine_tuning/jobs/${JOB}`);
-  for (const suffix of suffixes) {
-    const body = JSON.stringify({ model, training_file, suffix });
-    const { id } = await request("/fine_tuning/jobs", { method: "POST", body });
-    await request(`/fine_tuning/jobs/${id}/pause`, { method: "POST" });
-  }
+  const bodies = suffixes.map((suffix) => JSON.stringify({ model, training_file, suffix }));
+  const jobs = bodies.map((body) => request("/fine_tuning/jobs", { method: "POST", body }));
+  return (await Promise.all(jobs)).map(({ id }) => id);
 }
 
 /** Press a button of the page, read what it costs, and agree. */
@@ -88,8 +87,8 @@ test("a job is created from an upload, paused, resumed, limited and cancelled", 
   await page.close();
 });
 
-test("jobs that are chosen in the list are compared, and cancelled together", async () => {
-  await pausedJobs(["both-1", "both-2"]);
+test("jobs that are chosen in the list are compared, paused and cancelled together", async () => {
+  await createJobs(["both-1", "both-2"]);
   const { page, faults } = await openConsole(browser, WIDE);
   await page.goto(`${URL_OF_SERVICE}/jobs?search=both-`);
   for (const name of ["both-1", "both-2"]) await page.getByLabel(`Select ${name}`).first().check();
@@ -99,6 +98,11 @@ test("jobs that are chosen in the list are compared, and cancelled together", as
   expect(page.url()).toMatch(/compare\?jobs=.*ftjob-.*ftjob-/);
   await page.goBack();
   expect(await page.getByLabel("Search the jobs").inputValue()).toBe("both-");
+
+  for (const name of ["both-1", "both-2"]) await page.getByLabel(`Select ${name}`).first().check();
+  await agree(page, "Pause", /Each saves a checkpoint/);
+  const paused = page.getByRole("row", { name: /both-.*Paused/ });
+  await paused.nth(1).waitFor({ timeout: 60_000 });
 
   for (const name of ["both-1", "both-2"]) await page.getByLabel(`Select ${name}`).first().check();
   const cost = /\$[\d.]+ is spent on them/;
@@ -114,6 +118,22 @@ test("jobs that are chosen in the list are compared, and cancelled together", as
   expect(faults).toEqual([]);
   await page.close();
 });
+
+test.skipIf(NEWCOMERS_KEY === "")(
+  "whoever has no job yet starts the sample with one click",
+  async () => {
+    const { page, faults } = await openConsole(browser, WIDE, NEWCOMERS_KEY);
+    await page.goto(`${URL_OF_SERVICE}/jobs`);
+    await page.getByRole("heading", { name: "Welcome to Rekindle" }).waitFor();
+    await page.getByRole("button", { name: "Start a sample job" }).click();
+    await page.waitForURL(/\/jobs\/ftjob-/);
+    await page.getByRole("heading", { level: 1, name: "sample" }).waitFor();
+    await agree(page, "Cancel", /cannot be resumed/, "Cancel the job");
+    await page.getByText("Cancelled").first().waitFor();
+    expect(faults).toEqual([]);
+    await page.close();
+  },
+);
 
 test("a link to all jobs drops the search, and it does not come back", async () => {
   const { page } = await openConsole(browser, WIDE);
@@ -155,7 +175,10 @@ async function tabTo(page: Page, name: RegExp, key: "Tab" | "Shift+Tab" = "Tab")
 }
 
 test("a job is found, selected and cancelled with the keyboard alone", async () => {
-  await pausedJobs(["by-keys"]);
+  const [id] = await createJobs(["by-keys"]);
+  await request(`/fine_tuning/jobs/${id}/pause`, { method: "POST" });
+  const phase = async () => (await request(`/fine_tuning/jobs/${id}`)).phase;
+  await expect.poll(phase, { timeout: 60_000 }).toBe("paused");
   const { page } = await openConsole(browser, WIDE);
   await page.goto(`${URL_OF_SERVICE}/jobs`);
   await page.getByLabel("Select by-keys").first().waitFor();

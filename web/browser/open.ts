@@ -22,8 +22,12 @@ export interface Console {
   faults: string[]; // errors in the console, and requests to other hosts
 }
 
-/** A tab that is signed in, unless `signedIn` is false. */
-export async function openConsole(browser: Browser, view: View, signedIn = true): Promise<Console> {
+/** A tab that is signed in with this key; with none, signed out. */
+export async function openConsole(
+  browser: Browser,
+  view: View,
+  signedInWith: string | null = KEY,
+): Promise<Console> {
   const page = await browser.newPage({
     viewport: { width: view.width, height: 900 },
     colorScheme: view.theme,
@@ -39,8 +43,8 @@ export async function openConsole(browser: Browser, view: View, signedIn = true)
       faults.push(`request to another host: ${request.url()}`);
     }
   });
-  if (signedIn) {
-    await page.addInitScript((key) => sessionStorage.setItem("rekindle.key", key), KEY);
+  if (signedInWith !== null) {
+    await page.addInitScript((key) => sessionStorage.setItem("rekindle.key", key), signedInWith);
   }
   return { page, faults };
 }

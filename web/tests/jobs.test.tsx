@@ -1,9 +1,10 @@
+import { QueryClient } from "@tanstack/react-query";
 import { act, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { HttpResponse, http } from "msw";
 import { setupServer } from "msw/node";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { replace } from "../src/pages/jobs/use-live-jobs";
+import { replace, take } from "../src/pages/jobs/use-live-jobs";
 import { JOB, list } from "./job-answers";
 import { renderRoute } from "./render-route";
 
@@ -83,6 +84,21 @@ test("a late event does not put an older version back", () => {
 
   expect(replace(pages, { ...JOB, version: 4 } as never).pages[0]?.data[0]).toBe(newest);
   expect(replace(pages, { ...JOB, version: 6 } as never).pages[0]?.data[0]?.version).toBe(6);
+});
+
+test("a job that changes its phase makes the lists of one phase be read again, and no other", () => {
+  const client = new QueryClient();
+  const [of, all] = [
+    ["jobs", { phase: ["paused"] }],
+    ["jobs", {}],
+  ];
+  const pages = { pages: [list([{ ...JOB, phase: "paused", version: 1 }])], pageParams: [] };
+  for (const key of [of, all]) client.setQueryData(key, pages);
+
+  take(client, { ...JOB, phase: "done", version: 2 } as never);
+
+  expect(client.getQueryState(of)?.isInvalidated).toBe(true);
+  expect(client.getQueryState(all)?.isInvalidated).toBe(false);
 });
 
 test("an interrupted stream does not keep the list from being shown", async () => {

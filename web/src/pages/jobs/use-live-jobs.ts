@@ -1,8 +1,14 @@
-import { type InfiniteData, type QueryClient, useQueryClient } from "@tanstack/react-query";
+import {
+  type InfiniteData,
+  type Query,
+  type QueryClient,
+  useQueryClient,
+} from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import type { Schemas } from "../../api/client";
 import { type LiveState, subscribe } from "../../api/live";
 import { summaryQuery } from "../../api/queries";
+import type { JobsSearch } from "../../search";
 
 type JobList = Schemas["JobList"];
 type JobSummary = Schemas["JobSummary"];
@@ -19,8 +25,8 @@ export function useLiveJobs(): LiveState {
         path: "/v1/fine_tuning/jobs/stream",
         onState: setLive,
         onData: (data, kind) => {
-          const isKnown = kind === "job" ? take(client, data as JobSummary) : resumed(data);
-          if (!isKnown) void client.invalidateQueries({ queryKey: ["jobs"] });
+          if (kind === "job") take(client, data as JobSummary);
+          else if (!resumed(data)) void client.invalidateQueries({ queryKey: ["jobs"] });
           void client.invalidateQueries({ queryKey: summaryQuery.queryKey });
         },
       }),
@@ -34,15 +40,18 @@ function resumed(ready: unknown): boolean {
   return (ready as { resumed: boolean }).resumed;
 }
 
-/** Put the job into every list that shows it; false where no list does. */
-function take(client: QueryClient, job: JobSummary): boolean {
-  let isKnown = false;
+/** Put the job into every list that shows it; read those again where it may appear or go. */
+export function take(client: QueryClient, job: JobSummary): void {
+  let before: JobSummary | undefined;
   client.setQueriesData<Pages>({ queryKey: ["jobs"] }, (pages) => {
-    const replaced = pages && replace(pages, job);
-    isKnown ||= replaced !== pages;
-    return replaced;
+    before ??= pages?.pages.flatMap(({ data }) => data).find(({ id }) => id === job.id);
+    return pages && replace(pages, job);
   });
-  return isKnown;
+  if (before === undefined) void client.invalidateQueries({ queryKey: ["jobs"] });
+  else if (before.phase !== job.phase) {
+    const isFiltered = ({ queryKey }: Query) => (queryKey[1] as JobsSearch).phase !== undefined;
+    void client.invalidateQueries({ queryKey: ["jobs"], predicate: isFiltered });
+  }
 }
 
 /** The pages with this job in place of an older version; the same object where it is in none. */

@@ -67,6 +67,7 @@ export function FilePicker({ label, fileId, error, optional, onChoose }: FilePic
         <UploadProgress progress={uploading.progress} cancel={uploading.cancel} />
       )}
       {uploading.error !== null && <Refusal error={uploading.error} name={uploading.name} />}
+      {fileId === null && <p className="small muted">A JSONL file, one row a line</p>}
       {fileId !== null && chosen.isPending && <p className="small muted">Reading the file</p>}
       {uploading.error === null && chosen.data !== undefined && fileId !== null && (
         <FileFindings file={chosen.data} />

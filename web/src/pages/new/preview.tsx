@@ -116,7 +116,9 @@ function Pages({ line, next, examples, onLine }: PagesProps) {
           onChange={(event) => onLine(Math.max(1, Math.floor(Number(event.target.value)) || 1))}
         />
       </label>
-      {examples != null && <span className="muted small">of {integer(examples)}</span>}
+      <span className={`muted small ${styles.of}`}>
+        {examples != null && `of ${integer(examples)}`}
+      </span>
       <Button disabled={line === 1} onClick={() => onLine(Math.max(1, line - ROWS))}>
         Back
       </Button>
