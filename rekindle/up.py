@@ -34,7 +34,11 @@ def main() -> int:
         help="a base model to stage; repeatable; default: all of them",
     )
     parser.add_argument(
-        "--engine", type=Engine, choices=list(Engine), default=Engine.SCALE_SET, help=ENGINE_HELP
+        "--engine",
+        type=Engine,
+        choices=list(Engine),
+        action="append",
+        help=f"{ENGINE_HELP}; repeatable",
     )
     parser.add_argument("--keep", action="store_true", help="leave the emulated VMs running")
     parser.add_argument(
@@ -52,7 +56,7 @@ def main() -> int:
         options.restarts,
         weather,
         models=tuple(options.model or BASE_MODELS),
-        engines=(options.engine,),
+        engines=tuple(options.engine or [Engine.SCALE_SET]),
     )
     try:
         asyncio.run(_run(layout, keep_vms=options.keep))

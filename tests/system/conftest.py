@@ -21,11 +21,10 @@ async def product(tmp_path: Path) -> AsyncIterator[Product]:
 
 
 @asynccontextmanager
-async def opened(
-    folder: Path, engine: Engine = Engine.SCALE_SET, **settings: str
-) -> AsyncIterator[Product]:
-    """A stack whose service has these settings, and a client of it."""
-    async with up(folder / "state", ports.free(4), engine=engine, **settings) as running:
+async def opened(folder: Path, *engines: Engine, **settings: str) -> AsyncIterator[Product]:
+    """A stack whose service has these settings, and a client of it; no engine: scale sets."""
+    named = engines or (Engine.SCALE_SET,)
+    async with up(folder / "state", ports.free(4), engines=named, **settings) as running:
         stack = Facts.read(running.state)
         headers = {"Authorization": f"Bearer {stack.api_key}"}
         url = f"{stack.api_url}/v1"

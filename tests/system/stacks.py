@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ async def up(
     state: Path,
     port: int,
     model: str = TINY_MODEL,
-    engine: Engine = Engine.SCALE_SET,
+    engines: Sequence[Engine] = (Engine.SCALE_SET,),
     **settings: str,
 ) -> AsyncIterator[Up]:
     """Start it and wait until it is ready or has ended; end it afterwards.
@@ -49,7 +49,7 @@ async def up(
     With these settings of the service, beyond those that the stack gives it.
     """
     command = [sys.executable, "-m", "rekindle.up", "--state", str(state), "--port", str(port)]
-    command += ["--model", model, "--engine", engine]
+    command += ["--model", model, *(f"--engine={engine}" for engine in engines)]
     with _printing(state) as output:
         environment = {**os.environ, **settings}  # noqa: TID251 - what `make up` would inherit
         process = await asyncio.create_subprocess_exec(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -107,4 +108,41 @@ async def test_a_job_that_is_evicted_in_three_ways_ends_as_if_it_never_had_been(
     assert {a["engine"] for a in tried} == {"azureml"}
     assert len(jobs) == len(tried) + 1
     assert set(jobs) <= _OVER
+    assert machines == []
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+async def test_a_job_that_finds_no_scale_set_after_an_eviction_finishes_in_the_workspace(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, *Engine) as product:
+        sets = {"nodes": 2, "engine": Engine.SCALE_SET}
+        twin = await finished(product, await product.submit(2, infrastructure=sets))
+        hidden = "/virtualMachineScaleSets/.*-[0-9a-f]{8}$"  # behind clusters, first in the plan
+        fault = await faults.arm_fault(product.stack, "allocation_failed", path=hidden)
+        job_id = await product.submit(2)
+        await product.until(job_id, lambda job: job["phase"] == "training")
+        await faults.clear_faults(product.stack, fault)
+        job = await product.until(job_id, lambda job: job["latest_checkpoint"] is not None)
+        ours = f"/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/"
+        await faults.arm_fault(product.stack, "allocation_failed", path=ours)
+        await faults.evict_all(product.stack, job["attempts"]["current"], notice=False)
+        done = await finished(product, job_id)
+        tried = await product.attempts(job_id)
+        kept = await product.attempts(twin["id"])
+        machines = await waiting.until(
+            lambda: faults.machines(product.stack), lambda left: not left
+        )
+
+    assert [done["status"], twin["status"]] == ["succeeded", "succeeded"]
+    assert done["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
+    assert [a["engine"] for a in kept] == ["scale_set"]
+    assert [a["engine"] for a in tried if a["outcome"] in ("evicted", "succeeded")] == [
+        "scale_set",
+        "azureml",
+    ]
+    assert done["attempts"]["evictions"] == 1
+    assert all(Decimal(a["cost"]) > 0 for a in (tried[0], tried[-1]))
     assert machines == []
