@@ -63,7 +63,7 @@ exactness: setup ## the whole exact-resume matrices of the trainer; KEEP=file: w
 	@$(VENV)/python -m tests.system.exactness $(if $(KEEP),--keep '$(KEEP)')
 
 gpu: setup ## the tests that need a GPU, on this machine's (REKINDLE_ACCELERATOR=cuda is set for them)
-	@REKINDLE_ACCELERATOR=cuda $(VENV)/python -m pytest tests -q -m gpu
+	@REKINDLE_ACCELERATOR=cuda $(VENV)/python -m pytest tests/system/test_gpu.py -q
 
 mutants: setup ## plant nine faults in a copy, one at a time; each must be caught by its named test
 	@$(VENV)/python -m tests.mutants

@@ -52,7 +52,7 @@ def _stage(spec: RunSpec) -> int:
 
 
 def _offload(spec: RunSpec, device: str) -> dict[str, Any]:
-    """What lies on the host, in memory that the GPU copies from by itself."""
+    """Return the members that put states on the host, in memory that the GPU copies from."""
     host = {"device": "cpu", "pin_memory": device != "cpu"}
     found: dict[str, Any] = {"offload_optimizer": host} if spec.offload else {}
     return found | ({"offload_param": host} if spec.offload == "parameters" else {})

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import which
 
 import psutil
 
@@ -117,16 +118,18 @@ def _gpu_memory(root: Path, case: Case) -> Iterator[Callable[[], int]]:
     if case.accelerator == "cpu":
         yield lambda: 0
         return
+    if which(SMI[0]) is None:
+        raise CannotMeasure("nvidia-smi is not installed: leave out --accelerator cuda")
     path = root / "gpu.txt"
     with path.open("w") as lines, subprocess.Popen(SMI, stdout=lines) as smi:
         try:
-            yield lambda: max(map(int, path.read_text().split())) * 2**20
+            yield lambda: max(map(int, path.read_text().split()), default=0) * 2**20
         finally:
             smi.kill()
 
 
 def _mfu(root: Path) -> float | None:
-    """Of the last step."""
+    """Return the model FLOPs utilization of the last step; None where it is not told."""
     path = root / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     found: float | None = json.loads(lines[-1]).get("mfu") if lines else None

@@ -98,7 +98,7 @@ class Gang:
 
 
 async def is_admitted(conn: AsyncConnection, job_id: str) -> bool:
-    """Whether the job is let in."""
+    """Return whether the job may ask for machines."""
     query = select(_c.admitted_at.is_not(None)).where(_c.job_id == job_id)
     return bool((await conn.execute(query)).scalar_one_or_none())
 

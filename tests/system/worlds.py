@@ -72,6 +72,8 @@ def _ranks() -> int:
     import torch  # noqa: PLC0415 - seconds, and tests on the CPU need none of it
 
     count: int = torch.cuda.device_count()
+    if not count:
+        raise RuntimeError("torch sees no GPU here: leave REKINDLE_ACCELERATOR out")
     return count
 
 
