@@ -5,7 +5,6 @@ One rank's own view would tear a checkpoint: every flag is the maximum over all 
 
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.contract import Cadence
 from trainer.rundir import AFTER_STEP, RunDir
 from trainer.watchdog import LONG
 
@@ -53,7 +51,6 @@ class Agreement:
         self._rundir, self._group, self._saver_busy = rundir, group, saver_busy
         self._moved = moved
         self._signalled = False
-        self._heard: Cadence | None = None
         signal.signal(signal.SIGTERM, lambda *_: self._on_signal())
 
     def reach(self, save_due: bool = False) -> Agreed:
@@ -70,15 +67,6 @@ class Agreement:
         """Whether this rank has been told; the others are not asked, nor told."""
         self._moved()
         return self._stop_asked() is not None
-
-    def cadence(self) -> Cadence | None:
-        """What rank 0, which alone asks, is to save by; None: as the run spec says.
-
-        A hint: what cannot be read ends no training, and what was heard last goes on to hold.
-        """
-        with suppress(OSError, ValueError):
-            self._heard = Cadence.from_json(self._rundir.cadence.read_bytes())
-        return self._heard
 
     def _stop_asked(self) -> str | None:
         """NOW, AFTER_STEP, or None."""

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,8 +35,6 @@ from service.operations.nodes import Standing
 from trainer.contract import (
     OLDEST_PROTOCOL,
     PROTOCOL,
-    UNDERSTANDS,
-    Cadence,
     Directive,
     DirectiveKind,
     Heartbeat,
@@ -98,9 +96,7 @@ async def heartbeat(request: Request) -> Response:
     _check(request, tokens.node_token, node_id)
     message, now = await _read(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
     if beaten := await parts.hearing.beat(node_id, message, now):
-        understands = request.query_params.get("understands") == UNDERSTANDS
-        cadence = beaten.cadence if understands else None
-        return _heard(parts, now, beaten.stop_by, beaten.directive_seq, cadence)
+        return _heard(parts, now, beaten.stop_by, beaten.directive_seq)
     heard = await parts.hearing.hear(node_id, message, now)
     if heard.refusal == StaleEpoch.code:
         raise _stale_epoch()
@@ -198,19 +194,12 @@ def _nothing_new(parts: Parts, after: int, order: Order) -> Response:
     return _answer(nothing)
 
 
-def _heard(
-    parts: Parts,
-    now: datetime,
-    money_lasts: datetime | None,
-    seq: int,
-    cadence: Mapping[str, Any] | None = None,
-) -> Response:
+def _heard(parts: Parts, now: datetime, money_lasts: datetime | None, seq: int) -> Response:
     return _answer(
         HeartbeatAnswer(
             now=now.timestamp(),
             stop_by=_stop_by(parts, now, money_lasts),
             directive_seq=seq,
-            cadence=Cadence.from_dict(cadence) if cadence else None,
         )
     )
 

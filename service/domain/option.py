@@ -11,14 +11,13 @@ from decimal import Decimal
 from typing import Any, Self
 
 from contract.choices import Engine
-from service.domain.cadence import lost_to_eviction, plan, seconds_to_save
+from service.domain.cadence import Cadence, lost_to_eviction, plan, seconds_to_save
 from service.domain.cost import cents, cost_of
 from service.domain.fleet import Offering, Price
 from service.domain.layout import Layout
 from service.domain.memory import MemoryEstimate
 from service.domain.states import CapacityType
 from service.domain.throughput import StepTime
-from trainer.contract import Cadence
 
 _P90 = 1.2816  # standard deviations
 

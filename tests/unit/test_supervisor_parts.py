@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.standin_trainer import save
-from trainer.contract import Committed, Generation, Member, NodePhase, Span, StepMetrics
+from trainer.contract import Committed, Generation, Member, NodePhase, SaveCost, Span, StepMetrics
 from trainer.journal import Journal
 from trainer.rundir import RunDir
 from trainer.state import Identity
@@ -123,11 +123,15 @@ class TestTails:
         folder.metrics.write_text(f"{{}}\n{_metrics(3).to_json()}\n")
         folder.spans.write_text(_span("load").to_json() + "\n")
         folder.progress.write_text("3")
+        folder.save_cost.write_text(SaveCost(stall=0.5, upload=2.0, blocks=1).to_json())
         Follower(folder, reports, Clock(), lambda at: at + 60.0).look()
 
         batch = reports.batch()
         assert [m.step for m in batch.metrics] == [3]
         assert [s.name for s in batch.spans] == ["load"]
+        measured = reports.save_cost
+        reports.started(3)
+        assert (measured, reports.save_cost) == (SaveCost(stall=0.5, upload=2.0, blocks=1), None)
         assert batch.metrics[0].at == _metrics(3).at + 60.0  # by the service's clock
         assert reports.step == 3
 

@@ -35,7 +35,6 @@ class Conversation:
         self._newer = asyncio.Event()  # the service has a directive that we have not seen
         self._answered = asyncio.Event()
         self._told: Heartbeat | None = None  # the last one that was answered
-        self._tells = False  # the service tells cadences, and so it understands what comes of them
         self._seq = 0
         self._port = 0
         self._time = time
@@ -144,7 +143,6 @@ class Conversation:
             await say()
         except ServiceError as e:
             log.warning("service.refused reason=%s", e)
-            self._tells = False  # it may be an older one now
             await self._heed(e, seat)
             raise
 
@@ -182,7 +180,7 @@ class Conversation:
             out_of_memory=self._duty.out_of_memory and node.phase in _ENDED,
             hopeless=self._duty.hopeless and node.phase in _ENDED,
             unhealthy=self._duty.unhealthy,
-            saving=self._reports.saving if self._tells else None,
+            save_cost=self._reports.save_cost,
             gpus=self._reports.gpus,
         )
         answer = await self._given.service.heartbeat(heartbeat)
@@ -192,9 +190,6 @@ class Conversation:
         self._reports.gpus = ()
         self._told = heartbeat
         self._answered.set()
-        if answer.cadence is not None:
-            self._tells = True
-            self._duty.save_by(answer.cadence)
         if answer.directive_seq > self._duty.node.directive:
             self._newer.set()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from trainer.contract import Committed, GpuLoad, Saving, Span, StepMetrics, Trouble
+from trainer.contract import Committed, GpuLoad, SaveCost, Span, StepMetrics, Trouble
 
 METRICS_KEPT = 50_000  # until `stop_by` at 28 steps a second
 METRICS_SENT = 500  # in one heartbeat
@@ -35,7 +35,7 @@ class Reports:
         self.step = 0
         self.fresh = True  # no step of the present run was heard of
         self.gpus: tuple[GpuLoad, ...] = ()  # as last read, until the service has heard it
-        self.saving: Saving | None = None  # how often it saves, as far as it has said
+        self.save_cost: SaveCost | None = None  # of the last save of this run
         self._metrics: deque[StepMetrics] = deque(maxlen=METRICS_KEPT)
         self._committed: deque[Committed] = deque(maxlen=OTHERS_KEPT)
         self._spans: deque[Span] = deque(maxlen=OTHERS_KEPT)
@@ -85,7 +85,7 @@ class Reports:
     def started(self, step: int) -> None:
         """A trainer starts from the state after ``step``; its first own step will be news."""
         self.fresh = True
-        self.step, self.saving = step, None
+        self.step, self.save_cost = step, None
         self._validated.clear()
 
     def stepped(self, step: int) -> None:

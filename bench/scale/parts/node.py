@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bench.scale.parts.wire import Answer, Pool, Wire
-from trainer.contract import PROTOCOL, UNDERSTANDS
+from trainer.contract import PROTOCOL
 from trainer.supervisor.clock import Limits
 
 _AGAIN = 1.0  # seconds, after what did not work
@@ -134,7 +134,7 @@ class Node:
         self.seq += 1
         message = {"epoch": self.epoch, "seq": self.seq, "phase": self.phase, "free_port": 29500}
         message |= {"generation": self.generation, "step": self.step, **more}
-        path = f"/internal/nodes/{self.id}/heartbeat?understands={UNDERSTANDS}"
+        path = f"/internal/nodes/{self.id}/heartbeat"
         try:
             return await self.town.pool.ask("POST", path, self.token, json.dumps(message))
         except OSError:
