@@ -67,11 +67,11 @@ from trainer.run_spec import (
 )
 from trainer.wire import LATER as LATER, Message as Message
 
-PROTOCOL = 3
+PROTOCOL = 1
 BLOCK = 16 * 2**20  # bytes of a file that go to Blob at once
-OLDEST_PROTOCOL = 1  # that the service still understands: 1 tells of no troubles, 2 not what broke
+OLDEST_PROTOCOL = 1  # that the service still understands
 HEARTBEAT_SECONDS = 10.0  # and at once on any change
-LONG_POLL_SECONDS = 45.0  # a node says how long it waits; who says nothing is answered after 20
+LONG_POLL_SECONDS = 45.0  # a node says how long it waits
 LOG_FLUSH_SECONDS = 2.0
 AT_ONCE = 1000  # metrics, or spans, or others, that one message tells
 ERROR_TAIL_BYTES = 64 * 1024
@@ -123,7 +123,7 @@ class Generation(Message):
     master_port: int
     checkpoint: Committed | None
     run_spec_sha256: str
-    rung: Rung | None = field(default=None, metadata=LATER)  # None: as the run spec says
+    rung: Rung | None = None  # None: as the run spec says
     checkpoint_seconds: float | None = None  # between periodic saves; None: as the run spec says
 
     @property
@@ -164,10 +164,10 @@ class NodeConfig(Message):
     bootstrap_token: str
     accelerator: str  # "cuda" or "cpu"
     processes_per_node: int  # for people: the generation row decides
-    storage_ingress: float = field(default=STORAGE_INGRESS, metadata=LATER)  # bytes a second
-    hardware: ExpectedHardware | None = field(default=None, metadata=LATER)  # None: not checked
-    vm_size: str = field(default="", metadata=LATER)  # "": the metadata service says it
-    traceparent: str = field(default="", metadata=LATER)  # W3C's, of the attempt; "": not traced
+    storage_ingress: float = STORAGE_INGRESS  # bytes a second
+    hardware: ExpectedHardware | None = None  # None: not checked
+    vm_size: str = ""  # "": the metadata service says it
+    traceparent: str = ""  # W3C's, of the attempt; "": not traced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +192,9 @@ class Registration(Message):
     gpus: Int
     spans: Annotated[tuple[Span, ...], Count(AT_ONCE)] = ()
     now: Moment = 0.0  # by the clock that dates the spans; the service shifts them to its own
-    vm_size: Name = field(default="", metadata=LATER)  # as its metadata service says
+    vm_size: Name = ""  # as its metadata service says
     # NAME=VALUE, of its size, for every rank: which interface, InfiniBand or not
-    network: Annotated[tuple[Name, ...], Count(64)] = field(default=(), metadata=LATER)
+    network: Annotated[tuple[Name, ...], Count(64)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,13 +317,13 @@ class Heartbeat(Message):
     troubles: Annotated[tuple[Trouble, ...], Count(AT_ONCE)] = ()
     eviction: EvictionNotice | None = None
     error: Prose = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
-    broken: BrokenCheckpoint | None = field(default=None, metadata=LATER)  # why STOPPED
-    out_of_memory: bool = field(default=False, metadata=LATER)  # while it trained: why it ended
-    hopeless: bool = field(default=False, metadata=LATER)  # no second try would help; see error
-    unhealthy: Prose = field(default="", metadata=LATER)  # why this machine must be replaced
+    broken: BrokenCheckpoint | None = None  # why STOPPED
+    out_of_memory: bool = False  # while it trained: why it ended
+    hopeless: bool = False  # no second try would help; see error
+    unhealthy: Prose = ""  # why this machine must be replaced
     save_cost: SaveCost | None = None  # of the last save, as rank 0 measured it in this run
     # Of this minute, if they were read since the last heartbeat.
-    gpus: Annotated[tuple[GpuLoad, ...], Count(64)] = field(default=(), metadata=LATER)
+    gpus: Annotated[tuple[GpuLoad, ...], Count(64)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

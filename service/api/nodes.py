@@ -50,7 +50,6 @@ _LONGEST_HEARTBEAT = 4 * 1024 * 1024  # far beyond what contract.py lets a super
 _LONGEST_REPORT = 16 * 1024  # of a boot: ten tries of 400 bytes, and more
 _MACHINE = re.compile(r"[\w.-]{1,100}", re.ASCII)
 _MOST = 2**31  # of an int in PostgreSQL
-_OLD_WAIT = 20  # seconds that a node of an earlier release waits for an answer, without saying so
 
 
 async def register(request: Request) -> Response:
@@ -113,8 +112,8 @@ async def directive(request: Request) -> Response:
     """
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _check(request, tokens.node_token, node_id)
-    after, epoch = _whole_number(request, "after"), _whole_number(request, "epoch", 0)
-    seconds = min(_whole_number(request, "wait", _OLD_WAIT), parts.long_poll.total_seconds())
+    after, epoch = _whole_number(request, "after"), _whole_number(request, "epoch")
+    seconds = min(_whole_number(request, "wait"), parts.long_poll.total_seconds())
     deadline = asyncio.get_running_loop().time() + seconds
     with parts.drain.polling(f"node:{node_id}") as changed:
         while True:
@@ -141,8 +140,8 @@ async def directive(request: Request) -> Response:
 
 
 def _check_epoch(said: int, current: int) -> None:
-    """Refuse a boot that another one has followed; 0: a node of an earlier release."""
-    if said not in (0, current):
+    """Refuse a boot that another one has followed."""
+    if said != current:
         raise _stale_epoch()
 
 
@@ -239,8 +238,8 @@ def _report(query: Mapping[str, str], text: str) -> Report:
     return Report(phase=phase, said=said, machine=machine, text=text)
 
 
-def _whole_number(request: Request, name: str, default: int | None = None) -> int:
-    given = request.query_params.get(name, default)
+def _whole_number(request: Request, name: str) -> int:
+    given = request.query_params.get(name)
     if given is None:
         raise InvalidRequest(f"{name} is missing.", code="missing_required_parameter", param=name)
     try:

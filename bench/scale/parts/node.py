@@ -144,6 +144,7 @@ class Node:
         assert self._wire is not None
         while not self.left:
             path = f"/internal/nodes/{self.id}/directive?after={self.directive}&wait=45"
+            path += f"&epoch={self.epoch}"
             try:
                 status, data = await self._wire.ask("GET", path, self.token)
             except OSError:
