@@ -28,7 +28,7 @@ COPY trainer/__init__.py trainer/bounds.py trainer/contract.py trainer/engine_co
   trainer/grader_templates.py trainer/head.py trainer/run_spec.py trainer/wire.py /opt/rekindle/trainer/
 COPY trainer/graders/__init__.py trainer/graders/answer.py trainer/graders/final_answer.py \
   trainer/graders/limited.py trainer/graders/multi.py trainer/graders/similarity.py \
-  trainer/graders/templates.py trainer/graders/text.py /opt/rekindle/trainer/graders/
+  trainer/graders/text.py /opt/rekindle/trainer/graders/
 COPY contract /opt/rekindle/contract
 COPY rendering /opt/rekindle/rendering
 COPY migrations /opt/rekindle/migrations

@@ -56,7 +56,7 @@ class Agreement:
     def reach(self, save_due: bool = False) -> Agreed:
         """Collective: every rank calls it at the same place."""
         asked = self._stop_asked()
-        mine = [asked == NOW, save_due, self._congested(), asked == AFTER_STEP]
+        mine = [asked == NOW, save_due, self._saver_busy(), asked == AFTER_STEP]
         flags = torch.tensor(mine, dtype=torch.int32)
         dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._group)
         self._moved()
@@ -76,9 +76,6 @@ class Agreement:
             return self._rundir.stop.read_text()
         except FileNotFoundError:
             return None
-
-    def _congested(self) -> bool:
-        return self._saver_busy()
 
     def _on_signal(self) -> None:
         self._signalled = True

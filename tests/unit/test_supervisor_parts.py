@@ -16,10 +16,10 @@ from trainer.supervisor.clock import Clock
 from trainer.supervisor.duty import Duty
 from trainer.supervisor.logs import BLOCKS, AppendBlob
 from trainer.supervisor.metadata import find_eviction
+from trainer.supervisor.network import free_port
 from trainer.supervisor.node import Node
 from trainer.supervisor.outbox import Outbox
 from trainer.supervisor.patience import Standstill, bytes_in
-from trainer.supervisor.ports import free_port
 from trainer.supervisor.reports import METRICS_KEPT, METRICS_SENT, Reports
 from trainer.supervisor.tails import Follower, Tail
 

@@ -11,7 +11,6 @@ from trainer.supervisor.clock import ServiceTime, StopBy
 from trainer.supervisor.duty import Duty
 from trainer.supervisor.metadata import Instance, MetadataError
 from trainer.supervisor.node import directed, dismissed, refused
-from trainer.supervisor.ports import free_port
 from trainer.supervisor.reports import Reports
 from trainer.supervisor.service import Dismissed, Refused, ServiceError, Unauthorized
 from trainer.supervisor.surroundings import Surroundings
@@ -206,7 +205,7 @@ class Conversation:
 
     def _free_port(self) -> int:
         try:
-            self._port = free_port(self._instance.address, self._port)
+            self._port = network.free_port(self._instance.address, self._port)
         except OSError as e:
             log.warning("port.none reason=%s", e)
             return 0
