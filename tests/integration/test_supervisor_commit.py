@@ -17,7 +17,6 @@ from tests.standin_trainer import save
 from tests.supervised import run_spec
 from trainer.contract import (
     HEAD,
-    MANIFEST,
     MEASURED,
     RUN_SPEC,
     Committed,
@@ -51,14 +50,10 @@ LATER = checkpoint_path(20, "g1")
 
 
 class Flaky(JobContainer):
-    """A container whose next writes of HEAD get no answer; ``lands``: though they were done.
-
-    It takes so many ``deletes`` and no more.
-    """
+    """A container whose next writes of HEAD get no answer; ``lands``: though they were done."""
 
     lands = True
     failures = 0
-    deletes = 1000
 
     async def write(self, name: str, data: bytes, *, if_match: str) -> str:
         """Write as asked, or not, and lose the answer."""
@@ -68,13 +63,6 @@ class Flaky(JobContainer):
         if self.lands:
             await super().write(name, data, if_match=if_match)
         raise BlobUnavailable("no answer")
-
-    async def delete(self, name: str) -> None:
-        """Delete as asked, as long as that is possible."""
-        if not self.deletes:
-            raise BlobUnavailable("no answer")
-        self.deletes -= 1
-        await super().delete(name)
 
 
 @pytest.fixture
@@ -265,19 +253,6 @@ class TestCommit:
 
         assert [c.step for c in _head(client).checkpoints] == [20, 30, 40]
         assert not list(client.list_blobs(name_starts_with=checkpoint_path(10, "g1")))
-
-    async def test_a_checkpoint_that_is_half_deleted_has_no_manifest(
-        self, container: Flaky, client: ContainerClient, folder: RunDir
-    ) -> None:
-        committer = await _saved(container, folder)
-        await committer.look()
-        committer.dropped.append(PATH)
-        container.deletes = 1
-        await committer.delete_dropped()
-
-        left = {blob.name for blob in client.list_blobs(name_starts_with=f"{PATH}/")}
-        assert f"{PATH}/rank-00000.bin" in left
-        assert f"{PATH}/{MANIFEST}" not in left
 
     async def test_an_older_save_is_dropped_once_a_newer_one_is_committed(
         self, container: Flaky, client: ContainerClient, folder: RunDir

@@ -8,7 +8,7 @@ import pytest
 from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration, Seen, Step, Wait
 from service.domain.attempt_steps import next_step
 from service.domain.fleet import Failure
-from service.domain.generation import Halt, is_trainers_fault
+from service.domain.generation import Halt
 from service.domain.states import ATTEMPT_MOVES, TIME_LIMITS, AttemptState, Outcome
 from service.domain.terms import MOVES
 from tests.unit.attempt_facts import (
@@ -20,7 +20,6 @@ from tests.unit.attempt_facts import (
     CREATING,
     DELETING,
     ENDED,
-    GENERATION,
     GONE,
     MINUTE,
     NONE,
@@ -184,11 +183,6 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=20 * SECOND),
         NONE,
         Wait(40 * SECOND),
-    ),
-    "a scale set that could not be looked for is not taken for gone": (
-        attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=timedelta(days=9)),
-        Seen(scale_set=None, blind=True),
-        Wait(),
     ),
     "a scale set that is seen to be gone ends the attempt": (
         attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=MINUTE),
@@ -395,19 +389,6 @@ def test_a_time_limit_is_over_only_when_it_has_passed_with_its_steps(
     assert just == Wait()
     assert isinstance(past, Move)
     assert past.outcome is outcome
-
-
-def test_machines_that_start_have_their_time_anew_once_the_service_hears_them_again() -> None:
-    limit, _ = TIME_LIMITS[STARTING]
-    late = attempt(STARTING, ago=limit + SECOND)
-
-    assert isinstance(next_step(late, BOOTED, NOW, PACE), Move)
-    assert next_step(late, replace(BOOTED, awake_since=NOW), NOW, PACE) == Wait()
-
-
-def test_a_trainer_that_failed_beside_a_supervisor_that_started_again_is_not_to_blame() -> None:
-    assert is_trainers_fault(GENERATION, ALL_FAILED.nodes)
-    assert not is_trainers_fault(GENERATION, PEER_RESTARTED.nodes)
 
 
 def test_nothing_is_created_once_the_outcome_is_known() -> None:
