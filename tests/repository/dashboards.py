@@ -125,7 +125,7 @@ DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {
             Panel(
                 "Goodput of ended attempts, a day",
                 "percentunit",
-                {"share of paid time that trained": "rekindle:goodput:ratio1d"},
+                {"useful share of billed time": "rekindle:goodput:ratio1d"},
             ),
             Panel(
                 "Lost steps per hour",
@@ -136,6 +136,14 @@ DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {
                 "Broken machines per day",
                 "short",
                 {"unhealthy": "sum(increase(rekindle_unhealthy_nodes_total[1d]))"},
+            ),
+            Panel(
+                "GPU errors per hour",
+                "short",
+                {
+                    "ECC, {{kind}}": "sum by (kind) (increase(rekindle_gpu_ecc_errors_total[1h]))",
+                    "Xid, {{kind}}": "sum by (kind) (increase(rekindle_gpu_xid_errors_total[1h]))",
+                },
             ),
             Panel(
                 "Oldest attempt by state",
