@@ -9,7 +9,7 @@ import { Panel } from "./components/panel";
 import { JobTag } from "./components/tag";
 import { absolute } from "./format";
 import { AttemptsPanel } from "./pages/job/attempts-panel";
-import { ConfigurationTab } from "./pages/job/configuration-tab";
+import { Configuration, DeepSpeedJson } from "./pages/job/configuration-tab";
 import { CostPanel } from "./pages/job/cost-panel";
 import { CurvesPanel } from "./pages/job/curves-panel";
 import { DataFacts } from "./pages/job/data-facts";
@@ -51,7 +51,8 @@ function Report({ data }: { data: ReportData }) {
           <DataFacts job={job} />
         </Panel>
         <Panel title="Configuration">
-          <ConfigurationTab job={job} />
+          <Configuration job={job} />
+          <DeepSpeedJson job={job} />
         </Panel>
         {card !== null && (
           <Panel title="Model card">
