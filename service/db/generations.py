@@ -10,6 +10,7 @@ from sqlalchemy import Row, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import locks
+from service.db.metrics import RECENT
 from service.db.notices import CHANNEL
 from service.db.tables import generations, jobs
 from service.db.versions import topic
@@ -43,9 +44,15 @@ with given as (
   select g.job_id, greatest(coalesce(greatest(
     (select max(m.step) from metrics m where m.job_id = g.job_id and m.generation = l.number),
     (select max(n.step) from nodes n where n.attempt_id = l.attempt_id and n.generation = l.number)
-  ), 0) - g.start, 0) as steps
+  ), 0) - g.start, 0) as steps, l.machines * (
+    select avg(m.seconds) from metrics m
+    where m.job_id = g.job_id and m.generation = l.number and m.step > g.start - {RECENT}
+  ) as seconds, l.capacity_type
   from given g left join lateral (
-    select number, attempt_id from generations where job_id = g.job_id order by number desc limit 1
+    select p.number, p.attempt_id, a.capacity_type,
+      jsonb_array_length(p.content -> 'members') as machines
+    from generations p join attempts a on a.id = p.attempt_id
+    where p.job_id = g.job_id order by p.number desc limit 1
   ) l on true
 ), begun as (
   insert into generations (job_id, number, attempt_id, opened_at, content, lost_steps)
@@ -60,8 +67,18 @@ update jobs j set
   updated_at = greatest(j.updated_at, :now)
 from given g join lost on lost.job_id = g.job_id
 where j.id = g.job_id
-returning pg_notify('{CHANNEL}', '{topic("")}' || j.id), lost.steps as lost
+returning pg_notify('{CHANNEL}', '{topic("")}' || j.id), lost.steps,
+  lost.steps * lost.seconds as seconds, lost.capacity_type
 """)  # noqa: S608 - constants
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Steps that are done again, and the time that machines had spent on them."""
+
+    steps: int
+    machine_seconds: float  # 0 where no step was measured
+    capacity_type: str  # of these machines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +136,11 @@ async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[Opened]:
 
 async def begin_all(
     conn: AsyncConnection, begun: Sequence[Generation], after_error: Collection[str], now: datetime
-) -> int:
+) -> list[Lost]:
     """Write these rows, one of a job; each number must be free (the primary key says so).
 
     Their jobs, of which those in ``after_error`` have one trainer error more, have news: what is
-    lost is not done. Locks them in one order. Returns how many steps are lost.
+    lost is not done. Locks them in one order. Returns what is lost of each that lost steps.
     """
     given: dict[str, list[Any]] = {
         "jobs": [g.job_id for g in begun],
@@ -135,7 +152,7 @@ async def begin_all(
     }
     await locks.before_writing(conn, jobs, given["jobs"])
     rows = await conn.execute(_BEGIN, given | {"now": now})
-    return sum(row.lost for row in rows)
+    return [Lost(r.steps, r.seconds or 0.0, r.capacity_type) for r in rows if r.steps]
 
 
 async def mark_halted(
