@@ -65,8 +65,8 @@ exactness: setup ## the whole exact-resume matrices of the trainer; KEEP=file: w
 gpu: setup ## the tests that need a GPU, on this machine's (REKINDLE_ACCELERATOR=cuda is set for them)
 	@REKINDLE_ACCELERATOR=cuda $(VENV)/python -m pytest tests/system/test_gpu.py -q
 
-mutants: setup ## plant nine faults in a copy, one at a time; each must be caught by its named test
-	@$(VENV)/python -m tests.mutants
+mutants: setup ## plant subtle faults in copies; each must be caught by its named test (MUTANTS="--only TEXT --jobs N")
+	@$(VENV)/python -m tests.mutants $(MUTANTS)
 
 chaos: setup ## strike a replica at every point of whole lives, in every way (CHAOS="options" KEEP=file; hours)
 	@$(VENV)/python -m tests.chaos $(if $(KEEP),--keep '$(KEEP)') $(CHAOS)

@@ -6,6 +6,7 @@ read from PostgreSQL at scrape time, so every replica gives the same figure and 
 nothing; dashboards take their maximum. ``docs/metrics.md`` is made from ``DECLARED``.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -19,6 +20,8 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+
+from service.domain.states import JOB_TERMINAL, CapacityType
 
 PROCESS = CollectorRegistry()  # what /metrics shows of this process
 _MOST_CHILDREN = 4096  # of one metric: label values are few by design
@@ -53,11 +56,17 @@ class Instrument:
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     source: Source = Source.PROCESS
+    known: tuple[str, ...] = ()  # values of the only label, shown as 0 from the start
 
     def register(self) -> None:
-        """Show it in ``PROCESS`` before anything was counted; without labels, as 0."""
+        """Show it in ``PROCESS`` before anything was counted; as 0 where its labels are known.
+
+        Prometheus's `increase` leaves out the first value of a series that was not there as 0.
+        """
         if self.labels:
             self._metric.describe()
+            for value in self.known:
+                self._child(value)
         else:
             self._child()
 
@@ -96,8 +105,8 @@ def _declare(instrument: Instrument) -> Instrument:
     return instrument
 
 
-def _counter(name: str, text: str, *labels: str) -> Instrument:
-    return _declare(Instrument(name, Kind.COUNTER, text, labels))
+def _counter(name: str, text: str, *labels: str, known: Iterable[str] = ()) -> Instrument:
+    return _declare(Instrument(name, Kind.COUNTER, text, labels, known=tuple(known)))
 
 
 def _gauge(name: str, text: str, *labels: str) -> Instrument:
@@ -165,7 +174,10 @@ JOB_STATE = _histogram(
     buckets=_SLOW,
 )
 JOBS_FINISHED = _counter(
-    "rekindle_jobs_finished_total", "Jobs that ended. state: succeeded, failed, cancelled.", "state"
+    "rekindle_jobs_finished_total",
+    "Jobs that ended. state: succeeded, failed, cancelled.",
+    "state",
+    known=sorted(JOB_TERMINAL),
 )
 QUEUE_WAIT = _histogram(
     "rekindle_queue_wait_seconds",
@@ -196,18 +208,29 @@ ATTEMPT_PHASE = _histogram(
     buckets=_SLOW,
 )
 LOST_STEPS = _counter("rekindle_lost_steps_total", "Training steps that had to be done again.")
+LOST_TIME = _counter(
+    "rekindle_lost_machine_seconds_total",
+    "Machine time that was spent on steps which had to be done again.",
+    "capacity_type",
+    known=CapacityType,
+)
 PAID = _counter(
     "rekindle_paid_machine_seconds_total",
     "Machine time of attempts that have ended, as billed.",
     "capacity_type",
+    known=CapacityType,
 )
 TRAINED = _counter(
     "rekindle_training_machine_seconds_total",
-    "Machine time of attempts that have ended in which steps were trained.",
+    "Machine time of attempts that have ended in which steps were trained, lost ones included.",
     "capacity_type",
+    known=CapacityType,
 )
 SPENT = _counter(
-    "rekindle_spent_dollars_total", "Cost of the machines of attempts that ended.", "capacity_type"
+    "rekindle_spent_dollars_total",
+    "Cost of the machines of attempts that ended.",
+    "capacity_type",
+    known=CapacityType,
 )
 NODES_UNHEALTHY = _counter(
     "rekindle_unhealthy_nodes_total", "Machines that their node reported as broken."
@@ -223,6 +246,16 @@ GPU_MEMORY = _histogram(
     "Share of a GPU's memory in use, one measurement per GPU and minute.",
     *("region", "vm_size"),
     buckets=_RATIO,
+)
+GPU_ECC = _counter(
+    "rekindle_gpu_ecc_errors_total",
+    "ECC errors of GPUs' memory. kind: corrected or uncorrected.",
+    *("kind", "region", "vm_size"),
+)
+GPU_XID = _counter(
+    "rekindle_gpu_xid_errors_total",
+    "Xid errors that the driver logged. kind: fatal (broken hardware) or other.",
+    *("kind", "region", "vm_size"),
 )
 LOG_EVENTS = _counter(
     "rekindle_log_events_total",

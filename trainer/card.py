@@ -103,13 +103,13 @@ def _what(report: Report, spec: RunSpec, folder: Path) -> str:
     name, first = report.base_model.name, _first(report.base_model.name)
     base = f"[{first}](https://huggingface.co/{first})" if "/" in first else first
     if name != first:
-        base = f"What an earlier job has made of {base} (`{name}`)"
-    text = f"{base}, revision `{report.base_model.revision}`, trained further with Rekindle. "
-    text += f"All that is said here, and more, is for programs in `{REPORT}`."
+        base = f"The model of an earlier job, based on {base} (`{name}`)"
+    text = f"{base}, revision `{report.base_model.revision}`, fine-tuned with Rekindle. "
+    text += f"`{REPORT}` has all of this card, and more, for programs."
     if (folder / BASE_CARD).exists():
         text += f" The card of the base model is `{BASE_CARD}`."
     if spec.lora is not None:
-        text += " The adapters are merged into these weights; by themselves they are in `adapter/`."
+        text += " The adapters are merged into these weights; `adapter/` has them alone."
     return f"{text}\n"
 
 
@@ -125,11 +125,11 @@ def _file(name: str, file: Data) -> tuple[str, ...]:
 
 def _results(report: Report) -> str:
     if (found := report.validation) is None:
-        return "No validation file was given, so nothing was measured.\n"
+        return "Not measured: the job had no validation file.\n"
     table = _table(("on the validation file", "before", "after"), _measures(found))
     if found.measure == "reward":
         return (
-            f"{table}\nThe reward is the mean grade of the likeliest answers; higher is better.\n"
+            f"{table}\nThe reward is the mean grade of the most likely answers. Higher is better.\n"
         )
     return f"{table}\nLower is better.\n"
 
@@ -137,14 +137,14 @@ def _results(report: Report) -> str:
 def _verified(found: Verification) -> str:
     """What the verification of these files has found, in a sentence or two."""
     if found.status == OFF:
-        return "These files were not verified: verification was switched off.\n"
+        return "These files were not verified: the job switched verification off.\n"
     if found.status != VERIFIED:
         return f"These files were not verified: {found.reason}.\n"
     base = "" if found.base_loss is None else f" The base model's is {found.base_loss:.4f}."
     return (
-        f"A fresh process loaded these files with {found.loaded_with} and scored "
-        f"{found.sequences} rows of `{found.file}`: the {found.measure} is "
-        f"{_exact(found.loss)}, in the trainer it was {_exact(found.trainer_loss)}.{base}\n"
+        f"A new process loaded these files with {found.loaded_with} and scored "
+        f"{found.sequences} rows of `{found.file}`. The {found.measure} is "
+        f"{_exact(found.loss)}; in the trainer it was {_exact(found.trainer_loss)}.{base}\n"
     )
 
 
@@ -165,14 +165,14 @@ def _code(spec: RunSpec) -> str:
 
 
 def _limits(report: Report, spec: RunSpec) -> Iterable[str]:
-    yield f"Rows longer than {spec.max_seq_len:,} tokens were cut to them."
+    yield f"Rows longer than {spec.max_seq_len:,} tokens were cut to that length."
     if report.validation is not None:
-        yield "Nothing was measured but what stands under Results, on one file."
+        yield "Results come from one validation file; nothing else was measured."
     if report.averaged:
-        yield "The weights are an average over the steps; the results are those of the last step's."
+        yield "The weights are an average over the steps; the results are those of the last step."
     if spec.is_quantized:
-        yield "The results are those of the adapters over the base in 4 bits, not of this model."
-    yield "What holds for the base model, its license and its dangers, holds for this one."
+        yield "The results are those of the base in 4 bits with adapters, not of this model."
+    yield "The base model's license, limits and risks apply to this model too."
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

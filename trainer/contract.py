@@ -301,6 +301,19 @@ class GpuLoad(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuErrors(Message):
+    """Errors of the node's GPUs since the last heartbeat that was answered, as its driver counts.
+
+    Counted again where the answer to a heartbeat was lost.
+    """
+
+    corrected: Int = 0  # by ECC
+    uncorrected: Int = 0
+    fatal_xids: Int = 0  # Xid errors that mean broken hardware
+    other_xids: Int = 0  # the rest: a program's fault, or for information
+
+
+@dataclass(frozen=True, kw_only=True)
 class Heartbeat(Message):
     """POST /internal/nodes/{id}/heartbeat, with the node's token; ordered by (epoch, seq)."""
 
@@ -324,6 +337,7 @@ class Heartbeat(Message):
     save_cost: SaveCost | None = None  # of the last save, as rank 0 measured it in this run
     # Of this minute, if they were read since the last heartbeat.
     gpus: Annotated[tuple[GpuLoad, ...], Count(64)] = ()
+    gpu_errors: GpuErrors | None = None  # None: no new ones
 
 
 @dataclass(frozen=True, kw_only=True)

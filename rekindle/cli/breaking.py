@@ -25,17 +25,25 @@ def break_something(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WHAT]", help="Without it: what there is.", autocompletion=complete_what
+            metavar="[WHAT]",
+            help="Omit to list the available faults.",
+            autocompletion=complete_what,
         ),
     ] = None,
     job: Annotated[
-        str, typer.Option("--job", metavar="JOB", help="Whose machine, where it is one.")
+        str,
+        typer.Option(
+            "--job", metavar="JOB", help="Job whose machine it is, for faults of machines."
+        ),
     ] = LAST,
     machine: Annotated[
-        int | None, typer.Option("--machine", metavar="N", min=1, help="Which; else the last.")
+        int | None,
+        typer.Option(
+            "--machine", metavar="N", min=1, help="Number of the machine; default: the last."
+        ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=3600, help="For how long, where it lasts.")
+        float, typer.Option(min=0.1, max=3600, help="Duration, for faults that last.")
     ] = _SECONDS,
 ) -> None:
     """Break something on purpose and watch it heal. Local stack only."""

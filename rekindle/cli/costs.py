@@ -21,18 +21,24 @@ COSTS = "/organization/costs"
 
 def costs(
     cli: Cli,
-    days: Annotated[int, typer.Option(min=1, max=90, help="How far back; today is one.")] = 7,
+    days: Annotated[int, typer.Option(min=1, max=90, help="Number of days, today included.")] = 7,
     reconcile: Annotated[
-        bool, typer.Option("--reconcile", help="Against what Azure has billed, with reasons.")
+        bool,
+        typer.Option("--reconcile", help="Compare with Azure's bill and explain the differences."),
     ] = False,
     projects: Annotated[
-        bool, typer.Option("--projects", help="Every project's machines and savings: operators.")
+        bool,
+        typer.Option(
+            "--projects", help="Machine costs and savings of all projects (operators only)."
+        ),
     ] = False,
 ) -> None:
-    """What all jobs of your project have cost, and saved against on demand. Days are UTC."""
+    """Show what the jobs of your project cost by day, and saved against on demand. Days are UTC."""
     if projects and reconcile:
         raise Trouble(
-            "--projects and --reconcile are two tables.", "Leave one out.", exit_code=ExitCode.USAGE
+            "--projects and --reconcile cannot be combined.",
+            "Leave one out.",
+            exit_code=ExitCode.USAGE,
         )
     if projects:
         every = all_projects(cli, days)
@@ -71,22 +77,22 @@ def by_day(found: Mapping[str, Any]) -> Iterable[Any]:
 def compared(told: Mapping[str, Any]) -> Iterable[Any]:
     """The sums, a line for each reason, and the attempts that differ most."""
     if told["told_until"] is None:
-        yield "Azure has told no bill yet: it does so a day late. Ask again tomorrow."
+        yield "Azure has published no bill yet: it comes a day late. Try again tomorrow."
     else:
         days = f"{told['since']} to {told['until']}"
-        yield f"{days}; Azure's bill is whole up to {told['told_until']}."
+        yield f"{days}; Azure's bill is complete up to {told['told_until']}."
     if told["trouble"]:
         at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(told["trouble"]["at"]))
-        yield f"Azure was last asked at {at} UTC and did not tell: {told['trouble']['message']}"
+        yield f"At {at} UTC Azure did not answer: {told['trouble']['message']}"
     whole = told["whole"]
-    yield f"Ledger {money(whole['metered'])}, billed {money(whole['billed'])}."
+    yield f"Rekindle's ledger {money(whole['metered'])}, Azure's bill {money(whole['billed'])}."
     yield from (f"  {difference['why']}" for difference in whole["differences"])
     yield from _of_nobody(told.get("of_nobody") or [])
     apart = [line for line in told["attempts"] if line["differences"]]
     if apart:
         yield _attempts(apart)
     if told["has_more"]:
-        yield f"These are the {len(told['attempts'])} attempts that differ most."
+        yield f"Only the {len(told['attempts'])} attempts with the largest differences are shown."
 
 
 def _of_nobody(lines: list[Json]) -> Iterable[str]:
@@ -95,7 +101,7 @@ def _of_nobody(lines: list[Json]) -> Iterable[str]:
         those = [line for line in lines if line["cause"] == cause]
         total = sum(Decimal(line["billed"]) for line in those)
         kinds = ", ".join(f"{safe(line['category'])} {money(line['billed'])}" for line in those)
-        yield f"Of no project: {money(total)} ({kinds}). {those[0]['why']}"
+        yield f"Belongs to no project: {money(total)} ({kinds}). {those[0]['why']}"
 
 
 def _attempts(apart: list[Json]) -> "Table":

@@ -3,7 +3,9 @@
 Both packages are the user's own; what is missing is said. A later copy goes on in the same run.
 """
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from typing import Any
 
@@ -23,7 +25,7 @@ def to_mlflow(uri: str, job: str, rows: Rows) -> str:
     metric = import_module("mlflow.entities").Metric
     found = client.get_experiment_by_name("rekindle")
     experiment = found.experiment_id if found else client.create_experiment("rekindle")
-    known = client.search_runs([experiment], f"tags.`{TAG}` = '{job}'", max_results=1)
+    known = client.search_runs([experiment], f"tags.`{TAG}` = {_quoted(job)}", max_results=1)
     run = known[0] if known else client.create_run(experiment, tags={TAG: job}, run_name=job)
     copied = int(run.data.tags.get(LAST, 0))
     told = [
@@ -35,8 +37,14 @@ def to_mlflow(uri: str, job: str, rows: Rows) -> str:
     for first in range(0, len(told), BATCH):
         client.log_batch(run.info.run_id, metrics=told[first : first + BATCH])
     client.set_tag(run.info.run_id, LAST, max([copied, *(step for step, _, _ in rows)]))
-    client.set_terminated(run.info.run_id)
+    with redirect_stdout(sys.stderr):  # it prints links, and ours may be JSON
+        client.set_terminated(run.info.run_id)
     return f"run {run.info.run_id} of {uri}"
+
+
+def _quoted(value: str) -> str:
+    """The value as a filter of MLflow takes it: either quotes, and no escape for them."""
+    return f'"{value}"' if "'" in value else f"'{value}'"
 
 
 def to_wandb(project: str, job: str, rows: Rows) -> str:

@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, ge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from contract.choices import Priority
 from service.api.deps import CallerDep, PartsDep
 from service.db import monitoring
 from service.db.keys import Caller
@@ -23,7 +24,10 @@ from service.instruments import PROCESS, STATE
 from service.operations import operators
 
 router = APIRouter(include_in_schema=False)
-_ZEROS = [Sample("rekindle_jobs", [s], 0.0) for s in JobState if s not in JOB_TERMINAL]
+_ZEROS = [
+    *(Sample("rekindle_jobs", [s], 0.0) for s in JobState if s not in JOB_TERMINAL),
+    *(Sample("rekindle_queue_jobs", [p], 0.0) for p in Priority),
+]
 
 
 async def get_operator(parts: PartsDep, caller: CallerDep) -> Caller:

@@ -13,7 +13,7 @@ from service.domain import forecast, option
 from service.domain.budget import Allowance
 from service.domain.catalogue import lookup
 from service.domain.cost import cents
-from service.domain.limits import Limits
+from service.domain.limits import Limits, seconds_p90
 from service.domain.plan import Plan
 
 
@@ -50,6 +50,8 @@ def _verdict(option: option.Option, limits: Limits) -> dict[str, Any]:
         "gpu_memory_gib": sku.gpu_memory_gib if sku else None,
         "eta_seconds": {"p50": round(to_come.p50), "p90": round(to_come.p90)},
         "cost": {"p50": str(cents(option.cost_p50)), "p90": str(cents(option.cost_p90))},
+        "budget_needed": str(limits.budget_needed(option)),
+        "seconds_needed": seconds_p90(option),
         "fits_budget": None if limits.budget is None else limits.fits_budget(option),
         "meets_deadline": None if left is None else to_come.odds(left),
     }

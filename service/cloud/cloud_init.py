@@ -122,8 +122,24 @@ done
 {REPORT} start_supervisor begun
 out=$(%s 2>&1) || {REPORT} start_supervisor gave_up "$(echo "$out" | {_END})"
 """
-# What the driver has reported of GPUs since the boot: the container may not read the kernel's log.
-_KEEP_XIDS = f"dmesg | grep 'NVRM: Xid' | tail -n 1000 >{XIDS_PATH}"
+# The container may not read the kernel's log. The first 1,000 errors of a boot are kept, so that a
+# GPU which fails all the time does not fill the disk; /etc/rekindle is mounted into the container.
+XIDS_UNIT = "rekindle-xids.service"
+_XIDS_SERVICE = f"""\
+[Unit]
+Description=Copy the NVIDIA driver's Xid errors to where Rekindle's container reads them
+
+[Service]
+ExecStart=/bin/sh -c "dmesg --follow | grep --line-buffered -m 1000 'NVRM: Xid' >{XIDS_PATH}"
+
+[Install]
+WantedBy=multi-user.target
+"""
+_XIDS_FILE = {
+    "path": f"/etc/systemd/system/{XIDS_UNIT}",
+    "permissions": "0644",
+    "content": _XIDS_SERVICE,
+}
 
 # Docker refuses a device that is not there, and not every GPU size has InfiniBand.
 _INFINIBAND = "$(test -d /dev/infiniband && echo --device=/dev/infiniband)"
@@ -149,10 +165,11 @@ def render(config_json: str, image: str, accelerator: str, identity: str = "") -
             {"path": TIMES_PATH, "permissions": "0600", "content": ""},
             boot_report.file(),
             *node_firewall.files(int(USER.partition(":")[0])),
+            *([_XIDS_FILE] if cuda else []),
         ],
         "runcmd": [
             ["sh", "-c", _prepare(image, identity, cuda=cuda)],
-            *([["sh", "-c", _KEEP_XIDS]] if cuda else []),
+            *([["sh", "-c", f"systemctl enable --now {XIDS_UNIT}"]] if cuda else []),
             ["sh", "-c", _hand_over()],
             ["sh", "-c", _run(image, cuda=cuda)],
         ],

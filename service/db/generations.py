@@ -11,6 +11,7 @@ from sqlalchemy import Row, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import locks
+from service.db.metrics import RECENT
 from service.db.notices import CHANNEL
 from service.db.tables import generations, jobs
 from service.db.versions import topic
@@ -46,9 +47,15 @@ with given as (
   select g.job_id, greatest(coalesce(greatest(
     (select max(m.step) from metrics m where m.job_id = g.job_id and m.generation = l.number),
     (select max(n.step) from nodes n where n.attempt_id = l.attempt_id and n.generation = l.number)
-  ), 0) - g.start, 0) as steps
+  ), 0) - g.start, 0) as steps, l.machines * (
+    select avg(m.seconds) from metrics m
+    where m.job_id = g.job_id and m.generation = l.number and m.step > g.start - {RECENT}
+  ) as seconds, l.capacity_type
   from given g left join lateral (
-    select number, attempt_id from generations where job_id = g.job_id order by number desc limit 1
+    select p.number, p.attempt_id, a.capacity_type,
+      jsonb_array_length(p.content -> 'members') as machines
+    from generations p join attempts a on a.id = p.attempt_id
+    where p.job_id = g.job_id order by p.number desc limit 1
   ) l on true
 ), begun as (
   insert into generations (job_id, number, attempt_id, opened_at, content, lost_steps)
@@ -63,7 +70,8 @@ update jobs j set
   updated_at = greatest(j.updated_at, :now)
 from given g join lost on lost.job_id = g.job_id
 where j.id = g.job_id
-returning pg_notify('{CHANNEL}', '{topic("")}' || j.id), lost.steps as lost
+returning pg_notify('{CHANNEL}', '{topic("")}' || j.id), lost.steps,
+  lost.steps * lost.seconds as seconds, lost.capacity_type
 """)  # noqa: S608 - constants
 
 
@@ -88,6 +96,15 @@ cross join lateral (
 ) lost
 where a.id = any(:ids)
 """)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Steps that are done again, and the time that machines had spent on them."""
+
+    steps: int
+    machine_seconds: float  # 0 where no step was measured
+    capacity_type: str  # of these machines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +166,12 @@ async def begin_all(
     after_error: Collection[str],
     now: datetime,
     saves: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> int:
+) -> list[Lost]:
     """Write these rows, one of a job; each number must be free (the primary key says so).
 
     Their jobs, of which those in ``after_error`` have one trainer error more, have news: what is
     lost is not done. ``saves``: what a job's progress keeps of how often it saves, by job. Locks
-    jobs in one order. Returns how many steps are lost.
+    jobs in one order. Returns what is lost of each that lost steps.
     """
     given: dict[str, list[Any]] = {
         "jobs": [g.job_id for g in begun],
@@ -167,7 +184,7 @@ async def begin_all(
     }
     await locks.before_writing(conn, jobs, given["jobs"])
     rows = await conn.execute(_BEGIN, given | {"now": now})
-    return sum(row.lost for row in rows)
+    return [Lost(r.steps, r.seconds or 0.0, r.capacity_type) for r in rows if r.steps]
 
 
 async def save_histories(

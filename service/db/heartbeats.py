@@ -95,7 +95,7 @@ _HOLD = text("select id from nodes where id = any(:ids) order by id for update")
 # Columns are named: where a migration adds one, what was prepared before it goes on.
 _HEARD = text(f"""
 select {", ".join(f"n.{c.name}" for c in nodes.c)},
-  a.job_id, a.number as attempt_number, a.stop_by,
+  a.job_id, a.number as attempt_number, a.stop_by, a.region, a.vm_size,
   a.state in ('terminating', 'ended') as over,
   (select max(number) from generations where attempt_id = a.id) as current
 from nodes n join attempts a on a.id = n.attempt_id
@@ -149,6 +149,8 @@ class Speaker:
     stop_by: datetime | None
     over: bool  # its attempt
     current: int  # the number of the attempt's newest generation; 0: none
+    region: str
+    vm_size: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +219,8 @@ async def speakers(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, Speak
             stop_by=r.stop_by,
             over=r.over,
             current=r.current or 0,
+            region=r.region,
+            vm_size=r.vm_size,
         )
         for r in rows
     }

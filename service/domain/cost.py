@@ -11,7 +11,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 
 CURRENCY = "USD"
 
-_CENT = Decimal("0.01")
+CENT = Decimal("0.01")
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS_PER_HOUR = timedelta(hours=1) // _MICROSECOND
 _SECONDS_PER_HOUR = 3600
@@ -70,7 +70,7 @@ def cents(amount: Decimal) -> Decimal:
     >>> str(cents(Decimal("12.3")))
     '12.30'
     """
-    return amount.quantize(_CENT, rounding=ROUND_HALF_EVEN)
+    return amount.quantize(CENT, rounding=ROUND_HALF_EVEN)
 
 
 def _microseconds(row: LedgerRow, now: datetime) -> int:

@@ -3,13 +3,13 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Self
 
 from contract.choices import OnRisk
 from service.domain import forecast
 from service.domain.budget import USUAL, Allowance
-from service.domain.cost import cost_of
+from service.domain.cost import CENT, cost_of
 from service.domain.fleet import Offering
 from service.domain.option import Option
 from service.domain.states import CapacityType
@@ -72,7 +72,11 @@ class Limits:
 
     def fits_budget(self, option: Option) -> bool:
         """Whether nine of ten such jobs cost no more, what is kept to stop included."""
-        return self.budget is None or option.cost_p90 + self.reserve(option) <= self.budget
+        return self.budget is None or self.budget_needed(option) <= self.budget
+
+    def budget_needed(self, option: Option) -> Decimal:
+        """Return the least budget in US dollars that the option fits, in whole cents."""
+        return (option.cost_p90 + self.reserve(option)).quantize(CENT, rounding=ROUND_CEILING)
 
     def may_meet_deadline(self, option: Option) -> bool:
         """Whether a job that is never evicted is done in time."""

@@ -21,7 +21,11 @@ _DISKS = {"Storage"}
 _NETWORK = {"Bandwidth", "Virtual Network", "NAT Gateway", "Load Balancer", "Private Link"}
 _ZERO = Decimal(0)
 _ROUNDING = Decimal("0.01")  # of one attempt on one day: nothing to explain
-_SIGHT = "since it counts from allocation to deallocation and we from sight to sight"
+_SPANS = (
+    "Azure bills from allocation to deallocation; the ledger counts from when the service first "
+    "saw a machine until it saw that the machine was gone"
+)
+_MACHINES_ONLY = "The ledger counts machine time only"
 _SHOWN = Decimal("0.00005")  # a smaller difference has no digit in what is shown
 
 
@@ -205,37 +209,37 @@ def _line(of: _Sums, told: Told | None) -> Line:
 
 
 def _why(cause: Cause, amount: Decimal, late_hours: Decimal, told: Told | None) -> str:
-    """In one sentence, for a user."""
+    """Explain the cause to a user, in two sentences at most."""
     some = cents(abs(amount))
     dollars = f"${some}" if some else "Less than a cent"
     match cause:
         case Cause.DELAY:
             if told is None:
-                return f"{dollars} is not compared: Azure has told no bill yet."
+                return f"{dollars} cannot be compared yet: Azure has published no bill."
             return (
-                f"{dollars} is of days that Azure has not told in full (after {told.until}) or was "
-                f"not asked of (before {told.since})."
+                f"{dollars} is from days whose bill is not complete yet (after {told.until}) or "
+                f"was not asked for (before {told.since})."
             )
         case Cause.DISKS:
-            return f"{dollars} is for the machines' disks, which the ledger of machines leaves out."
+            return f"{dollars} is for the machines' disks. {_MACHINES_ONLY}."
         case Cause.NETWORK:
-            return f"{dollars} is for network, which the ledger of machines leaves out."
+            return f"{dollars} is for network addresses and traffic. {_MACHINES_ONLY}."
         case Cause.OTHER:
-            return f"{dollars} is of other meters, which the ledger of machines leaves out."
+            return f"{dollars} is for other meters. {_MACHINES_ONLY}."
         case Cause.TIME:
-            return f"{dollars}: Azure's meters ran {_late(late_hours, amount)}, {_SIGHT}."
+            return f"{dollars}: Azure billed {_late(late_hours, amount)}. {_SPANS}."
         case Cause.PRICE:
             more = "more" if amount > 0 else "less"
-            return f"{dollars}: Azure billed {more} for an hour than its price list told us."
+            return f"{dollars}: Azure billed {more} for an hour than its price list says."
         case Cause.ROUNDING:
-            return f"{dollars} is rounding, at most a cent for each attempt and day."
+            return f"{dollars} is rounding: at most a cent for each attempt and day."
 
 
 def _late(hours: Decimal, amount: Decimal) -> str:
     """By how much, unless more hours came to less money: what ran longer was cheaper then."""
     if hours * amount <= 0:
-        return "longer for some machines and shorter for others"
-    return f"{abs(hours * 60):.0f} machine-minutes {'longer' if amount > 0 else 'shorter'}"
+        return "more time for some machines and less for others"
+    return f"{abs(hours * 60):.0f} machine-minutes {'more' if amount > 0 else 'fewer'}"
 
 
 def day_of(day: date) -> datetime:

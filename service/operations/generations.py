@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import attempt_moves, events, generations, leases, locks, nodes, tables, versions
 from service.db.attempts import AttemptRow
 from service.db.events import Event
+from service.db.generations import Lost
 from service.db.leases import Claim
 from service.domain import wording
 from service.domain.attempt import JOINS, OpenGeneration
@@ -77,10 +78,10 @@ class Opening:
         )
 
 
-async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> int:
+async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> list[Lost]:
     """Write the rows that HEAD was fenced for, and direct their members to start.
 
-    Returns how many steps are lost by it.
+    Returns the steps that are lost by it.
 
     Raises LeaseLost if any of the leases is lost: then none of it may be committed. Whoever has
     taken over does the same.

@@ -18,10 +18,10 @@ from service.db import heartbeats
 from service.db.engine import reading
 from service.db.heartbeats import Beaten, Order
 from service.db.together import Together
-from service.instruments import GPU_MEMORY, GPU_UTILIZATION
+from service.instruments import GPU_ECC, GPU_MEMORY, GPU_UTILIZATION, GPU_XID
 from service.operations import news, nodes
 from service.operations.nodes import Heard
-from trainer.contract import Heartbeat
+from trainer.contract import GpuErrors, Heartbeat
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -53,16 +53,17 @@ class Hearing:
             return None
         beaten = await self._beats.do(Said(node, heartbeat, now))
         if beaten is not None:
-            for gpu in heartbeat.gpus:
-                GPU_UTILIZATION.observe(beaten.region, beaten.vm_size, value=gpu.busy)
-                GPU_MEMORY.observe(beaten.region, beaten.vm_size, value=gpu.memory)
+            _observe_gpus(heartbeat, beaten.region, beaten.vm_size)
         return beaten
 
     async def hear(self, node: str, heartbeat: Heartbeat, now: datetime) -> Heard:
         """Take in what may be news. Raises Gone and NodeNotFound."""
-        if is_usual(heartbeat) and (heard := await self._news.do(Said(node, heartbeat, now))):
-            return heard
-        return await _alone(self._engine, Said(node, heartbeat, now))
+        said = Said(node, heartbeat, now)
+        heard = await self._news.do(said) if is_usual(heartbeat) else None
+        heard = heard or await _alone(self._engine, said)
+        if heard.is_fresh:
+            _observe_gpus(heartbeat, heard.region, heard.vm_size)
+        return heard
 
     async def order(self, node: str, after: int) -> Order | None:
         """How it stands with the node's directive, as it has number ``after``; None: no such node.
@@ -70,6 +71,20 @@ class Hearing:
         The generation is in it where the node is to be told of it.
         """
         return await self._orders.do((node, after))
+
+
+def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
+    """Record the readings of a node's GPUs. Counters of a place begin at 0 with its first one."""
+    if not heartbeat.gpus and heartbeat.gpu_errors is None:
+        return
+    for gpu in heartbeat.gpus:
+        GPU_UTILIZATION.observe(region, vm_size, value=gpu.busy)
+        GPU_MEMORY.observe(region, vm_size, value=gpu.memory)
+    errors = heartbeat.gpu_errors or GpuErrors()
+    GPU_ECC.add("corrected", region, vm_size, amount=errors.corrected)
+    GPU_ECC.add("uncorrected", region, vm_size, amount=errors.uncorrected)
+    GPU_XID.add("fatal", region, vm_size, amount=errors.fatal_xids)
+    GPU_XID.add("other", region, vm_size, amount=errors.other_xids)
 
 
 def is_quiet(heartbeat: Heartbeat) -> bool:

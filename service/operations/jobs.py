@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from contract.choices import Engine
 from service.db import budgets, events, files, job_facts, jobs, tracker_runs
 from service.db.files import File
 from service.db.job_facts import Around
@@ -328,8 +329,20 @@ def _check_terms(job: JobRow, before: Terms, terms: Terms, now: datetime) -> Non
             f"The job was planned for {', '.join(sorted(places))}: leave one of them in regions.",
             param="infrastructure.regions",
         )
+    _check_engine(job, before.engine, terms.engine)
+
+
+def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> None:
+    """A plan is made once: it has offerings of the engine that the job was submitted with alone."""
+    asked = (job.request.get("infrastructure") or {}).get("engine")
+    if asked and engine not in (asked, before):
+        raise InvalidRequest(
+            f"The job was submitted for {asked} alone, and its plan has no other machines. Cancel"
+            " it, and submit it again without engine or with another one.",
+            param="infrastructure.engine",
+        )
     engines = {option.offering.engine for option in Plan.from_dict(job.plan).options}
-    if terms.engine and terms.engine not in engines:
+    if engine and engine not in engines:
         raise InvalidRequest(
             f"The job was planned for {', '.join(sorted(engines))}: name that engine, or none.",
             param="infrastructure.engine",

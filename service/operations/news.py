@@ -60,7 +60,14 @@ def _answered(
         return Heard(node=speaker.record, stop_by=speaker.stop_by)
     stale = is_stale(heartbeat, speaker.current)
     refusal = "stale_generation" if stale else ""
-    return Heard(node=after, refusal=refusal, stop_by=speaker.stop_by)
+    return Heard(
+        node=after,
+        refusal=refusal,
+        stop_by=speaker.stop_by,
+        is_fresh=True,
+        region=speaker.region,
+        vm_size=speaker.vm_size,
+    )
 
 
 async def _tell(

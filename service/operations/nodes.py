@@ -67,6 +67,9 @@ class Heard:
     node: NodeRecord
     refusal: str = ""
     stop_by: datetime | None = None  # as its job's budget allows; None: whatever
+    is_fresh: bool = False  # it was taken in, and not heard before
+    region: str = ""  # where the node is
+    vm_size: str = ""
 
 
 async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: datetime) -> Heard:
@@ -94,7 +97,14 @@ async def hear(conn: AsyncConnection, node: str, heartbeat: Heartbeat, now: date
         await _progress(conn, attempt.job_id, heartbeat, now)
     stale = is_stale(heartbeat, number)
     refusal = "stale_generation" if stale else ""
-    return Heard(node=after, refusal=refusal, stop_by=attempt.stop_by)
+    return Heard(
+        node=after,
+        refusal=refusal,
+        stop_by=attempt.stop_by,
+        is_fresh=True,
+        region=attempt.offering.region,
+        vm_size=attempt.offering.vm_size,
+    )
 
 
 async def standing(conn: AsyncConnection, node: str) -> Standing:

@@ -25,7 +25,7 @@ from service.db.leases import Claim
 from service.db.together import Together
 from service.domain.attempt import Move, OpenGeneration, Seen
 from service.domain.cadence import SaveHistory
-from service.instruments import LOST_STEPS
+from service.instruments import LOST_STEPS, LOST_TIME
 from service.operations import generations, heads
 from service.operations.generations import Opening
 from service.operations.nodes import figures
@@ -161,7 +161,9 @@ class Openings:
     async def _write_all(self, openings: Sequence[Opening]) -> list[None]:
         async with self.engine.begin() as conn:
             lost = await generations.open_all(conn, openings, self.now())
-        LOST_STEPS.add(amount=lost)
+        for one in lost:
+            LOST_STEPS.add(amount=one.steps)
+            LOST_TIME.add(one.capacity_type, amount=one.machine_seconds)
         return [None] * len(openings)
 
 

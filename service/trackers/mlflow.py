@@ -133,17 +133,26 @@ class Mlflow:
         """Return the answer; an error shows its status and code, and never its text."""
         try:
             answer = await self.client.request(method, f"{API}/{path}", **more)
-            body = answer.json() if answer.content else {}
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as fault:
             raise TrackerError(f"MLflow did not answer {path}: {type(fault).__name__}") from None
-        code = body.get("error_code", "") if isinstance(body, dict) else ""
-        if absent and answer.status_code == httpx.codes.NOT_FOUND:
+        body = _read(answer)
+        code = "and no JSON object" if body is None else body.get("error_code", "")
+        if absent and answer.status_code == httpx.codes.NOT_FOUND and body is not None:
             return {}
-        if not answer.is_success or not isinstance(body, dict):
+        if not answer.is_success or body is None:
             raise TrackerError(
                 f"MLflow answered {path} with {answer.status_code} {code!s:.60}".rstrip()
             )
         return body
+
+
+def _read(answer: httpx.Response) -> dict[str, Any] | None:
+    """Return the JSON object of the answer; None: it is something else, as of another server."""
+    try:
+        body = answer.json() if answer.content else {}
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None
 
 
 def _batches(points: Sequence[Point]) -> Iterator[list[Point]]:

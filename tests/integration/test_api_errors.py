@@ -186,6 +186,14 @@ async def test_a_method_that_is_not_allowed_names_those_that_are(world: World) -
     assert set(answer.headers["allow"].split(", ")) & {"GET", "POST"}
 
 
+async def test_no_file_of_a_job_that_is_not_over_can_be_deleted(world: World) -> None:
+    job = await world.submit(validation_file=await world.upload())
+    files = [job[member] for member in ("training_file", "validation_file")]
+    answers = [await world.call("DELETE", f"/v1/files/{file}") for file in files]
+
+    assert [answer.status_code for answer in answers] == [409, 409]
+
+
 async def test_a_conflict_is_not_tried_again(world: World) -> None:
     job = await world.submit()
     answer = await world.call("DELETE", f"/v1/files/{job['training_file']}")

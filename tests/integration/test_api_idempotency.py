@@ -122,6 +122,16 @@ async def test_a_user_who_sends_the_same_again_on_purpose_gets_another_job(world
     assert len(await jobs(world)) == 2
 
 
+async def test_a_retry_of_another_request_is_another_job(world: World) -> None:
+    what = await body(world)
+    first = await send(world, what)
+
+    other = await send(world, what | {"suffix": "other"}, x_stainless_retry_count="1")
+
+    assert other.json()["id"] != first.json()["id"]
+    assert len(await jobs(world)) == 2
+
+
 async def test_a_retry_after_a_long_time_is_no_retry(world: World) -> None:
     what = await body(world)
     await send(world, what)

@@ -162,6 +162,22 @@ async def test_what_a_machine_cost_before_it_was_seen_is_billed_once(
     assert sorted(minutes) == [("vm-1", 0), ("vm-1", 15), ("vm-2", 0)]
 
 
+async def test_a_new_price_changes_nothing_of_what_ran_before(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    dearer = Price(hourly=2 * HOURLY, on_demand_hourly=ON_DEMAND)
+    async with engine.begin() as conn:
+        for seen in (["vm-1"], [], ["vm-2"]):
+            await _meter(conn, clock, *seen)
+            clock.advance(minutes=5)
+        await ledger.reprice(conn, "att-1", dearer, clock())
+        clock.advance(minutes=5)
+        rows = await ledger.of_job(conn, "job")
+
+    assert [r.vm_id for r in rows if r.ended_at is None] == ["vm-2"]
+    assert spent(rows, clock()) == HOURLY * (5 + 5 + 2 * 5) / 60
+
+
 async def test_a_replica_whose_clock_is_behind_closes_a_row_all_the_same(
     engine: AsyncEngine, clock: Clock
 ) -> None:

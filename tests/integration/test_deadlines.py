@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -85,11 +86,28 @@ async def test_a_plan_says_what_each_option_means_for_budget_and_deadline(world:
 
     first = answer.json()["plan"]["options"][0]
     assert first["fits_budget"] is True
+    assert first["seconds_needed"] >= first["duration_p90"]
     assert first["meets_deadline"] > 0.9
     assert first["eta_seconds"]["p50"] <= first["eta_seconds"]["p90"]
     sku = lookup(first["vm_size"])
     assert sku is not None
     assert first["gpu_memory_gib"] == sku.gpu_memory_gib
+
+
+@pytest.mark.parametrize(("less", "fits"), [("0", True), ("0.01", False)])
+async def test_an_option_fits_the_budget_that_it_says_it_needs_and_no_smaller_one(
+    world: World, less: str, fits: bool
+) -> None:
+    body: dict[str, Any] = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
+    body |= {"infrastructure": {"nodes": 2, "budget": {"amount": "50"}}}
+    plenty = (await world.call("POST", f"{JOBS}?dry_run=true", json=body)).json()["plan"]
+    needed = Decimal(plenty["options"][0]["budget_needed"])
+    body["infrastructure"]["budget"] = {"amount": str(needed - Decimal(less))}
+    tight = (await world.call("POST", f"{JOBS}?dry_run=true", json=body)).json()["plan"]
+
+    assert needed > Decimal(plenty["options"][0]["cost_p90"])  # to save the job is paid for too
+    alike = [option for option in tight["options"] if option["budget_needed"] == str(needed)]
+    assert [option["fits_budget"] for option in alike] == [fits]
 
 
 async def test_with_time_to_spare_a_job_takes_spot(world: World) -> None:

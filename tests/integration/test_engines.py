@@ -57,6 +57,47 @@ async def test_a_job_is_kept_to_the_engine_that_it_names(both: World, named: Eng
     assert (await both.job(job["id"]))["infrastructure"]["engine"] == named
 
 
+@pytest.mark.parametrize(
+    ("submitted", "change", "refusal"),
+    [
+        ("azureml", None, "submitted for azureml alone"),
+        ("azureml", "scale_set", "submitted for azureml alone"),
+        ("azureml", "azureml", ""),
+        (None, "azureml", ""),
+    ],
+)
+async def test_the_engine_of_a_job_is_changed_within_its_plan_or_refused(
+    both: World, submitted: str | None, change: str | None, refusal: str
+) -> None:
+    asked = {"nodes": 2} | ({"engine": submitted} if submitted else {})
+    job = (await both.submit(infrastructure=asked))["id"]
+    path, body = f"/v1/fine_tuning/jobs/{job}", {"infrastructure": {"engine": change}}
+    answer = await both.call("PATCH", path, json=body)
+
+    shown = (await both.job(job))["infrastructure"]["engine"]
+    if refusal:
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "infrastructure.engine")
+        assert refusal in error["message"]
+        assert shown == submitted
+    else:
+        assert answer.status_code == 200
+        assert shown == change
+
+
+async def test_a_job_of_either_engine_gets_both_back_when_its_engine_is_lifted(
+    both: World,
+) -> None:
+    job = (await both.submit(infrastructure={"nodes": 2}))["id"]
+    path = f"/v1/fine_tuning/jobs/{job}"
+    for engine in ("azureml", None):
+        answer = await both.call("PATCH", path, json={"infrastructure": {"engine": engine}})
+        assert answer.status_code == 200
+    await until_asked(both, job, 1)
+
+    assert await engines(both, job) == ["scale_set"]
+
+
 async def test_an_engine_that_does_not_exist_is_refused(both: World) -> None:
     body = await both.asked() | {"infrastructure": {"engine": "kubernetes"}}
     answer = await both.call("POST", "/v1/fine_tuning/jobs", json=body)

@@ -9,7 +9,7 @@ from functools import partial
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, generations, jobs, leases, tables
+from service.db import attempts, generations, jobs, leases, metrics, tables
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.attempt import OpenGeneration
@@ -28,6 +28,7 @@ from tests.integration.rows import (
     generation,
     transact,
 )
+from tests.scripted_node import metrics as measured
 from tests.world import SPOT
 from trainer.contract import PROTOCOL, Head, Registration
 
@@ -41,7 +42,9 @@ async def training(
     made = {}
     for n in range(many):
         job_id, id_ = f"job-{n}", f"att-{n}"
-        await add_job(conn, clock(), id=job_id, state="running", run_spec_sha256="as pinned")
+        await add_job(
+            conn, clock(), id=job_id, state="running", total_steps=50, run_spec_sha256="as pinned"
+        )
         await add_attempt(conn, clock(), id=id_, job_id=job_id, vm_ids=["vm", "vm-2"])
         made[id_] = await add_node(conn, clock(), "vm", id_)
         first = replace(generation(1, [made[id_]], id_), job_id=job_id)
@@ -70,7 +73,9 @@ async def test_each_begins_with_its_own_checkpoint_counts_and_events(
             opening(*failed, saved=40, after_error=True),
             opening(*shrunk, saved=45, lost=(gone,)),
         ]
-        await open_all(conn, openings, clock())
+        steps = [replace(measured(step), seconds=float(step)) for step in (44, 46)]
+        await metrics.add(conn, "job-1", 1, steps)
+        lost = await open_all(conn, openings, clock())
 
     async with engine.connect() as conn:
         rows = [await jobs.find(conn, f"job-{n}") for n in range(3)]
@@ -80,6 +85,9 @@ async def test_each_begins_with_its_own_checkpoint_counts_and_events(
         told = await conn.execute(select(e.job_id, e.code).order_by(e.seq))
         codes = [(r.job_id, r.code) for r in told]
     counted = [(r.lost_steps, r.progress["step"], r.trainer_errors) for r in rows if r]
+    # 7 steps of 45 s on one machine; of the others no step was measured.
+    assert sorted((o.steps, o.machine_seconds) for o in lost) == [(2, 0), (7, 315), (47, 0)]
+    assert {one.capacity_type for one in lost} == {"spot"}
     assert counted == [(47, 0, 0), (7, 40, 1), (2, 45, 0)]
     assert [(b.generation.number, b.lost_steps) for b in begun if b] == [(2, 47), (2, 7), (2, 2)]
     assert list(survived.scalars()) == [0, 0, 1]

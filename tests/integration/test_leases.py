@@ -64,7 +64,13 @@ async def _opens(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Cl
     await generation_operations.open_all(conn, [opening], clock())
 
 
-WRITES = (_moves, _releases, _notes_vms, _opens)
+async def _is_about_to_act(
+    conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock
+) -> None:
+    await leases.check(conn, claim)
+
+
+WRITES = (_moves, _releases, _notes_vms, _opens, _is_about_to_act)
 Write = Callable[[AsyncConnection, Claim, AttemptRow, Clock], Awaitable[None]]
 
 
@@ -238,8 +244,9 @@ async def test_a_hint_wakes_a_row_before_it_is_due(engine: AsyncEngine, clock: C
 
 
 @pytest.mark.usefixtures("_one_attempt")
+@pytest.mark.parametrize("in_batch", [False, True])
 async def test_a_hint_while_the_row_is_claimed_is_not_lost(
-    engine: AsyncEngine, clock: Clock
+    engine: AsyncEngine, clock: Clock, *, in_batch: bool
 ) -> None:
     async with engine.begin() as conn:
         claim, _ = await claim_attempt(conn, clock())
@@ -247,7 +254,11 @@ async def test_a_hint_while_the_row_is_claimed_is_not_lost(
         await leases.hint(conn, tables.attempts, "att-1", clock())
     async with engine.begin() as conn:
         assert await attempts.claim_due(conn, clock(), 10) == [], "it is still claimed"
-        await leases.release(conn, claim, clock(), clock() + timedelta(hours=1))
+        later = clock() + timedelta(hours=1)
+        if in_batch:
+            assert await leases.release_all(conn, [(claim, later)], clock()) == {"att-1"}
+        else:
+            await leases.release(conn, claim, clock(), later)
 
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
 
@@ -312,6 +323,34 @@ async def test_a_late_halt_tells_nobody_anything(engine: AsyncEngine, clock: Clo
     assert await _everything(engine) == before
     async with engine.connect() as conn:
         assert await events.newest(conn, "job", after=None, limit=9) == []
+
+
+@pytest.mark.usefixtures("_one_attempt")
+async def test_a_lease_that_another_worker_has_taken_is_not_renewed_for_it(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        lost, _ = await claim_attempt(conn, clock())
+    clock.advance(seconds=AFTER_LEASE)
+    async with engine.begin() as conn:
+        await claim_attempt(conn, clock())
+        await add_job(conn, clock(), id="job-2")
+        await add_attempt(conn, clock(), id="att-2", job_id="job-2")
+        own, _ = await claim_attempt(conn, clock())
+    taken_at = clock()
+    clock.advance(seconds=1)
+
+    async def expire_at() -> dict[str, datetime]:
+        c = tables.attempts.c
+        async with engine.connect() as conn:
+            rows = await conn.execute(select(c.id, c.lease_expires_at))
+        return {row.id: row.lease_expires_at for row in rows}
+
+    renewals = leases.Renewals(engine, clock, every=0.01)
+    async with renewals.kept(lost), renewals.kept(own):
+        found = await waiting.until(expire_at, lambda at: at["att-2"] == clock() + LEASE)
+
+    assert found["att-1"] == taken_at + LEASE
 
 
 @pytest.mark.usefixtures("_one_attempt")

@@ -10,8 +10,8 @@ import pytest
 from tests.azurite import Azurite
 from tests.supervised import Scene, set_scene
 from tests.unit.test_gpu_report import GPU, H100, report
-from trainer.contract import ExpectedHardware, NodePhase
-from trainer.supervisor.health import MOST_FAULTS, HealthCheck
+from trainer.contract import ExpectedHardware, GpuErrors, NodePhase
+from trainer.supervisor.health import MOST_FAULTS, GpuReading, HealthCheck
 
 ALONE = replace(H100, nvlink_gbytes=0, infiniband_gbps=0)
 BROKEN = GPU.replace("failure>No", "failure>Yes")
@@ -205,12 +205,29 @@ async def test_a_rank_that_finds_its_machine_slow_has_it_replaced(scene: Scene) 
     assert node.said.unhealthy == "all-reduce reaches 9 GB/s"
 
 
+async def test_the_errors_of_a_gpu_that_breaks_are_told_before_its_machine_is_deleted(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.health = check_of(tmp_path, says(tmp_path, report(GPU, GPU)))
+    scene.modes["one"] = "hopeless"
+    node = scene.service.add("one")
+    scene.start(node)
+    await scene.until(lambda: any(h.gpus for h in node.heartbeats))
+    (tmp_path / "xids").write_text("NVRM: Xid (PCI:0001:00:00): 48, DBE\n")
+    says(tmp_path, report(GPU, GPU.replace("dram_uncorrectable>0", "dram_uncorrectable>4", 1)))
+    await scene.generation(node)
+    await scene.until(lambda: any(h.gpu_errors for h in node.heartbeats))
+
+    told = [h.gpu_errors for h in node.heartbeats if h.gpu_errors]
+    assert told == [GpuErrors(uncorrected=4, fatal_xids=1)]
+
+
 async def test_a_driver_that_does_not_answer_says_no_load_and_breaks_nothing(
     tmp_path: Path,
 ) -> None:
     mute = check_of(tmp_path, says(tmp_path, "", then="exit 9"))
     well = check_of(tmp_path, says(tmp_path, report(GPU, GPU)))
 
-    assert len(await well.read_loads()) == 2
-    assert await replace(mute, smi="/nowhere").read_loads() == ()
-    assert await HealthCheck().read_loads() == ()
+    assert len((await well.read_gpus()).loads) == 2
+    assert await replace(mute, smi="/nowhere").read_gpus() == GpuReading()
+    assert await HealthCheck().read_gpus() == GpuReading()

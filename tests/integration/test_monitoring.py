@@ -9,7 +9,7 @@ from service.instruments import DECLARED, Kind, Source
 from service.operations import keys
 from tests.scripted_node import boot, commit, committed, train
 from tests.world import PRICE, SPOT, World, client
-from trainer.contract import GpuLoad, NodePhase
+from trainer.contract import GpuErrors, GpuLoad, NodePhase
 
 BOUGHT = {
     "region": SPOT.region,
@@ -116,6 +116,8 @@ async def test_the_metrics_tell_of_machines_money_eviction_and_recovery(
     assert grown("rekindle_attempt_outcomes_total", outcome="succeeded", **BOUGHT) == 1
     assert grown("rekindle_recovery_seconds_count") == 1
     assert grown("rekindle_lost_steps_total") == 3
+    # 3 steps of half a second on two machines
+    assert grown("rekindle_lost_machine_seconds_total", capacity_type="spot") == 3
     assert grown("rekindle_jobs_finished_total", state="succeeded") == 1
     assert grown("rekindle_spent_dollars_total", capacity_type="spot") > 0
     paid = grown("rekindle_paid_machine_seconds_total", capacity_type="spot")
@@ -139,3 +141,25 @@ async def test_the_load_of_gpus_is_measured_by_region_and_size(world: World, ope
     for name, sum_ in (("utilization", 1.6), ("memory_used", 1.0)):
         total = f"rekindle_gpu_{name}_ratio_sum"
         assert value(after, total, **place) - value(before, total, **place) == pytest.approx(sum_)
+
+
+async def test_gpu_errors_are_counted_once_with_news_and_without(
+    world: World, operator: str
+) -> None:
+    before = await scrape(world, operator)
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    told = {"gpu_errors": GpuErrors(corrected=5, uncorrected=1, fatal_xids=2, other_xids=3)}
+    await nodes[0].say(NodePhase.RUNNING, number, step=2, **told)
+    await nodes[1].say(NodePhase.FAILED, number, step=2, error="ECC", unhealthy="ECC", **told)
+    after = await scrape(world, operator)
+
+    def grown(name: str, kind: str) -> float:
+        labels = {name: BOUGHT[name] for name in ("region", "vm_size")} | {"kind": kind}
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    assert grown("rekindle_gpu_ecc_errors_total", "corrected") == 10
+    assert grown("rekindle_gpu_ecc_errors_total", "uncorrected") == 2
+    assert grown("rekindle_gpu_xid_errors_total", "fatal") == 4
+    assert grown("rekindle_gpu_xid_errors_total", "other") == 6

@@ -84,7 +84,8 @@ async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock(), id="live", state="running")
-        await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
+        long_ago = clock() - timedelta(days=90)
+        await add_job(conn, long_ago, id="over", state="cancelled", finished_at=clock())
         for job_id in ("live", "over"):
             await events.add(conn, job_id, clock(), "job.running", "it runs")
             await metrics.add(conn, job_id, 1, [measured(n) for n in range(STEPS)])

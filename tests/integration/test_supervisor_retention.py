@@ -14,9 +14,17 @@ from tests.azurite import Azurite
 from tests.standin_trainer import save
 from tests.supervised import QUICK, Job, make_job
 from tests.waiting import until
-from trainer.contract import RUN_SPEC, Committed, Generation, Member, RunSpec, checkpoint_path
+from trainer.contract import (
+    MANIFEST,
+    RUN_SPEC,
+    Committed,
+    Generation,
+    Member,
+    RunSpec,
+    checkpoint_path,
+)
 from trainer.rundir import RunDir
-from trainer.supervisor.blobs import Access, JobContainer
+from trainer.supervisor.blobs import Access, BlobUnavailable, JobContainer
 from trainer.supervisor.blocks import Blocks
 from trainer.supervisor.clock import Clock
 from trainer.supervisor.commit import Committer
@@ -62,6 +70,37 @@ async def test_a_job_keeps_what_its_run_spec_says_and_what_the_generation_starte
         assert kept == {10: "recent", 20: "best", 30: "milestone", 50: "milestone"}
         assert f"{first.path}/manifest.json" in job.names("checkpoints/")
         assert job.names(checkpoint_path(40, "g1")) == []
+
+
+class Dying(JobContainer):
+    """A container that takes one deletion and no more."""
+
+    deleted = ""
+
+    async def delete(self, name: str) -> None:
+        """Delete as asked, if it is the first time."""
+        if self.deleted:
+            raise BlobUnavailable("no answer")
+        self.deleted = name
+        await super().delete(name)
+
+
+async def test_a_checkpoint_that_is_half_deleted_has_no_manifest(
+    azurite: Azurite, tmp_path: Path
+) -> None:
+    with azurite.container("job") as client, azurite.container("inputs") as inputs:
+        job = make_job(azurite, client, inputs)
+        job.write_head(job.head().fenced(1))
+        access = Access()
+        container = Dying(access, job.grants.job)
+        entry = await _committed(container, RunDir(tmp_path), GENERATION, 10)
+        committer = Committer(container, GENERATION, Clock())
+        committer.dropped.append(entry.path)
+        await committer.delete_dropped()
+        access.close()
+
+        assert container.deleted == f"{entry.path}/{MANIFEST}"
+        assert f"{entry.path}/rank-00000.bin" in job.names("checkpoints/")
 
 
 async def _committed(

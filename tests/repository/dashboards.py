@@ -33,6 +33,13 @@ def _state(metric: str, by: str = "") -> str:
     return f"sum{labels} (max without (instance, job) ({metric}))"
 
 
+def _increase(metric: str, hours: str, by: str) -> str:
+    """Count events. `increase` leaves out the first one where it made the series."""
+    return (
+        f"sum by ({by}) (({metric} unless {metric} offset {hours}) or increase({metric}[{hours}]))"
+    )
+
+
 def _quantile(share: float, metric: str, by: str = "") -> str:
     labels = f"le, {by}" if by else "le"
     rates = f"sum by ({labels}) (rate({metric}_bucket[$__rate_interval]))"
@@ -99,14 +106,17 @@ DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {
             Panel(
                 "Outcomes of attempts per hour",
                 "short",
-                {"{{outcome}}": "sum by (outcome) (increase(rekindle_attempt_outcomes_total[1h]))"},
+                {"{{outcome}}": _increase("rekindle_attempt_outcomes_total", "1h", "outcome")},
             ),
             Panel(
                 "Evictions per hour",
                 "short",
                 {
-                    "{{vm_size}} {{region}}": "sum by (vm_size, region)"
-                    ' (increase(rekindle_attempt_outcomes_total{outcome="evicted"}[1h]))'
+                    "{{vm_size}} {{region}}": _increase(
+                        'rekindle_attempt_outcomes_total{outcome="evicted"}',
+                        "1h",
+                        "vm_size, region",
+                    )
                 },
             ),
             Panel(
@@ -125,7 +135,7 @@ DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {
             Panel(
                 "Goodput of ended attempts, a day",
                 "percentunit",
-                {"share of paid time that trained": "rekindle:goodput:ratio1d"},
+                {"useful share of billed time": "rekindle:goodput:ratio1d"},
             ),
             Panel(
                 "Lost steps per hour",
@@ -136,6 +146,14 @@ DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {
                 "Broken machines per day",
                 "short",
                 {"unhealthy": "sum(increase(rekindle_unhealthy_nodes_total[1d]))"},
+            ),
+            Panel(
+                "GPU errors per hour",
+                "short",
+                {
+                    "ECC, {{kind}}": _increase("rekindle_gpu_ecc_errors_total", "1h", "kind"),
+                    "Xid, {{kind}}": _increase("rekindle_gpu_xid_errors_total", "1h", "kind"),
+                },
             ),
             Panel(
                 "Oldest attempt by state",
@@ -203,8 +221,9 @@ DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {
                 "Warnings and errors per hour",
                 "short",
                 {
-                    "{{level}} {{event}}": "sum by (level, event)"
-                    " (increase(rekindle_log_events_total[1h]))"
+                    "{{level}} {{event}}": _increase(
+                        "rekindle_log_events_total", "1h", "level, event"
+                    )
                 },
             ),
         ],

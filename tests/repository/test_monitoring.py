@@ -77,7 +77,12 @@ def test_every_alert_has_a_unit_test() -> None:
 def test_the_rules_do_what_their_unit_tests_say_where_promtool_is_installed() -> None:
     if PROMTOOL is None:  # then the tests above are all there is
         return
-    for command in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):
+    commands = (
+        ["check", "rules", "alerts.yml"],
+        ["test", "rules", "alerts_test.yml"],
+        ["check", "config", "--syntax-only", "prometheus.local.yml"],
+    )
+    for command in commands:
         done = subprocess.run(
             [PROMTOOL, *command], cwd=dashboards.FOLDER, capture_output=True, check=False
         )

@@ -19,7 +19,7 @@ import pytest
 
 from service.domain.states import JobState
 from service.trackers.mlflow import API, Mlflow, _body
-from service.trackers.tracker import Point, TrackerRun
+from service.trackers.tracker import Point, TrackerError, TrackerRun
 from service.trackers.wandb import Wandb
 from service.trackers.workspace import EntraSignIn
 from tests.contract.test_trackers import (
@@ -93,6 +93,55 @@ async def test_a_real_mlflow_has_each_step_once_and_drops_a_repeated_batch(tmp_p
 
     assert [m["step"] for m in logged.json()["metrics"]] == [1, 2, 3, 4, 5]
     assert run.json()["run"]["info"]["status"] == "FINISHED"
+
+
+async def test_a_real_mlflow_passes_the_check_and_a_wrong_address_does_not(
+    tmp_path: Path,
+) -> None:
+    with mlflow(tmp_path) as url:
+        await until(lambda: _answers(url), bool, deadline=120)
+        tracker, lost = Mlflow.at(url, ""), Mlflow.at(f"{url}/elsewhere", "")
+        await tracker.check()
+        with pytest.raises(TrackerError, match="experiments/search with 404"):
+            await lost.check()
+        body: dict[str, Any] = {"max_results": -1}  # so that the call is seen to read its body
+        refused = await tracker.client.post(f"{API}/experiments/search", json=body)
+        await tracker.close()
+        await lost.close()
+
+    assert refused.json()["error_code"] == "INVALID_PARAMETER_VALUE"
+
+
+async def test_jobs_that_are_copied_twice_into_a_real_mlflow_are_one_run_each(
+    tmp_path: Path,
+) -> None:
+    """What `rekindle metrics --mlflow` does, in an environment that has the package."""
+    program = (
+        "import sys; from rekindle.cli.trackers import to_mlflow\n"
+        'for job in (sys.argv[2], "it\'s", \'the "first"\'):\n'
+        "  for last in (3, 5):\n"
+        "    rows = [(n, 1000.0 + n, {'train/loss': 2.0}) for n in range(1, last)]\n"
+        "    print(to_mlflow(sys.argv[1], job, rows))"
+    )
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    with mlflow(tmp_path) as url:
+        await until(lambda: _answers(url), bool, deadline=120)
+        ended = await asyncio.create_subprocess_exec(
+            *(BIN / "python", "-c", program, url, JOB),
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said = (await ended.communicate())[0].decode().splitlines()
+        runs = [line.split()[1] for line in said]
+        tracker = Mlflow.at(url, "")
+        asked: dict[str, Any] = {"run_id": runs[0], "metric_key": "train/loss"}
+        logged = await tracker.client.get(f"{API}/metrics/get-history", params=asked)
+        await tracker.close()
+
+    assert len(said) == 6  # what MLflow prints does not get between ours
+    assert [runs[0], runs[2], runs[4]] == [runs[1], runs[3], runs[5]]
+    assert len(set(runs)) == 3
+    assert [m["step"] for m in logged.json()["metrics"]] == [1, 2, 3, 4]
 
 
 @dataclass

@@ -92,7 +92,7 @@ def test_the_report_compares_the_exported_files_with_the_trainers_memory(
 def test_the_model_card_says_what_was_found(full: Outcome) -> None:
     text = (exported(full) / "README.md").read_text()
 
-    assert "A fresh process loaded these files with transformers" in text
+    assert "A new process loaded these files with transformers" in text
 
 
 def test_files_as_they_were_exported_are_verified_again(full: Outcome, copy: Path) -> None:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.attempt import LONGEST_EXCUSE, Attempt, Move, Seen
+from service.domain.attempt import LONGEST_EXCUSE, Attempt, Move, Seen, Wait
 from service.domain.attempt_steps import next_step
 from service.domain.generation import Halt
-from service.domain.states import AttemptState, Outcome
+from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from tests.unit.attempt_facts import (
     ALL_FAILED,
     BOOTED,
@@ -81,3 +81,18 @@ def test_no_rhythm_of_rounds_excuses_machines_for_ever(row: Attempt, seen: Seen)
 
     assert isinstance(step, Move)
     assert step.to is TERMINATING
+
+
+def test_machines_that_start_have_their_time_anew_once_the_service_hears_them_again() -> None:
+    limit, _ = TIME_LIMITS[STARTING]
+    late = attempt(STARTING, ago=limit + SECOND)
+
+    assert isinstance(next_step(late, BOOTED, NOW, PACE), Move)
+    assert next_step(late, replace(BOOTED, awake_since=NOW), NOW, PACE) == Wait()
+
+
+def test_a_scale_set_that_could_not_be_looked_for_is_not_taken_for_gone() -> None:
+    late = attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=600 * MINUTE)
+
+    assert next_step(late, Seen(scale_set=None, blind=True), NOW, PACE) == Wait()
+    assert isinstance(next_step(late, Seen(scale_set=None), NOW, PACE), Move)

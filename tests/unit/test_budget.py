@@ -38,6 +38,13 @@ def test_a_running_attempt_keeps_what_its_end_may_cost() -> None:
     assert [found.spent, found.reserved, found.left] == [Decimal(30), Decimal(20), Decimal(50)]
 
 
+def test_the_end_is_kept_of_all_machines_that_run_or_may_come() -> None:
+    ordered, more = replace(RUNS, billed=0, known=0), replace(RUNS, billed=3, known=3)
+
+    assert [hold.reserve(EVEN) for hold in (ordered, RUNS, more)] == [20, 20, 30]
+    assert standing(Decimal(100), Decimal(0), [ordered, more], NOW, EVEN).rate == 50
+
+
 def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
     small, unknown = replace(RUNS, save_seconds=60.0), RUNS
     longest = replace(RUNS, save_seconds=7200.0)

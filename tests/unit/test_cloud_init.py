@@ -1,6 +1,7 @@
 """The text that boots every node, in Azure and on the emulator."""
 
 import json
+import re
 import shlex
 import subprocess
 from itertools import pairwise
@@ -12,7 +13,7 @@ import yaml
 
 from service.cloud import boot_report
 from service.cloud.boot_report import SCRIPT_PATH as REPORT_PATH
-from service.cloud.cloud_init import PROCESSES, TIMES_PATH, WORK_PATH, render
+from service.cloud.cloud_init import PROCESSES, TIMES_PATH, WORK_PATH, XIDS_UNIT, render
 from service.cloud.node_firewall import SCRIPT_PATH, UNIT_PATH
 from tests.emulator_process import wait_for
 from trainer.supervisor.boot import START_SUPERVISOR, TIMES, boot_spans
@@ -30,7 +31,7 @@ def document(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_what_is_written_may_be_read_by_one_user_alone(document: dict[str, Any]) -> None:
-    file, times, report, *firewall = document["write_files"]
+    file, times, report, *firewall = document["write_files"][:5]
 
     assert (file["path"], file["permissions"]) == ("/etc/rekindle/node.json", "0600")
     assert (times["path"], times["permissions"]) == (TIMES_PATH, "0600")
@@ -115,13 +116,25 @@ def test_only_a_gpu_node_asks_for_gpus_and_touches_disks() -> None:
     assert "mkfs" not in json.dumps(cpu)
 
 
-def test_a_gpu_node_keeps_what_its_driver_reported_of_gpus_where_the_container_reads_it() -> None:
-    scripts = [s for _, _, s in yaml.safe_load(render(CONFIG, IMAGE, "cuda"))["runcmd"]]
-    on_cpu = str(yaml.safe_load(render(CONFIG, IMAGE, "cpu"))["runcmd"])
+def test_a_gpu_node_keeps_what_its_driver_reported_of_gpus_where_the_container_reads_it(
+    tmp_path: Path,
+) -> None:
+    cuda = yaml.safe_load(render(CONFIG, IMAGE, "cuda"))
+    scripts = [s for _, _, s in cuda["runcmd"]]
+    (tmp_path / "dmesg").write_text("#!/bin/sh\nprintf '%s\\n' 'NVRM: Xid (a): 79' usb\n")
+    (tmp_path / "dmesg").chmod(0o755)
+    unit = cuda["write_files"][-1]
+    command = re.search(r'ExecStart=/bin/sh -c "(.+)"', unit["content"])
+    assert command
+    script = command[1].replace("/etc/rekindle", str(tmp_path))
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["sh", "-c", script], env=path, timeout=120, check=True)
 
-    assert scripts[1] == "dmesg | grep 'NVRM: Xid' | tail -n 1000 >/etc/rekindle/xids"
+    assert scripts[1] == f"systemctl enable --now {XIDS_UNIT}"
+    assert unit["path"] == f"/etc/systemd/system/{XIDS_UNIT}"
+    assert (tmp_path / "xids").read_text() == "NVRM: Xid (a): 79\n"
     assert "--volume /etc/rekindle:/etc/rekindle:ro" in scripts[-1]
-    assert "dmesg" not in on_cpu
+    assert "dmesg" not in render(CONFIG, IMAGE, "cpu")
 
 
 def test_every_command_is_one_that_a_shell_can_read(document: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from service.domain.elastic import (
     worth_asking,
 )
 from service.domain.generation import Halt, without_excuse
+from service.domain.refill import is_due
 from service.domain.states import Outcome
 from tests.unit.attempt_facts import (
     BROKEN,
@@ -291,3 +292,8 @@ def test_generations_that_lost_a_machine_are_not_held_against_the_job() -> None:
     assert without_excuse([THREE, on_two], LOST.nodes) == 1
     assert without_excuse([THREE, on_two], SAVED.nodes) == 1
     assert without_excuse([THREE, on_two], ALL.nodes) == 2
+
+
+def test_no_machine_is_asked_for_once_an_attempt_is_to_end() -> None:
+    assert is_due(TRAINS, ON_TWO, NOW)
+    assert not any(is_due(replace(TRAINS, wish=wish), ON_TWO, NOW) for wish in Outcome)

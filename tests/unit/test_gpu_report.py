@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from trainer.contract import ExpectedHardware, GpuLoad
+from trainer.contract import ExpectedHardware, GpuErrors, GpuLoad
 from trainer.supervisor.gpu_report import (
+    errors_of_gpus,
     faults_of_gpus,
     faults_of_nvlink,
     faults_of_xids,
@@ -154,3 +155,35 @@ def test_the_load_of_each_gpu_is_read_and_one_that_does_not_say_it_is_left_out()
 
     assert loads_of_gpus(report(busy, mute)) == (GpuLoad(busy=0.97, memory=40780 / 81559),)
     assert loads_of_gpus("no report") == ()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "errors"),
+    [
+        ((GPU, GPU), GpuErrors()),  # those of its life are not counted
+        ((GPU.replace("secded>0", "secded>2", 1),), GpuErrors(uncorrected=2)),
+        ((GPU.replace("parity>0", "parity>1", 1), OLD_GPU), GpuErrors(uncorrected=1)),
+        (
+            (GPU.replace("dram_uncorrectable>0", "dram_uncorrectable>4", 1),) * 2,
+            GpuErrors(uncorrected=8),
+        ),
+        ((OLD_GPU.replace("N/A", "5", 1),), GpuErrors(uncorrected=5)),  # of an older driver
+        ((GPU.replace("sram_correctable>0", "sram_correctable>3", 1),), GpuErrors(corrected=3)),
+        (
+            (GPU.replace("dram_correctable>0", "dram_correctable>9999999999", 1),),
+            GpuErrors(corrected=2**31 - 1),
+        ),
+        ((GPU.replace("dram_correctable>0", "dram_correctable>N/A", 1),), GpuErrors()),
+    ],
+)
+def test_ecc_errors_since_the_boot_are_counted_of_all_gpus(
+    gpus: tuple[str, ...], errors: GpuErrors
+) -> None:
+    assert errors_of_gpus(report(*gpus), "") == errors
+
+
+def test_xid_errors_are_counted_each_time_and_by_whether_the_hardware_is_broken() -> None:
+    line = "NVRM: Xid (PCI:0001:00:00): {}, pid=7\n"
+    log = "".join(line.format(number) for number in (79, 79, 31, 43, 48))
+
+    assert errors_of_gpus("no report", log) == GpuErrors(fatal_xids=3, other_xids=2)

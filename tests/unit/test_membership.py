@@ -12,6 +12,7 @@ from service.domain.generation import (
     halt,
     is_finished,
     is_settled,
+    is_trainers_fault,
     next_membership,
 )
 from service.domain.node import (
@@ -308,3 +309,10 @@ def test_what_membership_sees_is_what_the_node_said() -> None:
 
     assert (seen.node_id, seen.phase, seen.generation) == (FIRST.node_id, RUNNING, 2)
     assert not seen.present
+
+
+def test_a_trainer_that_failed_beside_a_supervisor_that_started_again_is_not_to_blame() -> None:
+    failed, peer = node("0", FAILED), node("1", STOPPED)
+
+    assert is_trainers_fault(GENERATION_2, [failed, peer])
+    assert not is_trainers_fault(GENERATION_2, [failed, replace(peer, restarted_in=2)])

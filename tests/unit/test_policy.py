@@ -58,6 +58,14 @@ def test_a_deadline_that_only_just_can_be_met_begins_on_demand() -> None:
     assert "meets the deadline" in decision.why
 
 
+def test_the_cheapest_machines_on_demand_that_are_in_time_hold_the_deadline() -> None:
+    slow, fast = paid(hourly=0.6, speed=0.5), paid(nodes=2, hourly=2.0)
+    tight = situation(left_s=12 * HOUR, candidates=(slow, fast))
+
+    assert choose(tight).candidate == fast
+    assert choose(replace(tight, left_s=24 * HOUR)).candidate == slow
+
+
 def test_a_missed_deadline_is_said() -> None:
     assert "cannot be met" in choose(situation(left_s=9 * HOUR)).why
 

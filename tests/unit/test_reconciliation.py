@@ -74,7 +74,7 @@ def test_meters_that_run_longer_and_hours_that_cost_more_are_told_apart() -> Non
     both = reconcile([ours("16", "2")], [theirs("22.50", "2.5")], TOLD)
 
     assert causes(longer.whole) == {Cause.TIME: 4}
-    assert "ran 30 machine-minutes longer" in why(longer)
+    assert "Azure billed 30 machine-minutes more" in why(longer)
     assert causes(dearer.whole) == {Cause.PRICE: 2}
     assert "billed more for an hour" in why(dearer)
     assert causes(both.whole) == {Cause.TIME: Decimal("4.5"), Cause.PRICE: 2}
@@ -84,7 +84,7 @@ def test_a_machine_that_azure_never_billed_ran_shorter_there() -> None:
     found = reconcile([ours("16", "2")], [], TOLD)
 
     assert causes(found.whole) == {Cause.TIME: -16}
-    assert "ran 120 machine-minutes shorter" in why(found)
+    assert "Azure billed 120 machine-minutes fewer" in why(found)
 
 
 def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
@@ -92,10 +92,10 @@ def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
     never = reconcile([ours("16")], [], None)
 
     assert causes(found.whole) == {Cause.DELAY: -12}
-    assert "$12.00 is of days that Azure has not told in full (after 2026-11-16)" in why(found)
+    assert "$12.00 is from days whose bill is not complete yet (after 2026-11-16)" in why(found)
     assert never.told is None
     assert causes(never.whole) == {Cause.DELAY: -16}
-    assert "Azure has told no bill yet" in why(never)
+    assert "Azure has published no bill" in why(never)
 
 
 def test_a_cent_an_attempt_and_day_is_rounding() -> None:
@@ -108,14 +108,14 @@ def test_a_cent_an_attempt_and_day_is_rounding() -> None:
 
     assert causes(found.whole) == {Cause.ROUNDING: Decimal("0.020")}
     assert {len(line.differences) for line in found.attempts.values()} == {1}
-    assert "$0.02 is rounding, at most a cent" in why(found)
+    assert "$0.02 is rounding: at most a cent" in why(found)
 
 
 def test_days_that_azure_was_never_asked_of_are_not_judged() -> None:
     found = reconcile([ours("16", day=SUNDAY)], [], TOLD)
 
     assert causes(found.whole) == {Cause.DELAY: -16}
-    assert "not asked of (before 2026-11-16)" in why(found)
+    assert "not asked for (before 2026-11-16)" in why(found)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_minutes_never_contradict_the_dollars_beside_them() -> None:
     found = reconcile([long, short], [cheap, dear], TOLD)
 
     assert causes(found.whole)[Cause.TIME] < 0  # though the hours together are longer
-    assert "longer for some machines and shorter for others" in why(found)
+    assert "more time for some machines and less for others" in why(found)
     assert "machine-minutes" not in why(found)
 
 

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from tests.scripted_node import metrics
-from trainer.contract import MILESTONES_KEPT, Committed, Head, Retention
+from trainer.contract import MILESTONES_KEPT, Committed, Head, Retention, StaleGeneration
 from trainer.supervisor.reports import Reports
 
 
@@ -41,6 +43,14 @@ def test_the_newest_are_kept_as_many_as_the_job_says() -> None:
     head = grown(Retention(newest=2), [entry(step) for step in range(5)])
 
     assert kept(head) == {3: "recent", 4: "recent"}
+
+
+def test_nothing_older_is_committed_than_what_is_there() -> None:
+    head = grown(Retention(), [entry(5)])
+
+    for stale in (entry(4), replace(entry(6), generation=0)):
+        with pytest.raises(StaleGeneration):
+            head.with_checkpoint(stale)
 
 
 def test_the_best_is_kept_until_a_better_one_comes() -> None:

@@ -72,6 +72,7 @@ def test_leaving_a_tier_early_costs_the_rest_of_its_time() -> None:
 
     assert early_deletion(cool, TABLE, tenth) == 100 * Decimal("0.0115") * left
     assert early_deletion(cool, TABLE, START + timedelta(days=30)) == 0
+    assert early_deletion(cool, TABLE, START + timedelta(days=90)) == 0  # nothing is paid back
     assert early_deletion(BLOB, TABLE, START) == 0
     made = quote([cool], Tier.COLD, Priority.STANDARD, TABLE, tenth)
     assert made.charge == early_deletion(cool, TABLE, tenth) + Decimal("0.18") / 10_000

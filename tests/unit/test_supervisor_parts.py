@@ -7,13 +7,23 @@ from pathlib import Path
 import pytest
 
 from tests.standin_trainer import save
-from trainer.contract import Committed, Generation, Member, NodePhase, SaveCost, Span, StepMetrics
+from trainer.contract import (
+    Committed,
+    Generation,
+    GpuErrors,
+    Member,
+    NodePhase,
+    SaveCost,
+    Span,
+    StepMetrics,
+)
 from trainer.journal import Journal
 from trainer.rundir import RunDir
 from trainer.state import Identity
 from trainer.supervisor.blobs import Access, JobContainer
 from trainer.supervisor.clock import Clock
 from trainer.supervisor.duty import Duty
+from trainer.supervisor.health import GpuReading
 from trainer.supervisor.logs import BLOCKS, AppendBlob
 from trainer.supervisor.metadata import find_eviction
 from trainer.supervisor.network import free_port
@@ -71,6 +81,22 @@ class TestReports:
         reports.answered(reports.batch())
 
         assert reports.changed.is_set()
+
+    def test_gpu_errors_are_told_until_they_are_answered_and_then_no_more(self) -> None:
+        reports = Reports()
+        reports.gpus_read(GpuReading(errors=GpuErrors(corrected=5)))
+        first = reports.batch()
+        reports.gpus_read(GpuReading(errors=GpuErrors(corrected=7, fatal_xids=1)))
+        again = reports.batch()  # the first was not answered
+        reports.answered(again)
+        reports.gpus_read(GpuReading())  # the driver does not answer
+        quiet = reports.batch()
+        reports.gpus_read(GpuReading(errors=GpuErrors(corrected=8, fatal_xids=1)))
+
+        assert first.gpu_errors == GpuErrors(corrected=5)
+        assert again.gpu_errors == GpuErrors(corrected=7, fatal_xids=1)
+        assert quiet.gpu_errors is None
+        assert reports.batch().gpu_errors == GpuErrors(corrected=1)
 
     def test_commits_and_first_steps_are_news_but_later_steps_are_not(self) -> None:
         reports = Reports()

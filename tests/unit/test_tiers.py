@@ -40,6 +40,13 @@ def test_what_a_job_that_is_over_has_kept_may_go_anywhere(tier: Tier) -> None:
     assert refusal(OVER, tier) == ""
 
 
+def test_what_another_job_reads_stays_online() -> None:
+    needed = replace(OVER, needed_by=("ftjob-7",))
+
+    assert [bool(refusal(needed, tier)) for tier in Tier] == [False, False, False, True]
+    assert "ftjob-7 goes on and reads the checkpoint of step 7" in refusal(needed, Tier.ARCHIVE)
+
+
 @pytest.mark.parametrize("newer", [0, 1, 2])
 @pytest.mark.parametrize("tier", [Tier.COOL, Tier.COLD])
 def test_the_newest_checkpoints_of_a_job_that_goes_on_stay_hot(newer: int, tier: Tier) -> None:

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from rendering.tokens import Tokens
-from tests.unit.bigram import Bigram
+from tests.unit.bigram import Answer, Bigram
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
 from trainer.methods.choose import require_known
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities
+from trainer.methods.reference import AdaptersOff
 from trainer.methods.scores import objective
 
 
@@ -133,6 +134,37 @@ def test_what_is_preferred_becomes_more_probable_and_the_reference_stays() -> No
     assert found.correct == len(PAIRS)
     assert found.loss.item() < 0.2 * len(PAIRS) * math.log(2)
     assert torch.equal(reference(batch), before)
+
+
+class Adapted(Bigram):
+    """A base whose adapter adds one to the logit of the first token; as peft's, it is its base."""
+
+    adds = 1.0
+
+    @property
+    def module(self) -> "Adapted":
+        """As an engine has its model."""
+        return self
+
+    base_model = module
+
+    def disable_adapter_layers(self) -> None:
+        self.adds = 0.0
+
+    def enable_adapter_layers(self) -> None:
+        self.adds = 1.0
+
+    def forward(self, input_ids: torch.Tensor, **more: Any) -> Answer:  # noqa: ANN401
+        return Answer(super().forward(input_ids, **more).logits + self.adds * torch.eye(5)[0])
+
+
+def test_the_reference_of_adapters_is_the_base_and_leaves_them_on() -> None:
+    model, batch = Adapted(2), batch_of(*PAIRS)
+    adapted = log_probabilities(model, batch)
+
+    assert torch.equal(AdaptersOff(model, 1.0)(batch), reference(batch))
+    assert torch.equal(log_probabilities(model, batch), adapted)
+    assert model.training
 
 
 def test_a_method_without_its_settings_and_an_unknown_loss_are_refused() -> None:

@@ -38,6 +38,16 @@ def test_adamw_is_torchs_and_there_is_no_scheduler() -> None:
     assert "scheduler" not in config
 
 
+def test_gradients_are_clipped_and_weights_decay_as_the_run_spec_says() -> None:
+    spec = replace(SPEC, max_grad_norm=0.7, weight_decay=0.3, learning_rate=2e-4)
+
+    config = deepspeed_config(spec, 2)
+
+    assert config["gradient_clipping"] == 0.7
+    assert config["optimizer"]["params"]["weight_decay"] == 0.3
+    assert config["optimizer"]["params"]["lr"] == 2e-4
+
+
 def test_bf16_gradients_are_summed_in_fp32() -> None:
     assert deepspeed_config(SPEC, 2)["data_types"] == {"grad_accum_dtype": "fp32"}
     assert "data_types" not in deepspeed_config(replace(SPEC, precision="fp32"), 2)

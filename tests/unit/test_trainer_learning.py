@@ -98,6 +98,24 @@ def test_a_step_of_which_one_micro_batch_has_a_target_is_the_mean_over_its_targe
     assert math.isfinite(state.metrics.loss)
 
 
+def test_a_step_is_the_mean_over_its_tokens_however_they_lie_in_micro_batches(
+    tmp_path: Path,
+) -> None:
+    short, long = Tokens([1, 2], [False, True]), Tokens([3, 0, 1, 2, 1], [False, *[True] * 4])
+    weights = []
+    for number, parts in enumerate(([[short], [long]], [[short, long], []])):
+        (folder := tmp_path / str(number)).mkdir()
+        rig = make_rig(folder, replace(SPOKEN, total_steps=1))
+        rig.feed.batches = [padded(part, pad_id=0) for part in parts]
+        torch.manual_seed(0)
+        rig.engine.module.reset_parameters()
+        rig.run()
+        weights.append([p.detach().clone() for p in rig.engine.module.parameters()])
+
+    for apart, together in zip(*weights, strict=True):
+        assert torch.allclose(apart, together, atol=1e-6)
+
+
 def test_a_stop_during_a_step_without_targets_drops_it(tmp_path: Path) -> None:
     rig = make_rig(tmp_path, SPOKEN)
 

@@ -196,7 +196,7 @@ def test_a_card_tells_the_procedure_in_the_words_of_its_method(model: Path, case
 def test_a_card_without_a_validation_file_says_that_nothing_was_measured(model: Path) -> None:
     text = card(model, SPEC)
 
-    assert "nothing was measured" in text
+    assert "Not measured: the job had no validation file." in text
     assert "| validation |" not in text
 
 
@@ -226,7 +226,7 @@ def test_a_model_of_another_job_is_named_by_the_base_that_its_line_began_with(mo
 
     assert header(text)["base_model"] == "us/it"
     assert "# it, fine-tuned" in text
-    assert "an earlier job has made of [us/it](https://huggingface.co/us/it)" in text
+    assert "based on [us/it](https://huggingface.co/us/it)" in text
     assert "(`ft:us/it:proj-1:mine:ftjob-2`), revision `9`" in text
 
 

@@ -143,12 +143,18 @@ def test_a_save_that_breaks_half_way_has_no_record_and_is_told(tmp_path: Path) -
     assert not (folder / rank_record(0)).exists()
 
 
+@pytest.mark.parametrize("is_cut", [False, True], ids=["missing", "cut"])
 @pytest.mark.parametrize("name", [tensors_name(1), index_name(0)])
-def test_a_checkpoint_with_a_missing_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_checkpoint_with_a_file_that_is_missing_or_cut_is_refused(
+    tmp_path: Path, name: str, *, is_cut: bool
+) -> None:
     rundir = RunDir(tmp_path)
     save(rundir)
     place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
-    (rundir.checkpoint / name).unlink()
+    whole = (rundir.checkpoint / name).read_bytes()
+    (rundir.checkpoint / name).unlink()  # it may be a link to the slot
+    if is_cut:
+        (rundir.checkpoint / name).write_bytes(whole[:-4])
 
     with pytest.raises(ValueError, match=f"{name} is missing or cut; fetch it again"):
         load(Replicated(0, 1), open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1))

@@ -180,13 +180,13 @@ class Conversation:
             hopeless=self._duty.hopeless and node.phase in _ENDED,
             unhealthy=self._duty.unhealthy,
             save_cost=self._reports.save_cost,
-            gpus=self._reports.gpus,
+            gpus=batch.gpus,
+            gpu_errors=batch.gpu_errors,
         )
         answer = await self._given.service.heartbeat(heartbeat)
         self.stop_by.heard(sent=sent, now=answer.now, stop_by=answer.stop_by)
         self._time.heard(sent=sent, now=answer.now)
         self._reports.answered(batch)
-        self._reports.gpus = ()
         self._told = heartbeat
         self._answered.set()
         if answer.directive_seq > self._duty.node.directive:

@@ -218,7 +218,9 @@ class Duty:
     async def _examined(self, ending: Ending) -> Ending:
         """Look at the machine before its trainer is blamed: a broken GPU causes any error."""
         if ending.how is NodePhase.FAILED and not self.unhealthy:
-            self.unhealthy = ending.unhealthy or await self._tools.health.find_faults()
+            health = self._tools.health
+            self.unhealthy = ending.unhealthy or await health.find_faults()
+            self._tools.reports.gpus_read(await health.read_gpus())  # while the machine is there
         return replace(ending, hopeless=ending.hopeless and not self.unhealthy)
 
     def _ended(self, number: int, ending: Ending) -> None:

@@ -7,10 +7,10 @@ Azure's own node health checks (github.com/Azure/azurehpc-health-checks), named 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree as ET
 
-from trainer.contract import ExpectedHardware, GpuLoad
+from trainer.contract import ExpectedHardware, GpuErrors, GpuLoad
 
 # Of the memory that a size has; an H100 of 80 GB tells 81,559 MiB, an H100 NVL of 94 GB 95,830.
 LEAST_MEMORY = 0.95
@@ -27,6 +27,7 @@ STATUSES = {  # of nvidia-smi's exit: its manual page, RETURN VALUE
     14: "a GPU's infoROM is corrupted",
     15: "a GPU has fallen off the bus or is not accessible",
 }
+_MOST_COUNTED = 2**31 - 1  # the most that the contract takes
 _XID = re.compile(r"NVRM: Xid \(([^)]{1,40})\): (\d{1,4}),")
 _INACTIVE = re.compile(r"inactive", re.IGNORECASE)  # "<inactive>", or "all links are inActive"
 
@@ -57,6 +58,28 @@ def loads_of_gpus(report: str) -> tuple[GpuLoad, ...]:
         )
         for gpu in gpus
         if (total := _number(gpu.findtext("fb_memory_usage/total")))
+    )
+
+
+def errors_of_gpus(report: str, log: str) -> GpuErrors:
+    """Count ECC errors of `nvidia-smi -q -x` and Xid errors of the kernel's log since the boot.
+
+    ECC counts are those of `volatile`, which are 0 when the driver is loaded: sram_correctable,
+    sram_uncorrectable_parity and _secded (sram_uncorrectable of older drivers), dram_correctable
+    and dram_uncorrectable.
+    """
+    try:
+        gpus = ET.fromstring(report).findall("gpu")  # noqa: S314 - as above
+    except ET.ParseError:
+        gpus = []
+    counts = [count for gpu in gpus for count in gpu.iterfind("ecc_errors/volatile/*")]
+    xids = [int(number) for _, number in _XID.findall(log)]
+    fatal = sum(xid in FATAL_XIDS for xid in xids)
+    return GpuErrors(
+        corrected=_ecc_errors(counts, "ram_correctable"),
+        uncorrected=_ecc_errors(counts, "ram_uncorrectable"),
+        fatal_xids=fatal,
+        other_xids=len(xids) - fatal,
     )
 
 
@@ -108,6 +131,10 @@ def _errors(gpu: ET.Element, kind: str) -> float:
     """The larger count of since the last reset and of the GPU's life; drivers split the kinds."""
     counts = (gpu.iterfind(f"ecc_errors/{since}/*") for since in ("volatile", "aggregate"))
     return max(sum(_number(c.text) for c in those if c.tag.startswith(kind)) for those in counts)
+
+
+def _ecc_errors(counts: Iterable[ET.Element], kind: str) -> int:
+    return min(int(sum(_number(c.text) for c in counts if kind in c.tag)), _MOST_COUNTED)
 
 
 def _number(text: str | None) -> float:

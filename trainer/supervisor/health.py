@@ -1,8 +1,8 @@
 """Whether this machine may train: its GPUs and links are as the VM size promises.
 
 Looked for before the node joins, and again after a trainer has failed here. The container has no
-capabilities and sees no kernel log: cloud-init leaves the driver's Xid errors of the boot in a file
-(`dmesg` needs CAP_SYSLOG); what comes later shows as `gpu_recovery_action` and in the counters.
+capabilities and sees no kernel log (`dmesg` needs CAP_SYSLOG): a unit of the machine copies the
+driver's Xid errors into a file.
 """
 
 import asyncio
@@ -10,12 +10,13 @@ import logging
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer.contract import ExpectedHardware, GpuLoad
+from trainer.contract import ExpectedHardware, GpuErrors, GpuLoad
 from trainer.supervisor.gpu_report import (
     STATUSES,
+    errors_of_gpus,
     faults_of_gpus,
     faults_of_nvlink,
     faults_of_xids,
@@ -32,6 +33,14 @@ log = logging.getLogger(__name__)
 
 class NoAnswer(Exception):
     """nvidia-smi says nothing that can be used; the text is the fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuReading:
+    """What the driver says of the GPUs now; errors are counted from the boot on."""
+
+    loads: tuple[GpuLoad, ...] = ()
+    errors: GpuErrors = field(default_factory=GpuErrors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +66,16 @@ class HealthCheck:
         more = len(found) - MOST_FAULTS
         return "; ".join(found[:MOST_FAULTS]) + (f"; and {more} more" if more > 0 else "")
 
-    async def read_loads(self) -> tuple[GpuLoad, ...]:
-        """How busy the GPUs are; nothing where there are none, or where they do not answer."""
+    async def read_gpus(self) -> GpuReading:
+        """Read how busy the GPUs are and count their errors; empty where they do not answer."""
         if self.expected is None:
-            return ()
+            return GpuReading()
         try:
-            return loads_of_gpus(await self._answer("-q", "-x"))
+            report = await self._answer("-q", "-x")
         except NoAnswer:
-            return ()
+            report = ""
+        errors = errors_of_gpus(report, self._xid_log())
+        return GpuReading(loads=loads_of_gpus(report), errors=errors)
 
     async def _gpus(self, expected: ExpectedHardware) -> list[str]:
         try:
@@ -76,9 +87,12 @@ class HealthCheck:
         return found
 
     def _xids(self) -> list[str]:
+        return faults_of_xids(self._xid_log())
+
+    def _xid_log(self) -> str:
         with suppress(OSError):  # an older service leaves none
-            return faults_of_xids(self.xids.read_text(errors="replace"))
-        return []
+            return self.xids.read_text(errors="replace")
+        return ""
 
     async def _ports(self, expected: ExpectedHardware) -> list[str]:
         """InfiniBand ports that are missing, once they had the time to come up."""

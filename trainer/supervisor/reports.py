@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from trainer.contract import Committed, GpuLoad, SaveCost, Span, StepMetrics, Trouble
+from trainer.contract import (
+    Committed,
+    GpuErrors,
+    GpuLoad,
+    SaveCost,
+    Span,
+    StepMetrics,
+    Trouble,
+)
+from trainer.supervisor.health import GpuReading
 
 METRICS_KEPT = 50_000  # until `stop_by` at 28 steps a second
 METRICS_SENT = 500  # in one heartbeat
@@ -25,6 +34,8 @@ class Batch:
     committed: tuple[Committed, ...]
     spans: tuple[Span, ...]
     troubles: tuple[Trouble, ...]
+    gpus: tuple[GpuLoad, ...]
+    gpu_errors: GpuErrors | None
 
 
 class Reports:
@@ -34,8 +45,10 @@ class Reports:
         self.changed = asyncio.Event()  # something that the service should hear at once
         self.step = 0
         self.fresh = True  # no step of the present run was heard of
-        self.gpus: tuple[GpuLoad, ...] = ()  # as last read, until the service has heard it
         self.save_cost: SaveCost | None = None  # of the last save of this run
+        self._gpus: tuple[GpuLoad, ...] = ()  # as last read, until the service has heard it
+        self._gpu_errors = GpuErrors()  # since the boot, as last read
+        self._gpu_errors_heard = GpuErrors()  # by the service
         self._metrics: deque[StepMetrics] = deque(maxlen=METRICS_KEPT)
         self._committed: deque[Committed] = deque(maxlen=OTHERS_KEPT)
         self._spans: deque[Span] = deque(maxlen=OTHERS_KEPT)
@@ -102,7 +115,21 @@ class Reports:
             committed=tuple(self._committed),
             spans=tuple(self._spans),
             troubles=tuple(self._troubles),
+            gpus=self._gpus,
+            gpu_errors=self._new_gpu_errors(),
         )
+
+    def gpus_read(self, reading: GpuReading) -> None:
+        """Keep a reading of the GPUs for the next heartbeat; errors never become fewer."""
+        self._gpus = reading.loads
+        now, before = vars(reading.errors), vars(self._gpu_errors)
+        self._gpu_errors = GpuErrors(**{name: max(now[name], before[name]) for name in now})
+
+    def _new_gpu_errors(self) -> GpuErrors | None:
+        """Those that the service has not heard of."""
+        now, heard = vars(self._gpu_errors), vars(self._gpu_errors_heard)
+        new = {name: now[name] - heard[name] for name in now}
+        return GpuErrors(**new) if any(new.values()) else None
 
     def undelivered(self, step: int) -> tuple[StepMetrics, ...]:
         """Measurements of steps up to ``step`` that the service has not answered."""
@@ -118,6 +145,10 @@ class Reports:
         _forget(self._committed, batch.committed)
         _forget(self._spans, batch.spans)
         _forget(self._troubles, batch.troubles)
+        self._gpus = () if self._gpus is batch.gpus else self._gpus
+        if batch.gpu_errors:
+            new, heard = vars(batch.gpu_errors), vars(self._gpu_errors_heard)
+            self._gpu_errors_heard = GpuErrors(**{name: heard[name] + new[name] for name in new})
         if len(batch.metrics) == METRICS_SENT:
             self.changed.set()
 

@@ -83,9 +83,9 @@ class Supervisor:
             await tools.cache.close()
 
     async def _read_gpus(self) -> None:
-        """Have the next heartbeat say how busy the GPUs are, once a minute."""
+        """Have the next heartbeat say how busy the GPUs are and what went wrong, once a minute."""
         while self._given.health.expected is not None:
-            self._reports.gpus = await self._given.health.read_loads()
+            self._reports.gpus_read(await self._given.health.read_gpus())
             await asyncio.sleep(GPU_SECONDS)
 
     async def _prefetch(self, tools: Tools) -> None:

@@ -9,7 +9,7 @@ import { Panel } from "./components/panel";
 import { JobTag } from "./components/tag";
 import { absolute } from "./format";
 import { AttemptsPanel } from "./pages/job/attempts-panel";
-import { Configuration } from "./pages/job/configuration-tab";
+import { Configuration, DeepSpeedJson } from "./pages/job/configuration-tab";
 import { CostPanel } from "./pages/job/cost-panel";
 import { CurvesPanel } from "./pages/job/curves-panel";
 import { DataFacts } from "./pages/job/data-facts";
@@ -52,6 +52,7 @@ function Report({ data }: { data: ReportData }) {
         </Panel>
         <Panel title="Configuration">
           <Configuration job={job} />
+          <DeepSpeedJson job={job} />
         </Panel>
         {card !== null && (
           <Panel title="Model card">

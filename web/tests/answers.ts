@@ -82,6 +82,8 @@ const OPTION = {
   gpu_memory_gib: 80,
   eta_seconds: { p50: 3600, p90: 5400 },
   cost: { p50: "8.00", p90: "11.00" },
+  budget_needed: "12.00",
+  seconds_needed: 7200,
   fits_budget: null,
   meets_deadline: null,
 };

@@ -112,6 +112,10 @@ class OfferedOption(Option):
     """Memory of one GPU; null: the size is not in the catalogue."""
     eta_seconds: ExpectedSeconds
     cost: ExpectedCost
+    budget_needed: Money
+    """The least budget that nine of ten such jobs keep, with what is reserved to save the job."""
+    seconds_needed: float
+    """The least time until a deadline that nine of ten such jobs keep."""
     fits_budget: bool | None
     """Nine of ten such jobs cost no more; null: no budget."""
     meets_deadline: float | None

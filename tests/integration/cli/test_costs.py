@@ -63,15 +63,15 @@ async def test_the_bill_is_held_against_the_ledger_and_each_difference_has_a_rea
     shown = await shell.run("costs", "--reconcile")
     other = await shell.run("costs", "--reconcile", "--json", "--key", await world.other_key())
 
-    assert "Azure has told no bill yet" in nothing.out
+    assert "Azure has published no bill yet" in nothing.out
     assert len(bills.asked) == 1
     (line,) = told["attempts"]
     assert (line["id"], line["metered"], line["billed"]) == ("att-1", "16.0000", "20.2500")
     causes = {d["cause"]: d["amount"] for d in line["differences"]}
     assert causes == {"disks": "0.2500", "time_of_meter": "4.0000"}
     assert told["whole"]["difference"] == "4.2500"
-    assert "ran 30 machine-minutes longer" in shown.out
-    assert "Ledger $16.00, billed $20.25." in shown.out
+    assert "Azure billed 30 machine-minutes more" in shown.out
+    assert "Rekindle's ledger $16.00, Azure's bill $20.25." in shown.out
     assert (other.json["attempts"], other.json["whole"]["billed"]) == ([], "0.0000")
 
 
@@ -124,7 +124,7 @@ async def test_without_a_bill_nothing_is_judged_and_the_reason_is_told(shell: Sh
     others = (await shell.run("costs", "--reconcile", "--json", "--key", key)).json
 
     assert (told["told_at"], told["whole"]["differences"][0]["cause"]) == (None, "delay")
-    assert "did not tell: REKINDLE_CLOUD is fake" in shown.out
+    assert "did not answer: REKINDLE_CLOUD is fake" in shown.out
     assert "Operators of this service see why" in others["trouble"]["message"]
 
 
@@ -216,7 +216,10 @@ async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell:
         ("untagged", "Storage", "3.0000"),
         ("unknown_attempt", MACHINES, "3.0000"),
     }
-    assert "Of no project: $3.00 (Storage $3.00). It lies in the deployment's resource" in shown.out
+    assert (
+        "Belongs to no project: $3.00 (Storage $3.00). It lies in the deployment's resource"
+        in shown.out
+    )
     assert told["whole"]["billed"] == "16.0000"
     assert other.json["of_nobody"] == []
 

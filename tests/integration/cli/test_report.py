@@ -44,6 +44,7 @@ async def test_a_report_holds_all_that_its_page_shows(console: Shell) -> None:
     assert ended.code == 0, ended.err
     assert data["job"]["user_provided_suffix"] == "tone"
     assert {"attempts", "events", "metrics"} <= data.keys()
+    assert data["job"]["deepspeed"]["config"]["train_micro_batch_size_per_gpu"] == 1
     assert data["card"] is None  # the model is not there yet
     assert console.key not in json.dumps(data)
 

@@ -9,12 +9,18 @@ export function ConfigurationTab({ job }: { job: Job }) {
   return (
     <>
       <Configuration job={job} />
-      <Copyable
-        title={`DeepSpeed JSON for ${integer(job.deepspeed.world_size)} processes`}
-        text={JSON.stringify(job.deepspeed.config, null, 2)}
-      />
+      <DeepSpeedJson job={job} />
       <Copyable title="Command that repeats the job" text={repeatCommand(job)} />
     </>
+  );
+}
+
+export function DeepSpeedJson({ job }: { job: Job }) {
+  return (
+    <Copyable
+      title={`DeepSpeed JSON for ${integer(job.deepspeed.world_size)} processes`}
+      text={JSON.stringify(job.deepspeed.config, null, 2)}
+    />
   );
 }
 
