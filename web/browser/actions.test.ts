@@ -199,3 +199,20 @@ test("a job is found, selected and cancelled with the keyboard alone", async () 
   await page.getByText("No job matches").waitFor();
   await page.close();
 });
+
+test("seven tabs in sight load and stay up to date, though a host has six connections", async () => {
+  const context = await browser.newContext();
+  await context.addInitScript((key) => sessionStorage.setItem("rekindle.key", key), KEY);
+  const tabs = await Promise.all(Array.from({ length: 7 }, () => context.newPage()));
+  for (const tab of tabs) {
+    await tab.goto(`${URL_OF_SERVICE}/jobs?search=seen-by-all`);
+    await tab.getByText("No job matches").or(tab.getByRole("table")).waitFor();
+  }
+  const [id] = await createJobs(["seen-by-all"]);
+  await request(`/fine_tuning/jobs/${id}/cancel`, { method: "POST" });
+  for (const tab of tabs) {
+    const row = tab.locator(`tr:has(a[href="/jobs/${id}"])`);
+    await row.getByText("Cancelled").waitFor();
+  }
+  await context.close();
+});

@@ -117,3 +117,42 @@ test("a stream that is silent, as after sleep, is opened again", async () => {
 
   expect(asked).toEqual([null, "5"]);
 });
+
+/** Locks of which all are held, but for those that are named. */
+function locksWith(isFree: (name: string) => boolean) {
+  const request = async (name: string, _: LockOptions, hold: (lock: unknown) => unknown) =>
+    hold(isFree(name) ? { name } : null);
+  vi.stubGlobal("navigator", Object.create(navigator, { locks: { value: { request } } }));
+}
+
+test("a tab without a place reads the stream for a moment, again and again", async () => {
+  const asked: (string | null)[] = [];
+  server.use(
+    http.get("http://service.test/stream", ({ request }) => {
+      asked.push(request.headers.get("last-event-id"));
+      if (asked.length > 1) return events("data: [DONE]");
+      const frame = new TextEncoder().encode('id: 5\ndata: {"data": 1}\n\n');
+      return new HttpResponse(new ReadableStream({ start: (c) => c.enqueue(frame) }), {
+        headers: { "content-type": "text/event-stream" },
+      });
+    }),
+  );
+  locksWith(() => false);
+  const { data, states } = await follow();
+  vi.unstubAllGlobals();
+
+  expect(data).toEqual([1]);
+  expect(asked).toEqual([null, "5"]);
+  expect(new Set(states)).toEqual(new Set(["polling", "over"]));
+});
+
+test("a tab takes the place that is free", async () => {
+  server.use(http.get("http://service.test/stream", () => events("data: [DONE]")));
+  const tried: string[] = [];
+  locksWith((name) => tried.push(name) === 3);
+  const { states } = await follow();
+  vi.unstubAllGlobals();
+
+  expect(tried).toHaveLength(3);
+  expect(states).toEqual(["connecting", "live", "over"]);
+});

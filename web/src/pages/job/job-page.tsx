@@ -78,7 +78,7 @@ function Head({ job, live }: { job: Job; live: string }) {
         <JobTag job={job} />
         {live === "polling" && (
           <span className="small warn" role="status">
-            Live updates are interrupted; the page asks every 5 s.
+            No live connection; the page updates every 5 s.
           </span>
         )}
         <span className="grow" />
