@@ -19,7 +19,6 @@ from service.reconciler.admission import Admissions
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
-from service.reconciler.cadences import Cadences
 from service.reconciler.containers import ContainerWatch
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
@@ -60,7 +59,6 @@ PRUNING_SECONDS = 3600.0
 PRICE_SECONDS = 300.0
 MARKET_SECONDS = 30.0
 BUDGET_SECONDS = 15.0  # of Allowance.look
-CADENCE_SECONDS = 30.0
 
 
 def reconcilers(
@@ -198,11 +196,7 @@ def _money(
     """What is looked at beside attempts: budgets of projects, prices of what runs."""
     projects = ProjectBudgets(engine=world.engine, allowance=settings.allowance, now=world.now)
     watch = PriceWatch(engine=world.engine, prices=world.prices, now=world.now)
-    cadences = Cadences(
-        engine=world.engine, hazard_per_hour=settings.hazard_per_hour, now=world.now
-    )
     yield loop.every(BUDGET_SECONDS, "budgets", projects.run_once)
-    yield loop.every(CADENCE_SECONDS, "cadences", cadences.run_once)
     market = MarketWatch(
         engine=world.engine, market=world.market, places=settings.spot_places, now=world.now
     )

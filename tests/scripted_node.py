@@ -84,7 +84,7 @@ class ScriptedNode:
         assert self.seat is not None
         return await self.world.http.get(
             f"/internal/nodes/{self.seat.node_id}/directive",
-            params={"after": self.directive_seq, "epoch": self.seat.epoch},
+            params={"after": self.directive_seq, "epoch": self.seat.epoch, "wait": 20},
             headers={"authorization": f"Bearer {self.seat.node_token}"},
         )
 

@@ -17,8 +17,6 @@ from fastapi import FastAPI, Request, Response
 
 from tests.waiting import until
 from trainer.contract import (
-    UNDERSTANDS,
-    Cadence,
     Directive,
     DirectiveKind,
     Generation,
@@ -76,7 +74,6 @@ class ScriptedService:
         self.not_seen_yet = 0  # registrations to be answered 425
         self.closing = False
         self.fresh: Grants | None = None  # sent with every directive
-        self.cadence: Cadence | None = None  # told to all nodes; None: as an older release does
         self.knocks = 0  # registrations asked for, answered or not
         self.url = ""
         self._changed = asyncio.Condition()
@@ -148,15 +145,7 @@ class ScriptedService:
             self._note(f"{node_id} noticed")
         now = time.time()
         newest = node.directives[-1].seq if node.directives else 0
-        understands = request.query_params.get("understands") == UNDERSTANDS
-        return _answer(
-            HeartbeatAnswer(
-                now=now,
-                stop_by=now + self.stop_in,
-                directive_seq=newest,
-                cadence=self.cadence if understands else None,
-            )
-        )
+        return _answer(HeartbeatAnswer(now=now, stop_by=now + self.stop_in, directive_seq=newest))
 
     async def asks(self, node_id: str, after: int, request: Request) -> Response:
         """GET /internal/nodes/{id}/directive."""

@@ -5,7 +5,6 @@ One rank's own view would tear a checkpoint: every flag is the maximum over all 
 
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.contract import Cadence
 from trainer.rundir import AFTER_STEP, RunDir
 from trainer.watchdog import LONG
 
@@ -53,13 +51,12 @@ class Agreement:
         self._rundir, self._group, self._saver_busy = rundir, group, saver_busy
         self._moved = moved
         self._signalled = False
-        self._heard: Cadence | None = None
         signal.signal(signal.SIGTERM, lambda *_: self._on_signal())
 
     def reach(self, save_due: bool = False) -> Agreed:
         """Collective: every rank calls it at the same place."""
         asked = self._stop_asked()
-        mine = [asked == NOW, save_due, self._congested(), asked == AFTER_STEP]
+        mine = [asked == NOW, save_due, self._saver_busy(), asked == AFTER_STEP]
         flags = torch.tensor(mine, dtype=torch.int32)
         dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._group)
         self._moved()
@@ -71,15 +68,6 @@ class Agreement:
         self._moved()
         return self._stop_asked() is not None
 
-    def cadence(self) -> Cadence | None:
-        """What rank 0, which alone asks, is to save by; None: as the run spec says.
-
-        A hint: what cannot be read ends no training, and what was heard last goes on to hold.
-        """
-        with suppress(OSError, ValueError):
-            self._heard = Cadence.from_json(self._rundir.cadence.read_bytes())
-        return self._heard
-
     def _stop_asked(self) -> str | None:
         """NOW, AFTER_STEP, or None."""
         if self._signalled:
@@ -88,9 +76,6 @@ class Agreement:
             return self._rundir.stop.read_text()
         except FileNotFoundError:
             return None
-
-    def _congested(self) -> bool:
-        return self._saver_busy()
 
     def _on_signal(self) -> None:
         self._signalled = True

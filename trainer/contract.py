@@ -4,7 +4,7 @@ The service imports this module and nothing else of the trainer. `docs/contract.
 says what each side does when the other is silent, late, doubled or stale.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -19,16 +19,6 @@ from trainer.bounds import (
     Prose,
     Range,
     Seconds,
-)
-from trainer.cadence import (
-    BLOCK as BLOCK,
-    MOST as MOST,
-    Cadence as Cadence,
-    SaveCost as SaveCost,
-    Saving as Saving,
-    best_interval as best_interval,
-    interval_of as interval_of,
-    rescaled as rescaled,
 )
 from trainer.engine_config import (
     LOWEST_LOSS_SCALE as LOWEST_LOSS_SCALE,
@@ -77,17 +67,17 @@ from trainer.run_spec import (
 )
 from trainer.wire import LATER as LATER, Message as Message
 
-PROTOCOL = 3
-OLDEST_PROTOCOL = 1  # that the service still understands: 1 tells of no troubles, 2 not what broke
+PROTOCOL = 1
+BLOCK = 16 * 2**20  # bytes of a file that go to Blob at once
+OLDEST_PROTOCOL = 1  # that the service still understands
 HEARTBEAT_SECONDS = 10.0  # and at once on any change
-LONG_POLL_SECONDS = 45.0  # a node says how long it waits; who says nothing is answered after 20
+LONG_POLL_SECONDS = 45.0  # a node says how long it waits
 LOG_FLUSH_SECONDS = 2.0
 AT_ONCE = 1000  # metrics, or spans, or others, that one message tells
 ERROR_TAIL_BYTES = 64 * 1024
 # Bytes a second that a storage account takes: 60 Gbit/s. Microsoft, Scalability and performance
 # targets for standard storage accounts, for general-purpose v2 in the regions that it lists.
 STORAGE_INGRESS = 60e9 / 8
-UNDERSTANDS = "cadence"  # a heartbeat's ?understands=: older nodes refuse an answer with that in it
 NOT_THE_MODEL = "verification failed"  # what a hopeless error of a wrong export begins with
 RUN_SPEC = "run-spec.json"
 BASE_FOLDER = "base"  # in the container of a job that begins with a checkpoint
@@ -133,12 +123,18 @@ class Generation(Message):
     master_port: int
     checkpoint: Committed | None
     run_spec_sha256: str
-    rung: Rung | None = field(default=None, metadata=LATER)  # None: as the run spec says
+    rung: Rung | None = None  # None: as the run spec says
+    checkpoint_seconds: float | None = None  # between periodic saves; None: as the run spec says
 
     @property
     def world_size(self) -> int:
         """Processes in the torchrun world."""
         return len(self.members) * self.processes_per_node
+
+    def spec_of(self, spec: RunSpec) -> RunSpec:
+        """Return what this generation trains by: the job's run spec with what it changes."""
+        every = self.checkpoint_seconds or spec.checkpoint_seconds
+        return replace(spec.on(self.rung), checkpoint_seconds=every)
 
     def member(self, node_id: str) -> Member | None:
         """The member that is ``node_id``, or None."""
@@ -168,10 +164,10 @@ class NodeConfig(Message):
     bootstrap_token: str
     accelerator: str  # "cuda" or "cpu"
     processes_per_node: int  # for people: the generation row decides
-    storage_ingress: float = field(default=STORAGE_INGRESS, metadata=LATER)  # bytes a second
-    hardware: ExpectedHardware | None = field(default=None, metadata=LATER)  # None: not checked
-    vm_size: str = field(default="", metadata=LATER)  # "": the metadata service says it
-    traceparent: str = field(default="", metadata=LATER)  # W3C's, of the attempt; "": not traced
+    storage_ingress: float = STORAGE_INGRESS  # bytes a second
+    hardware: ExpectedHardware | None = None  # None: not checked
+    vm_size: str = ""  # "": the metadata service says it
+    traceparent: str = ""  # W3C's, of the attempt; "": not traced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,9 +192,9 @@ class Registration(Message):
     gpus: Int
     spans: Annotated[tuple[Span, ...], Count(AT_ONCE)] = ()
     now: Moment = 0.0  # by the clock that dates the spans; the service shifts them to its own
-    vm_size: Name = field(default="", metadata=LATER)  # as its metadata service says
+    vm_size: Name = ""  # as its metadata service says
     # NAME=VALUE, of its size, for every rank: which interface, InfiniBand or not
-    network: Annotated[tuple[Name, ...], Count(64)] = field(default=(), metadata=LATER)
+    network: Annotated[tuple[Name, ...], Count(64)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,6 +275,15 @@ class Trouble(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SaveCost(Message):
+    """What the last save has cost."""
+
+    stall: Seconds  # seconds that training stood still
+    upload: Seconds  # seconds until it was committed
+    blocks: Int
+
+
+@dataclass(frozen=True, kw_only=True)
 class BrokenCheckpoint(Message):
     """A node's word that what its generation is to load is not what was committed."""
 
@@ -325,14 +330,14 @@ class Heartbeat(Message):
     troubles: Annotated[tuple[Trouble, ...], Count(AT_ONCE)] = ()
     eviction: EvictionNotice | None = None
     error: Prose = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
-    broken: BrokenCheckpoint | None = field(default=None, metadata=LATER)  # why STOPPED
-    out_of_memory: bool = field(default=False, metadata=LATER)  # while it trained: why it ended
-    hopeless: bool = field(default=False, metadata=LATER)  # no second try would help; see error
-    unhealthy: Prose = field(default="", metadata=LATER)  # why this machine must be replaced
-    saving: Saving | None = field(default=None, metadata=LATER)  # to who told a cadence; of rank 0
+    broken: BrokenCheckpoint | None = None  # why STOPPED
+    out_of_memory: bool = False  # while it trained: why it ended
+    hopeless: bool = False  # no second try would help; see error
+    unhealthy: Prose = ""  # why this machine must be replaced
+    save_cost: SaveCost | None = None  # of the last save, as rank 0 measured it in this run
     # Of this minute, if they were read since the last heartbeat.
-    gpus: Annotated[tuple[GpuLoad, ...], Count(64)] = field(default=(), metadata=LATER)
-    gpu_errors: GpuErrors | None = field(default=None, metadata=LATER)  # None: no new ones
+    gpus: Annotated[tuple[GpuLoad, ...], Count(64)] = ()
+    gpu_errors: GpuErrors | None = None  # None: no new ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,7 +350,6 @@ class HeartbeatAnswer(Message):
     now: float
     stop_by: float
     directive_seq: int
-    cadence: Cadence | None = field(default=None, metadata=LATER)  # to save by from now on
 
 
 class DirectiveKind(StrEnum):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from trainer.contract import Message, Saving, Span, StepMetrics
+from trainer.contract import Message, SaveCost, Span, StepMetrics
 from trainer.room import is_full
 from trainer.rundir import RunDir, write_whole
 from trainer.state import Identity
@@ -63,10 +63,10 @@ class Journal:
         if self._identity.local_rank == 0:
             _hint(self._rundir.progress, str(step))
 
-    def saving(self, saving: Saving) -> None:
-        """Tell how often this rank, which decides for all, saves; only a hint too."""
+    def save_cost(self, cost: SaveCost) -> None:
+        """Tell what the last save has cost; only a hint too."""
         if self._identity.rank == 0:
-            _hint(self._rundir.saving, saving.to_json())
+            _hint(self._rundir.save_cost, cost.to_json())
 
 
 class _Lines:

@@ -66,9 +66,7 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
     """
     spec = parts.spec
     learning.require_rate(spec)
-    saves = Saves(
-        parts.saver, spec, parts.now, state.step, parts.agreement.cadence, parts.journal.saving
-    )
+    saves = Saves(parts.saver, spec, parts.now, state.step, parts.journal.save_cost)
     state, stopped = _measure_before(parts, state)
     if stopped:
         return state, False

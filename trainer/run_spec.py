@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Self
 
 from trainer.bounds import Bytes, Count, Name, Text
-from trainer.cadence import Cadence
 from trainer.head import CHECKPOINTS_KEPT, MOST_FILES, Retention
 from trainer.wire import LATER, Message
 
@@ -232,12 +231,11 @@ class RunSpec(TrainingOptions):
     weight_decay: float
     max_grad_norm: float
     zero_stage: int  # 0 to 3; 16 bits need at least 1
-    checkpoint_seconds: float  # between periodic saves; with a cadence, until some were measured
+    checkpoint_seconds: float  # between periodic saves, where the generation says nothing else
     eval_steps: int  # training steps between validation losses; 0 = only at the end
     nodes: int
     processes_per_node: int
     date: str = "2024-07-26"  # what chat templates get for today; of older specs, Llama's default
-    cadence: Cadence | None = field(default=None, metadata=LATER)  # None: the user chose
     reward_model: BaseModel | None = field(default=None, metadata=LATER)  # that the grader asks
     answers_per_row: int = field(default=2, metadata=LATER)  # with `ranked`: the most that any has
     labels: tuple[str, ...] = field(default=(), metadata=LATER)  # of a classification, in order

@@ -20,8 +20,7 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     stop                    exists: drop the step under way, save, then end; with "step" in it, end
                             that step first. Laid out as `.stop` and `.stop-after-step` before, so
                             that raising it needs no room on the disk
-    cadence.json            what evictions and prices are now: a Cadence, for rank 0 to save by
-    saving.json             how often it saves by that, and what a save costs: a Saving; rank 0
+    save-cost.json          what the last save has cost: a SaveCost; rank 0
     memory/                 what lies in the node's memory: a link, made by the supervisor. In it
                             each rank's slots for saves, rank-00000.a (trainer/checkpoint/slots.py)
     slots/                  the same on the disk, for want of memory
@@ -199,14 +198,9 @@ class RunDir:
             (self._laid_gentle_stop if after_step else self._laid_stop).replace(self.stop)
 
     @property
-    def cadence(self) -> Path:
-        """What the service was heard to say last of evictions and prices."""
-        return self.root / "cadence.json"
-
-    @property
-    def saving(self) -> Path:
-        """How often rank 0 saves."""
-        return self.root / "saving.json"
+    def save_cost(self) -> Path:
+        """What rank 0 measured of its last save."""
+        return self.root / "save-cost.json"
 
     @property
     def skipped(self) -> Path:

@@ -147,8 +147,8 @@ def _await(path: Path) -> None:
 
 
 def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
-    rung = Generation.from_json(rundir.generation.read_bytes()).rung
-    spec = RunSpec.from_json(rundir.run_spec.read_bytes()).on(rung)
+    generation = Generation.from_json(rundir.generation.read_bytes())
+    spec = generation.spec_of(RunSpec.from_json(rundir.run_spec.read_bytes()))
     require_known(spec)
     spikes.require_sane(spec)
     watchdog = Watchdog(time.monotonic)

@@ -22,8 +22,8 @@ from trainer.bounds import ANY_INTEGER, ANY_NUMBER, Bound
 
 T = TypeVar("T")
 Reader = Callable[[Any, str], Any]  # a value and its path; returns what it stands for
-# metadata of a member that older readers do not know and would refuse: left out while it has
-# its default, so they meet it only where it says something.
+# metadata of a member that is left out while it has its default: most messages do not need it, or
+# it came with a later release, whose earlier readers would refuse it.
 LATER = {"later": True}
 _NUMBERS = {int: ANY_INTEGER, float: ANY_NUMBER}  # where a member has no bounds of its own
 

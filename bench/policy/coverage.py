@@ -102,11 +102,16 @@ class _Shown:
     def __init__(self, draw: random.Random) -> None:
         self.draw, self.steps, self.step_s = draw, draw.randint(500, 5000), 30.0
         planned = math.exp(draw.uniform(math.log(0.02), math.log(0.5)))  # evictions per hour
+        step_s = self.step_s * draw.uniform(0.7, 1.4)
         self.course = live.Course(
-            seconds_per_step=self.step_s * draw.uniform(0.7, 1.4),
+            seconds_per_step=step_s,
             recovery_seconds=600.0,
             checkpoint_seconds=300.0,
             evictions_per_second=planned / 3600,
+            answered=0.0,
+            seconds_per_step_p10=0.75 * step_s,
+            seconds_per_step_p90=1.25 * step_s,
+            verify_seconds=0.0,
         )
         self.spread = draw.uniform(0.8, 1.6)
         mean_h = draw.lognormvariate(0, 0.5) / planned

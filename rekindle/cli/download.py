@@ -3,6 +3,7 @@
 What is not whole is called NAME.part. A file gets its name once its size and checksum are right.
 """
 
+import hashlib
 import json
 import time
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rekindle.cli import words
-from rekindle.cli.checksum import can_check, crc64nvme, sha256
 from rekindle.cli.choose import JOBS, JobArgument, job_id
 from rekindle.cli.command import Cli
 from rekindle.cli.trouble import Trouble, Unreachable
@@ -47,10 +47,9 @@ def download(
         "object": "download",
         "job": name,
         "folder": str(target),
-        "checked": (checked := _checked(files)),
         "files": done,
     }
-    cli.show(document, lambda: [_summary(target, done, checked)])
+    cli.show(document, lambda: [_summary(target, done)])
 
 
 def _model_in(folder: Path) -> str:
@@ -112,21 +111,10 @@ def _fault(path: Path, file: Json) -> str:
     size = path.stat().st_size
     if size != file["bytes"]:
         return f"with {size} bytes instead of {file['bytes']}"
-    by = _by(file)
-    wanted = file.get(by)
-    found = {"sha256": sha256, "crc64nvme": crc64nvme}[by](path) if wanted else None
-    return f"with the checksum {found} instead of {wanted}" if found and found != wanted else ""
-
-
-def _by(file: Json) -> str:
-    """The checksum that it is checked by; models of older releases have no SHA-256."""
-    return "sha256" if file.get("sha256") else "crc64nvme"
-
-
-def _checked(files: list[Json]) -> str:
-    if all(_by(file) == "sha256" for file in files):
-        return "sha256"
-    return "crc64nvme" if can_check() else "size"
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    wanted = file["sha256"]
+    return f"with the checksum {found} instead of {wanted}" if found != wanted else ""
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -141,14 +129,12 @@ def _entry(file: Json, path: Path, what: str) -> Json:
     return {"name": file["name"], "bytes": file["bytes"], "path": str(path), "outcome": what}
 
 
-def _summary(target: Path, done: list[Json], checked: str) -> str:
+def _summary(target: Path, done: list[Json]) -> str:
     total = sum(file["bytes"] for file in done)
     kept = sum(file["outcome"] != "downloaded" for file in done)
     there = f", {kept} there already" if kept else ""
-    hint = ", sizes only; pip install awscrt to check sums as well"
-    size_only = hint if checked == "size" else ""
     count = f"{words.count(len(done), 'file')} ({words.size(total)}{there})"
-    return f"{count} in {target}, checked{size_only}"
+    return f"{count} in {target}, checked"
 
 
 def _progress(cli: Cli) -> "Progress":

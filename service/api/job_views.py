@@ -11,7 +11,6 @@ from service.db.job_facts import Around, Checkpoint
 from service.db.jobs import JobRow
 from service.domain import cost, forecast, story, wording
 from service.domain.admission import BEAT, Standing
-from service.domain.cadence import Known
 from service.domain.forecast import ToCome
 from service.domain.progress import OF_A_STEP
 from service.domain.shortage import LOOK_AGAIN
@@ -242,26 +241,14 @@ def _attempts(around: Around) -> dict[str, Any]:
 
 
 def _interval(around: Around) -> dict[str, Any]:
-    """How often it saves by its own word, and what that rests on; as planned until it has said so.
-
-    Only the newest generation's word counts: each begins as planned.
-    A trainer of an earlier release is not told and says nothing: it saves as planned.
-    """
-    plan, progress, attempt = around.job.plan, around.job.progress, around.facts.attempt
-    every, now = progress.get("save_every"), attempt.generation if attempt else 0
-    if around.job.state not in JOB_TERMINAL and progress.get("save_generation") != now:
-        every = None
-    chosen = plan["options"][0]
-    cadence, seconds = chosen.get("cadence"), chosen.get("checkpoint_seconds")
-    known = Known.from_dict(around.cadence) if around.cadence and every else None
-    if known:
-        cadence, seconds = known.told.to_plain(), every
+    """How often the newest generation saves, and what that rests on; before the first: the plan."""
+    chosen, progress = around.job.plan["options"][0], around.job.progress
+    cadence = progress.get("save_by") or chosen["cadence"]
     return {
-        "seconds": plan["recipe"].get("checkpoint_seconds") or seconds,
+        "seconds": progress.get("save_every") or chosen["checkpoint_seconds"],
         "chosen_by": "planner" if cadence else "user",
         "evictions_per_hour": cadence and cadence["evictions_per_hour"],
         "notices_answered": cadence and cadence["answered"],
-        "since": int(known.since) if known else None,
     }
 
 

@@ -65,7 +65,7 @@ async def list_model_files(parts: PartsDep, caller: Reader, job_id: str) -> Mode
     """The final model's files, as Hugging Face's from_pretrained wants them."""
     path, manifest = await _manifest(parts, caller, job_id)
     files = [
-        ModelFile(name=f.name, bytes=f.size, crc64nvme=f.crc64nvme, sha256=f.sha256 or None)
+        ModelFile(name=f.name, bytes=f.size, crc64nvme=f.crc64nvme, sha256=f.sha256)
         for f in manifest.files
     ]
     return ModelFiles(data=files, path=path, parameters_sha256=manifest.parameters_sha256)

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,8 +35,6 @@ from service.operations.nodes import Standing
 from trainer.contract import (
     OLDEST_PROTOCOL,
     PROTOCOL,
-    UNDERSTANDS,
-    Cadence,
     Directive,
     DirectiveKind,
     Heartbeat,
@@ -52,7 +50,6 @@ _LONGEST_HEARTBEAT = 4 * 1024 * 1024  # far beyond what contract.py lets a super
 _LONGEST_REPORT = 16 * 1024  # of a boot: ten tries of 400 bytes, and more
 _MACHINE = re.compile(r"[\w.-]{1,100}", re.ASCII)
 _MOST = 2**31  # of an int in PostgreSQL
-_OLD_WAIT = 20  # seconds that a node of an earlier release waits for an answer, without saying so
 
 
 async def register(request: Request) -> Response:
@@ -98,9 +95,7 @@ async def heartbeat(request: Request) -> Response:
     _check(request, tokens.node_token, node_id)
     message, now = await _read(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
     if beaten := await parts.hearing.beat(node_id, message, now):
-        understands = request.query_params.get("understands") == UNDERSTANDS
-        cadence = beaten.cadence if understands else None
-        return _heard(parts, now, beaten.stop_by, beaten.directive_seq, cadence)
+        return _heard(parts, now, beaten.stop_by, beaten.directive_seq)
     heard = await parts.hearing.hear(node_id, message, now)
     if heard.refusal == StaleEpoch.code:
         raise _stale_epoch()
@@ -117,8 +112,8 @@ async def directive(request: Request) -> Response:
     """
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _check(request, tokens.node_token, node_id)
-    after, epoch = _whole_number(request, "after"), _whole_number(request, "epoch", 0)
-    seconds = min(_whole_number(request, "wait", _OLD_WAIT), parts.long_poll.total_seconds())
+    after, epoch = _whole_number(request, "after"), _whole_number(request, "epoch")
+    seconds = min(_whole_number(request, "wait"), parts.long_poll.total_seconds())
     deadline = asyncio.get_running_loop().time() + seconds
     with parts.drain.polling(f"node:{node_id}") as changed:
         while True:
@@ -145,8 +140,8 @@ async def directive(request: Request) -> Response:
 
 
 def _check_epoch(said: int, current: int) -> None:
-    """Refuse a boot that another one has followed; 0: a node of an earlier release."""
-    if said not in (0, current):
+    """Refuse a boot that another one has followed."""
+    if said != current:
         raise _stale_epoch()
 
 
@@ -198,19 +193,12 @@ def _nothing_new(parts: Parts, after: int, order: Order) -> Response:
     return _answer(nothing)
 
 
-def _heard(
-    parts: Parts,
-    now: datetime,
-    money_lasts: datetime | None,
-    seq: int,
-    cadence: Mapping[str, Any] | None = None,
-) -> Response:
+def _heard(parts: Parts, now: datetime, money_lasts: datetime | None, seq: int) -> Response:
     return _answer(
         HeartbeatAnswer(
             now=now.timestamp(),
             stop_by=_stop_by(parts, now, money_lasts),
             directive_seq=seq,
-            cadence=Cadence.from_dict(cadence) if cadence else None,
         )
     )
 
@@ -250,8 +238,8 @@ def _report(query: Mapping[str, str], text: str) -> Report:
     return Report(phase=phase, said=said, machine=machine, text=text)
 
 
-def _whole_number(request: Request, name: str, default: int | None = None) -> int:
-    given = request.query_params.get(name, default)
+def _whole_number(request: Request, name: str) -> int:
+    given = request.query_params.get(name)
     if given is None:
         raise InvalidRequest(f"{name} is missing.", code="missing_required_parameter", param=name)
     try:

@@ -10,8 +10,7 @@ from service.db.files import File
 from service.db.keys import Caller
 from service.domain import results
 from service.domain.errors import InvalidRequest
-from service.domain.method import learning_from
-from service.domain.ranking import formats
+from service.domain.method import formats, learning_from
 from service.domain.recipe import Training
 from service.domain.reinforcement import lacking
 from trainer.contract import Reinforcement

@@ -204,7 +204,7 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
         elastic=Elastic.of_plan(job),
         refills=row.refills,
         refilled_at=row.refilled_at,
-        step_seconds=job["step_p90"] or 0.0,  # plans of a release before do not say
+        step_seconds=job["step_p90"],
         over_budget_at=job["over_budget_at"],
         save_seconds=job["save_seconds"],
         ends_by=row.created_at + longest if (longest := longest_run(row.offering)) else None,

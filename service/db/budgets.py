@@ -76,7 +76,7 @@ class Caps:
     project_cap: Decimal | None
     project_since: datetime | None
     project_told: int
-    save_seconds: float | None  # planned for saving the job; None: an earlier release's plan
+    save_seconds: float  # planned for saving the job
 
     @property
     def any(self) -> bool:

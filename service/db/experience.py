@@ -40,8 +40,8 @@ async def of(
 ) -> dict[Offering, Lived]:
     """By offering, for those where machines were ever held.
 
-    A life ends when its outcome is known; where a release before has not dated that, when it is
-    torn down. An eviction that it has outlived ends one too; the next begins as old as that was.
+    A life ends when its outcome is known. An eviction that it has outlived ends one too; the next
+    begins as old as that was.
     """
     ended = case((_c.outcome.is_not(None), _OVER_AT), else_=now)
     told = (*rows.columns(attempts), _c.outcome, _c.ran_at, _c.outlived, ended.label("ended"))

@@ -1,9 +1,10 @@
 """Generation rows: written once; only the wish to halt one is added later."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Row, func, select, text
@@ -14,7 +15,8 @@ from service.db.metrics import RECENT
 from service.db.notices import CHANNEL
 from service.db.tables import generations, jobs
 from service.db.versions import topic
-from trainer.contract import DirectiveKind, Generation
+from service.domain.cadence import Cadence, Interval, SaveHistory
+from trainer.contract import DirectiveKind, Generation, SaveCost
 
 _HALT = text("""
 with given as (
@@ -38,8 +40,9 @@ _BEGIN = text(f"""
 with given as (
   select * from unnest(
     cast(:jobs as text[]), cast(:numbers as int[]), cast(:attempts as text[]),
-    cast(:contents as jsonb[]), cast(:starts as int[]), cast(:errors as int[])
-  ) as g (job_id, number, attempt_id, content, start, errors)
+    cast(:contents as jsonb[]), cast(:starts as int[]), cast(:errors as int[]),
+    cast(:saves as jsonb[])
+  ) as g (job_id, number, attempt_id, content, start, errors, saves)
 ), lost as (
   select g.job_id, greatest(coalesce(greatest(
     (select max(m.step) from metrics m where m.job_id = g.job_id and m.generation = l.number),
@@ -60,7 +63,7 @@ with given as (
   from given g join lost on lost.job_id = g.job_id
 )
 update jobs j set
-  progress = j.progress || jsonb_build_object('step', g.start),
+  progress = j.progress || g.saves || jsonb_build_object('step', g.start),
   lost_steps = j.lost_steps + lost.steps,
   trainer_errors = j.trainer_errors + g.errors,
   version = j.version + 1,
@@ -70,6 +73,29 @@ where j.id = g.job_id
 returning pg_notify('{CHANNEL}', '{topic("")}' || j.id), lost.steps,
   lost.steps * lost.seconds as seconds, lost.capacity_type
 """)  # noqa: S608 - constants
+
+
+# The option of the plan that the attempt runs on; what the job has measured and lived through.
+_SAVES = text("""
+select a.id, o.option, j.progress, lives.evictions, lost.times as unanswered
+from attempts a
+join jobs j on j.id = a.job_id
+cross join lateral (
+  select option from jsonb_array_elements(j.plan -> 'options') option
+  where option ->> 'region' = a.region and option ->> 'vm_size' = a.vm_size
+    and option ->> 'capacity_type' = a.capacity_type and option ->> 'engine' = a.engine
+    and jsonb_typeof(option -> 'cadence') = 'object'
+  limit 1
+) o
+cross join lateral (
+  select count(*) filter (where outcome = 'evicted') + coalesce(sum(survived), 0) as evictions
+  from attempts where job_id = j.id
+) lives
+cross join lateral (
+  select count(*) as times from generations where job_id = j.id and lost_steps > 0
+) lost
+where a.id = any(:ids)
+""")
 
 
 @dataclass(frozen=True)
@@ -135,12 +161,17 @@ async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[Opened]:
 
 
 async def begin_all(
-    conn: AsyncConnection, begun: Sequence[Generation], after_error: Collection[str], now: datetime
+    conn: AsyncConnection,
+    begun: Sequence[Generation],
+    after_error: Collection[str],
+    now: datetime,
+    saves: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[Lost]:
     """Write these rows, one of a job; each number must be free (the primary key says so).
 
     Their jobs, of which those in ``after_error`` have one trainer error more, have news: what is
-    lost is not done. Locks them in one order. Returns what is lost of each that lost steps.
+    lost is not done. ``saves``: what a job's progress keeps of how often it saves, by job. Locks
+    jobs in one order. Returns what is lost of each that lost steps.
     """
     given: dict[str, list[Any]] = {
         "jobs": [g.job_id for g in begun],
@@ -149,10 +180,33 @@ async def begin_all(
         "contents": [json.dumps(g.to_plain()) for g in begun],
         "starts": [g.checkpoint.step if g.checkpoint else 0 for g in begun],
         "errors": [int(g.job_id in after_error) for g in begun],
+        "saves": [json.dumps(saves.get(g.job_id, {})) for g in begun],
     }
     await locks.before_writing(conn, jobs, given["jobs"])
     rows = await conn.execute(_BEGIN, given | {"now": now})
     return [Lost(r.steps, r.seconds or 0.0, r.capacity_type) for r in rows if r.steps]
+
+
+async def save_histories(
+    conn: AsyncConnection, attempt_ids: Sequence[str]
+) -> dict[str, SaveHistory]:
+    """What the interval between two saves rests on, by attempt; without those that fix it."""
+    rows = await conn.execute(_SAVES, {"ids": list(attempt_ids)})
+    return {row.id: _save_history(row) for row in rows}
+
+
+def _save_history(row: Row[Any]) -> SaveHistory:
+    option, progress = row.option, row.progress
+    cost, pace = progress.get("save_cost"), progress.get("seconds_per_step") or 0.0
+    cadence = Cadence.from_dict(option["cadence"])
+    return SaveHistory(
+        planned=Interval(seconds=option["checkpoint_seconds"], cadence=cadence),
+        nodes=option["nodes"],
+        cost=SaveCost.from_dict(cost) if cost else None,
+        evictions=int(row.evictions),
+        unanswered=int(row.unanswered),
+        trained_hours=pace * progress.get("step", 0) / 3600,
+    )
 
 
 async def mark_halted(

@@ -31,8 +31,7 @@ with given as (
     cast(:short as boolean[]), cast(:hopeless as boolean[]), cast(:measured as boolean[])
   ) as g (id, epoch, seq, phase, generation, step, port, short, hopeless, measured)
 ), mine as (
-  select n.id, g.seq, g.step, g.port, a.job_id, a.stop_by, a.cadence -> 'told' as cadence,
-    a.region, a.vm_size
+  select n.id, g.seq, g.step, g.port, a.job_id, a.stop_by, a.region, a.vm_size
   from nodes n
   join given g on g.id = n.id
   join attempts a on a.id = n.attempt_id
@@ -48,8 +47,7 @@ with given as (
 )
 update nodes set heartbeat_seq = mine.seq, heard_at = :now, step = mine.step, free_port = mine.port
 from mine where nodes.id = mine.id
-returning nodes.id, nodes.directive_seq, mine.job_id, mine.stop_by, mine.cadence, mine.region,
-  mine.vm_size
+returning nodes.id, nodes.directive_seq, mine.job_id, mine.stop_by, mine.region, mine.vm_size
 """)
 
 # Jobs are locked in one order, and last of all: no deadlock.
@@ -123,7 +121,6 @@ class Beaten:
     job_id: str
     directive_seq: int
     stop_by: datetime | None
-    cadence: Mapping[str, Any] | None = None  # to save by; None: as the run spec says
     region: str = ""
     vm_size: str = ""
 
@@ -189,7 +186,6 @@ async def beat(
             job_id=r.job_id,
             directive_seq=r.directive_seq,
             stop_by=r.stop_by,
-            cadence=r.cadence,
             region=r.region,
             vm_size=r.vm_size,
         )

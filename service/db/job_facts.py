@@ -47,7 +47,7 @@ select j.*,
   a.reason a_reason, a.region a_region, a.vm_size a_vm_size, a.capacity_type a_capacity_type,
   a.engine a_engine,
   a.instance_count a_instance_count, a.hourly a_hourly, a.refusals a_refusals, a.duds a_duds,
-  a.ran_at a_ran_at, a.cadence a_cadence, coalesce(a.over_at, a.since) < j.since a_resumed,
+  a.ran_at a_ran_at, coalesce(a.over_at, a.since) < j.since a_resumed,
   a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
   jsonb_array_length(a.vm_ids) a_running, jsonb_array_length(g.content -> 'members') g_members,
   t.attempts, t.evictions, t.live, n.joined, n.evicting,
@@ -157,7 +157,6 @@ class Around:
     attempts: int
     current_attempt: str | None
     rung: dict[str, Any] | None  # of the newest generation; None: as planned
-    cadence: dict[str, Any] | None  # what the newest attempt is told to save by, see domain
     on_demand: bool = False  # so the newest attempt is bought, and it is not over
     wait: ToCome | None = None  # for Spot, where it refuses; `operations.waits` looks it up ...
     aftermath: Aftermath | None = None  # ... and this: after evictions; None: it does not wait
@@ -252,7 +251,6 @@ def around_of(r: _Row) -> Around:
         attempts=r.attempts,
         current_attempt=r.a_id,
         rung=r.rung,
-        cadence=r.a_cadence,
         on_demand=r.a_capacity_type == CapacityType.ON_DEMAND and r.a_outcome is None,
     )
 

@@ -17,8 +17,7 @@ select j.model, coalesce(j.plan -> 'recipe' ->> 'method', 'supervised') method,
     when (j.plan -> 'recipe' -> 'lora' ->> 'quantized')::boolean then 'qlora' else 'lora' end
     adapters,
   a.vm_size,
-  coalesce(nullif((o ->> 'roofline_seconds')::float, 0), (o ->> 'seconds_per_step')::float)
-    predicted,
+  (o ->> 'roofline_seconds')::float predicted,
   (j.progress ->> 'seconds_per_step')::float measured, (j.progress ->> 'step')::int steps
 from (
   select * from (

@@ -189,7 +189,6 @@ attempts = Table(
     Column("refilled_at", Moment),  # when machines were last asked for in place of lost ones
     Column("seen_at", Moment),  # when its scale set was last looked at, instances and all
     Column("stop_by", Moment),  # nodes that hear nothing go on until then; null: for the outage
-    Column("cadence", JSONB),  # what they are told to save by; {}: the user has fixed it
     Column("access_until", Moment),  # end of the policy by which nodes write; null: none
     Column("created_at", Moment, nullable=False),
     Column("over_at", Moment),  # when the outcome was known; null too where an old release knew it

@@ -35,7 +35,7 @@ class Allowance:
     def of_job(self, save_seconds: float | None) -> "Allowance":
         """Return the same for a job that needs ``save_seconds`` to save and stop, as planned.
 
-        None: the plan does not say (it is of an earlier release).
+        None: all that is allowed.
         """
         if save_seconds is None:
             return self
@@ -78,7 +78,7 @@ class Hold:
     ordered_at: datetime | None = None  # None: Azure was not asked yet
     refilled_at: datetime | None = None  # when machines were asked for in place of lost ones
     leaving: bool = False  # its machines are being deleted
-    save_seconds: float | None = None  # planned for saving; None: an earlier release's plan
+    save_seconds: float | None = None  # planned for saving; None: all that is allowed
 
     @property
     def rate(self) -> Decimal:

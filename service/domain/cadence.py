@@ -1,31 +1,19 @@
-"""How often a job saves: before anything was measured, and as evictions and prices move.
+"""How often a job saves: planned, and chosen anew when a generation opens (ADR 0045).
 
-What a save costs the trainer measures, and chooses by the same formula (`trainer/cadence.py`). What
-it cannot know it is told while it trains: the evictions of where it runs now, how many of the job's
-own were answered, and the price (ADR 0045).
+While a generation runs its interval stays. What a save costs is estimated at first, and measured by
+the trainer from the first save on; each save that an eviction notice asks for comes at once.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from service.domain import wording
-from service.domain.hazard import BAND_WEIGHT, BURST, BURST_S, OFTENEST, RAREST
+from service.domain.hazard import BAND_WEIGHT
 from service.domain.layout import Layout
-from service.domain.traces import Place
-from trainer.contract import (
-    BLOCK,
-    MOST,
-    Cadence,
-    Message,
-    SaveCost,
-    Saving,
-    best_interval,
-    interval_of,
-    rescaled,
-)
+from trainer.contract import BLOCK, Message, SaveCost
 
+LEAST, MOST = 5.0, 3600.0  # seconds between two saves, whatever the formula says
 STATE_BYTES = 12  # per trained parameter: fp32 master and two moments
 COPY = 15e9  # bytes per second and GPU into host memory, all at once; assumed, not measured
 CAPPED, UNCAPPED = 0.9e9, 1.8e9  # a node's uploads while it trains, and once it is told to go
@@ -33,10 +21,85 @@ NOTICE, COMMIT, SLACK = 30.0, 2.0, 3.0  # seconds: Azure's, ours, and until the 
 ANSWERED = 0.95  # of evictions come with a notice that we hear in time; assumed
 BLOCK_DOLLARS = 0.055 / 10_000  # a write to the hot tier; Microsoft's sample prices, 2026-11
 NOTICED_WITHIN = 30.0  # seconds, until trainers that are told to stop have heard it and have ended
-MOVED = 1.25  # times as much, or as little: then the trainer is told, and of intervals the user
 _PLAN_WEIGHT = 10.0  # evictions that the plan's share of answered ones counts for
-_RAISED = (1 + BURST) / 2  # times as often soon after an eviction next door, on average
 _BLOCKS = 2**31  # a save has fewer, whatever a node says
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cadence(Message):
+    """What the best interval rests on, beside what a save costs."""
+
+    evictions_per_hour: float  # of the whole job: any of its machines
+    answered: float  # share of them whose notice leaves the time for a save
+    seconds_per_block: float  # what Blob asks for a block, as time of the job's machines
+
+    @property
+    def unanswered_per_hour(self) -> float:
+        """Evictions that lose what is not saved."""
+        return self.evictions_per_hour * (1 - self.answered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """How often a generation saves, and what that rests on."""
+
+    seconds: float
+    cadence: Cadence
+
+    def as_progress(self) -> dict[str, Any]:
+        """Return the members that a job's progress keeps of it."""
+        return {"save_every": self.seconds, "save_by": self.cadence.to_plain()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveHistory:
+    """What is known of a job's saves and evictions when a generation opens."""
+
+    planned: Interval  # at the place of the attempt, with ...
+    nodes: int  # ... so many machines
+    cost: SaveCost | None  # of a save; None: none was measured
+    evictions: int = 0
+    unanswered: int = 0  # times that steps were lost
+    trained_hours: float = 0.0
+
+    def interval(self, machines: int, dollars_per_hour: float) -> Interval:
+        """Return the interval of a generation on so many machines, which cost so much together.
+
+        The plan's rate of evictions counts for two of them (Gamma-Poisson), its share of answered
+        ones for ten (Beta-Bernoulli); the evictions and hours of the job itself move both.
+        """
+        if self.cost is None:
+            return self.planned
+        before = self.planned.cadence
+        rate, share = before.evictions_per_hour * machines / self.nodes, before.answered
+        if rate > 0:
+            rate = (BAND_WEIGHT + self.evictions) / (BAND_WEIGHT / rate + self.trained_hours)
+        if share > 0:
+            judged = max(self.evictions - 1, 0)  # the last one is, once this generation has opened
+            answered = _PLAN_WEIGHT * share + judged - min(self.unanswered, judged)
+            share = answered / (_PLAN_WEIGHT + judged)
+        now = Cadence(
+            evictions_per_hour=rate,
+            answered=share,
+            seconds_per_block=seconds_per_block(dollars_per_hour),
+        )
+        cost = self.cost
+        best = best_interval(now, stall=cost.stall, upload=cost.upload, blocks=cost.blocks)
+        return Interval(seconds=best, cadence=now)
+
+
+def best_interval(cadence: Cadence, *, stall: float, upload: float, blocks: int) -> float:
+    """Seconds of training between two saves that lose the least time and money.
+
+    `T* = max(u - s, sqrt(2 (s + c) / (L (1 - p))))`: with p = u = c = 0 it is Young's and Daly's.
+    A save stops training for ``stall`` (s), is on its way for ``upload`` (u) seconds, in which the
+    next one is left out, and costs ``blocks`` blocks (c). Wrong by a factor of two it costs less
+    than half a percent, so evictions may be a guess.
+    """
+    unanswered = cadence.unanswered_per_hour / 3600
+    cost = stall + blocks * cadence.seconds_per_block
+    best = math.sqrt(2 * cost / unanswered) if unanswered > 0 else MOST
+    return min(max(best, upload - stall, LEAST), MOST)
 
 
 def plan(
@@ -92,87 +155,15 @@ def seconds_per_block(dollars_per_hour: float) -> float:
     return BLOCK_DOLLARS / dollars_per_hour * 3600 if dollars_per_hour > 0 else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lived:
-    """What all jobs have seen of one offering's Spot machines lately."""
-
-    machine_hours: float = 0.0
-    evictions: int = 0  # of holds: what is evicted together counts once, for one of its machines
-
-
-@dataclass(frozen=True, kw_only=True)
-class Basis(Message):
-    """What an interval that the user hears of rests on."""
-
-    cadence: Cadence  # of all the machines that the attempt has when none is lost ...
-    machines: int  # ... which are so many
-    place: str
-
-    @property
-    def each_per_hour(self) -> float:
-        """Evictions of one machine."""
-        return self.cadence.evictions_per_hour / self.machines
-
-    @property
-    def each_costs(self) -> float:
-        """US dollars per hour of one machine."""
-        block = self.cadence.seconds_per_block * self.machines
-        return BLOCK_DOLLARS * 3600 / block if block else 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Known(Message):
-    """What the machines of one attempt are told, and how that began. Stored with the attempt."""
-
-    told: Cadence
-    since: float  # unix seconds
-    said: Basis  # what the user heard of last, or was shown in the plan
-    planned: Cadence  # what the run spec says ...
-    planned_seconds: float  # ... and the interval by it, as long as no save was measured
-    answered: float  # share of the job's evictions ...
-    survived: int = 0  # ... with so many that the attempt has outlived
-
-    def seconds(self, cadence: Cadence, cost: SaveCost | None) -> float:
-        """The interval of the trainer by this cadence."""
-        if cost is None:
-            return rescaled(self.planned_seconds, self.planned, cadence)
-        return interval_of(cadence, cost)
-
-
-def basis(cadence: Cadence, machines: int, place: Place) -> Basis:
-    """Of so many machines there."""
-    where = f"{place.vm_size} in {place.region}"
-    return Basis(cadence=cadence, machines=machines, place=where)
-
-
-def usual(
-    known: Known, *, machines: int, evictions_per_hour: float, hourly: float, noticed: bool = True
-) -> Cadence:
-    """What holds now, of machines that are evicted so often and cost so many dollars each."""
-    return Cadence(
-        evictions_per_hour=machines * evictions_per_hour,
-        answered=known.answered if noticed else 0.0,
-        seconds_per_block=seconds_per_block(machines * hourly),
-    )
-
-
-def saves(saving: Saving | None, generation: int) -> dict[str, Any]:
-    """What a trainer says of its saves, as a job's progress keeps it; nonsense is left out.
-
-    What a save costs stays known while the next attempt has measured none; how often one saves is
-    true of its generation only.
-    """
-    if saving is None or not _possible(saving.every):
+def save_cost(cost: SaveCost | None) -> dict[str, Any]:
+    """Return what a job's progress keeps of a measured save; nonsense is left out."""
+    if cost is None or not (_possible(cost.stall) and _possible(cost.upload)):
         return {}
-    told: dict[str, Any] = {"save_every": saving.every, "save_generation": generation}
-    cost = saving.cost
-    if cost and _possible(cost.stall) and _possible(cost.upload) and 0 <= cost.blocks < _BLOCKS:
-        told["save_cost"] = cost.to_plain()
-    return told
+    return {"save_cost": cost.to_plain()} if 0 <= cost.blocks < _BLOCKS else {}
 
 
 def on_spot(progress: Mapping[str, Any]) -> float | None:
-    """Seconds between two saves where machines may be evicted, by the trainer's last word.
+    """Seconds between two saves where machines may be evicted, of the newest generation.
 
     None: as planned. The longest interval is what is kept on demand, and says nothing of Spot.
     """
@@ -183,104 +174,3 @@ def on_spot(progress: Mapping[str, Any]) -> float | None:
 def _possible(seconds: float) -> bool:
     """As a length of time; JSON has finite numbers only."""
     return math.isfinite(seconds) and seconds >= 0
-
-
-def evictions_per_hour(prior: float, lived: Lived) -> float:
-    """Of one machine, when nothing special happens: Gamma-Poisson."""
-    prior = min(max(prior, RAREST), OFTENEST)
-    seen = BAND_WEIGHT + lived.evictions
-    return min(seen / (BAND_WEIGHT / prior + lived.machine_hours), OFTENEST)
-
-
-def raised(cadence: Cadence, evicted_s: float | None) -> Cadence:
-    """The same so many seconds after an eviction of the same size and region; None: of none.
-
-    The average of the raise, for as long as it lasts: an interval that followed its fall would be
-    told eight times in ten minutes, to gain less than half a percent.
-    """
-    if evicted_s is None or evicted_s >= BURST_S:
-        return cadence
-    return replace(cadence, evictions_per_hour=cadence.evictions_per_hour * _RAISED)
-
-
-def share_answered(planned: float, evictions: int, answered: int) -> float:
-    """Of a job's evictions those after which nothing was done again: Beta-Bernoulli."""
-    return (_PLAN_WEIGHT * planned + answered) / (_PLAN_WEIGHT + evictions)
-
-
-def moved(before: Cadence, now: Cadence) -> bool:
-    """Whether what the interval rests on is off by a quarter from what was told last.
-
-    Counted from there, either way: what differs by less among itself is told once at most.
-    """
-    return _apart(before.unanswered_per_hour, now.unanswered_per_hour) or _apart(
-        before.seconds_per_block, now.seconds_per_block
-    )
-
-
-def is_news(known: Known, now: Basis, cost: SaveCost | None) -> bool:
-    """Whether the interval is off by a quarter from what the user heard of last."""
-    return _apart(known.seconds(known.said.cadence, cost), known.seconds(now.cadence, cost))
-
-
-def words(known: Known, now: Basis, cost: SaveCost | None, *, more_often: bool = False) -> str:
-    """What the user is told then; ``more_often`` while machines next door are taken."""
-    was, are = (wording.duration(known.seconds(b.cadence, cost)) for b in (known.said, now))
-    more = ", for some minutes more often" if more_often else ""
-    return f"Checkpoints every {are} instead of {was}{more}: {_because(known, now, cost)}."
-
-
-def _because(known: Known, now: Basis, cost: SaveCost | None) -> str:
-    """The input that alone would have moved the interval most, the way it went."""
-    before = known.said
-    if now.cadence.evictions_per_hour <= 0:
-        return "on demand nothing is evicted"
-    if before.cadence.evictions_per_hour <= 0:
-        return f"Spot machines are evicted, here {now.each_per_hour:.2g} times per hour each"
-    was, are = known.seconds(before.cadence, cost), known.seconds(now.cadence, cost)
-    way = math.copysign(1.0, are - was)
-    alone = {kind: known.seconds(c, cost) - was for kind, c in _swapped(before, now).items()}
-    return max(alone, key=lambda kind: way * alone[kind])(before, now)
-
-
-def _swapped(before: Basis, now: Basis) -> dict[Callable[[Basis, Basis], str], Cadence]:
-    """What was, with one input as it is now; by the words for that."""
-    old, ratio = before.cadence, now.machines / before.machines
-    evictions, block = now.cadence.evictions_per_hour / ratio, now.cadence.seconds_per_block * ratio
-    return {
-        _evictions: replace(old, evictions_per_hour=evictions),
-        _machines: replace(
-            old,
-            evictions_per_hour=old.evictions_per_hour * ratio,
-            seconds_per_block=old.seconds_per_block / ratio,
-        ),
-        _answers: replace(old, answered=now.cadence.answered),
-        _price: replace(old, seconds_per_block=block),
-    }
-
-
-def _evictions(before: Basis, now: Basis) -> str:
-    was, are = before.each_per_hour, now.each_per_hour
-    if before.place != now.place:
-        here, there = f"{now.place} is evicted {are:.2g} times", f"{before.place} {was:.2g}"
-        return f"a machine of {here} per hour, one of {there}"
-    way = "rose" if are > was else "fell"
-    return f"evictions of a machine here {way} from {was:.2g} to {are:.2g} per hour"
-
-
-def _machines(before: Basis, now: Basis) -> str:
-    return f"it has {wording.machines(now.machines)} instead of {before.machines}"
-
-
-def _answers(before: Basis, now: Basis) -> str:
-    was, are = 100 * before.cadence.answered, 100 * now.cadence.answered
-    return f"{are:.0f} % of its evictions leave the time for a save, not {was:.0f} %"
-
-
-def _price(before: Basis, now: Basis) -> str:
-    return f"a machine costs ${now.each_costs:.2f} per hour instead of ${before.each_costs:.2f}"
-
-
-def _apart(one: float, other: float) -> bool:
-    low, high = sorted((one, other))
-    return high > low * MOVED

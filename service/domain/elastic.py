@@ -6,7 +6,7 @@ each training step, as ``trainer/data/order.py`` shares them out; the last one m
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Self
 
@@ -81,13 +81,9 @@ def batch_to_choose(batch: Batch, *, min_nodes: int, nodes: int) -> int:
     """
     unit = batch.rows_per_node * nodes
     rows = math.ceil(batch.rows / unit) * unit
-    while len(node_counts(_of(rows, batch), min_nodes=min_nodes, nodes=nodes)) == 1:
+    while len(node_counts(replace(batch, rows=rows), min_nodes=min_nodes, nodes=nodes)) == 1:
         rows += unit
     return rows
-
-
-def _of(rows: int, batch: Batch) -> Batch:
-    return Batch(rows=rows, rows_per_node=batch.rows_per_node)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -361,7 +361,7 @@ class LeaseLost(ServiceError):
 class NothingTrained(ServiceError):
     """A job whose nodes say that it is done, and that no token was trained: its model is no result.
 
-    The trainer fails such a run itself; one of an earlier release, or a stranger's, may not.
+    The trainer fails such a run itself; one that is not ours may not.
     """
 
     code = "trainer_error"

@@ -17,8 +17,6 @@ from typing import Any, Self
 from service.domain.cadence import lost_to_eviction
 from service.domain.option import Option
 
-_RECOVERY = 600.0  # plans of the release before do not say
-_CHECKPOINTS = 300.0
 Z = 1.2816  # standard deviations from the middle to P10 and P90
 PLANNED_SPREAD = 0.25  # of a step's time, as P90: computed and never measured
 MEASURED_SPREAD = 0.10  # measured, but too few to say how they differ
@@ -41,7 +39,7 @@ class Seen:
 
     @classmethod
     def of(cls, progress: Mapping[str, Any], evictions: int) -> Self:
-        """Of a job's progress as it is stored; one of the release before says less."""
+        """Of a job's progress as it is stored."""
         pace = progress.get("seconds_per_step") or 0.0
         return cls(
             steps=progress.get("steps_measured", 0),
@@ -87,10 +85,10 @@ class Course:
     recovery_seconds: float
     checkpoint_seconds: float
     evictions_per_second: float
-    answered: float = 0.0  # share of evictions whose notice comes in time for a save
-    seconds_per_step_p10: float = 0.0  # 0: plans of the release before do not say
-    seconds_per_step_p90: float = 0.0
-    verify_seconds: float = 0.0  # after the last step
+    answered: float  # share of evictions whose notice comes in time for a save
+    seconds_per_step_p10: float
+    seconds_per_step_p90: float
+    verify_seconds: float  # after the last step
 
     @classmethod
     def of(cls, option: Option) -> Self:
@@ -101,20 +99,20 @@ class Course:
     def of_plan(cls, plan: Mapping[str, Any]) -> Self:
         """Of the chosen option of a plan as it is stored."""
         told = plan["options"][0]
-        return cls._of(told, (told.get("cadence") or {}).get("answered", 0.0))
+        return cls._of(told, (told["cadence"] or {}).get("answered", 0.0))
 
     @classmethod
     def _of(cls, told: Mapping[str, Any], answered: float) -> Self:
         takes = told["duration_p50"]
         return cls(
             seconds_per_step=told["seconds_per_step"],
-            recovery_seconds=told.get("recovery_seconds", _RECOVERY),
-            checkpoint_seconds=told.get("checkpoint_seconds", _CHECKPOINTS),
+            recovery_seconds=told["recovery_seconds"],
+            checkpoint_seconds=told["checkpoint_seconds"],
             evictions_per_second=told["expected_evictions"] / takes if takes > 0 else 0.0,
             answered=answered,
-            seconds_per_step_p10=told.get("seconds_per_step_p10", 0.0),
-            seconds_per_step_p90=told.get("seconds_per_step_p90", 0.0),
-            verify_seconds=told.get("verify_seconds", 0.0),
+            seconds_per_step_p10=told["seconds_per_step_p10"],
+            seconds_per_step_p90=told["seconds_per_step_p90"],
+            verify_seconds=told["verify_seconds"],
         )
 
     def as_it_runs(self, every: float | None, *, on_demand: bool) -> Self:
@@ -152,11 +150,9 @@ class Course:
         self, measured: float | None, steps: int, seen: Seen
     ) -> tuple[float, float, float]:
         """Seconds of a step, as the mean of so many, at P10, P50 and P90."""
-        middle, spread = self.seconds_per_step, PLANNED_SPREAD
-        if measured is not None:
-            middle, spread = seen.pace(measured, steps)
-        elif self.seconds_per_step_p90 > 0:
-            return self.seconds_per_step_p10, middle, self.seconds_per_step_p90
+        if measured is None:
+            return self.seconds_per_step_p10, self.seconds_per_step, self.seconds_per_step_p90
+        middle, spread = seen.pace(measured, steps)
         return middle * (1 - spread), middle, middle * (1 + spread)
 
 

@@ -46,8 +46,8 @@ class MemoryEstimate:
     update: int  # temporaries of the optimizer step, when activations are gone
     buffers: int  # DeepSpeed's buckets and gathered parameters
     runtime: int  # CUDA context, kernels' workspaces, NCCL
-    cache: int = 0  # keys and values of answers while they are written
-    host: int = 0  # of the process, not of the GPU: an optimizer that lives there
+    cache: int  # keys and values of answers while they are written
+    host: int  # of the process, not of the GPU: an optimizer that lives there
 
     @property
     def states(self) -> int:

@@ -5,7 +5,7 @@ from typing import Final
 
 from contract.choices import Method
 from service.domain.row import Format
-from trainer.contract import Reinforcement
+from trainer.contract import Ranked, Reinforcement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,13 @@ METHODS: Final[dict[Method, Traits]] = {
         lora_learning_rate=1e-5,
     ),
 }
+
+
+def formats(method: Method, ranked: Ranked | None) -> tuple[Format, ...]:
+    """What rows the method learns from; a preference is a ranking of two."""
+    if ranked is not None:
+        return (Format.RANKING, Format.PREFERENCE)
+    return (METHODS[method].learns_from,)
 
 
 def learning_from(rows: Format) -> list[str]:

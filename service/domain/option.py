@@ -11,14 +11,13 @@ from decimal import Decimal
 from typing import Any, Self
 
 from contract.choices import Engine
-from service.domain.cadence import lost_to_eviction, plan, seconds_to_save
+from service.domain.cadence import Cadence, lost_to_eviction, plan, seconds_to_save
 from service.domain.cost import cents, cost_of
 from service.domain.fleet import Offering, Price
 from service.domain.layout import Layout
 from service.domain.memory import MemoryEstimate
 from service.domain.states import CapacityType
 from service.domain.throughput import StepTime
-from trainer.contract import Cadence
 
 _P90 = 1.2816  # standard deviations
 
@@ -44,16 +43,16 @@ class Option:
     cost_p50: Decimal
     cost_p90: Decimal
     on_demand_cost: Decimal  # the same machines on demand, without any eviction
-    checkpoint_seconds: float = 300.0  # plans of an earlier release do not say
-    cadence: Cadence | None = None  # what that rests on; None: the user chose it
-    recovery_seconds: float = 600.0  # from asking for machines to a training step
-    seconds_per_step_p10: float = 0.0  # of the expected time of a step; 0: an earlier release
-    seconds_per_step_p90: float = 0.0
-    roofline_seconds: float = 0.0  # the same by the roofline alone, before past jobs were asked
-    node_evictions_per_hour: float = 0.0  # of one node; what the expected evictions rest on ...
-    evictions_from: str = ""  # ... and who says so; "": on demand, or an earlier release
-    verify_seconds: float = 0.0  # after the last step; 0: not verified, or an earlier release
-    save_seconds: float | None = None  # reserved to save and stop; None: an earlier release
+    checkpoint_seconds: float
+    cadence: Cadence | None  # what that rests on; None: the user chose it
+    recovery_seconds: float  # from asking for machines to a training step
+    seconds_per_step_p10: float  # of the expected time of a step
+    seconds_per_step_p90: float
+    roofline_seconds: float  # the same by the roofline alone, before past jobs were asked
+    node_evictions_per_hour: float  # of one node; what the expected evictions rest on ...
+    evictions_from: str  # ... and who says so; "": on demand
+    verify_seconds: float  # after the last step; 0: not verified
+    save_seconds: float  # reserved to save and stop
 
     def undone_seconds(self, every: float | None = None) -> float:
         """Return the mean training time that an eviction undoes; ``every``: interval in force."""
@@ -76,23 +75,22 @@ class Option:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The option that ``as_dict`` wrote down."""
-        members = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        own = cls.__dataclass_fields__.keys() - {"offering", "price"}
+        members = {name: data[name] for name in own}
         money = {name: Decimal(data[name]) for name in ("cost_p50", "cost_p90", "on_demand_cost")}
         offering = Offering(
             region=data["region"],
             vm_size=data["vm_size"],
             capacity_type=CapacityType(data["capacity_type"]),
-            engine=Engine(data.get("engine", Engine.SCALE_SET)),
+            engine=Engine(data["engine"]),
         )
         price = Price(
             hourly=Decimal(data["hourly"]), on_demand_hourly=Decimal(data["on_demand_hourly"])
         )
-        told = data["memory"]
-        parts = {name: told[name] for name in MemoryEstimate.__dataclass_fields__ if name in told}
-        memory = MemoryEstimate(**parts)
-        if isinstance(cadence := members.get("cadence"), Mapping):
-            members["cadence"] = Cadence.from_dict(cadence)
-        return cls(**members | money | {"offering": offering, "price": price, "memory": memory})
+        parts = {name: data["memory"][name] for name in MemoryEstimate.__dataclass_fields__}
+        objects = {"offering": offering, "price": price, "memory": MemoryEstimate(**parts)}
+        objects["cadence"] = data["cadence"] and Cadence.from_dict(data["cadence"])
+        return cls(**members | money | objects)
 
 
 @dataclass(frozen=True, kw_only=True)

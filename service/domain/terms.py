@@ -55,7 +55,7 @@ class Terms:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """What ``as_dict`` wrote down; a job of the release before has none of it."""
+        """What ``as_dict`` wrote down; what is missing is not limited."""
         budget, most, until = (data.get(k) for k in ("budget", "max_price", "deadline"))
         return cls(
             budget=None if budget is None else Decimal(budget),

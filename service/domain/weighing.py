@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
+from service.domain.architecture import Architecture
 from service.domain.calibration import calibrated, experience, like
 from service.domain.catalogue import Sku
 from service.domain.layout import Layout
@@ -12,12 +13,14 @@ from service.domain.method import models_trained
 from service.domain.option import Hazard, Option, weigh
 from service.domain.padding import computed_tokens, cut, estimate_lengths, mixed
 from service.domain.plan_request import PlanRequest
-from service.domain.recipe import Recipe
+from service.domain.recipe import Recipe, Training
 from service.domain.reinforcement import expected_tokens
 from service.domain.savings import trained_parameters
 from service.domain.states import CapacityType
 from service.domain.throughput import StepTime, Work, cpu_step, gpu_step
-from service.domain.verification import verify_seconds
+
+_VERIFY_START_SECONDS = 10.0  # of a process that imports torch and transformers
+_VERIFY_READ_BYTES = 1e9  # a second, of weights from a disk just written, or from its cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,3 +133,16 @@ def _lengths(request: PlanRequest, recipe: Recipe) -> Sequence[int]:
 def _in_file(recipe: Recipe) -> int:
     """Sequences that a row of the file is."""
     return 1 if recipe.reinforcement else recipe.sequences
+
+
+def verify_seconds(training: Training, arch: Architecture) -> float:
+    """Seconds after the last step in which a fresh process loads result and base model again.
+
+    0: the result is not verified. A few thousand tokens through the model take less than the
+    weights' way there. The trainer's side: `trainer/verify`; measured: ADR 0054.
+    """
+    if not training.verify:
+        return 0.0
+    width = 4 if training.precision == "fp32" else 2
+    loads = 3 if training.is_quantized else 2  # the export, the base model, and that in 4 bits
+    return _VERIFY_START_SECONDS + loads * width * arch.parameters / _VERIFY_READ_BYTES

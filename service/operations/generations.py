@@ -14,6 +14,7 @@ from service.db.generations import Lost
 from service.db.leases import Claim
 from service.domain import wording
 from service.domain.attempt import JOINS, OpenGeneration
+from service.domain.cadence import Interval, SaveHistory
 from service.domain.errors import LeaseLost
 from service.domain.generation import Halt
 from service.operations import heads
@@ -41,11 +42,19 @@ class Opening:
     before: Generation | None = None  # the attempt's one before, and since when it was halted
     halted_at: datetime | None = None
     after: int | None = None  # the job's newest number, as far as the database knew
+    saves: SaveHistory | None = None  # None: the user has fixed the interval
 
     @property
     def forgotten(self) -> bool:
         """True where generations began before this one that the database does not know."""
         return self.after is not None and self.head.generation > self.after + 1
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """How often it saves; None: as the run spec says."""
+        machines = len(self.step.nodes)
+        dollars = float(self.row.price.hourly) * machines
+        return self.saves.interval(machines, dollars) if self.saves else None
 
     @cached_property
     def generation(self) -> Generation:
@@ -65,6 +74,7 @@ class Opening:
             checkpoint=self.head.newest,
             run_spec_sha256=self.run_spec_sha256,
             rung=self.step.rung,
+            checkpoint_seconds=self.interval.seconds if self.interval else None,
         )
 
 
@@ -77,6 +87,7 @@ async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: date
     taken over does the same.
     """
     begun = [one.generation for one in openings]
+    saves = {one.row.job_id: one.interval.as_progress() for one in openings if one.interval}
     orders = {
         member.node_id: (DirectiveKind.START, generation.number)
         for generation in begun
@@ -87,7 +98,7 @@ async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: date
     await locks.take(conn, tables.jobs, [one.row.job_id for one in openings])
     await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
     errors = {one.row.job_id for one in openings if one.step.after_error}
-    lost = await generations.begin_all(conn, begun, errors, now)
+    lost = await generations.begin_all(conn, begun, errors, now, saves)
     await events.add_all(conn, [event for one in openings for event in _opened(one, now)])
     return lost
 

@@ -45,14 +45,12 @@ async def open_file(
         raise _changed(job_id, name, f"it has {found.size} bytes instead of {file.size}")
     if found.etag != file.etag:
         fault = _changed(job_id, name, "it was written again, with other bytes")
-        if not file.sha256:
-            raise fault
         async for _ in verified(
             store.stream(job_id, name, if_match=found.etag), file.sha256, fault
         ):
             pass
     chunks = store.stream(job_id, name, offset=offset, if_match=found.etag)
-    if offset or not file.sha256:
+    if offset:
         return chunks
     return verified(chunks, file.sha256, _changed(job_id, name, "its sha256 is another one"))
 

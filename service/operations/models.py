@@ -88,7 +88,7 @@ async def _choices(store: BlobStore) -> str:
 def lacking(files: Set[str]) -> str:
     """Say why these files of a staged model are not one whole model; "" if they may be.
 
-    Staging checks more, but older releases did not.
+    Staging checks more, and may not have been done by `rekindle`.
     """
     if "adapter_config.json" in files:
         return "adapter_config.json makes it an adapter, not a model of its own"

@@ -27,7 +27,7 @@ from service.db import (
 from service.db.attempts import AttemptRow
 from service.db.generations import Opened
 from service.db.jobs import JobRow
-from service.domain.cadence import saves
+from service.domain.cadence import save_cost
 from service.domain.errors import Gone, NodeNotFound
 from service.domain.findings import Finding
 from service.domain.node import (
@@ -235,7 +235,7 @@ async def _progress(
 
 def news(heartbeat: Heartbeat) -> dict[str, Any]:
     """What its metrics say of how far the job is."""
-    return figures(heartbeat.metrics) | saves(heartbeat.saving, heartbeat.generation)
+    return figures(heartbeat.metrics) | save_cost(heartbeat.save_cost)
 
 
 def figures(measured: Sequence[StepMetrics]) -> dict[str, Any]:

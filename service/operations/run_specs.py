@@ -71,7 +71,6 @@ def _run_spec(job: JobRow, recipe: Recipe, chosen: Option, **files: Any) -> RunS
         zero_stage=chosen.zero_stage,
         answers_per_row=recipe.answers,
         checkpoint_seconds=recipe.checkpoint_seconds or chosen.checkpoint_seconds,
-        cadence=chosen.cadence,
         eval_steps=recipe.eval_steps,
         nodes=chosen.nodes,
         processes_per_node=chosen.processes_per_node,

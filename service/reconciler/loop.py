@@ -59,7 +59,7 @@ class Loop:
                 if steps is not None:  # a claim that always fails does no work
                     self._beat(name)
                 for step in steps or []:
-                    task = asyncio.create_task(self._take(name, step))
+                    task = asyncio.create_task(self._guarded(name, step))
                     under_way.add(task)
                     task.add_done_callback(under_way.discard)
                 if not steps:
@@ -99,9 +99,6 @@ class Loop:
     def _beat(self, name: str, within: timedelta = timedelta(0)) -> None:
         if self.pulse:
             self.pulse.beat(name, within)
-
-    async def _take(self, name: str, step: Step) -> None:
-        await self._guarded(name, step)
 
     async def _round(self, run: Callable[[], Awaitable[T]]) -> T | None:
         """One of a sweep, which may take minutes: who drains does not wait for its end.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
+from operator import itemgetter
 
 from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -23,6 +24,7 @@ from service.db.heartbeats import Progress
 from service.db.leases import Claim
 from service.db.together import Together
 from service.domain.attempt import Move, OpenGeneration, Seen
+from service.domain.cadence import SaveHistory
 from service.instruments import LOST_STEPS, LOST_TIME
 from service.operations import generations, heads
 from service.operations.generations import Opening
@@ -51,7 +53,7 @@ class Openings:
         with it sees HEAD ahead, and that its lease is lost, and fences nothing away.
         False: somebody was quicker, so look again. A move: only others can tell what to load.
         """
-        known = await self._reads.do(row.job_id)
+        known, saves = await self._reads.do((row.job_id, row.id))
         assert known.run_spec_sha256, "a job is prepared before its first attempt"
         broken: frozenset[str] | Move = known.broken
         given = (self.engine, self.store, claim, row, known, self.now())
@@ -80,6 +82,7 @@ class Openings:
             before=seen.generation,
             halted_at=seen.halted_at,
             after=after,
+            saves=saves,
         )
         await self._writes.do(opening)
         return True
@@ -139,17 +142,21 @@ class Openings:
                 await heartbeats.progressed(conn, [done], self.now())
 
     @cached_property
-    def _reads(self) -> Together[str, Before]:
-        return Together(self._read_all, key=str)
+    def _reads(self) -> Together[tuple[str, str], tuple[Before, SaveHistory | None]]:
+        return Together(self._read_all, key=itemgetter(0))
 
     @cached_property
     def _writes(self) -> Together[Opening, None]:
         return Together(self._write_all, key=lambda one: one.row.id)
 
-    async def _read_all(self, job_ids: Sequence[str]) -> list[Before | Exception]:
+    async def _read_all(
+        self, attempts: Sequence[tuple[str, str]]
+    ) -> list[tuple[Before, SaveHistory | None] | Exception]:
+        """Read for these jobs and their attempts."""
         async with self.engine.connect() as conn:
-            known = await doubts.before(conn, job_ids)
-        return [known[job_id] for job_id in job_ids]
+            known = await doubts.before(conn, [job_id for job_id, _ in attempts])
+            saves = await rows.save_histories(conn, [attempt_id for _, attempt_id in attempts])
+        return [(known[job_id], saves.get(attempt_id)) for job_id, attempt_id in attempts]
 
     async def _write_all(self, openings: Sequence[Opening]) -> list[None]:
         async with self.engine.begin() as conn:

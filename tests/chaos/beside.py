@@ -24,7 +24,6 @@ from service.reconciler.access_policies import AccessPolicies
 from service.reconciler.admission import Admissions
 from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
-from service.reconciler.cadences import Cadences
 from service.reconciler.market_watch import MarketWatch
 from service.reconciler.polite import PoliteCloud
 from service.reconciler.price_watch import PriceWatch
@@ -68,7 +67,6 @@ def of(
         "cores": queue.read_cores,
         "queue": queue.run_once,
         "budgets": ProjectBudgets(engine=engine, allowance=USUAL, now=now).run_once,
-        "cadences": Cadences(engine=engine, hazard_per_hour=0.05, now=now).run_once,
         "prices": PriceWatch(engine=engine, prices=prices, now=now).run_once,
         "market": market.run_once,
         "bills": bills.run_once,

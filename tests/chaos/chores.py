@@ -160,6 +160,6 @@ async def _when_clean(life: Life) -> None:
 _BLOB = ("tiers", "storage", "uploads", "checkpoints", "pruning", "access")
 PLAYS = {
     "poor": Play(poor, chatty=True, beside=("prices", "budgets")),
-    "late": Play(late, asks=_deadline, chatty=True, beside=("cadences",)),
+    "late": Play(late, asks=_deadline, chatty=True),
     "stored": Play(stored, beside=_BLOB, until=frozenset({"clean"})),
 }

@@ -109,7 +109,8 @@ class Machine:
 
     async def _obey(self) -> None:
         assert self.seat is not None
-        path = f"{NODES}/{self.seat.node_id}/directive?after={self.heard}"
+        path = f"{NODES}/{self.seat.node_id}/directive?after={self.heard}&wait=0"
+        path += f"&epoch={self.seat.epoch}"
         answer = await self._ask("GET", path, self.seat.node_token)
         if answer is None or answer.status_code != 200:
             return

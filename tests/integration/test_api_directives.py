@@ -34,7 +34,7 @@ async def poll(http: httpx.AsyncClient, node: ScriptedNode, **params: int) -> Di
     assert node.seat is not None
     answer = await http.get(
         f"/internal/nodes/{node.seat.node_id}/directive",
-        params={"after": node.directive_seq, **params},
+        params={"after": node.directive_seq, "epoch": node.seat.epoch, "wait": 20, **params},
         headers={"authorization": f"Bearer {node.seat.node_token}"},
     )
     assert answer.status_code == 200, answer.text

@@ -8,9 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import update
 
-from service.db.tables import jobs
 from service.domain.errors import ContentChanged
 from service.operations.integrity import verified
 from tests.forged import forged
@@ -18,7 +16,7 @@ from tests.integration.made import FILES, make
 from tests.integration.sealed import seal
 from tests.scripted_node import boot
 from tests.world import DATASET, World
-from trainer.contract import HEAD, MANIFEST, Head, Manifest
+from trainer.contract import HEAD, MANIFEST, Head
 
 JOBS = "/v1/fine_tuning/jobs"
 WEIGHTS = "model.safetensors"
@@ -116,29 +114,6 @@ async def test_a_file_that_was_restored_is_served_though_its_etag_is_new(world: 
 
     assert whole.content == FILES[WEIGHTS]
     assert rest.content == FILES[WEIGHTS][1000:]
-
-
-async def test_a_model_of_an_older_release_is_served_as_long_as_nobody_has_written_to_it(
-    world: World,
-) -> None:
-    made = await make(world)
-    where = f"{made['result']['path']}/{MANIFEST}"
-    data, _ = await world.store.read(made["id"], where)
-    manifest = Manifest.from_json(data)
-    without = replace(manifest, files=tuple(replace(f, sha256="") for f in manifest.files))
-    told = without.to_json().encode()
-    await world.store.write(made["id"], where, told)
-    result = made["result"] | {"manifest_sha256": hashlib.sha256(told).hexdigest()}
-    async with world.engine.begin() as conn:
-        mine = update(jobs).where(jobs.c.id == made["id"])
-        await conn.execute(mine.values(result=result))
-    listed = await world.call("GET", f"{JOBS}/{made['id']}/model")
-    served = await download(world, made)
-    await overwrite(world, made, WEIGHTS, FILES[WEIGHTS])
-
-    assert "sha256" not in listed.json()["data"][0]
-    assert served.content == FILES[WEIGHTS]
-    assert WEIGHTS in await refused(await download(world, made))
 
 
 async def test_rows_that_are_not_those_that_were_uploaded_are_not_trained_on(world: World) -> None:

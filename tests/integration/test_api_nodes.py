@@ -203,7 +203,7 @@ async def test_a_node_of_an_attempt_that_is_over_is_sent_away(world: World) -> N
     assert node.seat is not None
     answer = await world.http.get(
         f"/internal/nodes/{node.seat.node_id}/directive",
-        params={"after": 0},
+        params={"after": 0, "epoch": node.seat.epoch, "wait": 0},
         headers={"authorization": f"Bearer {node.seat.node_token}"},
     )
     assert error(answer) == (410, "gone")
@@ -246,6 +246,8 @@ async def test_a_malformed_message_names_the_member(
         ("GET", "/N", (404, "unknown_url"), None),
         ("GET", "/N/what", (404, "unknown_url"), None),
         ("GET", "/N/directive", (400, "missing_required_parameter"), "after"),
+        ("GET", "/N/directive?after=1", (400, "missing_required_parameter"), "epoch"),
+        ("GET", "/N/directive?after=1&epoch=1", (400, "missing_required_parameter"), "wait"),
         ("GET", "/N/directive?after=", (400, "invalid_value"), "after"),
         ("GET", "/N/directive?after=1.5", (400, "invalid_value"), "after"),
         ("GET", "/N/directive?after=2147483648", (400, "invalid_value"), "after"),

@@ -94,7 +94,6 @@ async def test_a_job_shows_how_often_it_saves_and_who_chose_that(world: World) -
         "chosen_by": "user",
         "evictions_per_hour": None,
         "notices_answered": None,
-        "since": None,
     }
 
 

@@ -145,7 +145,7 @@ async def test_long_polls_are_answered_at_once_when_the_process_is_told_to_stop(
     job = await world.job(job_id)
     seat, path = node.seat, f"/v1/fine_tuning/jobs/{job_id}"
     assert seat is not None
-    directive = f"/internal/nodes/{seat.node_id}/directive?after=0"
+    directive = f"/internal/nodes/{seat.node_id}/directive?after=0&wait=20&epoch={seat.epoch}"
     news = f"{path}?wait=60&version={job['version']}"
 
     async with face(database_url) as api, httpx.AsyncClient(base_url=api.url) as http:

@@ -39,7 +39,7 @@ async def test_an_error_of_another_kind_is_tried_again(world: World) -> None:
 
 
 async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) -> None:
-    """Whatever the nodes say: those of an older release know no better."""
+    """Whatever the nodes say."""
     job = str((await world.submit())["id"])
     nodes = await boot(world, job)
     number = await start(world, nodes)

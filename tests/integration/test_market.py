@@ -107,7 +107,7 @@ async def test_bands_are_kept_though_prices_fail_and_any_fault_is_noted(
 async def test_prices_are_those_of_a_window_and_the_one_that_held_before_it(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    told = [PricePoint(clock() - timedelta(days=n), Decimal(n)) for n in (9, 7, 5, 3)]
+    told = [PricePoint(clock() - timedelta(days=n), Decimal(n) / 10) for n in (9, 7, 5, 3)]
     async with engine.begin() as conn:
         await rows.save_prices(conn, {PLACE: [told[0], *told]}, clock())  # one of them twice
         since, until = (clock() - timedelta(days=n) for n in (6, 4))
@@ -115,7 +115,7 @@ async def test_prices_are_those_of_a_window_and_the_one_that_held_before_it(
         later = await rows.prices(conn, [PLACE], clock(), clock() + timedelta(days=1))
 
     assert found == {PLACE: [(p.at, p.hourly) for p in told[1:3]]}
-    assert [p.hourly for p in later[PLACE]] == [3]
+    assert [p.hourly for p in later[PLACE]] == [Decimal("0.3")]
 
 
 async def test_no_more_machines_are_scored_than_azure_takes(

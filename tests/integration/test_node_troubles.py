@@ -13,7 +13,7 @@ from service.domain import tokens
 from tests.integration.test_api_nodes import booted
 from tests.scripted_node import ScriptedNode, metrics, train
 from tests.world import SECRET, World
-from trainer.contract import OLDEST_PROTOCOL, NodePhase, Registration, Span, Trouble
+from trainer.contract import PROTOCOL, NodePhase, Registration, Span, Trouble
 
 BEGUN = Trouble(kind="uploads", message="Checkpoints cannot be uploaded\0\ud83d", since=1000.0)
 _TOLD = ("checkpoint.delayed", "checkpoint.caught_up", "eviction.answered", "training.warned")
@@ -67,7 +67,7 @@ async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: W
     off, now = 3 * 3600.0, world.clock().timestamp()
     span = Span(name="start_supervisor", started_at=now + off - 20, ended_at=now + off - 10)
     message = Registration(
-        protocol=OLDEST_PROTOCOL,  # its nodes are still understood
+        protocol=PROTOCOL,
         attempt_id=node.attempt_id,
         vm_id=node.vm_id,
         boot_id="boot-2",
@@ -100,7 +100,7 @@ async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
         now = world.clock().timestamp()
         started = Span(name="start_supervisor", started_at=now - 2, ended_at=now - 1)
         message = Registration(
-            protocol=OLDEST_PROTOCOL,
+            protocol=PROTOCOL,
             attempt_id=node.attempt_id,
             vm_id=node.vm_id,
             boot_id=f"boot-{number + 2}",

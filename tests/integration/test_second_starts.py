@@ -3,8 +3,6 @@
 Of two processes of one node at most one ever starts a generation, and only it can commit.
 """
 
-from dataclasses import replace
-
 import httpx
 import pytest
 
@@ -64,14 +62,6 @@ async def test_of_two_that_live_only_the_one_that_registered_last_hears_of_a_sta
     assert (await second.hear()).kind is DirectiveKind.START
     assert refusal(await first.ask()) == (409, "stale_epoch")
     assert refusal(await first.say(NodePhase.READY)) == (409, "stale_epoch")
-
-
-async def test_a_node_of_an_earlier_release_names_no_epoch_and_is_answered(world: World) -> None:
-    nodes = await boot(world, (await world.submit())["id"])
-    assert nodes[0].seat is not None
-    nodes[0].seat = replace(nodes[0].seat, epoch=0)
-
-    assert (await nodes[0].ask()).status_code == 200
 
 
 async def test_a_fresh_machine_of_an_attempt_that_is_over_is_sent_away(world: World) -> None:

@@ -21,7 +21,7 @@ from trainer.supervisor.blobs import Access, JobContainer
 from trainer.supervisor.launch import Launcher, World, find_marked, torchrun
 from trainer.supervisor.logs import Logs
 from trainer.supervisor.members import APPLIED, ASKED
-from trainer.supervisor.ports import free_port
+from trainer.supervisor.network import free_port
 
 PROGRAM = """
 import os, signal, socket, sys

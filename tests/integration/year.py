@@ -109,7 +109,13 @@ values ('{SPOT.region}', :now, :now + interval '1 day', 960);
 
 async def fill(conn: AsyncConnection, now: datetime) -> None:
     """A running job, and a year's rows of which few are of any use today."""
-    option = {"seconds_per_step": 1.0, "duration_p50": 10.0, "expected_evictions": 0.0}
+    option: dict[str, float | None] = {
+        "seconds_per_step": 1.0,
+        "duration_p50": 10.0,
+        "expected_evictions": 0.0,
+    }
+    option |= {"seconds_per_step_p10": 0.8, "seconds_per_step_p90": 1.2, "cadence": None}
+    option |= {"recovery_seconds": 600.0, "checkpoint_seconds": 300.0, "verify_seconds": 0.0}
     await add_job(conn, now, state="running", plan={"options": [option]})
     await add_attempt(conn, now)
     for statement in f"{_JOBS}{_TOLD}{_STORED}{_MARKET}{_QUEUE}analyze".split(";"):

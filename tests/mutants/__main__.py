@@ -57,7 +57,7 @@ def _living(folder: Path, faults: Sequence[Fault], jobs: int) -> list[Fault]:
     _copy(sound)
     for fault in faults:
         planted((sound / fault.file).read_text(), fault)  # before minutes of tests
-    _say(f"{len(faults)} faults; their tests run without any fault first")
+    _say(f"Faults: {len(faults)}. Their tests run without any fault first")
     if not _passes(sound, sorted({fault.caught_by for fault in faults}), "-n", str(jobs)):
         raise SystemExit("One of the tests fails without any fault: mend that first.")
     copies: SimpleQueue[Path] = SimpleQueue()

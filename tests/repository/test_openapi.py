@@ -19,6 +19,7 @@ INTENDED: dict[str, str] = {  # incompatible changes, each with its reason; CHAN
     "StoredPlan.plan may also be OfferedPlan": _MORE,
     "StoredPlan.chosen may also be OfferedOption": _MORE,
     "POST /v1/fine_tuning/jobs/{job_id}/calendar is gone": "620 lines that hardly anybody needs",
+    "CheckpointInterval.since is gone": "a generation keeps its interval, and has a date itself",
 }
 
 

@@ -1,9 +1,7 @@
-"""How often to save: the interval that loses the least, planned and then measured."""
+"""How often to save: the interval that loses the least, by the plan and by what was measured."""
 
 import math
-import signal
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,19 +9,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from service.domain import cadence as planned
+from service.domain.cadence import Cadence, Interval, SaveHistory, best_interval
 from service.domain.layout import Layout
+from tests.unit.attempt_facts import GENERATION
 from tests.unit.trainer_spec import SPEC
-from trainer.agreement import Agreement
 from trainer.checkpoint.saver import Cost
 from trainer.checkpoint.saves import Saves
-from trainer.contract import Cadence, Saving, best_interval, rescaled
-from trainer.rundir import RunDir
+from trainer.contract import SaveCost
 from trainer.state import State
 
 HOURLY = Cadence(evictions_per_hour=0.075, answered=0.0, seconds_per_block=0.0)
-OFTEN = replace(HOURLY, evictions_per_hour=4 * 0.075)
 NEVER = replace(HOURLY, evictions_per_hour=0.0)
-TOLD = replace(SPEC, checkpoint_seconds=10.0, cadence=HOURLY)
 
 
 def goodput(interval: float, stall: float, upload: float, cadence: Cadence) -> float:
@@ -123,119 +119,86 @@ class Saver:
         self.busy = True
 
 
-def test_what_a_save_has_cost_changes_the_interval() -> None:
-    clock = iter([0.0, 10.0, 10.0, 12.0, 40.0, 40.0, 100.0, 270.0])
-    saver = Saver()
-    saves = Saves(saver, TOLD, lambda: next(clock), 0)  # type: ignore[arg-type]
-    first = saves.due(1)
+def test_what_a_save_has_cost_is_told_once_it_is_committed() -> None:
+    saver, told, now = Saver(), list[SaveCost](), 0.0
+    saves = Saves(saver, SPEC, lambda: now, 0, told.append)  # type: ignore[arg-type]
     saves.periodic(State(step=1), congested=False)
-    on_its_way = saves.due(1)
-    saver.busy = False
+    saves.due(1)
+    on_its_way = list(told)
+    saver.busy, now = False, 2.0
+    saves.due(1)
+    saves.due(1)
 
-    assert first
-    assert not on_its_way
-    assert not saves.due(1)  # 30 s for the upload: from now on every 219 s
-    assert not saves.due(1)
-    assert saves.due(1)
-
-
-@dataclass
-class Telling:
-    """Saves of a trainer that is told things, by a clock that stands still."""
-
-    cadence: Cadence | None = HOURLY
-    every: float = 100.0
-    told: Cadence | None = None
-    said: list[Saving] = field(default_factory=list)
-    saver: Saver = field(default_factory=Saver)
-    now: float = 0.0
-
-    def __post_init__(self) -> None:
-        spec = replace(SPEC, checkpoint_seconds=self.every, cadence=self.cadence)
-        self.saves = Saves(
-            self.saver,  # type: ignore[arg-type]
-            spec,
-            lambda: self.now,
-            0,
-            lambda: self.told,
-            self.said.append,
-        )
-
-    def save(self, upload: float) -> None:
-        """Save now; it is committed so many seconds later."""
-        self.saves.periodic(State(step=1), congested=False)
-        self.now += upload
-        self.saver.busy = False
-        self.saves.due(1)
+    assert on_its_way == []
+    assert told == [SaveCost(stall=0.5, upload=2.0, blocks=0)]
 
 
-def test_before_a_save_was_measured_the_interval_goes_by_the_root_of_the_evictions() -> None:
-    trainer = Telling()
-
-    trainer.told = OFTEN
-    trainer.saves.due(1)
-    trainer.told = NEVER
-    trainer.saves.due(1)
-    trainer.told = HOURLY
-    trainer.saves.due(1)
-
-    assert [round(said.every) for said in trainer.said] == [50, 3600, 100]
-    assert [said.cost for said in trainer.said] == [None] * 3
+COST = SaveCost(stall=0.5, upload=4.0, blocks=100)
+PLAN = Interval(seconds=840.0, cadence=Cadence(**vars(HOURLY) | {"answered": 0.95}))
+KNOWN = SaveHistory(planned=PLAN, nodes=2, cost=COST)
 
 
-def test_what_a_trainer_is_told_counts_with_what_its_saves_were_measured_to_cost() -> None:
-    trainer = Telling()
-    trainer.save(upload=2.0)
-    trainer.told = OFTEN
-    trainer.saves.due(1)
-    trainer.saves.due(1)
-
-    measured, told = trainer.said
-    best = best_interval(HOURLY, stall=0.5, upload=2.0, blocks=0)
-    assert measured.every == pytest.approx(best)
-    assert told.every == pytest.approx(best / 2)
-    assert told.cost == measured.cost
+def test_before_a_save_was_measured_the_planned_interval_holds() -> None:
+    assert replace(KNOWN, cost=None, evictions=9).interval(2, 10.0) == PLAN
 
 
-def test_a_save_that_is_overdue_by_what_is_told_is_due_at_once() -> None:
-    trainer = Telling()
-    trainer.now = 60.0
-    before = trainer.saves.due(1)
-    trainer.told = OFTEN
+def test_own_hours_and_evictions_move_the_plans_rate_which_counts_for_two() -> None:
+    quiet, stormy = (
+        replace(KNOWN, trained_hours=80.0, evictions=n).interval(2, 10.0) for n in (0, 10)
+    )
 
-    assert not before
-    assert trainer.saves.due(1)
-
-
-def test_what_rank_0_cannot_read_ends_no_training_and_what_it_heard_last_holds(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    request.addfinalizer(lambda: signal.signal(signal.SIGTERM, before))
-    agreement = Agreement(RunDir(tmp_path), None, lambda: False, lambda: None)
-    told = RunDir(tmp_path).cadence
-
-    nothing = agreement.cadence()
-    told.write_text(OFTEN.to_json())
-    heard = [agreement.cadence()]
-    for nonsense in (b"{", b"\xff", b'{"more": 1}'):
-        told.write_bytes(nonsense)
-        heard.append(agreement.cadence())
-    told.unlink()
-    told.mkdir()
-    heard.append(agreement.cadence())
-
-    assert nothing is None
-    assert heard == [OFTEN] * 5
+    assert KNOWN.interval(2, 10.0).cadence.evictions_per_hour == pytest.approx(0.075)
+    assert quiet.cadence.evictions_per_hour == pytest.approx(2 / (2 / 0.075 + 80))
+    assert stormy.cadence.evictions_per_hour == pytest.approx(6 * quiet.cadence.evictions_per_hour)
+    assert stormy.seconds < quiet.seconds
 
 
-def test_an_interval_that_the_user_fixed_is_never_touched() -> None:
-    trainer = Telling(cadence=None)
-    trainer.told = OFTEN
-    trainer.now = 99.0
+def test_evictions_that_lost_steps_lower_the_share_of_answered_ones() -> None:
+    lost, kept = (replace(KNOWN, evictions=6, unanswered=n).interval(2, 10.0) for n in (7, 0))
 
-    assert not trainer.saves.due(1)
-    assert trainer.said == []
+    assert lost.cadence.answered == pytest.approx(9.5 / 15)
+    assert kept.cadence.answered == pytest.approx(14.5 / 15)
+    untold = replace(KNOWN, planned=Interval(seconds=90.0, cadence=HOURLY), evictions=5)
+    assert untold.interval(2, 10.0).cadence.answered == 0.0  # no machine there hears of it
+
+
+def test_with_fewer_machines_an_elastic_job_saves_less_often() -> None:
+    one, two = KNOWN.interval(1, 5.0), KNOWN.interval(2, 10.0)
+
+    assert one.cadence.evictions_per_hour == pytest.approx(two.cadence.evictions_per_hour / 2)
+    assert one.cadence.seconds_per_block == pytest.approx(2 * two.cadence.seconds_per_block)
+    assert one.seconds > two.seconds
+
+
+def test_on_demand_is_saved_once_an_hour() -> None:
+    never = Interval(seconds=3600.0, cadence=NEVER)
+
+    assert replace(KNOWN, planned=never).interval(2, 10.0).seconds == 3600.0
+    assert planned.on_spot({"save_every": 3600.0}) is None
+    assert planned.on_spot({"save_every": 500.0}) == 500.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stall": float("nan")},
+        {"stall": -1.0},
+        {"upload": -1.0},
+        {"blocks": -1},
+        {"blocks": 10**400},
+    ],
+)
+def test_a_cost_that_cannot_be_is_kept_out_of_a_jobs_progress(change: dict[str, Any]) -> None:
+    assert planned.save_cost(replace(COST, **change)) == {}
+    assert planned.save_cost(COST) == {"save_cost": COST.to_plain()}
+
+
+def test_a_generation_saves_as_often_as_it_says_and_else_as_the_run_spec() -> None:
+    fixed = GENERATION
+    chosen = replace(fixed, checkpoint_seconds=77.0)
+
+    assert fixed.spec_of(SPEC) == SPEC
+    assert chosen.spec_of(SPEC) == replace(SPEC, checkpoint_seconds=77.0)
 
 
 def test_each_multiple_of_a_milestone_is_saved_however_long_the_interval() -> None:
@@ -249,11 +212,3 @@ def test_each_multiple_of_a_milestone_is_saved_however_long_the_interval() -> No
             saved += [] if congested else [step]
 
     assert saved == [10, 22, 30]
-
-
-@given(st.floats(5.0, 3600.0), st.floats(0.001, 20.0), st.floats(0.001, 20.0))
-def test_more_evictions_never_make_an_interval_longer(every: float, one: float, two: float) -> None:
-    few, many = (replace(HOURLY, evictions_per_hour=e) for e in sorted((one, two)))
-
-    assert rescaled(every, few, many) <= every * (1 + 1e-9)
-    assert rescaled(every, many, few) >= every * (1 - 1e-9)

@@ -115,6 +115,10 @@ COURSE = Course(
     recovery_seconds=600.0,
     checkpoint_seconds=300.0,
     evictions_per_second=0.2 / 3600,
+    answered=0.0,
+    seconds_per_step_p10=15.0,
+    seconds_per_step_p90=25.0,
+    verify_seconds=0.0,
 )
 STEPS = 4000
 CALM = ToCome(p10=72_000.0, p50=80_000.0, p90=88_000.0)

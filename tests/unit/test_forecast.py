@@ -12,6 +12,10 @@ CALM = Course(
     recovery_seconds=600.0,
     checkpoint_seconds=300.0,
     evictions_per_second=0.0,
+    answered=0.0,
+    seconds_per_step_p10=7.5,
+    seconds_per_step_p90=12.5,
+    verify_seconds=0.0,
 )
 
 

@@ -53,14 +53,6 @@ def test_an_option_keeps_what_its_evictions_rest_on_and_one_on_demand_has_none()
     assert (found[ON_DEMAND].evictions_from, found[ON_DEMAND].node_evictions_per_hour) == ("", 0)
 
 
-def test_a_plan_of_the_release_before_does_not_say_what_its_evictions_rest_on() -> None:
-    document = make_plan(REQUEST).as_dict()
-    for option in document["options"]:
-        del option["evictions_from"], option["node_evictions_per_hour"]
-
-    assert Plan.from_dict(document).chosen.evictions_from == ""
-
-
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [

@@ -360,7 +360,7 @@ def test_the_careful_forecast_is_never_below_the_expected_one(hazard: float, exa
     assert chosen.cost_p90 >= chosen.cost_p50 > 0
 
 
-def test_the_release_before_can_read_plans_that_have_nothing_new() -> None:
+def test_a_plan_leaves_out_options_that_have_their_default() -> None:
     written = make_plan(REQUEST).as_dict()["recipe"]
     new = make_plan(replace(REQUEST, training=replace(PREFERRING, packing=True))).as_dict()
 

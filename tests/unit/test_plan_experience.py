@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from service.domain.calibration import Past
-from service.domain.plan import Plan, make_plan
+from service.domain.plan import make_plan
 from service.domain.recipe import Training
 from tests.unit.test_plan import LLAMA_70B, REQUEST, offer
 from trainer.contract import Lora
@@ -52,12 +52,3 @@ def test_a_plan_that_waits_for_the_network_promises_no_time_until_a_job_like_it_
     assert "waits for the network" in " ".join(make_plan(ethernet).warnings)
     assert make_plan(replace(ethernet, past=(known,))).warnings == ()
     assert make_plan(REQUEST).warnings == ()
-
-
-def test_a_plan_of_the_release_before_does_not_say_how_sure_its_step_is() -> None:
-    written = make_plan(REQUEST).as_dict()
-    for option in written["options"]:
-        for name in ("seconds_per_step_p10", "seconds_per_step_p90", "roofline_seconds"):
-            del option[name]
-
-    assert Plan.from_dict(written).chosen.seconds_per_step_p90 == 0.0

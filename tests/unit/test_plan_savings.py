@@ -44,7 +44,7 @@ def test_adapters_over_four_bits_take_less_room_and_more_time() -> None:
     assert quantized.seconds_per_step > plain.seconds_per_step
 
 
-def test_what_a_plan_saves_is_read_again_and_the_release_before_is_spared_the_usual() -> None:
+def test_what_a_plan_saves_is_read_again_and_the_usual_is_left_out() -> None:
     saving = make_plan(replace(REQUEST, training=LAST))
     adapters = make_plan(replace(REQUEST, training=Training(lora=LORA))).as_dict()["recipe"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.plan import Plan, make_plan
+from service.domain.plan import make_plan
 from tests.unit.test_plan import REQUEST
 
 
@@ -18,11 +18,3 @@ def test_the_verification_takes_time_and_money_unless_it_is_switched_off() -> No
     longer = checked.duration_p50 - unchecked.duration_p50
     assert longer == pytest.approx(checked.verify_seconds)
     assert checked.cost_p50 > unchecked.cost_p50
-
-
-def test_a_plan_of_an_earlier_release_asks_for_no_verification() -> None:
-    stored = make_plan(REQUEST).as_dict()
-    for option in stored["options"]:
-        del option["verify_seconds"]
-
-    assert Plan.from_dict(stored).chosen.verify_seconds == 0

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.choices import Method
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
+from service.domain.method import METHODS
 from service.domain.recipe import Auto, Hyperparameters, Recipe, Training, resolve
 from service.domain.row import Format
 from service.domain.savings import trained_parameters
@@ -108,6 +110,29 @@ def test_the_users_numbers_are_kept() -> None:
     assert (made.global_batch, made.n_epochs, made.total_steps) == (32, 4, 125)
     assert made.learning_rate == 2e-5
     assert made.warnings == ()
+
+
+@pytest.mark.parametrize(("examples", "epochs"), [(1, 3), (50_000, 3), (50_001, 1), (1_000_000, 1)])
+def test_a_small_file_is_read_three_times_and_a_large_one_once(examples: int, epochs: int) -> None:
+    assert recipe(Hyperparameters(n_epochs="auto"), examples=examples).n_epochs == epochs
+
+
+@pytest.mark.parametrize(
+    ("method", "whole", "adapters"),
+    [
+        ("supervised", 1e-5, 2e-4),
+        ("dpo", 1e-6, 1e-5),
+        ("reward", 1e-5, 1e-4),
+        ("classification", 1e-5, 1e-4),
+        ("reinforcement", 1e-6, 1e-5),
+    ],
+)
+def test_each_method_has_its_usual_learning_rate(
+    method: Method, whole: float, adapters: float
+) -> None:
+    traits = METHODS[method]
+
+    assert (traits.learning_rate, traits.lora_learning_rate) == (whole, adapters)
 
 
 def test_the_last_step_is_a_whole_one() -> None:

@@ -118,18 +118,6 @@ def test_the_steps_of_a_milestone_that_broke_make_another_one() -> None:
     assert kept(back) == {90: "recent", 110: "milestone"}
 
 
-def test_a_head_of_an_earlier_release_still_parses_and_is_kept_as_it_was() -> None:
-    older = (
-        '{"generation":3,"model":null,"checkpoints":[{"path":"checkpoints/step-00000003-x",'
-        '"step":3,"consumed_samples":24,"world_size":2,"generation":3,"kind":"periodic",'
-        '"size":10,"manifest_sha256":"00","committed_at":1.5,"parameters_sha256":""}]}'
-    )
-    head = Head.from_json(older)
-
-    assert kept(head) == {3: "recent"}
-    assert '"milestone"' not in head.fenced(4).to_json()
-
-
 def test_a_checkpoint_has_the_loss_that_was_measured_last_before_it_in_the_same_run() -> None:
     reports = Reports()
     reports.measured([replace(metrics(10), valid_loss=0.5), metrics(11)])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.contract import PROTOCOL, STORAGE_INGRESS, Generation, Member, NodeConfig
+from trainer.contract import PROTOCOL, Generation, Member, NodeConfig
 from trainer.rundir import RunDir
 from trainer.supervisor.blobs import Access, JobContainer
 from trainer.supervisor.clock import Clock, Limits
@@ -57,11 +57,6 @@ def test_all_nodes_together_send_no_more_than_the_account_takes(
 
     assert made.paced_at == rate
     assert nodes * made.paced_at <= gbps * 1e9 / 8
-
-
-def test_the_usual_limit_is_not_told_so_that_older_nodes_read_their_configuration() -> None:
-    assert "storage_ingress" not in CONFIG.to_json()
-    assert NodeConfig.from_json(CONFIG.to_json()).storage_ingress == STORAGE_INGRESS == 7.5e9
 
 
 def test_another_limit_reaches_the_node() -> None:

@@ -23,8 +23,7 @@ from trainer.supervisor.emergency import (
 from trainer.supervisor.launch import World
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.reports import Reports
-from trainer.supervisor.stopping import Stopping
-from trainer.supervisor.tempo import Tempo
+from trainer.supervisor.stopping import Stopping, Tempo
 from trainer.supervisor.wishes import Wish, Wishes
 
 GB = 10**9

@@ -13,6 +13,7 @@ from trainer.contract import (
     GpuErrors,
     Member,
     NodePhase,
+    SaveCost,
     Span,
     StepMetrics,
 )
@@ -25,10 +26,10 @@ from trainer.supervisor.duty import Duty
 from trainer.supervisor.health import GpuReading
 from trainer.supervisor.logs import BLOCKS, AppendBlob
 from trainer.supervisor.metadata import find_eviction
+from trainer.supervisor.network import free_port
 from trainer.supervisor.node import Node
 from trainer.supervisor.outbox import Outbox
 from trainer.supervisor.patience import Standstill, bytes_in
-from trainer.supervisor.ports import free_port
 from trainer.supervisor.reports import METRICS_KEPT, METRICS_SENT, Reports
 from trainer.supervisor.tails import Follower, Tail
 
@@ -148,11 +149,15 @@ class TestTails:
         folder.metrics.write_text(f"{{}}\n{_metrics(3).to_json()}\n")
         folder.spans.write_text(_span("load").to_json() + "\n")
         folder.progress.write_text("3")
+        folder.save_cost.write_text(SaveCost(stall=0.5, upload=2.0, blocks=1).to_json())
         Follower(folder, reports, Clock(), lambda at: at + 60.0).look()
 
         batch = reports.batch()
         assert [m.step for m in batch.metrics] == [3]
         assert [s.name for s in batch.spans] == ["load"]
+        measured = reports.save_cost
+        reports.started(3)
+        assert (measured, reports.save_cost) == (SaveCost(stall=0.5, upload=2.0, blocks=1), None)
         assert batch.metrics[0].at == _metrics(3).at + 60.0  # by the service's clock
         assert reports.step == 3
 

@@ -16,7 +16,7 @@ from tests.unit.trainer_spec import SPEC
 from trainer.agreement import Agreement
 from trainer.checkpoint.randomness import Randomness, capture
 from trainer.checkpoint.saver import Cost
-from trainer.contract import Cadence, RunSpec, Saving, StepMetrics
+from trainer.contract import RunSpec, StepMetrics
 from trainer.data.batch import Batch, padded
 from trainer.evaluation import Losses
 from trainer.hopeless import Hopeless
@@ -221,16 +221,14 @@ def test_a_stop_after_the_last_step_saves_it_instead_of_exporting(rig: Rig) -> N
     assert state.metrics.valid_loss is None
 
 
-def test_a_run_that_is_told_to_save_more_often_learns_the_very_same(tmp_path: Path) -> None:
-    calm, told = (told_in_the_middle(tmp_path / name, name == "told") for name in ("calm", "told"))
+def test_a_run_that_saves_at_every_step_learns_the_very_same(tmp_path: Path) -> None:
+    seldom, often = (learnt(tmp_path / str(every), every) for every in (1000.0, 0.0))
 
-    assert told.losses == calm.losses
-    assert len(set(told.losses)) == 12
-    assert torch.equal(told.parameters, calm.parameters)
-    assert calm.saves == []
-    assert [kind for kind, _ in told.saves] == ["periodic"] * len(told.saves)
-    assert min(step for _, step in told.saves) > 4
-    assert Saving.from_json((tmp_path / "told" / "saving.json").read_bytes()).every < 30.0
+    assert often.losses == seldom.losses
+    assert len(set(often.losses)) == 12
+    assert torch.equal(often.parameters, seldom.parameters)
+    assert seldom.saves == []
+    assert often.saves == [("periodic", step) for step in range(1, 12)]
 
 
 @dataclass(frozen=True)
@@ -242,22 +240,12 @@ class Learnt:
     saves: list[tuple[str, int]]
 
 
-def told_in_the_middle(root: Path, told: bool) -> Learnt:
-    """Twelve steps; after the fourth one evictions may become ten thousand times as frequent."""
-    seldom, often = (
-        Cadence(evictions_per_hour=rate, answered=0.0, seconds_per_block=0.0)
-        for rate in (0.001, 10.0)
-    )
-    spec = replace(SPEC, total_steps=12, global_batch=2, micro_batch=1, checkpoint_seconds=1000.0)
+def learnt(root: Path, every: float) -> Learnt:
+    """Twelve steps with so many seconds between two saves."""
+    spec = replace(SPEC, total_steps=12, global_batch=2, micro_batch=1, checkpoint_seconds=every)
     torch.manual_seed(7)
     root.mkdir()
-    rig = make_rig(root, replace(spec, cadence=seldom))
-
-    def tell(consumed: int) -> None:
-        if told and consumed == 8:
-            rig.rundir.cadence.write_text(often.to_json())
-
-    rig.feed.before = tell
+    rig = make_rig(root, spec)
     rig.run()
     lines = rig.rundir.metrics.read_text().splitlines()
     losses = [StepMetrics.from_json(line).loss for line in lines]

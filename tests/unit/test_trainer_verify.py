@@ -16,13 +16,13 @@ from trainer.rundir import RunDir
 from trainer.state import State
 from trainer.tiny_text import write_preferences, write_prompts, write_samples
 from trainer.verification import NOT_VERIFIED, Comparison
+from trainer.verify.checks import tolerance
 from trainer.verify.expected import Expected
 from trainer.verify.loading import NoMemoryError, choose_device
 from trainer.verify.parent import run_verification
 from trainer.verify.rows import SEQUENCES, TOKENS, Row, RowSource, choose_rows
 from trainer.verify.scores import difference, loss_of
 from trainer.verify.tokenizer_facts import TokenizerFacts
-from trainer.verify.tolerance import tolerance
 
 GIB = 1 << 30
 FACTS = TokenizerFacts(vocabulary={}, added={}, special={}, template="", program="")

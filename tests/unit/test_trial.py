@@ -21,6 +21,8 @@ NO_MEMORY = MemoryEstimate(
     update=0,
     buffers=0,
     runtime=0,
+    cache=0,
+    host=0,
 )
 
 
@@ -44,6 +46,16 @@ def option(region: str, evictions: float) -> Option:
         cost_p50=Decimal(20),
         cost_p90=Decimal(24),
         on_demand_cost=Decimal(80),
+        checkpoint_seconds=300.0,
+        cadence=None,
+        recovery_seconds=600.0,
+        seconds_per_step_p10=7.5,
+        seconds_per_step_p90=12.5,
+        roofline_seconds=10.0,
+        node_evictions_per_hour=evictions / 20,
+        evictions_from="",
+        verify_seconds=0.0,
+        save_seconds=900.0,
     )
 
 

@@ -1,12 +1,14 @@
 """Graders that compare two texts: string_check, text_similarity and exact_answer."""
 
+import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from trainer.grader_spec import ExactAnswer, Operation, StringCheck, TextGrader, TextSimilarity
-from trainer.graders.answer import Answer, Grade, UngradableAnswer
+from trainer.grader_templates import Hole, find_member, parse_template
+from trainer.graders.answer import Answer, Fault, Grade, UngradableAnswer
 from trainer.graders.final_answer import same_answer
 from trainer.graders.similarity import similarity
-from trainer.graders.templates import Template
 
 _CHECKS: dict[Operation, Callable[[str, str], bool]] = {
     Operation.EQ: lambda text, reference: text == reference,
@@ -50,3 +52,35 @@ def _comparison(
             return lambda text, reference: similarity(metric, text, reference)
         case ExactAnswer():
             return same_answer
+
+
+class Template:
+    """A template that was read once, to be filled in for each answer."""
+
+    def __init__(self, template: str) -> None:
+        """Raise ValueError for one that `parse_grader` would refuse."""
+        self._parts = parse_template(template, "template")
+
+    def fill(self, answer: Answer) -> str:
+        """The text; raise UngradableAnswer where row or answer lack what it asks for."""
+        return "".join(p if isinstance(p, str) else _filled(p, answer) for p in self._parts)
+
+
+def _filled(hole: Hole, answer: Answer) -> str:
+    if hole.namespace == "output_text":
+        return answer.text
+    document = answer.item if hole.namespace == "item" else _json(answer.text)
+    try:
+        value = find_member(document, hole.path)
+    except KeyError:
+        raise UngradableAnswer(f"{hole}: missing or null", Fault.INVALID_VARIABLE) from None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _json(text: str) -> Any:  # noqa: ANN401 - what json.loads gives
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise UngradableAnswer(
+            "sample.output_json: the answer is not JSON", Fault.SAMPLE_PARSE
+        ) from None

@@ -11,7 +11,6 @@ from trainer.supervisor.clock import ServiceTime, StopBy
 from trainer.supervisor.duty import Duty
 from trainer.supervisor.metadata import Instance, MetadataError
 from trainer.supervisor.node import directed, dismissed, refused
-from trainer.supervisor.ports import free_port
 from trainer.supervisor.reports import Reports
 from trainer.supervisor.service import Dismissed, Refused, ServiceError, Unauthorized
 from trainer.supervisor.surroundings import Surroundings
@@ -35,7 +34,6 @@ class Conversation:
         self._newer = asyncio.Event()  # the service has a directive that we have not seen
         self._answered = asyncio.Event()
         self._told: Heartbeat | None = None  # the last one that was answered
-        self._tells = False  # the service tells cadences, and so it understands what comes of them
         self._seq = 0
         self._port = 0
         self._time = time
@@ -144,7 +142,6 @@ class Conversation:
             await say()
         except ServiceError as e:
             log.warning("service.refused reason=%s", e)
-            self._tells = False  # it may be an older one now
             await self._heed(e, seat)
             raise
 
@@ -182,7 +179,7 @@ class Conversation:
             out_of_memory=self._duty.out_of_memory and node.phase in _ENDED,
             hopeless=self._duty.hopeless and node.phase in _ENDED,
             unhealthy=self._duty.unhealthy,
-            saving=self._reports.saving if self._tells else None,
+            save_cost=self._reports.save_cost,
             gpus=batch.gpus,
             gpu_errors=batch.gpu_errors,
         )
@@ -192,9 +189,6 @@ class Conversation:
         self._reports.answered(batch)
         self._told = heartbeat
         self._answered.set()
-        if answer.cadence is not None:
-            self._tells = True
-            self._duty.save_by(answer.cadence)
         if answer.directive_seq > self._duty.node.directive:
             self._newer.set()
 
@@ -211,7 +205,7 @@ class Conversation:
 
     def _free_port(self) -> int:
         try:
-            self._port = free_port(self._instance.address, self._port)
+            self._port = network.free_port(self._instance.address, self._port)
         except OSError as e:
             log.warning("port.none reason=%s", e)
             return 0

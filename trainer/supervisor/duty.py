@@ -12,7 +12,6 @@ from typing import assert_never
 
 from trainer.contract import (
     BrokenCheckpoint,
-    Cadence,
     EvictionNotice,
     Generation,
     Grants,
@@ -62,7 +61,6 @@ class Duty:
         self.out_of_memory = self.hopeless = False
         self.unhealthy = ""  # why this machine must be replaced; it stays so
         self.notice: EvictionNotice | None = None
-        self._cadence: Cadence | None = None
         self.left = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -87,12 +85,6 @@ class Duty:
         self._tools.container.renew(grants.job)
         if self._run is not None:
             self._run.renew(grants)
-
-    def save_by(self, cadence: Cadence) -> None:
-        """The service says this of evictions and prices: for the run that is on, and the next."""
-        self._cadence = cadence
-        if self._run is not None:
-            self._run.cadence = cadence
 
     def apply(self, reaction: Reaction) -> None:
         """Write the new state down, then carry out its effects."""
@@ -206,9 +198,7 @@ class Duty:
         world = World(generation=generation, member=member, folder=RunDir(root), logs=root / "logs")
         checkpoint = generation.checkpoint
         self._tools.reports.started(checkpoint.step if checkpoint else 0)
-        run = Run(world, self._grants, self._tools)
-        run.cadence = self._cadence
-        return run
+        return Run(world, self._grants, self._tools)
 
     def _root(self, number: int) -> Path:
         return self._work / f"gen-{number:04d}"

@@ -7,6 +7,7 @@ machines of a virtual network differ in it.
 """
 
 import ipaddress
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -98,3 +99,18 @@ def settings(address: str, vm_size: str, asked: Sequence[str] = ()) -> dict[str,
         "GLOO_SOCKET_IFNAME": interface,
         "NCCL_SOCKET_IFNAME": f"={interface}",  # with "=" it is no prefix (NCCL user guide)
     }
+
+
+def free_port(address: str, last: int = 0) -> int:
+    """Return ``last`` while it is still free, else another free port of ``address``.
+
+    Should this node become rank 0, the ranks meet there.
+    """
+    for port in (last, 0):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((address, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise OSError(f"no free port on {address}: is that this machine's own address?")

@@ -11,7 +11,7 @@ from trainer.contract import (
     Committed,
     GpuErrors,
     GpuLoad,
-    Saving,
+    SaveCost,
     Span,
     StepMetrics,
     Trouble,
@@ -45,7 +45,7 @@ class Reports:
         self.changed = asyncio.Event()  # something that the service should hear at once
         self.step = 0
         self.fresh = True  # no step of the present run was heard of
-        self.saving: Saving | None = None  # how often it saves, as far as it has said
+        self.save_cost: SaveCost | None = None  # of the last save of this run
         self._gpus: tuple[GpuLoad, ...] = ()  # as last read, until the service has heard it
         self._gpu_errors = GpuErrors()  # since the boot, as last read
         self._gpu_errors_heard = GpuErrors()  # by the service
@@ -98,7 +98,7 @@ class Reports:
     def started(self, step: int) -> None:
         """A trainer starts from the state after ``step``; its first own step will be news."""
         self.fresh = True
-        self.step, self.saving = step, None
+        self.step, self.save_cost = step, None
         self._validated.clear()
 
     def stepped(self, step: int) -> None:

@@ -4,14 +4,12 @@ import asyncio
 import logging
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from trainer.contract import (
     ERROR_TAIL_BYTES,
     BrokenCheckpoint,
-    Cadence,
     Grants,
     NodePhase,
     RunSpec,
@@ -86,8 +84,6 @@ class Run:
         self._grants = grants
         self._tools = tools
         self._wishes = Wishes(tools.limits, tools.clock)
-        self.cadence: Cadence | None = None  # for the trainer to save by; None: none was told
-        self._passed_on: Cadence | None = None
         self._freed = False  # the memory that the checkpoint to load took
         self._uploads = Uploads(
             world,
@@ -249,7 +245,6 @@ class Run:
             if loading.done() and not loading.cancelled():
                 loading.result()
             self._follow()
-            self._pass_on()
             await self._free_what_is_loaded(loading)
             await first_of(
                 process.wait(), self._wishes.heard(Wish.KILL), seconds=self._tools.limits.pulse
@@ -332,13 +327,6 @@ class Run:
             self._stopping.followed()
         except (OSError, ValueError) as e:
             log.warning("trainer.not_followed reason=%s", e)
-
-    def _pass_on(self) -> None:
-        if self.cadence is None or self.cadence == self._passed_on:
-            return
-        with suppress(OSError):  # no room, say: it is tried again, and saves go on as before
-            write_whole(self._world.folder.cadence, self.cadence.to_json())
-            self._passed_on = self.cadence
 
     async def _share(self) -> None:
         """Share tokens; from a stop on the wire is for saves."""

@@ -8,7 +8,6 @@ from typing import Self, TypeVar
 import httpx
 
 from trainer.contract import (
-    UNDERSTANDS,
     Directive,
     Heartbeat,
     HeartbeatAnswer,
@@ -76,7 +75,6 @@ class Service:
         request = self._http.build_request(
             "POST",
             f"/internal/nodes/{seat.node_id}/heartbeat",
-            params={"understands": UNDERSTANDS},
             content=heartbeat.to_json(),
             headers=_headers(seat.node_token),
         )

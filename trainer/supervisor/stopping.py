@@ -6,6 +6,7 @@ a machine that goes soon has its way, and peers that the service tells later cos
 """
 
 import logging
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,10 +17,30 @@ from trainer.supervisor.launch import World
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.reports import Reports
 from trainer.supervisor.results import how_it_ended
-from trainer.supervisor.tempo import Tempo
 from trainer.supervisor.wishes import Wish, Wishes
 
+_STEPS_REMEMBERED = 16
 log = logging.getLogger(__name__)
+
+
+class Tempo:
+    """How long a training step takes, from when each of the last few was heard of."""
+
+    def __init__(self) -> None:
+        self._heard: deque[tuple[int, float]] = deque(maxlen=_STEPS_REMEMBERED)
+
+    def heard(self, step: int, at: float) -> None:
+        """The trainer has come to ``step`` by ``at`` (monotonic seconds)."""
+        if not self._heard or step > self._heard[-1][0]:
+            self._heard.append((step, at))
+
+    @property
+    def seconds(self) -> float | None:
+        """Of one step; None as long as there were not two."""
+        if len(self._heard) < 2:
+            return None
+        (first, began), (last, ended) = self._heard[0], self._heard[-1]
+        return (ended - began) / (last - first)
 
 
 class Traffic(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from trainer.contract import Message, Saving, Span, StepMetrics
+from trainer.contract import Message, SaveCost, Span, StepMetrics
 from trainer.rundir import RunDir
 from trainer.supervisor.clock import Clock
 from trainer.supervisor.reports import Reports
@@ -43,7 +43,7 @@ class Follower:
     ) -> None:
         self._clock, self._local = clock, local
         self._skipped = folder.skipped
-        self._progress, self._saving = folder.progress, folder.saving
+        self._progress, self._save_cost = folder.progress, folder.save_cost
         self._metrics = Tail(folder.metrics)
         self._spans = Tail(folder.spans)
         self._warnings = folder.warnings
@@ -69,8 +69,8 @@ class Follower:
                 self._reports.said("training", warning.read_text(), self._clock.now())
         if self._progress.exists() and (step := int(self._progress.read_text())):
             self._reports.stepped(step)
-        if self._saving.exists():
-            self._reports.saving = Saving.from_json(self._saving.read_bytes())
+        if self._save_cost.exists():
+            self._reports.save_cost = SaveCost.from_json(self._save_cost.read_bytes())
 
     def _dated(self, span: Span) -> Span:
         started, ended = self._local(span.started_at), self._local(span.ended_at)

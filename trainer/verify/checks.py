@@ -27,10 +27,13 @@ from trainer.verify.loading import (
 from trainer.verify.rows import LONGEST, Row, RowSource
 from trainer.verify.scores import Values, difference, loss_of, measure_of, score_rows
 from trainer.verify.tokenizer_facts import differences, read_facts
-from trainer.verify.tolerance import tolerance
 
 ADAPTER = "adapter"
 MERGED = "adapter merged by peft"
+# Mean absolute difference of values that is accepted (ADR 0054): nats per token, or units of a
+# reward model's score.
+_SAME = {"fp32": 1e-3, "bf16": 5e-3, "fp16": 5e-3}  # the same sums on the same device
+_OTHER = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # another device, or other kernels
 CPU_OPERATIONS = 1e14  # for the rows with one model: minutes on the cores of a GPU machine
 
 
@@ -198,3 +201,11 @@ def _number(value: float | None) -> str:
 def _libraries(*, adapter: bool) -> str:
     names = ("transformers", *(("peft",) if adapter else ()))
     return " and ".join(f"{name} {version(name)}" for name in names)
+
+
+def tolerance(precision: str, *, alike: bool) -> float:
+    """The largest mean absolute difference that is accepted.
+
+    ``alike``: both compute with the same kernels on the same device.
+    """
+    return (_SAME if alike else _OTHER)[precision]

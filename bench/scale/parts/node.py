@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bench.scale.parts.wire import Answer, Pool, Wire
-from trainer.contract import PROTOCOL, UNDERSTANDS
+from trainer.contract import PROTOCOL
 from trainer.supervisor.clock import Limits
 
 _AGAIN = 1.0  # seconds, after what did not work
@@ -134,7 +134,7 @@ class Node:
         self.seq += 1
         message = {"epoch": self.epoch, "seq": self.seq, "phase": self.phase, "free_port": 29500}
         message |= {"generation": self.generation, "step": self.step, **more}
-        path = f"/internal/nodes/{self.id}/heartbeat?understands={UNDERSTANDS}"
+        path = f"/internal/nodes/{self.id}/heartbeat"
         try:
             return await self.town.pool.ask("POST", path, self.token, json.dumps(message))
         except OSError:
@@ -144,6 +144,7 @@ class Node:
         assert self._wire is not None
         while not self.left:
             path = f"/internal/nodes/{self.id}/directive?after={self.directive}&wait=45"
+            path += f"&epoch={self.epoch}"
             try:
                 status, data = await self._wire.ask("GET", path, self.token)
             except OSError:

@@ -109,7 +109,6 @@ class CheckpointInterval(Answer):
     chosen_by: Literal["planner", "user"]
     evictions_per_hour: float | None
     notices_answered: float | None
-    since: UnixTime | None
 
 
 class CostSummary(Answer):

@@ -45,8 +45,7 @@ class ModelFile(Answer):
     name: str
     bytes: int
     crc64nvme: str
-    sha256: str | None = Field(default=None, exclude_if=is_none)
-    """Not there for models of older releases."""
+    sha256: str
 
 
 class ModelFiles(Answer):

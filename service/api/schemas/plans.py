@@ -57,7 +57,7 @@ class Option(Stored):
     cost_p50: Money
     cost_p90: Money
     on_demand_cost: Money
-    save_seconds: float | None = None
+    save_seconds: float
     """Seconds that a budget reserves to save this job."""
 
 
