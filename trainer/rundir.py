@@ -199,7 +199,7 @@ class RunDir:
 
     @property
     def save_cost(self) -> Path:
-        """What rank 0 measured of its last save."""
+        """Path of the file in which rank 0 writes what its last save cost."""
         return self.root / "save-cost.json"
 
     @property

@@ -129,7 +129,7 @@ def _gpu_memory(root: Path, case: Case) -> Iterator[Callable[[], int]]:
 
 
 def _mfu(root: Path) -> float | None:
-    """Return the model FLOPs utilization of the last step; None where it is not told."""
+    """Return the model FLOPs utilization of the last step; None where the trainer reported none."""
     path = root / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     found: float | None = json.loads(lines[-1]).get("mfu") if lines else None

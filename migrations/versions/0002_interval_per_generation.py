@@ -1,4 +1,4 @@
-"""Drop what running attempts were told to save by: a generation's interval is fixed."""
+"""Drop attempts.cadence: the checkpoint interval is fixed for each generation."""
 
 import sqlalchemy as sa
 from alembic import op

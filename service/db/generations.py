@@ -190,7 +190,7 @@ async def begin_all(
 async def save_histories(
     conn: AsyncConnection, attempt_ids: Sequence[str]
 ) -> dict[str, SaveHistory]:
-    """What the interval between two saves rests on, by attempt; without those that fix it."""
+    """Return each attempt's save history; attempts whose interval the user set are left out."""
     rows = await conn.execute(_SAVES, {"ids": list(attempt_ids)})
     return {row.id: _save_history(row) for row in rows}
 

@@ -56,14 +56,16 @@ class SaveHistory:
     """What is known of a job's saves and evictions when a generation opens."""
 
     planned: Interval  # at the place of the attempt, with ...
-    nodes: int  # ... so many machines
+    nodes: int  # ... this number of machines
     cost: SaveCost | None  # of a save; None: none was measured
     evictions: int = 0
     unanswered: int = 0  # times that steps were lost
     trained_hours: float = 0.0
 
     def interval(self, machines: int, dollars_per_hour: float) -> Interval:
-        """Return the interval of a generation on so many machines, which cost so much together.
+        """Return the interval of a generation on ``machines`` machines.
+
+        ``dollars_per_hour``: price of all of them together.
 
         The plan's rate of evictions counts for two of them (Gamma-Poisson), its share of answered
         ones for ten (Beta-Bernoulli); the evictions and hours of the job itself move both.

@@ -63,7 +63,7 @@ METHODS: Final[dict[Method, Traits]] = {
 
 
 def formats(method: Method, ranked: Ranked | None) -> tuple[Format, ...]:
-    """What rows the method learns from; a preference is a ranking of two."""
+    """Return the formats of rows that the method takes; a preference is a ranking of two."""
     if ranked is not None:
         return (Format.RANKING, Format.PREFERENCE)
     return (METHODS[method].learns_from,)

@@ -51,7 +51,7 @@ class Opening:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """How often it saves; None: as the run spec says."""
+        """Return the generation's checkpoint interval; None: the run spec has it."""
         machines = len(self.step.nodes)
         dollars = float(self.row.price.hourly) * machines
         return self.saves.interval(machines, dollars) if self.saves else None

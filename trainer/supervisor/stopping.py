@@ -30,13 +30,13 @@ class Tempo:
         self._heard: deque[tuple[int, float]] = deque(maxlen=_STEPS_REMEMBERED)
 
     def heard(self, step: int, at: float) -> None:
-        """The trainer has come to ``step`` by ``at`` (monotonic seconds)."""
+        """Record that the trainer has come to ``step`` by ``at`` (monotonic seconds)."""
         if not self._heard or step > self._heard[-1][0]:
             self._heard.append((step, at))
 
     @property
     def seconds(self) -> float | None:
-        """Of one step; None as long as there were not two."""
+        """Return the mean seconds of a step; None until two steps were seen."""
         if len(self._heard) < 2:
             return None
         (first, began), (last, ended) = self._heard[0], self._heard[-1]
