@@ -76,8 +76,10 @@ returning pg_notify('{CHANNEL}', '{topic("")}' || j.id), lost.steps,
 
 
 # The option of the plan that the attempt runs on; what the job has measured and lived through.
+# A generation follows an eviction if it lacks a machine of the one before; the steps that were lost
+# tell whether the notice was answered.
 _SAVES = text("""
-select a.id, o.option, j.progress, lives.evictions, lost.times as unanswered
+select a.id, o.option, j.progress, lives.evictions, after.evictions as judged, after.unanswered
 from attempts a
 join jobs j on j.id = a.job_id
 cross join lateral (
@@ -92,8 +94,21 @@ cross join lateral (
   from attempts where job_id = j.id
 ) lives
 cross join lateral (
-  select count(*) as times from generations where job_id = j.id and lost_steps > 0
-) lost
+  select count(*) as evictions, count(*) filter (where g.lost_steps > 0) as unanswered
+  from generations g
+  cross join lateral (
+    select attempt_id, content from generations
+    where job_id = g.job_id and number < g.number order by number desc limit 1
+  ) p
+  join attempts b on b.id = p.attempt_id
+  where g.job_id = j.id and (
+    (p.attempt_id <> g.attempt_id and b.outcome = 'evicted')
+    or (p.attempt_id = g.attempt_id and b.survived > 0 and exists (
+      select m -> 'vm_id' from jsonb_array_elements(p.content -> 'members') m except
+      select m -> 'vm_id' from jsonb_array_elements(g.content -> 'members') m
+    ))
+  )
+) after
 where a.id = any(:ids)
 """)
 
@@ -204,7 +219,8 @@ def _save_history(row: Row[Any]) -> SaveHistory:
         nodes=option["nodes"],
         cost=SaveCost.from_dict(cost) if cost else None,
         evictions=int(row.evictions),
-        unanswered=int(row.unanswered),
+        judged=row.judged,
+        unanswered=row.unanswered,
         trained_hours=pace * progress.get("step", 0) / 3600,
     )
 

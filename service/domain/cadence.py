@@ -59,7 +59,8 @@ class SaveHistory:
     nodes: int  # ... this number of machines
     cost: SaveCost | None  # of a save; None: none was measured
     evictions: int = 0
-    unanswered: int = 0  # times that steps were lost
+    judged: int = 0  # evictions after which a generation has opened already
+    unanswered: int = 0  # of them, those after which steps were done again
     trained_hours: float = 0.0
 
     def interval(self, machines: int, dollars_per_hour: float) -> Interval:
@@ -77,9 +78,8 @@ class SaveHistory:
         if rate > 0:
             rate = (BAND_WEIGHT + self.evictions) / (BAND_WEIGHT / rate + self.trained_hours)
         if share > 0:
-            judged = max(self.evictions - 1, 0)  # the last one is, once this generation has opened
-            answered = _PLAN_WEIGHT * share + judged - min(self.unanswered, judged)
-            share = answered / (_PLAN_WEIGHT + judged)
+            answered = _PLAN_WEIGHT * share + self.judged - self.unanswered
+            share = answered / (_PLAN_WEIGHT + self.judged)
         now = Cadence(
             evictions_per_hour=rate,
             answered=share,

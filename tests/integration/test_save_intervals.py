@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.domain.cadence import Cadence, best_interval
-from tests.scripted_node import boot, evicted, metrics, train
+from tests.scripted_node import boot, commit, committed, evicted, metrics, train
 from tests.world import World
 from trainer.contract import NodePhase, SaveCost
 
@@ -55,3 +55,27 @@ async def test_an_interval_that_the_user_fixed_holds_in_every_generation(world: 
     assert generation.checkpoint_seconds is None
     assert first == then
     assert then["seconds"] == 60.0
+
+
+async def test_steps_lost_to_an_error_are_no_unanswered_notice(world: World) -> None:
+    job = await world.submit()
+    share = job["plan"]["options"][0]["cadence"]["answered"]
+    shown = []
+    nodes = await boot(world, job["id"])
+    number = await train(world, nodes, step=1)
+    said = {"step": 2, "metrics": (metrics(2),), "save_cost": COST}
+    await nodes[0].say(NodePhase.RUNNING, number, **said)
+    for node in nodes:
+        await node.say(NodePhase.FAILED, number, step=2, error="killed")
+    number = await train(world, nodes, step=1)
+    for step in (1, 2):
+        shown.append((await world.job(job["id"]))["checkpoint_interval"]["notices_answered"])
+        await commit(world, job["id"], committed(step, number))
+        await evicted(world, job["id"])
+        nodes = await boot(world, job["id"])
+        number = await train(world, nodes, step=step + 1)
+    shown.append((await world.job(job["id"]))["checkpoint_interval"]["notices_answered"])
+
+    assert (await world.job(job["id"]))["progress"]["lost_steps"] == 2
+    # What the newest eviction lost is known once its generation has opened.
+    assert shown == pytest.approx([share, share, (10 * share + 1) / 11])

@@ -154,7 +154,9 @@ def test_own_hours_and_evictions_move_the_plans_rate_which_counts_for_two() -> N
 
 
 def test_evictions_that_lost_steps_lower_the_share_of_answered_ones() -> None:
-    lost, kept = (replace(KNOWN, evictions=6, unanswered=n).interval(2, 10.0) for n in (7, 0))
+    lost, kept = (
+        replace(KNOWN, evictions=6, judged=5, unanswered=n).interval(2, 10.0) for n in (5, 0)
+    )
 
     assert lost.cadence.answered == pytest.approx(9.5 / 15)
     assert kept.cadence.answered == pytest.approx(14.5 / 15)
