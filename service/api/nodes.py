@@ -23,12 +23,10 @@ from service.db.heartbeats import Order
 from service.domain import tokens
 from service.domain.boot import Phase, Report, Said
 from service.domain.errors import (
-    GenerationIsStale,
     Gone,
     InvalidApiKey,
     InvalidRequest,
     NotSeenYet,
-    StaleEpoch,
 )
 from service.operations import aside, boots, nodes
 from service.operations.nodes import Standing
@@ -94,14 +92,14 @@ async def heartbeat(request: Request) -> Response:
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _check(request, tokens.node_token, node_id)
     message, now = await _read(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
-    if beaten := await parts.hearing.beat(node_id, message, now):
-        return _heard(parts, now, beaten.stop_by, beaten.directive_seq)
     heard = await parts.hearing.hear(node_id, message, now)
-    if heard.refusal == StaleEpoch.code:
-        raise _stale_epoch()
-    if heard.refusal == GenerationIsStale.code:
-        raise GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
-    return _heard(parts, now, heard.stop_by, heard.node.directive_seq)
+    return _answer(
+        HeartbeatAnswer(
+            now=now.timestamp(),
+            stop_by=_stop_by(parts, now, heard.stop_by),
+            directive_seq=heard.directive_seq,
+        )
+    )
 
 
 async def directive(request: Request) -> Response:
@@ -142,11 +140,7 @@ async def directive(request: Request) -> Response:
 def _check_epoch(said: int, current: int) -> None:
     """Refuse a boot that another one has followed."""
     if said != current:
-        raise _stale_epoch()
-
-
-def _stale_epoch() -> StaleEpoch:
-    return StaleEpoch("Another boot of this VM has registered since. Register again.")
+        raise nodes.another_boot()
 
 
 async def _remember(parts: Parts, node_id: str, after: int) -> Order | None:
@@ -191,16 +185,6 @@ def _nothing_new(parts: Parts, after: int, order: Order) -> Response:
         seq=after, kind=DirectiveKind.CARRY_ON, now=now.timestamp(), stop_by=stop_by
     )
     return _answer(nothing)
-
-
-def _heard(parts: Parts, now: datetime, money_lasts: datetime | None, seq: int) -> Response:
-    return _answer(
-        HeartbeatAnswer(
-            now=now.timestamp(),
-            stop_by=_stop_by(parts, now, money_lasts),
-            directive_seq=seq,
-        )
-    )
 
 
 async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:

@@ -1,8 +1,4 @@
-"""Heartbeats without news, many in one statement: most of what the service ever hears.
-
-Written in SQL, since it runs a thousand times a second. What it does not take in, for whatever
-reason, is none of its business: `operations.nodes.hear` knows every case.
-"""
+"""What nodes say and ask, many in one statement: a thousand times a second in a large service."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,35 +16,7 @@ from service.db.notices import CHANNEL
 from service.db.tables import nodes
 from service.db.versions import topic
 from service.domain.node import NodeRecord
-from trainer.contract import DirectiveKind, Generation, Heartbeat
-
-# A row that somebody else holds is left alone: waiting for it, with others in hand, could deadlock.
-_BEAT = text("""
-with given as (
-  select * from unnest(
-    cast(:ids as text[]), cast(:epochs as int[]), cast(:seqs as int[]), cast(:phases as text[]),
-    cast(:generations as int[]), cast(:steps as int[]), cast(:ports as int[]),
-    cast(:short as boolean[]), cast(:hopeless as boolean[]), cast(:measured as boolean[])
-  ) as g (id, epoch, seq, phase, generation, step, port, short, hopeless, measured)
-), mine as (
-  select n.id, g.seq, g.step, g.port, a.job_id, a.stop_by, a.region, a.vm_size
-  from nodes n
-  join given g on g.id = n.id
-  join attempts a on a.id = n.attempt_id
-  where a.state not in ('terminating', 'ended')
-    and n.epoch = g.epoch and n.heartbeat_seq < g.seq
-    and n.phase = g.phase and n.generation = g.generation and (n.step > 0 or g.step = 0)
-    and (n.free_port > 0) = (g.port > 0)
-    and n.out_of_memory = g.short and n.hopeless = g.hopeless and n.error = ''
-    and not ((g.phase = 'running' or g.measured) and exists (
-      select from generations s where s.attempt_id = a.id and s.number > g.generation
-    ))
-  order by n.id for no key update of n skip locked
-)
-update nodes set heartbeat_seq = mine.seq, heard_at = :now, step = mine.step, free_port = mine.port
-from mine where nodes.id = mine.id
-returning nodes.id, nodes.directive_seq, mine.job_id, mine.stop_by, mine.region, mine.vm_size
-""")
+from trainer.contract import DirectiveKind, Generation
 
 # Jobs are locked in one order, and last of all: no deadlock.
 _PROGRESS = text(f"""
@@ -104,25 +72,15 @@ where n.id = any(:ids)
 _SAVE = text("""
 update nodes n set heartbeat_seq = g.seq, heard_at = :now, phase = g.phase,
   generation = g.generation, step = g.step, free_port = g.port, evicting = g.evicting,
-  out_of_memory = g.short, hopeless = g.hopeless, error = ''
+  out_of_memory = g.short, hopeless = g.hopeless, unhealthy_at = g.unhealthy_at, error = g.error
 from unnest(
   cast(:ids as text[]), cast(:seqs as int[]), cast(:phases as text[]), cast(:generations as int[]),
   cast(:steps as int[]), cast(:ports as int[]), cast(:evicting as boolean[]),
-  cast(:short as boolean[]), cast(:hopeless as boolean[])
-) as g (id, seq, phase, generation, step, port, evicting, short, hopeless)
+  cast(:short as boolean[]), cast(:hopeless as boolean[]), cast(:unhealthy as float8[]),
+  cast(:errors as text[])
+) as g (id, seq, phase, generation, step, port, evicting, short, hopeless, unhealthy_at, error)
 where n.id = g.id
 """)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beaten:
-    """A heartbeat that was taken in."""
-
-    job_id: str
-    directive_seq: int
-    stop_by: datetime | None
-    region: str = ""
-    vm_size: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +99,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Speaker:
-    """A node that has said something new, locked, with what it works for."""
+    """A node that says something, locked, with what it works for."""
 
     record: NodeRecord
     job_id: str
@@ -161,36 +119,6 @@ class Progress:
     generation: int
     step: int
     news: Mapping[str, Any]
-
-
-async def beat(
-    conn: AsyncConnection, said: Mapping[str, Heartbeat], now: datetime
-) -> dict[str, Beaten]:
-    """Take in heartbeats by node; those that change nothing but the time are in the answer."""
-    those = said.values()
-    given = {
-        "ids": list(said),
-        "epochs": [h.epoch for h in those],
-        "seqs": [h.seq for h in those],
-        "phases": [str(h.phase) for h in those],
-        "generations": [h.generation for h in those],
-        "steps": [h.step for h in those],
-        "ports": [h.free_port for h in those],
-        "short": [h.out_of_memory for h in those],
-        "hopeless": [h.hopeless for h in those],
-        "measured": [bool(h.metrics) for h in those],
-    }
-    found = await conn.execute(_BEAT, given | {"now": now})
-    return {
-        r.id: Beaten(
-            job_id=r.job_id,
-            directive_seq=r.directive_seq,
-            stop_by=r.stop_by,
-            region=r.region,
-            vm_size=r.vm_size,
-        )
-        for r in found
-    }
 
 
 async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datetime) -> None:
@@ -226,8 +154,11 @@ async def speakers(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, Speak
     }
 
 
-async def save(conn: AsyncConnection, records: Sequence[NodeRecord], now: datetime) -> None:
-    """Write what these nodes, which are locked, have said without any error."""
+async def save(
+    conn: AsyncConnection, said: Sequence[tuple[NodeRecord, str]], now: datetime
+) -> None:
+    """Write what these nodes, which are locked, have said: the rows then, and their errors."""
+    records = [record for record, _ in said]
     given = {
         "ids": [r.node_id for r in records],
         "seqs": [r.heartbeat_seq for r in records],
@@ -238,6 +169,8 @@ async def save(conn: AsyncConnection, records: Sequence[NodeRecord], now: dateti
         "evicting": [r.evicting for r in records],
         "short": [r.out_of_memory for r in records],
         "hopeless": [r.hopeless for r in records],
+        "unhealthy": [r.unhealthy_at for r in records],
+        "errors": [error for _, error in said],
     }
     await conn.execute(_SAVE, given | {"now": now})
 

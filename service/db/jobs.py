@@ -251,14 +251,6 @@ async def set_metadata(conn: AsyncConnection, job_id: str, metadata: dict[str, s
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(request=request))
 
 
-async def progressed(
-    conn: AsyncConnection, job_id: str, now: datetime, news: dict[str, Any]
-) -> None:
-    """Training got on: members of ``news`` replace those that were known. Locks the job."""
-    merged = jobs.c.progress.concat(news)
-    await versions.raise_one(conn, job_id, now, progress=merged)
-
-
 async def forget_trainer_errors(conn: AsyncConnection, job_id: str) -> None:
     """A checkpoint was committed: the row of errors is broken."""
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(trainer_errors=0))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import exists, func, select, text
+from sqlalchemy import exists, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import metrics
@@ -61,17 +61,6 @@ class Steps:
     to_step: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pace:
-    """How fast the newest steps went."""
-
-    seconds_per_step: float  # the median
-    tokens_per_second: float | None
-    steps_measured: int
-    seconds_per_step_p10: float
-    seconds_per_step_p90: float
-
-
 async def add(
     conn: AsyncConnection, job_id: str, generation: int, rows: Sequence[StepMetrics]
 ) -> None:
@@ -90,26 +79,6 @@ async def add_all(
     }
     if rows:
         await conn.execute(_ADD, {"rows": json.dumps(list(rows.values()))})
-
-
-async def pace(conn: AsyncConnection, job_id: str, generation: int, step: int) -> Pace:
-    """How fast this generation went up to ``step``, which it has measured."""
-    m = metrics.c
-    query = select(
-        func.percentile_cont(0.1).within_group(m.seconds),
-        func.percentile_cont(0.5).within_group(m.seconds),
-        func.percentile_cont(0.9).within_group(m.seconds),
-        func.sum(m.tokens) / func.nullif(func.sum(m.seconds), 0),
-        func.count(),
-    ).where(m.job_id == job_id, m.generation == generation, m.step > step - RECENT, m.step <= step)
-    low, median, high, tokens, steps = (await conn.execute(query)).one()
-    return Pace(
-        seconds_per_step=float(median or 0),
-        tokens_per_second=None if tokens is None else float(tokens),
-        steps_measured=steps,
-        seconds_per_step_p10=float(low or 0),
-        seconds_per_step_p90=float(high or 0),
-    )
 
 
 async def series(

@@ -134,6 +134,19 @@ def _ran_out_before(record: NodeRecord, heartbeat: Heartbeat) -> bool:
     return record.out_of_memory and record.generation == heartbeat.generation
 
 
+def must_act(before: NodeRecord, after: NodeRecord, heartbeat: Heartbeat) -> bool:
+    """True when the heartbeat says something that the reconciler must act on.
+
+    The first port makes the node one that may train. A notice is no news of who stops already.
+    """
+    first_step = after.step > 0 and before.step == 0
+    was = (before.phase, before.generation, before.free_port > 0)
+    changed = was != (after.phase, after.generation, after.free_port > 0)
+    noticed = after.evicting and not before.evicting and not before.stops
+    ill = after.unhealthy_at > 0 and not before.unhealthy_at
+    return changed or noticed or ill or first_step or bool(heartbeat.committed)
+
+
 def is_stale(heartbeat: Heartbeat, current_generation_number: int) -> bool:
     """True when the node runs a generation that has a successor: 409 "stale_generation"."""
     running = heartbeat.phase is NodePhase.RUNNING

@@ -1,35 +1,36 @@
-"""Hearing thousands of nodes: what comes while a transaction is under way shares the next one.
+"""Hear nodes: their heartbeats, and the long polls for their directives.
 
-Alone, a heartbeat costs one transaction of its own, as ever; a crowd costs one for all of it.
+What arrives while a transaction is under way shares the next one. `take` has the rules for one
+heartbeat, and `hear_all` writes what many of them change.
 """
 
-import logging
-import math
-from collections.abc import Awaitable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from operator import attrgetter
 
-from sqlalchemy.exc import DataError, IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import heartbeats
+from service.db import events, heartbeats, leases, locks, metrics, tables, versions
 from service.db.engine import reading
-from service.db.heartbeats import Beaten, Order
+from service.db.events import Event
+from service.db.heartbeats import Order, Progress, Speaker
 from service.db.together import Together
+from service.domain import node as rules
+from service.domain.errors import GenerationIsStale, Gone, NodeNotFound
+from service.domain.node import NodeRecord
+from service.domain.progress import progress_of
 from service.instruments import GPU_ECC, GPU_MEMORY, GPU_UTILIZATION, GPU_XID
-from service.operations import news, nodes
-from service.operations.nodes import Heard
+from service.operations import node_reports
+from service.operations.nodes import OVER, another_boot, printable
 from trainer.contract import GpuErrors, Heartbeat
 
-log = logging.getLogger(__name__)
-T = TypeVar("T")
-# Between two crowds that tell nothing new: nobody waits for what they say, unless many do.
+# Between two batches: nobody waits for what they say, unless many do.
 _BREATH_SECONDS, _MANY = 0.05, 50
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Said:
     """A heartbeat and whose it is."""
 
@@ -38,32 +39,55 @@ class Said:
     at: datetime
 
 
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """What the node is answered."""
+
+    directive_seq: int
+    stop_by: datetime | None  # as its job's budget allows; None: whatever
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A heartbeat that changes its node's row."""
+
+    speaker: Speaker
+    heartbeat: Heartbeat
+    after: NodeRecord  # the row then
+    answer: Heard | GenerationIsStale
+
+    @property
+    def must_act(self) -> bool:
+        """Whether the reconciler must act on it."""
+        return rules.must_act(self.speaker.record, self.after, self.heartbeat)
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether it is the first to tell of the node's eviction."""
+        return self.heartbeat.eviction is not None and not self.speaker.record.evicting
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether it tells how far the job is."""
+        current = self.heartbeat.generation == self.speaker.current
+        return bool(self.heartbeat.metrics) and current
+
+
 class Hearing:
     """One per api process."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-        self._beats = Together(partial(_beats, engine), breath=_BREATH_SECONDS, enough=_MANY)
-        self._news = Together(partial(_news, engine))
+        self._beats = Together(
+            partial(_hear, engine), attrgetter("node"), breath=_BREATH_SECONDS, enough=_MANY
+        )
         self._orders = Together(partial(_orders, engine))
 
-    async def beat(self, node: str, heartbeat: Heartbeat, now: datetime) -> Beaten | None:
-        """Take it in if it tells nothing new; None: it is to be heard by itself."""
-        if not is_quiet(heartbeat):
-            return None
-        beaten = await self._beats.do(Said(node, heartbeat, now))
-        if beaten is not None:
-            _observe_gpus(heartbeat, beaten.region, beaten.vm_size)
-        return beaten
-
     async def hear(self, node: str, heartbeat: Heartbeat, now: datetime) -> Heard:
-        """Take in what may be news. Raises Gone and NodeNotFound."""
-        said = Said(node, heartbeat, now)
-        heard = await self._news.do(said) if is_usual(heartbeat) else None
-        heard = heard or await _alone(self._engine, said)
-        if heard.is_fresh:
-            _observe_gpus(heartbeat, heard.region, heard.vm_size)
-        return heard
+        """Take in what the node says.
+
+        Raises Gone, NodeNotFound, StaleEpoch, and once it is kept GenerationIsStale.
+        """
+        return await self._beats.do(Said(node=node, heartbeat=heartbeat, at=now))
 
     async def order(self, node: str, after: int) -> Order | None:
         """How it stands with the node's directive, as it has number ``after``; None: no such node.
@@ -71,6 +95,95 @@ class Hearing:
         The generation is in it where the node is to be told of it.
         """
         return await self._orders.do((node, after))
+
+
+async def hear_all(
+    conn: AsyncConnection, said: Mapping[str, Heartbeat], now: datetime
+) -> dict[str, Taken | Heard | Exception]:
+    """Take in these heartbeats, by node; those that are no `Taken` change nothing.
+
+    Locks nodes, then what was measured, then attempts, then jobs, each kind in one order.
+    """
+    found = await heartbeats.speakers(conn, list(said))
+    answers = {node: take(node, found.get(node), beat, now) for node, beat in sorted(said.items())}
+    taken = [answer for answer in answers.values() if isinstance(answer, Taken)]
+    if taken:
+        await _write(conn, taken, now)
+    return answers
+
+
+def take(
+    node: str, speaker: Speaker | None, heartbeat: Heartbeat, now: datetime
+) -> Taken | Heard | Exception:
+    """Decide what one heartbeat changes, and what its node is answered. Pure."""
+    if speaker is None:
+        return NodeNotFound(f"No node {node:.80}. Register first.")
+    if speaker.over:
+        return Gone(OVER)
+    after = rules.heard(speaker.record, heartbeat, now.timestamp())
+    if isinstance(after, rules.StaleEpoch):
+        return another_boot()
+    answer = Heard(directive_seq=speaker.record.directive_seq, stop_by=speaker.stop_by)
+    if isinstance(after, rules.Ignored):
+        return answer
+    stale = rules.is_stale(heartbeat, speaker.current)
+    refusal = GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
+    return Taken(
+        speaker=speaker, heartbeat=heartbeat, after=after, answer=refusal if stale else answer
+    )
+
+
+async def _write(conn: AsyncConnection, taken: Sequence[Taken], now: datetime) -> None:
+    await heartbeats.save(conn, [(t.after, printable(t.heartbeat.error)) for t in taken], now)
+    measured = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in taken]
+    await metrics.add_all(conn, measured)
+    wakes = {t.after.attempt_id for t in taken if t.must_act}
+    await leases.hint_all(conn, tables.attempts, wakes, now)
+    notices = [t for t in taken if t.is_notice]
+    progress = {t.speaker.job_id: _progress(t) for t in taken if t.is_progress}
+    reports = [t for t in taken if node_reports.are_in(t.heartbeat)]
+    jobs = {t.speaker.job_id for t in (*notices, *reports)} | progress.keys()
+    await locks.before_writing(conn, tables.jobs, jobs)
+    await versions.raise_all(conn, {t.speaker.job_id for t in notices}, now)
+    await events.add_all(conn, [_notice(t, now) for t in notices])
+    for one in reports:
+        await node_reports.keep(conn, one.speaker, one.heartbeat, now)
+    await heartbeats.progressed(conn, list(progress.values()), now)
+
+
+def _notice(taken: Taken, now: datetime) -> Event:
+    speaker, eviction = taken.speaker, taken.heartbeat.eviction
+    assert eviction is not None, "it is one"
+    return events.fresh(
+        speaker.job_id,
+        speaker.record.attempt_id,
+        now,
+        "node.eviction_notice",
+        f"Azure announced that it takes back one instance of attempt {speaker.attempt_number}",
+        level="warn",
+        data={"node": speaker.record.node_id, "not_before": eviction.not_before},
+    )
+
+
+def _progress(taken: Taken) -> Progress:
+    heartbeat = taken.heartbeat
+    return Progress(
+        job_id=taken.speaker.job_id,
+        generation=heartbeat.generation,
+        step=max(m.step for m in heartbeat.metrics),
+        news=progress_of(heartbeat.metrics, heartbeat.save_cost),
+    )
+
+
+async def _hear(engine: AsyncEngine, said: Sequence[Said]) -> list[Heard | Exception]:
+    now = max(one.at for one in said)
+    async with engine.begin() as conn:
+        answers = await hear_all(conn, {one.node: one.heartbeat for one in said}, now)
+    for answer in answers.values():
+        if isinstance(answer, Taken):
+            _observe_gpus(answer.heartbeat, answer.speaker.region, answer.speaker.vm_size)
+    found = (answers[one.node] for one in said)
+    return [answer.answer if isinstance(answer, Taken) else answer for answer in found]
 
 
 def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
@@ -87,79 +200,8 @@ def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
     GPU_XID.add("other", region, vm_size, amount=errors.other_xids)
 
 
-def is_quiet(heartbeat: Heartbeat) -> bool:
-    """True for one that may be without news: it says nothing but how far the node is."""
-    told = (heartbeat.committed, *_rare(heartbeat))
-    return not any(told) and heartbeat.eviction is None and _is_finite(heartbeat)
-
-
-def is_usual(heartbeat: Heartbeat) -> bool:
-    """True for news of a kind that thousands of nodes tell at once, as when they are evicted."""
-    return not any(_rare(heartbeat)) and _is_finite(heartbeat)
-
-
-def _rare(heartbeat: Heartbeat) -> tuple[object, ...]:
-    return (
-        heartbeat.spans,
-        heartbeat.troubles,
-        heartbeat.error,
-        heartbeat.broken,
-        heartbeat.unhealthy,
-    )
-
-
-def _is_finite(heartbeat: Heartbeat) -> bool:
-    numbers = (v for m in heartbeat.metrics for v in vars(m).values())
-    return all(math.isfinite(v) for v in numbers if isinstance(v, float))
-
-
-async def _beats(engine: AsyncEngine, said: Sequence[Said]) -> Sequence[Beaten | None]:
-    return await _or_one_by_one(_taken(engine, said), said)
-
-
-async def _or_one_by_one(heard: Awaitable[Sequence[T]], said: Sequence[Said]) -> Sequence[T | None]:
-    """Of a crowd of which one cannot be kept each is heard by itself: the fault is that one's."""
-    try:
-        return await heard
-    except (DataError, IntegrityError) as fault:
-        log.warning("heartbeats.crowd_refused", extra={"count": len(said), "cause": str(fault)})
-        return [None] * len(said)
-
-
-async def _taken(engine: AsyncEngine, said: Sequence[Said]) -> list[Beaten | None]:
-    first: dict[str, Said] = {}
-    for one in said:
-        first.setdefault(one.node, one)  # of two at once the second is heard by itself
-    now = max(one.at for one in said)
-    async with engine.begin() as conn:
-        given = {node: one.heartbeat for node, one in first.items()}
-        taken = await heartbeats.beat(conn, given, now)
-        new = [(taken[node].job_id, given[node]) for node in sorted(taken) if given[node].metrics]
-        await news.keep_measured(conn, new, now)
-    return [taken.get(one.node) if first[one.node] is one else None for one in said]
-
-
 async def _orders(engine: AsyncEngine, asked: Sequence[tuple[str, int]]) -> list[Order | None]:
     # Not with a ROLLBACK after it: psycopg then forgets what the connection has prepared.
     async with reading(engine).connect() as conn:
         found = await heartbeats.orders(conn, list(dict.fromkeys(asked)))
     return [found.get(one) for one in asked]
-
-
-async def _news(engine: AsyncEngine, said: Sequence[Said]) -> Sequence[Heard | Exception | None]:
-    return await _or_one_by_one(_told(engine, said), said)
-
-
-async def _alone(engine: AsyncEngine, said: Said) -> Heard:
-    async with engine.begin() as conn:
-        return await nodes.hear(conn, said.node, said.heartbeat, said.at)
-
-
-async def _told(engine: AsyncEngine, said: Sequence[Said]) -> list[Heard | Exception | None]:
-    first: dict[str, Said] = {}
-    for one in said:
-        first.setdefault(one.node, one)  # of two at once the second is heard by itself
-    now = max(one.at for one in said)
-    async with engine.begin() as conn:
-        heard = await news.hear_all(conn, {n: one.heartbeat for n, one in first.items()}, now)
-    return [heard[one.node] if first[one.node] is one else None for one in said]

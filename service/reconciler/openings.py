@@ -25,10 +25,10 @@ from service.db.leases import Claim
 from service.db.together import Together
 from service.domain.attempt import Move, OpenGeneration, Seen
 from service.domain.cadence import SaveHistory
+from service.domain.progress import progress_of
 from service.instruments import LOST_STEPS, LOST_TIME
 from service.operations import generations, heads
 from service.operations.generations import Opening
-from service.operations.nodes import figures
 from service.reconciler import findings
 from service.storage.store import BlobStore, PreconditionFailed
 from trainer.contract import Committed, Head
@@ -137,7 +137,7 @@ class Openings:
                     job_id=row.job_id,
                     generation=entry.generation,
                     step=max(m.step for m in told),
-                    news=figures(told),
+                    news=progress_of(told),
                 )
                 await heartbeats.progressed(conn, [done], self.now())
 

@@ -235,8 +235,7 @@ class Hostile:
             free_port=29500,
             metrics=measured,
         )
-        if await self.hearing.beat(node.node_id, heartbeat, now) is None:
-            await self.hearing.hear(node.node_id, heartbeat, now)
+        await self.hearing.hear(node.node_id, heartbeat, now)
 
     async def _register(self, node: Node, attempt_id: str) -> bool:
         """False while the service does not see the machine yet."""

@@ -19,14 +19,14 @@ from service.db.job_moves import Moving as JobMoving
 from service.db.leases import Claim
 from service.db.queue import Gang
 from service.domain.attempt import Move, OpenGeneration, Seen
-from service.domain.errors import Gone, LeaseLost, NodeNotFound
+from service.domain.errors import Gone, LeaseLost, NodeNotFound, StaleEpoch
 from service.domain.generation import Halt
 from service.domain.job import Move as JobMove
 from service.domain.node import view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import admission
 from service.operations.generations import Halting
-from service.operations.heartbeats import Hearing
+from service.operations.heartbeats import Heard, Hearing
 from service.reconciler.openings import Openings
 from service.reconciler.writes import Writes
 from service.storage.fake import MemoryStore
@@ -308,8 +308,12 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
         return_exceptions=True,
     )
 
-    assert [getattr(a, "refusal", a) for a in (first, second, old)] == ["", "", "stale_epoch"]
-    assert [type(a) for a in nobody] == [NodeNotFound]
+    assert [type(a) for a in (first, second, old, *nobody)] == [
+        Heard,
+        Heard,
+        StaleEpoch,
+        NodeNotFound,
+    ]
     async with engine.connect() as conn:
         after = {r.node_id: r for r in await nodes.of_attempt(conn, "att-1")}
         (event,) = await events.newest(conn, "job", after=None, limit=10) or []

@@ -36,8 +36,7 @@ from service.domain.generation import Halt
 from service.domain.node import view
 from service.domain.states import AttemptState, Outcome
 from service.operations import generations as generation_operations
-from service.operations import heads, news
-from service.operations import nodes as node_operations
+from service.operations import heads, heartbeats
 from service.operations.generations import Halting, Opening
 from service.operations.registrations import (
     Asks,
@@ -139,7 +138,7 @@ class Crowd:
             committed=(checkpoint(1),),
             eviction=notice if self.rng.random() < 0.2 else None,
         )
-        await node_operations.hear(conn, node.node_id, beat, self.clock())
+        await heartbeats.hear_all(conn, {node.node_id: beat}, self.clock())
 
     async def _claim(self) -> None:
         """What is due, in a transaction of its own; sometimes leases have expired by then."""
@@ -260,8 +259,8 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
     there, back = dict(sorted(said.items())), dict(sorted(said.items(), reverse=True))
     moving.sort(key=lambda one: one.row.id)
     deeds: list[Callable[[AsyncConnection], Awaitable[object]]] = [
-        lambda conn: news.hear_all(conn, there, clock()),
-        lambda conn: news.hear_all(conn, back, clock()),
+        lambda conn: heartbeats.hear_all(conn, there, clock()),
+        lambda conn: heartbeats.hear_all(conn, back, clock()),
         lambda conn: attempt_moves.move_all(conn, moving, clock()),
         lambda conn: attempt_moves.move_all(conn, moving[::-1], clock()),
     ]

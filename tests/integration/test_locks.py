@@ -15,7 +15,7 @@ from service.db import metrics as measured_rows
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.domain.findings import Fault
-from service.operations import findings, heads, news
+from service.operations import findings, heads, heartbeats
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import (
@@ -79,7 +79,7 @@ async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_t
     async with engine.connect() as another, another.begin():
         await another.execute(update(tables.metrics).values(loss=1.0))
         telling = asyncio.create_task(
-            transact(engine, lambda conn: news.hear_all(conn, {node.node_id: told}, clock()))
+            transact(engine, lambda conn: heartbeats.hear_all(conn, {node.node_id: told}, clock()))
         )
         await waiting.until(lambda: blocked(engine), lambda many: many == 1)
         free = [  # raises where who waits has it locked already

@@ -60,16 +60,15 @@ from tests.clock import Clock
 from tests.integration.rows import generation
 from tests.integration.year import JOBS, fill, read_whole, rows_read, statements
 from tests.world import PRICE, SPOT
-from trainer.contract import Heartbeat, NodePhase
 
 BAND = Place("region-1", "size-1")
-BEAT = Heartbeat(epoch=1, seq=9, phase=NodePhase.RUNNING, generation=1, step=9, free_port=0)
 
 Query = Callable[[AsyncConnection, Clock], Awaitable[object]]
 
 
 async def beat(conn: AsyncConnection, clock: Clock) -> None:
-    await heartbeats.beat(conn, {"node-7-1": BEAT, "node-8-1": BEAT}, clock())
+    found = await heartbeats.speakers(conn, ["node-7-1", "node-8-1"])
+    await heartbeats.save(conn, [(s.record, "") for s in found.values()], clock())
 
 
 async def progressed(conn: AsyncConnection, clock: Clock) -> None:
@@ -238,10 +237,9 @@ SWEEPS: dict[str, Query] = {
     "pruning what Azure told": lambda conn, clock: pruning.told(conn, clock() - timedelta(400)),
 }
 HOT: dict[str, Query] = {
-    "a heartbeat": beat,
+    "heartbeats": beat,
     "what heartbeats measured": progressed,
     "a long poll": lambda conn, _: heartbeats.orders(conn, [("node-7-1", 0)]),
-    "heartbeats with news": lambda conn, _: heartbeats.speakers(conn, ["node-7-1"]),
     "a generation begins": begin,
     "what is known before it does": lambda conn, _: findings.before(conn, ["ftjob-007"]),
     "checkpoints that exist": lambda conn, _: checkpoints.kept(conn, ["ftjob-007"]),

@@ -19,8 +19,7 @@ from service.domain.attempt import Pace
 from service.domain.fleet import scale_set_name
 from service.domain.node import NodeRecord
 from service.domain.states import ATTEMPT_OVER, AttemptState, JobState, Outcome
-from service.operations import heads
-from service.operations import nodes as node_operations
+from service.operations import heads, heartbeats
 from service.operations.registrations import Registering
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.jobs import JobReconciler
@@ -184,7 +183,7 @@ class Life:
             free_port=29500,
         )
         async with self.world.engine.begin() as conn:
-            await node_operations.hear(conn, node.node_id, beat, self.world.clock())
+            await heartbeats.hear_all(conn, {node.node_id: beat}, self.world.clock())
 
 
 async def _those_beside_it_die() -> None:
