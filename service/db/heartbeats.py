@@ -11,9 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import locks, tables
 from service.db.metrics import RECENT
-from service.db.nodes import record
+from service.db.nodes import RECORD, record
 from service.db.notices import CHANNEL
-from service.db.tables import nodes
 from service.db.versions import topic
 from service.domain.node import NodeRecord
 from trainer.contract import DirectiveKind, Generation
@@ -62,7 +61,7 @@ left join lateral (
 _HOLD = text("select id from nodes where id = any(:ids) order by id for update")
 # Columns are named: where a migration adds one, what was prepared before it goes on.
 _HEARD = text(f"""
-select {", ".join(f"n.{c.name}" for c in nodes.c)},
+select {", ".join(f"n.{c.name}" for c in RECORD)},
   a.job_id, a.number as attempt_number, a.stop_by, a.region, a.vm_size,
   a.state in ('terminating', 'ended') as over,
   (select max(number) from generations where attempt_id = a.id) as current

@@ -23,7 +23,7 @@ MOST_SPANS = 2000  # of one node; a node in need of more says nothing worth keep
 _MOST_FORGOTTEN = 1000  # directives to one node, of a database that was restored
 _NOT_COLUMNS = {"node_id", "heard_at", "registered_at"}
 _PLAIN = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
-_RECORD = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN)]
+RECORD = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN)]
 
 _DIRECT = text("""
 with told as (
@@ -81,14 +81,14 @@ async def add_all(
 
 async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
     """The record, locked until this transaction ends; None when there is no such node."""
-    query = select(*_RECORD).where(nodes.c.id == node_id).with_for_update()
+    query = select(*RECORD).where(nodes.c.id == node_id).with_for_update()
     row = (await conn.execute(query)).one_or_none()
     return record(row) if row else None
 
 
 async def find(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
     """The record, or None."""
-    row = (await conn.execute(select(*_RECORD).where(nodes.c.id == node_id))).one_or_none()
+    row = (await conn.execute(select(*RECORD).where(nodes.c.id == node_id))).one_or_none()
     return record(row) if row else None
 
 
@@ -107,7 +107,7 @@ async def name_of(conn: AsyncConnection, node_id: str) -> str:
 
 async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]:
     """Every node that ever registered for the attempt."""
-    query = select(*_RECORD).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
+    query = select(*RECORD).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
     return [record(r) for r in await conn.execute(query)]
 
 
@@ -115,7 +115,7 @@ async def of_attempts(
     conn: AsyncConnection, attempt_ids: Sequence[str]
 ) -> dict[str, list[NodeRecord]]:
     """The same of each of these attempts."""
-    query = select(*_RECORD).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
+    query = select(*RECORD).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
     found: dict[str, list[NodeRecord]] = defaultdict(list)
     for row in await conn.execute(query):
         found[row.attempt_id].append(record(row))
@@ -142,7 +142,7 @@ async def direct_all(
     """Give each of these nodes its directive, where it is news; locks them in one order."""
     if not orders:
         return
-    query = select(*_RECORD).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
+    query = select(*RECORD).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
     found = [record(row) for row in await conn.execute(query.with_for_update())]
     assert len(found) == len(orders), "a member of a generation has a row"
     after = [directed(known, *orders[known.node_id]) for known in found]
