@@ -90,7 +90,7 @@ def reconcilers(
         egress=settings.egress,
     )
     orphans = OrphanSweep(engine=world.engine, cloud=world.cloud, now=world.now, polite=polite)
-    strays = StrayWatch(cloud=polite.at(ALL), now=world.now)
+    strays = StrayWatch(engine=world.engine, cloud=polite.at(ALL), now=world.now)
     prune = Pruning(engine=world.engine, keep=_kept(settings), now=world.now)
     drain = settings.drain_seconds
     loop = Loop(listener=world.listener, stop=stop, pulse=pulse, drain=drain)

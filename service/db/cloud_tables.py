@@ -1,4 +1,4 @@
-"""What replicas share of the cloud: the last listing, tokens for requests, circuits per region."""
+"""What replicas share of the cloud: the last listing, tokens for requests, circuits, alarms."""
 
 from sqlalchemy import Column, Float, Integer, PrimaryKeyConstraint, Table, Text
 from sqlalchemy.dialects.postgresql import JSONB
@@ -30,4 +30,14 @@ cloud_circuits = Table(
     Column("region", Text, primary_key=True),
     Column("failures", Integer, nullable=False, server_default="0"),  # in a row
     Column("shut_until", Moment),  # nobody asks there before; null: all is well
+)
+
+alarms = Table(
+    "alarms",
+    metadata,
+    Column("kind", Text, nullable=False),  # the log event that tells of it
+    Column("name", Text, nullable=False),  # what should not be there
+    Column("since", Moment, nullable=False),  # a sweep first saw it
+    Column("told_at", Moment),  # the last time that operators were told
+    PrimaryKeyConstraint("kind", "name"),
 )

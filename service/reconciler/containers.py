@@ -6,40 +6,39 @@ copy of what a newer one had trained. A person looks at them (docs/runbook.md).
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from service.db import alarms
 from service.operations import containers
 from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
+ALARM = "containers.unknown"
 SHOWN = 5  # names in the line
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerWatch:
-    """Holds nothing but what it has complained of."""
+    """Tells of each container once."""
 
     engine: AsyncEngine
     store: BlobStore
     now: Callable[[], datetime]
-    _told: set[str] = field(default_factory=set)
 
     async def run_once(self) -> list[str]:
-        """Tell of those that there are, and return them.
-
-        Once per process: it stays so until somebody looks. Then there is nothing to look for.
-        """
-        if self._told:
-            return []
+        """Tell of those that are new, and return them."""
+        now = self.now()
         try:
-            found = await containers.unknown(self.engine, self.store, self.now())
+            found = await containers.unknown(self.engine, self.store, now)
         except StorageError as fault:
             log.warning("containers.not_listed", extra={"cause": str(fault)})
             return []
-        if found:
-            self._told.update(found)
-            log.warning("containers.unknown", extra={"count": len(found), "first": found[:SHOWN]})
-        return found
+        async with self.engine.begin() as conn:
+            await alarms.seen(conn, ALARM, found, now)
+            new = await alarms.claim(conn, ALARM, found, now)
+        if new:
+            log.warning(ALARM, extra={"count": len(new), "first": new[:SHOWN]})
+        return new

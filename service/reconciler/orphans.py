@@ -4,9 +4,9 @@ What it finds is billed right before, where an attempt of ours made it: `late_co
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud import engines
 from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
-from service.db import attempts, events, ledger
+from service.db import alarms, attempts, events, ledger
 from service.db.away import is_away
 from service.db.listings import ALL
 from service.domain.attempt import TOO_LONG_TO_DELETE
@@ -24,6 +24,7 @@ from service.reconciler.polite import PoliteCloud
 
 log = logging.getLogger(__name__)
 ALARM = "leak.will_not_die"
+TO_BE_BILLED = timedelta(seconds=30)  # so long an orphan of which Azure tells no cost is left alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +35,6 @@ class OrphanSweep:
     cloud: CloudProvider
     now: Callable[[], datetime]
     polite: PoliteCloud | None = None  # None: the cloud is asked as often as there is a reason
-    _since: dict[str, datetime] = field(default_factory=dict)  # orphans, as this process knows
-    _told: dict[str, datetime] = field(default_factory=dict)  # of which alarm was raised, and when
-    _left: dict[str, datetime] = field(default_factory=dict)  # for the next sweep, once, unbilled
 
     async def run_once(self) -> list[str]:
         """Begin deleting every orphan; return their names.
@@ -52,28 +50,32 @@ class OrphanSweep:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
             billed = await ledger.open_after_the_end(conn)
         orphans = [s for s in owned if s.name not in live]
-        self._remember({o.name for o in orphans}, whole=not engines.unlisted(owned))
+        since = await self._seen(orphans, whole=not engines.unlisted(owned))
         faults = list[SQLAlchemyError]()
         for orphan in orphans:
             known = await self._bill(maker(orphan), billed, faults)
-            await self._see_to(orphan, known=known)
+            await self._see_to(orphan, self.now() - since[orphan.name], known=known)
         for attempt_id in sorted(billed - {maker(o) for o in orphans}):
             await self._bill(attempt_id, billed, faults)
         if faults:
             raise faults[0]
         return [o.name for o in orphans]
 
-    async def _see_to(self, orphan: ScaleSet, *, known: bool) -> None:
-        """Delete it; ``known``: what it costs. Once it is left to the next sweep, to be billed."""
-        if not known and orphan.name not in self._left:
-            self._left[orphan.name] = self.now()
+    async def _see_to(self, orphan: ScaleSet, age: timedelta, *, known: bool) -> None:
+        """Delete it; ``known``: what it costs. Until then it is left for a while, to be billed."""
+        if not known and age < TO_BE_BILLED:
             return
         refusal = ""
         if orphan.phase is not ScaleSetPhase.DELETING:
             log.error("sweep.orphan", extra={"scale_set": orphan.name})
             refusal = await self._delete(orphan)
-        if self._is_late(orphan.name):
+        if age > TOO_LONG_TO_DELETE:
             await self._raise_alarm(orphan, refusal)
+
+    async def _seen(self, orphans: Sequence[ScaleSet], *, whole: bool) -> dict[str, datetime]:
+        async with self.engine.begin() as conn:
+            names = [orphan.name for orphan in orphans]
+            return await alarms.seen(conn, ALARM, names, self.now(), whole=whole)
 
     async def _bill(self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]) -> bool:
         """False: it is not. What is of this bill alone holds up no other one."""
@@ -107,27 +109,15 @@ class OrphanSweep:
             return str(fault)
         return ""
 
-    def _remember(self, names: set[str], *, whole: bool) -> None:
-        """Forget what is gone. ``whole``: the list is, so what it lacks is gone."""
-        for known in (self._since, self._told, self._left) if whole else ():
-            for gone in known.keys() - names:
-                del known[gone]
-        for name in names:
-            self._since.setdefault(name, self.now())
-
-    def _is_late(self, name: str) -> bool:
-        """Whether somebody is to be told, for the first time or again."""
-        last = self._told.get(name, self._since[name])
-        return self.now() - last > TOO_LONG_TO_DELETE
-
     async def _raise_alarm(self, orphan: ScaleSet, refusal: str) -> None:
         """To the operator, again and again; to the user once, where a job of ours made it."""
-        self._told[orphan.name] = self.now()
         facts = {"scale_set": orphan.name, "region": orphan.region}
         attempt_id = orphan.tags.get(ATTEMPT_TAG, "")
-        log.error(ALARM, extra={**facts, "attempt": attempt_id, "cause": refusal})
         why = f" Azure says: {refusal}" if refusal else ""
         async with self.engine.begin() as conn:
+            if not await alarms.claim(conn, ALARM, [orphan.name], self.now(), TOO_LONG_TO_DELETE):
+                return
+            log.error(ALARM, extra={**facts, "attempt": attempt_id, "cause": refusal})
             row = await attempts.find(conn, attempt_id)
             if row is None or await events.known(conn, row.job_id, ALARM, facts):
                 return

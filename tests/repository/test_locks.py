@@ -12,7 +12,6 @@ WRITES = re.compile(r"(?<!do )(?<!key )(?<!for )\bupdate (\w+|\{\w+\})")
 APART = {
     "generations": "no table refers to them",
     "ledger": "no table refers to it",
-    "nodes": "findings alone refer to them, written by who holds the node",
 }
 
 
