@@ -51,10 +51,8 @@ from service.api.requests import Paths
 from service.api.safe_headers import safe_headers
 from service.api.schemas.errors import ErrorResponse
 from service.api.streams import SharedReads
-from service.db.keys import Key
 from service.instruments import HTTP_REQUEST
 from service.operations import keys
-from service.operations.kept import Kept
 
 _LONGEST_ID = 128
 # FastAPI's own metrics and logs, which nothing here sets up, look for that at every request.
@@ -158,7 +156,7 @@ def make_probes(parts: Parts) -> FastAPI:
 def _know(app: FastAPI, parts: Parts) -> None:
     """Give the app what is behind it, and its form of errors."""
     app.state.parts = parts
-    app.state.known_keys = Kept[Key](parts.listener, seconds=keys.KEPT_SECONDS, most=keys.MOST_KEPT)
+    app.state.known_keys = keys.cache(parts.listener)
     failures.install(app)
 
 

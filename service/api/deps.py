@@ -19,7 +19,7 @@ from service.api.drain import Drain
 from service.api.rate_limits import AtOnce, RateLimits
 from service.cloud.provider import CloudProvider
 from service.db.engine import reading
-from service.db.keys import Caller, Key
+from service.db.keys import Caller
 from service.db.notices import Listener
 from service.db.schema import Schema
 from service.domain.budget import USUAL, Allowance
@@ -28,10 +28,9 @@ from service.domain.errors import InvalidRequest
 from service.domain.fleet import Offering
 from service.domain.tiers import Account
 from service.operations import keys, operators
-from service.operations.facts import Facts
+from service.operations.cache import Cache
 from service.operations.grants import Granter
 from service.operations.heartbeats import Hearing
-from service.operations.kept import Kept
 from service.operations.preflights import Preflights
 from service.operations.pulse import Pulse
 from service.operations.registrations import Registering
@@ -115,9 +114,13 @@ class Parts:
         return Registering(self.engine)
 
     @cached_property
-    def facts(self) -> Facts:
-        """What requests to train rest on."""
-        return Facts(self.listener)
+    def plan_inputs(self) -> Cache:
+        """What plans rest on and what moves slowly: prices, evictions, staged models, files.
+
+        A plan is an estimate, so these may be half a minute old. What must hold when a job is
+        written is checked by that statement.
+        """
+        return Cache(self.listener, "plans", seconds=30.0, most=256)
 
     @cached_property
     def waits(self) -> Waits:
@@ -189,7 +192,7 @@ async def authenticate(request: Request) -> Caller:
     """
     caller: Caller | None = getattr(request.state, "caller", None)
     if caller is None:
-        parts, known = parts_of(request), cast("Kept[Key]", request.app.state.known_keys)
+        parts, known = parts_of(request), cast("Cache", request.app.state.known_keys)
         azure_key = request.headers.get(_AZURE_KEY.model.name)
         sent = request.headers.get("authorization")
         sent = sent or (f"Bearer {azure_key}" if azure_key else None)

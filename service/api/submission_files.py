@@ -50,11 +50,11 @@ async def _file(parts: Parts, caller: Caller, file_id: str) -> File | None:
         async with parts.reading.connect() as conn:
             return await file_rows.find(conn, caller.project_id, file_id)
 
-    return await parts.facts.of(kept_as(caller, file_id), read)
+    return await parts.plan_inputs.get(kept_as(caller, file_id), read)
 
 
 def kept_as(caller: Caller, file_id: str | None) -> Hashable:
-    """The name under which ``Parts.facts`` keeps a file."""
+    """The name under which ``Parts.plan_inputs`` keeps a file."""
     return ("file", caller.project_id, file_id)
 
 

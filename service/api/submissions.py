@@ -94,9 +94,8 @@ async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: date
         return await _submit(parts, await submission(parts, sending, asked), now)
     except FileJustDeleted:
         named = (asked.training_file, asked.validation_file)
-        kept = [
-            parts.facts.forget(submission_files.kept_as(sending.caller, name)) for name in named
-        ]
+        files = [submission_files.kept_as(sending.caller, name) for name in named]
+        kept = [parts.plan_inputs.forget(file) for file in files]
         if not any(kept):
             raise
     return await _submit(parts, await submission(parts, sending, asked), now)
@@ -236,7 +235,9 @@ async def base_model(
 ) -> Basis:
     """A base model as it was staged lately; what a job has made is looked at each time."""
     find = partial(bases.readable, parts.engine, parts.outside, caller.project_id, name, param)
-    return await find() if lineage.is_made(name) else await parts.facts.of(("base", name), find)
+    return (
+        await find() if lineage.is_made(name) else await parts.plan_inputs.get(("base", name), find)
+    )
 
 
 async def _question(
@@ -268,7 +269,7 @@ async def _question(
         examples=data.examples if data else training.examples,
         mean_tokens=-(-data.tokens // data.examples) if data else training.mean_tokens,
         data=data,
-        offers=_allowed(await parts.facts.of("offers", partial(_offers, parts)), terms),
+        offers=_allowed(await parts.plan_inputs.get("offers", partial(_offers, parts)), terms),
         nodes=asked.infrastructure.nodes or nodes,
         min_nodes=elastic.min_nodes if elastic else None,
         processes_per_node=defaults.processes_per_node,
@@ -322,7 +323,7 @@ async def _past(parts: Parts, caller: Caller) -> tuple[Past, ...]:
         async with parts.reading.connect() as conn:
             return await paces.recent(conn, caller.project_id)
 
-    return await parts.facts.of(("past", caller.project_id), read)
+    return await parts.plan_inputs.get(("past", caller.project_id), read)
 
 
 async def _offers(parts: Parts) -> tuple[Offer, ...]:

@@ -1,6 +1,7 @@
 """API keys: made, listed, revoked, and looked at with every request."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -8,6 +9,7 @@ from contract.choices import Scope
 from service.db import keys
 from service.db.engine import reading
 from service.db.keys import Caller, Key
+from service.db.notices import Listener
 from service.domain import tokens
 from service.domain.errors import (
     ExpiredApiKey,
@@ -18,9 +20,9 @@ from service.domain.errors import (
 )
 from service.domain.ids import new_id
 from service.operations import operators
-from service.operations.kept import Kept
+from service.operations.cache import Cache
 
-KEPT_SECONDS, MOST_KEPT = 10.0, 10_000
+_CACHED_SECONDS, _MOST_CACHED = 10.0, 10_000
 USE_NOTED_EVERY = timedelta(minutes=1)  # one write per key and minute, not per request
 
 _SEND = "Send the header `Authorization: Bearer rk-...`"
@@ -154,8 +156,13 @@ async def revoke(
     return key, await keys.count(conn, project_id)
 
 
+def cache(listener: Listener) -> Cache:
+    """Return a cache of keys, which a revocation clears."""
+    return Cache(listener, keys.TOPIC, seconds=_CACHED_SECONDS, most=_MOST_CACHED)
+
+
 async def authenticate(
-    engine: AsyncEngine, known: Kept[Key], authorization: str | None, now: datetime
+    engine: AsyncEngine, known: Cache, authorization: str | None, now: datetime
 ) -> Caller:
     """Who sends this Authorization header, or raise InvalidApiKey that says what to send.
 
@@ -163,7 +170,7 @@ async def authenticate(
     """
     secret = _secret(authorization)
     digest = tokens.digest(secret)
-    key = known.find(digest) or await _look_up(engine, known, digest, now)
+    key = await known.get(digest, partial(_look_up, engine, digest, now))
     if key is None:
         raise InvalidApiKey(f"No API key of this service ends in {secret[-4:]!r}. {_MAKE}")
     if key.revoked_at is not None:
@@ -185,19 +192,15 @@ async def authenticate(
     )
 
 
-async def _look_up(
-    engine: AsyncEngine, known: Kept[Key], digest: bytes, now: datetime
-) -> Key | None:
-    """The key of that hash, if there is one; one that opens something is noted as used."""
-    with known.reading(digest, keys.TOPIC) as keep:
-        async with reading(engine).connect() as conn:
-            key = await keys.find(conn, digest)
-        if key is None or key.revoked_at is not None or key.has_expired(now):
-            return key
-        if key.last_used_at is None or key.last_used_at < now - USE_NOTED_EVERY:
-            async with engine.begin() as conn:
-                await keys.touch(conn, key.id, now, now - USE_NOTED_EVERY)
-        keep(key)
+async def _look_up(engine: AsyncEngine, digest: bytes, now: datetime) -> Key | None:
+    """Return the key of that hash, if there is one; one that opens something is noted as used."""
+    async with reading(engine).connect() as conn:
+        key = await keys.find(conn, digest)
+    if key is None or key.revoked_at is not None or key.has_expired(now):
+        return key
+    if key.last_used_at is None or key.last_used_at < now - USE_NOTED_EVERY:
+        async with engine.begin() as conn:
+            await keys.touch(conn, key.id, now, now - USE_NOTED_EVERY)
     return key
 
 

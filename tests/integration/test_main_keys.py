@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from service.db import engine as engines
-from service.db.keys import Key
 from service.db.notices import Listener
 from service.domain.errors import InvalidApiKey
 from service.operations import keys
-from service.operations.kept import Kept
 from tests.clock import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +52,7 @@ async def test_an_operator_makes_lists_and_revokes_keys(database_url: str, clock
     assert (status, "0 keys left" in revoked) == (0, True)
     assert (await key(database_url, "list", "--project", "p"))[1] == ""
     engine = engines.make_engine(database_url)
-    known = Kept[Key](Listener(database_url), seconds=1.0, most=1)
+    known = keys.cache(Listener(database_url))
     try:
         with pytest.raises(InvalidApiKey, match="was revoked"):
             await keys.authenticate(engine, known, f"Bearer {secret.strip()}", clock())

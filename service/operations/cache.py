@@ -1,0 +1,56 @@
+"""A cache of what was read from the database, cleared when a notice says that it has changed."""
+
+from asyncio import Event
+from collections.abc import Awaitable, Callable, Hashable
+from time import monotonic
+from typing import Any, TypeVar
+
+from cachetools import TTLCache
+
+from service.db.notices import Listener
+
+T = TypeVar("T")
+
+
+class Cache:
+    """Keeps values for ``seconds`` at most, and none once ``topic`` is notified.
+
+    Notices come some milliseconds after the commit. While the process hears none at all, it keeps
+    nothing.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        topic: str,
+        *,
+        seconds: float,
+        most: int,
+        timer: Callable[[], float] = monotonic,
+    ) -> None:
+        self._listener, self._topic = listener, topic
+        self._values = TTLCache[Hashable, Any](most, seconds, timer)
+        self._news = listener.subscribe(topic)
+
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        """Return the value, or read it. None is read each time."""
+        news = self._watched()
+        known: T | None = self._values.get(key)
+        if known is not None:
+            return known
+        fresh = await read()
+        if fresh is not None and self._listener.hears and not news.is_set():
+            self._values[key] = fresh
+        return fresh
+
+    def forget(self, key: Hashable) -> bool:
+        """Drop a value that turned out to be old; False: there was none."""
+        return self._values.pop(key, None) is not None
+
+    def _watched(self) -> Event:
+        """Clear the cache after a notice; return what tells of the next one."""
+        if self._news.is_set() or not self._listener.hears:
+            self._values.clear()
+            self._listener.unsubscribe(self._news, self._topic)
+            self._news = self._listener.subscribe(self._topic)
+        return self._news
