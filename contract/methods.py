@@ -1,13 +1,19 @@
-"""The member ``method``: how to train, as OpenAI's clients say it."""
+"""The methods of training: the member ``method`` as OpenAI's clients say it, and descriptors.
 
-from typing import Annotated, Literal
+To add a method: its name in `Method`, its options in `MethodRequest`, its descriptor in `METHODS`,
+and its loss as `trainer/methods/NAME.py`. Everything else follows from these.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from contract.choices import HIGHEST_MARGIN, MAX_BETA, Method
+from contract.choices import HIGHEST_MARGIN, MAX_BETA, Format
 from contract.reinforcement import ReinforcementRequest
-from contract.strict import Auto, HyperparametersRequest, Strict
+from contract.strict import Auto, HyperparametersRequest, OptionsRequest, Strict
 
+Method = Literal["supervised", "dpo", "reward", "reinforcement", "classification"]
 Beta = Auto | Annotated[float, Field(gt=0, le=MAX_BETA)] | None
 
 
@@ -18,14 +24,11 @@ class DpoHyperparametersRequest(HyperparametersRequest):
     """KL penalty weight; default 0.1."""
 
 
-class SupervisedRequest(Strict):
+class SupervisedRequest(OptionsRequest):
     """Options of the supervised method."""
 
-    hyperparameters: HyperparametersRequest | None = None
-    """Batch size, learning rate and epochs."""
 
-
-class DpoRequest(Strict):
+class DpoRequest(OptionsRequest):
     """Options of direct preference optimization."""
 
     hyperparameters: DpoHyperparametersRequest | None = None
@@ -38,11 +41,9 @@ class DpoRequest(Strict):
     """Share of pairs that are assumed to be the wrong way round."""
 
 
-class RewardRequest(Strict):
+class RewardRequest(OptionsRequest):
     """Options of reward models; both margins are of loss `ranked_margin`."""
 
-    hyperparameters: HyperparametersRequest | None = None
-    """Batch size, learning rate and epochs."""
     loss: Literal["bradley_terry", "ranked_margin"] = "bradley_terry"
     """`bradley_terry` for pairs, `ranked_margin` for rankings."""
     margin_start: float | None = Field(default=None, ge=0, le=HIGHEST_MARGIN)
@@ -51,16 +52,8 @@ class RewardRequest(Strict):
     """Margin at the last step."""
 
 
-class ClassificationRequest(Strict):
+class ClassificationRequest(OptionsRequest):
     """Options of classification."""
-
-    hyperparameters: HyperparametersRequest | None = None
-    """Batch size, learning rate and epochs."""
-
-
-Options = (
-    SupervisedRequest | DpoRequest | RewardRequest | ReinforcementRequest | ClassificationRequest
-)
 
 
 class MethodRequest(Strict):
@@ -82,5 +75,77 @@ class MethodRequest(Strict):
     @property
     def hyperparameters(self) -> HyperparametersRequest | None:
         """Those of the type."""
-        options: Options | None = getattr(self, self.type)
+        options: OptionsRequest | None = getattr(self, self.type)
         return options.hyperparameters if options else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptor:
+    """What sets a method apart, for all but the trainer, which has its loss."""
+
+    label: str  # in forms and completions
+    options: type[OptionsRequest]
+    rows: tuple[Format, ...]  # that it learns from, the usual ones first
+    learning_rate: float  # peak, times the multiplier
+    lora_learning_rate: float  # adapters start at zero and need ten to twenty times as much
+    reference: bool = False  # a frozen model scores every sequence as well, always
+    head: str = ""  # what the model is that gives numbers, not logits over the vocabulary
+
+    @property
+    def sequences(self) -> int:
+        """How many a sample is."""
+        return self.rows[0].sequences
+
+
+# In the order of forms. Of the methods that learn from the same rows, the first is the usual one.
+METHODS: Final[dict[Method, Descriptor]] = {
+    "supervised": Descriptor(
+        label="Supervised: learn the answers of chats",
+        options=SupervisedRequest,
+        rows=(Format.CHAT,),
+        learning_rate=1e-5,
+        lora_learning_rate=2e-4,
+    ),
+    # Preferences move a model that can answer already. TRL's DPOConfig has 1e-6; Zephyr was made
+    # with 5e-7 (Tunstall et al., 2023).
+    "dpo": Descriptor(
+        label="DPO: learn from preferred answers",
+        options=DpoRequest,
+        rows=(Format.PREFERENCE,),
+        learning_rate=1e-6,
+        lora_learning_rate=1e-5,
+        reference=True,
+    ),
+    # OpenRLHF's reward models were made with 9e-6, Open-Assistant's with 1e-5; TRL's RewardConfig
+    # has 1e-4.
+    "reward": Descriptor(
+        label="Reward model: learn to grade answers",
+        options=RewardRequest,
+        rows=(Format.PREFERENCE, Format.RANKING),
+        learning_rate=1e-5,
+        lora_learning_rate=1e-4,
+        head="a reward model, which rates answers",
+    ),
+    # TRL's GRPOConfig and RLOOConfig have 1e-6.
+    "reinforcement": Descriptor(
+        label="Reinforcement: learn from graded answers",
+        options=ReinforcementRequest,
+        rows=(Format.PROMPT,),
+        learning_rate=1e-6,
+        lora_learning_rate=1e-5,
+    ),
+    # BERT's own fine-tuning took 2e-5 to 5e-5 (Devlin et al., 2019); decoders as reward models.
+    "classification": Descriptor(
+        label="Classification: learn labels",
+        options=ClassificationRequest,
+        rows=(Format.LABELLED,),
+        learning_rate=1e-5,
+        lora_learning_rate=1e-4,
+        head="a classifier, which labels texts",
+    ),
+}
+
+
+def usual_method(rows: Format) -> Method:
+    """Return the method that such rows suggest."""
+    return next(name for name, method in METHODS.items() if rows in method.rows)

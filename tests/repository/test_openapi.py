@@ -35,6 +35,7 @@ def _before() -> Json:
 
 def test_the_committed_document_is_what_the_routes_say() -> None:
     assert openapi.PAGE.read_text(encoding="utf-8") == openapi.page(), "run: make docs"
+    assert openapi.CONSOLE.read_text(encoding="utf-8") == openapi.methods(), "run: make docs"
 
 
 def test_no_change_of_the_document_breaks_a_client() -> None:

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from contract import choices
 from contract.job import JobRequest
+from contract.methods import METHODS
 from service.api import requests, validation
 from service.api.job_requests import hyperparameters_of, method_of, training_of
 from service.domain.errors import InvalidRequest
-from service.domain.method import METHODS
 from service.domain.recipe import Hyperparameters, Training
 from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora, TrainingOptions
 
