@@ -19,7 +19,7 @@ from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch
 from trainer.methods.forward import log_probabilities, summed, trained_tokens
 from trainer.methods.kinds import MORE_ANSWER, Kind, Making
-from trainer.methods.pairs import real_pairs
+from trainer.methods.pairs import OfPairs, real_pairs
 from trainer.methods.scores import Scores
 
 
@@ -31,20 +31,13 @@ class Reference(Protocol):
         ...
 
 
-class Dpo:
-    """Each pair counts alike, however long its answers are."""
+class Dpo(OfPairs):
+    """The loss of preferences beside a reference."""
 
     def __init__(self, settings: Settings, reference: Reference) -> None:
         if settings.loss not in ("sigmoid", "ipo"):
             raise ValueError(f"dpo.loss {settings.loss!r} is not known; use sigmoid or ipo")
         self._settings, self._reference = settings, reference
-
-    def begin(self, step: int) -> None:
-        """Every step is like every other."""
-
-    def units(self, batch: Batch) -> int:
-        """Pairs of which both answers are left after the cut to the context."""
-        return int(real_pairs(batch).sum())
 
     def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
         """Score each pair."""

@@ -11,20 +11,13 @@ from torch.nn.functional import logsigmoid
 from trainer.data.batch import Batch
 from trainer.hopeless import Hopeless
 from trainer.methods.kinds import MORE_ANSWER, Kind, Making
-from trainer.methods.pairs import real_pairs
+from trainer.methods.pairs import OfPairs, real_pairs
 from trainer.methods.ranked import RankedMargin
 from trainer.methods.scores import Method, Scores
 
 
-class Reward:
-    """Each pair counts alike, however long its answers are."""
-
-    def begin(self, step: int) -> None:
-        """Every step is like every other."""
-
-    def units(self, batch: Batch) -> int:
-        """Pairs of which both answers are left after the cut to the context."""
-        return int(real_pairs(batch).sum())
+class Reward(OfPairs):
+    """The loss of a pair's scores."""
 
     def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
         """Score each pair."""
