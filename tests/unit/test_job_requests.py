@@ -193,7 +193,7 @@ def test_what_saves_memory_is_off_unless_asked_for() -> None:
             "hyperparameters.learning_rate_multiplier",
             "greater",
         ),
-        ({"method": {"type": "unlikelihood"}}, "method.type", "'supervised', 'dpo', 'reward'"),
+        ({"method": {"type": "unlikelihood"}}, "method.type", "'supervised', 'dpo', "),
         (preferring(beta=0), "method.dpo.hyperparameters.beta", "greater"),
         (preferring(beta=2.1), "method.dpo.hyperparameters.beta", "'auto'"),
         (preferring(beta="dear"), "method.dpo.hyperparameters.beta", "'auto'"),
