@@ -13,7 +13,7 @@ from contract.choices import HIGHEST_MARGIN, MAX_BETA, Format
 from contract.reinforcement import ReinforcementRequest
 from contract.strict import Auto, HyperparametersRequest, OptionsRequest, Strict
 
-Method = Literal["supervised", "dpo", "reward", "reinforcement", "classification"]
+Method = Literal["supervised", "dpo", "orpo", "reward", "reinforcement", "classification"]
 Beta = Auto | Annotated[float, Field(gt=0, le=MAX_BETA)] | None
 
 
@@ -41,6 +41,20 @@ class DpoRequest(OptionsRequest):
     """Share of pairs that are assumed to be the wrong way round."""
 
 
+class OrpoHyperparametersRequest(HyperparametersRequest):
+    """And the weight of the odds ratio."""
+
+    beta: float = Field(default=0.1, gt=0, le=MAX_BETA)
+    """Weight of the odds ratio (lambda in the paper)."""
+
+
+class OrpoRequest(OptionsRequest):
+    """Options of odds ratio preference optimization."""
+
+    hyperparameters: OrpoHyperparametersRequest | None = None
+    """Batch size, learning rate, epochs and beta."""
+
+
 class RewardRequest(OptionsRequest):
     """Options of reward models; both margins are of loss `ranked_margin`."""
 
@@ -65,6 +79,8 @@ class MethodRequest(Strict):
     """Options of the supervised method."""
     dpo: DpoRequest | None = None
     """Options of direct preference optimization."""
+    orpo: OrpoRequest | None = None
+    """Options of odds ratio preference optimization."""
     reward: RewardRequest | None = None
     """Options of reward models."""
     reinforcement: ReinforcementRequest | None = None
@@ -115,6 +131,15 @@ METHODS: Final[dict[Method, Descriptor]] = {
         learning_rate=1e-6,
         lora_learning_rate=1e-5,
         reference=True,
+    ),
+    # Its first term is that of supervised training. The authors advise 5e-6 to 2e-5 for 7B models
+    # (xfactlab/orpo, issue 5); Zephyr-ORPO-141B was made with 5e-6.
+    "orpo": Descriptor(
+        label="ORPO: learn from preferred answers, without a reference",
+        options=OrpoRequest,
+        rows=(Format.PREFERENCE,),
+        learning_rate=5e-6,
+        lora_learning_rate=5e-5,
     ),
     # OpenRLHF's reward models were made with 9e-6, Open-Assistant's with 1e-5; TRL's RewardConfig
     # has 1e-4.
