@@ -65,7 +65,7 @@ CASES: dict[str, Case] = {
         method="orpo",
         rows="preferences",
         figure="accuracy",
-        bar=0.6,
+        bar=0.8,
         what="pairs whose preferred answer is the more probable a token; chance is 0.5",
         spec={"total_steps": 120, "learning_rate": 2e-3, "method_options": '{"beta": 0.5}'},
     ),
