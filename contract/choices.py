@@ -1,9 +1,7 @@
 """Names and limits of a job's members. Standard library only: the domain and nodes import it."""
 
 from enum import StrEnum
-from typing import Final, Literal
-
-Method = Literal["supervised", "dpo", "reward", "reinforcement", "classification"]
+from typing import Final
 
 MAX_BATCH: Final = 1024
 MAX_EPOCHS: Final = 50
@@ -12,6 +10,34 @@ HIGHEST_MARGIN: Final = 100.0
 MAX_ANSWERS: Final = 64
 MAX_KEPT: Final = 20  # checkpoints, beside the best and milestones
 CHECKPOINTS_KEPT: Final = 3  # the newest; as trainer.head has it
+
+
+class Format(StrEnum):
+    """What every row of a data file is."""
+
+    CHAT = "chat"
+    PREFERENCE = "preference"
+    PROMPT = "prompt"
+    RANKING = "ranking"
+    LABELLED = "labelled_text"
+
+    @property
+    def sequences(self) -> int:
+        """How many the trainer makes of one row, each with its own copy of the prompt.
+
+        Of a ranking there are as many as it has answers, at least so many.
+        """
+        return 2 if self in (Format.PREFERENCE, Format.RANKING) else 1
+
+    @property
+    def plural(self) -> str:
+        """As sentences call many of them."""
+        return f"{self.singular}s"
+
+    @property
+    def singular(self) -> str:
+        """As sentences call one of them."""
+        return self.value.replace("_", " ")
 
 
 class OnExhausted(StrEnum):

@@ -1,13 +1,19 @@
-"""The member ``method``: how to train, as OpenAI's clients say it."""
+"""The methods of training: the member ``method`` as OpenAI's clients say it, and descriptors.
 
-from typing import Annotated, Literal
+To add a method: its name in `Method`, its options in `MethodRequest`, its descriptor in `METHODS`,
+and its loss as `trainer/methods/NAME.py`. Everything else follows from these.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from contract.choices import HIGHEST_MARGIN, MAX_BETA, Method
+from contract.choices import HIGHEST_MARGIN, MAX_BETA, Format
 from contract.reinforcement import ReinforcementRequest
-from contract.strict import Auto, HyperparametersRequest, Strict
+from contract.strict import Auto, HyperparametersRequest, OptionsRequest, Strict
 
+Method = Literal["supervised", "dpo", "orpo", "reward", "reinforcement", "classification"]
 Beta = Auto | Annotated[float, Field(gt=0, le=MAX_BETA)] | None
 
 
@@ -18,14 +24,11 @@ class DpoHyperparametersRequest(HyperparametersRequest):
     """KL penalty weight; default 0.1."""
 
 
-class SupervisedRequest(Strict):
+class SupervisedRequest(OptionsRequest):
     """Options of the supervised method."""
 
-    hyperparameters: HyperparametersRequest | None = None
-    """Batch size, learning rate and epochs."""
 
-
-class DpoRequest(Strict):
+class DpoRequest(OptionsRequest):
     """Options of direct preference optimization."""
 
     hyperparameters: DpoHyperparametersRequest | None = None
@@ -38,11 +41,23 @@ class DpoRequest(Strict):
     """Share of pairs that are assumed to be the wrong way round."""
 
 
-class RewardRequest(Strict):
+class OrpoHyperparametersRequest(HyperparametersRequest):
+    """And the weight of the odds ratio."""
+
+    beta: float = Field(default=0.1, gt=0, le=MAX_BETA)
+    """Weight of the odds ratio (lambda in the paper)."""
+
+
+class OrpoRequest(OptionsRequest):
+    """Options of odds ratio preference optimization."""
+
+    hyperparameters: OrpoHyperparametersRequest | None = None
+    """Batch size, learning rate, epochs and beta."""
+
+
+class RewardRequest(OptionsRequest):
     """Options of reward models; both margins are of loss `ranked_margin`."""
 
-    hyperparameters: HyperparametersRequest | None = None
-    """Batch size, learning rate and epochs."""
     loss: Literal["bradley_terry", "ranked_margin"] = "bradley_terry"
     """`bradley_terry` for pairs, `ranked_margin` for rankings."""
     margin_start: float | None = Field(default=None, ge=0, le=HIGHEST_MARGIN)
@@ -51,16 +66,8 @@ class RewardRequest(Strict):
     """Margin at the last step."""
 
 
-class ClassificationRequest(Strict):
+class ClassificationRequest(OptionsRequest):
     """Options of classification."""
-
-    hyperparameters: HyperparametersRequest | None = None
-    """Batch size, learning rate and epochs."""
-
-
-Options = (
-    SupervisedRequest | DpoRequest | RewardRequest | ReinforcementRequest | ClassificationRequest
-)
 
 
 class MethodRequest(Strict):
@@ -72,6 +79,8 @@ class MethodRequest(Strict):
     """Options of the supervised method."""
     dpo: DpoRequest | None = None
     """Options of direct preference optimization."""
+    orpo: OrpoRequest | None = None
+    """Options of odds ratio preference optimization."""
     reward: RewardRequest | None = None
     """Options of reward models."""
     reinforcement: ReinforcementRequest | None = None
@@ -82,5 +91,86 @@ class MethodRequest(Strict):
     @property
     def hyperparameters(self) -> HyperparametersRequest | None:
         """Those of the type."""
-        options: Options | None = getattr(self, self.type)
+        options: OptionsRequest | None = getattr(self, self.type)
         return options.hyperparameters if options else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptor:
+    """What sets a method apart, for all but the trainer, which has its loss."""
+
+    label: str  # in forms and completions
+    options: type[OptionsRequest]
+    rows: tuple[Format, ...]  # that it learns from, the usual ones first
+    learning_rate: float  # peak, times the multiplier
+    lora_learning_rate: float  # adapters start at zero and need ten to twenty times as much
+    reference: bool = False  # a frozen model scores every sequence as well, always
+    head: str = ""  # what the model is that gives numbers, not logits over the vocabulary
+
+    @property
+    def sequences(self) -> int:
+        """How many a sample is."""
+        return self.rows[0].sequences
+
+
+# In the order of forms. Of the methods that learn from the same rows, the first is the usual one.
+METHODS: Final[dict[Method, Descriptor]] = {
+    "supervised": Descriptor(
+        label="Supervised: learn the answers of chats",
+        options=SupervisedRequest,
+        rows=(Format.CHAT,),
+        learning_rate=1e-5,
+        lora_learning_rate=2e-4,
+    ),
+    # Preferences move a model that can answer already. TRL's DPOConfig has 1e-6; Zephyr was made
+    # with 5e-7 (Tunstall et al., 2023).
+    "dpo": Descriptor(
+        label="DPO: learn from preferred answers",
+        options=DpoRequest,
+        rows=(Format.PREFERENCE,),
+        learning_rate=1e-6,
+        lora_learning_rate=1e-5,
+        reference=True,
+    ),
+    # Its first term is that of supervised training. The authors advise 5e-6 to 2e-5 for 7B models
+    # (xfactlab/orpo, issue 5); Zephyr-ORPO-141B was made with 5e-6.
+    "orpo": Descriptor(
+        label="ORPO: learn from preferred answers, without a reference",
+        options=OrpoRequest,
+        rows=(Format.PREFERENCE,),
+        learning_rate=5e-6,
+        lora_learning_rate=5e-5,
+    ),
+    # OpenRLHF's reward models were made with 9e-6, Open-Assistant's with 1e-5; TRL's RewardConfig
+    # has 1e-4.
+    "reward": Descriptor(
+        label="Reward model: learn to grade answers",
+        options=RewardRequest,
+        rows=(Format.PREFERENCE, Format.RANKING),
+        learning_rate=1e-5,
+        lora_learning_rate=1e-4,
+        head="a reward model, which rates answers",
+    ),
+    # TRL's GRPOConfig and RLOOConfig have 1e-6.
+    "reinforcement": Descriptor(
+        label="Reinforcement: learn from graded answers",
+        options=ReinforcementRequest,
+        rows=(Format.PROMPT,),
+        learning_rate=1e-6,
+        lora_learning_rate=1e-5,
+    ),
+    # BERT's own fine-tuning took 2e-5 to 5e-5 (Devlin et al., 2019); decoders as reward models.
+    "classification": Descriptor(
+        label="Classification: learn labels",
+        options=ClassificationRequest,
+        rows=(Format.LABELLED,),
+        learning_rate=1e-5,
+        lora_learning_rate=1e-4,
+        head="a classifier, which labels texts",
+    ),
+}
+
+
+def usual_method(rows: Format) -> Method:
+    """Return the method that such rows suggest."""
+    return next(name for name, method in METHODS.items() if rows in method.rows)

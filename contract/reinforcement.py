@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from contract.choices import MAX_ANSWERS, MAX_BETA
-from contract.strict import Auto, HyperparametersRequest, Strict
+from contract.strict import Auto, HyperparametersRequest, OptionsRequest, Strict
 
 Beta = Annotated[float, Field(ge=0, le=MAX_BETA)]
 
@@ -23,7 +23,7 @@ class ReinforcementHyperparametersRequest(HyperparametersRequest):
     """Must be `auto`: every row of the validation file is answered once."""
 
 
-class ReinforcementRequest(Strict):
+class ReinforcementRequest(OptionsRequest):
     """Options of learning from graded answers."""
 
     grader: dict[str, JsonValue]

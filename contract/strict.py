@@ -1,6 +1,6 @@
 """How requests are read: no guessing."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import ConfigDict, Field
 
@@ -25,3 +25,25 @@ class HyperparametersRequest(Strict):
     """Factor of the method's usual learning rate; `auto` is 1."""
     n_epochs: Auto | Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = "auto"
     """Passes over the training file; `auto` takes it from the number of examples."""
+
+
+class OptionsRequest(Strict):
+    """What the options of every method have."""
+
+    hyperparameters: HyperparametersRequest | None = None
+    """Batch size, learning rate and epochs."""
+
+    @property
+    def own(self) -> dict[str, object]:
+        """What the method has beside OpenAI's three hyperparameters, on one level."""
+        hyper = (self.hyperparameters or self.kind_of_hyperparameters()()).model_dump()
+        more = {n: v for n, v in hyper.items() if n not in HyperparametersRequest.model_fields}
+        return self.model_dump(exclude={"hyperparameters"}) | more
+
+    @classmethod
+    def kind_of_hyperparameters(cls) -> type[HyperparametersRequest]:
+        """The model of its hyperparameters."""
+        found: type[HyperparametersRequest] = get_args(
+            cls.model_fields["hyperparameters"].annotation
+        )[0]
+        return found

@@ -39,7 +39,7 @@ from trainer.companions import CARD
 from trainer.data.batch import Batch, padded
 from trainer.data.rows import Rows
 from trainer.heads import METHODS as WITH_HEAD
-from trainer.methods.sft import Sft
+from trainer.methods.supervised import Sft
 from trainer.quantize import import_uncompiled
 from trainer.report import REPORT, Quantized, Report, weight_bytes, write_report
 from trainer.tokenizer import load_tokenizer

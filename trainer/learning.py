@@ -12,27 +12,13 @@ import torch
 from trainer.agreement import Agreed
 from trainer.contract import RunSpec
 from trainer.hopeless import Hopeless
+from trainer.methods.kinds import kind_of
 from trainer.schedule import rate_of
 from trainer.state import State
 from trainer.sums import over_ranks
 
 DOUBT = 10  # steps that change nothing, after which the user is warned
 _LOOK_EVERY = 64  # micro-batches between two sums over the ranks
-
-_TARGETS = {
-    "supervised": "a trained token: the answers are cut off, or all of them have weight 0",
-    "dpo": "a pair of two different answers: they are cut off, or equal",
-    "reward": "two different answers: they are cut off, or equal",
-    "classification": "a label",
-    "reinforcement": "room for an answer: the prompts are too long",
-}
-_REMEDIES = {
-    "supervised": "Raise training.max_seq_len, shorten the prompts, or set weight to 1.",
-    "dpo": "Raise training.max_seq_len, shorten the prompts, or make the answers differ.",
-    "reward": "Raise training.max_seq_len, shorten the prompts, or make the answers differ.",
-    "classification": "Label the rows.",
-    "reinforcement": "Raise training.max_seq_len or shorten the prompts.",
-}
 
 
 class NothingLearnt(Hopeless):
@@ -41,9 +27,10 @@ class NothingLearnt(Hopeless):
 
 def without_targets(spec: RunSpec, file: str) -> str:
     """What is wrong with rows of which not one can be trained on, and what to do."""
+    kind = kind_of(spec)
     return (
         f"{file}: within {spec.max_seq_len} tokens (training.max_seq_len) no row has "
-        f"{_TARGETS[spec.method]}. {_REMEDIES[spec.method]}"
+        f"{kind.target}. {kind.remedy}"
     )
 
 

@@ -23,6 +23,7 @@ from trainer.contract import RunSpec, StepMetrics
 from trainer.data.batch import Batch
 from trainer.evaluation import Evaluation
 from trainer.journal import Journal
+from trainer.methods.kinds import kind_of
 from trainer.methods.scores import Method, objective
 from trainer.pace import Pace, tokens_in
 from trainer.prepared import Feeding
@@ -130,7 +131,7 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
         seconds=parts.now() - began,
         at=parts.now(),
         accuracy=done.accuracy,
-        margin=done.margin if spec.method in ("dpo", "reward") else None,
+        margin=done.margin if kind_of(spec).has_margin else None,
         loss_scale=loss_scale.in_use(engine),
         skipped=done.norm is None,
         spike=spike,

@@ -15,6 +15,7 @@ import torch
 
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch
+from trainer.methods.kinds import kind_of
 from trainer.state import Identity
 from trainer.sums import over_ranks
 
@@ -22,7 +23,6 @@ RARELY = 25  # steps from one look at all ranks to the next
 SLOW = 1.2  # times the median rank: worth a line in the log
 # Dense 16-bit operations a second, from NVIDIA's data sheets.
 _PEAKS = {"A100": 312e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12}
-_PASSES = ("supervised", "reward", "classification")  # a step is one pass each way, and no more
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Pace:
     def __init__(self, engine: Any, spec: RunSpec, identity: Identity) -> None:  # noqa: ANN401
         self._spec, self._me, self._device = spec, identity, engine.device
         self._names_slow = spec.zero_stage < 3
-        known = spec.method in _PASSES and spec.precision != "fp32"
+        known = kind_of(spec).one_pass and spec.precision != "fp32"
         self._peak = _peak(engine.device) if known else 0.0
         self._per_token = _per_token(engine.module) if self._peak else 0.0
         self._passes: list[tuple[Any, Any]] = []

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 
 from trainer.contract import Dpo, Lora, Ranked, Reinforcement, RunSpec
+from trainer.methods.kinds import kind_of
 from trainer.report import Report
 
 Rows = Iterable[tuple[str, str]]
@@ -11,9 +12,11 @@ Rows = Iterable[tuple[str, str]]
 
 def procedure(report: Report, spec: RunSpec) -> Rows:
     """Pairs of a name and what it was."""
-    yield "method", _method(spec)
+    yield "method", kind_of(spec).name(spec)
     if spec.dpo is not None:
         yield from _preferences(spec.dpo)
+    for name, value in json.loads(spec.method_options or "{}").items():
+        yield name.replace("_", " "), f"{value:g}" if isinstance(value, float) else str(value)
     if spec.ranked is not None:
         yield from _margins(spec.ranked)
     if spec.labels:
@@ -26,17 +29,6 @@ def procedure(report: Report, spec: RunSpec) -> Rows:
     yield from _steps(report, spec)
     yield "job", f"`{report.job_id}`, seed {report.seed}, run spec `{report.run_spec_sha256}`"
     yield "made with", ", ".join(f"{name} {number}" for name, number in report.versions.items())
-
-
-def _method(spec: RunSpec) -> str:
-    if spec.reinforcement is not None:
-        return f"reinforcement learning from grades, {spec.reinforcement.algorithm.upper()}"
-    return {
-        "supervised": "supervised fine-tuning on the assistant's messages",
-        "dpo": "direct preference optimization; the reference is the base model",
-        "reward": "a reward model of " + ("rankings" if spec.ranked else "pairs (Bradley-Terry)"),
-        "classification": "classification of whole rows, with a new head",
-    }[spec.method]
 
 
 def _preferences(dpo: Dpo) -> Rows:

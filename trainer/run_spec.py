@@ -10,6 +10,8 @@ from trainer.bounds import Bytes, Count, Name, Text
 from trainer.head import CHECKPOINTS_KEPT, MOST_FILES, Retention
 from trainer.wire import LATER, Message
 
+_SINGLE = ("supervised", "classification")  # whose specs do not say that a row is one sequence
+
 
 @dataclass(frozen=True, kw_only=True)
 class InputFile(Message):
@@ -175,6 +177,7 @@ class TrainingOptions(Message):
     dpo: Dpo | None = field(default=None, metadata=LATER)  # with that method, and no other
     ranked: Ranked | None = field(default=None, metadata=LATER)  # of a reward model; None: of pairs
     reinforcement: Reinforcement | None = field(default=None, metadata=LATER)  # with that method
+    method_options: str = field(default="", metadata=LATER)  # of any other method, as JSON
     keep_checkpoints: int = field(default=CHECKPOINTS_KEPT, metadata=LATER)  # the newest
     milestone_every_steps: int = field(default=0, metadata=LATER)  # 0: none
     packing: bool = field(default=False, metadata=LATER)  # sequences side by side, not padded
@@ -217,7 +220,7 @@ class RunSpec(TrainingOptions):
     version: int
     job_id: str
     seed: int
-    method: str  # "supervised", "dpo", "reward", "classification" or "reinforcement"
+    method: str  # a module of trainer.methods
     base_model: BaseModel
     training_file: InputFile
     validation_file: InputFile | None
@@ -237,7 +240,7 @@ class RunSpec(TrainingOptions):
     processes_per_node: int
     date: str = "2024-07-26"  # what chat templates get for today; of older specs, Llama's default
     reward_model: BaseModel | None = field(default=None, metadata=LATER)  # that the grader asks
-    answers_per_row: int = field(default=2, metadata=LATER)  # with `ranked`: the most that any has
+    answers_per_row: int = field(default=2, metadata=LATER)  # or texts: the most that any has
     labels: tuple[str, ...] = field(default=(), metadata=LATER)  # of a classification, in order
     data_warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # for the report
     loss_scaling: LossScaling | None = field(default=None, metadata=LATER)  # of fp16; None: as told
@@ -259,9 +262,7 @@ class RunSpec(TrainingOptions):
         """What a row of the data becomes: of a preference or a ranking its answers, best first."""
         if self.reinforcement is not None:
             return self.reinforcement.answers
-        if self.method in ("dpo", "reward"):
-            return self.answers_per_row
-        return 1
+        return 1 if self.method in _SINGLE else self.answers_per_row
 
     @property
     def has_critic(self) -> bool:

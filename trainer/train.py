@@ -47,6 +47,7 @@ from trainer.hand_over import hand_over  # noqa: E402
 from trainer.journal import Journal  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
 from trainer.methods.choose import choose, require_known  # noqa: E402
+from trainer.methods.kinds import Making  # noqa: E402
 from trainer.model import load_model  # noqa: E402
 from trainer.pace import Pace  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
@@ -183,7 +184,7 @@ def _build(
     engine = build_engine(model, spec, config)
     if spec.ema_decay:
         average.begin(engine)
-    method = choose(engine, base, spec, config)
+    method = choose(Making(engine, base, spec, config))
     saver = Saver(engine, rundir, identity)
     agreement = Agreement(rundir, _flag_group(), lambda: saver.busy, watchdog.moved)
     journal.span("load_model", began, loaded_at := time.time())

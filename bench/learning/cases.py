@@ -61,6 +61,14 @@ CASES: dict[str, Case] = {
         what="reward of the preferred answer over the other's",
         spec={"total_steps": 120, "learning_rate": 5e-4, "dpo": {"beta": 0.1}},
     ),
+    "orpo": Case(
+        method="orpo",
+        rows="preferences",
+        figure="accuracy",
+        bar=0.8,
+        what="pairs whose preferred answer is the more probable a token; chance is 0.5",
+        spec={"total_steps": 120, "learning_rate": 2e-3, "method_options": '{"beta": 0.5}'},
+    ),
     "grpo": Case(
         method="reinforcement",
         rows="prompts",

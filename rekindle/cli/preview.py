@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rekindle.cli import words
 from rekindle.cli.command import Cli
-from rekindle.cli.submit_options import Method
+from rekindle.cli.submit_options import complete_method, method_name
 from rekindle.cli.upload import FILES, uploaded
 
 Json = dict[str, Any]
@@ -36,8 +36,14 @@ def preview_file(
         str, typer.Option("--model", "-m", help="Base model, or what a job made: ft:...")
     ],
     method: Annotated[
-        Method | None,
-        typer.Option("--method", help="Training method. Default: the usual one for the rows."),
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="METHOD",
+            parser=method_name,
+            autocompletion=complete_method,
+            help="Training method. Default: the usual one for the rows.",
+        ),
     ] = None,
     max_seq_len: Annotated[
         int | None,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,14 +14,21 @@ _TRAINING, _MACHINES = "How to train", "What to run on"
 _SENDING, _REST = "How to send it", "Everything else"
 
 
-class Method(StrEnum):
-    """Training methods of the service."""
+def method_name(text: str) -> str:
+    """Return the name of a training method; raise BadParameter for any other text."""
+    from contract.methods import METHODS
 
-    SUPERVISED = "supervised"
-    DPO = "dpo"
-    REWARD = "reward"
-    CLASSIFICATION = "classification"
-    REINFORCEMENT = "reinforcement"
+    if text not in METHODS:
+        names = ", ".join(map(repr, METHODS))
+        raise typer.BadParameter(f"{text!r} is not one of {names}.")
+    return text
+
+
+def complete_method(incomplete: str) -> list[tuple[str, str]]:
+    """Completions of --method."""
+    from contract.methods import METHODS
+
+    return [(name, m.label) for name, m in METHODS.items() if name.startswith(incomplete)]
 
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:
@@ -136,12 +142,14 @@ class Named:
         typer.Option("--metadata", metavar="KEY=VALUE", help="Kept with the job; repeatable."),
     ] = None
     method: Annotated[
-        Method | None,
+        str | None,
         typer.Option(
             "--method",
-            help="supervised (default): from chats; dpo: from preferences; reward: a model that "
-            "rates answers, from preferences or rankings; classification: a model that labels "
-            "texts; reinforcement: from prompts, by the grades of its answers.",
+            metavar="METHOD",
+            parser=method_name,
+            autocompletion=complete_method,
+            help="Training method, for example dpo; docs/training.md describes all of them. "
+            "Default: supervised.",
             rich_help_panel=_TRAINING,
         ),
     ] = None

@@ -7,7 +7,7 @@ from rekindle.cli import presets
 from rekindle.cli.grader_file import read_grader
 from rekindle.cli.job_body import Config, Setting, apply, merge, without_nulls
 from rekindle.cli.presets import Preset
-from rekindle.cli.submit_options import Method, Named
+from rekindle.cli.submit_options import Named
 from rekindle.cli.trouble import ExitCode, Trouble
 from rekindle.cli.words import part
 
@@ -40,7 +40,7 @@ def _method(start: Preset | None, asked: Json, named: Named) -> str:
     """The method of the job; raises Trouble if it is not the preset's."""
     own = part(asked, "method").get("type") if not named.method else named.method
     if start is None:
-        return str(own or Method.SUPERVISED)
+        return str(own or "supervised")
     if own not in (None, start.method):
         raise _wrong(
             f"The method is {own}, and preset {start.name} is a recipe for {start.method}.",
@@ -60,7 +60,7 @@ def _of_the_method(kind: str, asked: Json, named: Named) -> Json:
         found |= {"type": kind, kind: {"hyperparameters": numbers}}
     if named.grader:
         grader = {"grader": read_grader(named.grader)}
-        found = merge(found, {"type": kind, Method.REINFORCEMENT: grader})
+        found = merge(found, {"type": kind, "reinforcement": grader})
     return layer | ({"method": found} if found else {})
 
 

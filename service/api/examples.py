@@ -1,6 +1,10 @@
 """Examples of requests, for the API document."""
 
+from typing import Any
+
 from fastapi.openapi.models import Example
+
+from contract.methods import METHODS, Method
 
 _HYPERPARAMETERS = {"n_epochs": 3, "batch_size": "auto"}
 _BASE = {"model": "Qwen/Qwen3-8B", "training_file": "file-01k..."}
@@ -14,25 +18,19 @@ _GRADER = {
 }
 
 
-def _example(summary: str, **members: object) -> Example:
-    return {"summary": summary, "value": _BASE | members}
-
-
-JOB_REQUESTS: dict[str, Example] = {
-    "supervised": _example(
-        "Supervised, LoRA, with a budget and a deadline",
-        method={"type": "supervised", "supervised": {"hyperparameters": _HYPERPARAMETERS}},
-        training={"adapter": {"type": "lora", "r": 16}},
-        infrastructure=_LIMITS,
-    ),
-    "dpo": _example(
-        "Direct preference optimization",
-        method={"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.1}}},
-    ),
-    "reward": _example("Reward model", method={"type": "reward"}),
-    "classification": _example("Classification", method={"type": "classification"}),
-    "reinforcement": _example(
-        "Reinforcement learning from graded answers",
-        method={"type": "reinforcement", "reinforcement": {"grader": _GRADER}},
-    ),
+_OPTIONS: dict[str, Any] = {
+    "supervised": {"hyperparameters": _HYPERPARAMETERS},
+    "dpo": {"hyperparameters": {"beta": 0.1}},
+    "reinforcement": {"grader": _GRADER},
 }
+
+
+def _example(name: Method) -> Example:
+    options = {name: _OPTIONS[name]} if name in _OPTIONS else {}
+    value = _BASE | {"method": {"type": name} | options}
+    if name == "supervised":
+        value |= {"training": {"adapter": {"type": "lora", "r": 16}}, "infrastructure": _LIMITS}
+    return {"summary": METHODS[name].label, "value": value}
+
+
+JOB_REQUESTS: dict[str, Example] = {name: _example(name) for name in METHODS}

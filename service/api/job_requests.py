@@ -1,18 +1,18 @@
 """From a request for a job to what the planner works with: ``contract`` has the request."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from contract.choices import MAX_ANSWERS, Method, OnExhausted
+from contract.choices import MAX_ANSWERS, OnExhausted
 from contract.job import JobPatch, JobRequest
-from contract.methods import DpoRequest, MethodRequest, RewardRequest
+from contract.methods import METHODS, DpoRequest, Method, MethodRequest, RewardRequest
 from contract.reinforcement import ReinforcementRequest
 from contract.strict import HyperparametersRequest
 from contract.terms import TermsRequest
 from contract.training import LoraRequest, TrainingRequest
 from service.domain.errors import InvalidRequest
-from service.domain.method import METHODS
 from service.domain.recipe import (
     DEFAULT_BETA,
     Hyperparameters,
@@ -74,12 +74,9 @@ def training_of(asked: JobRequest) -> Training:
             members[name] = kind(**members[name].model_dump())
     return Training(
         method=method_of(asked),
-        dpo=_dpo(method),
-        reinforcement=_reinforcement(method),
-        ranked=_ranked(method),
         lora=_lora(training.adapter) if training.adapter else None,
         spike_guard=SpikeGuard(on_spike=training.on_spike) if training.on_spike else None,
-        **(members | {"eval_steps": _eval_steps(asked)}),
+        **(members | {"eval_steps": _eval_steps(asked)} | _options(method)),
     )
 
 
@@ -165,47 +162,51 @@ def _refuse_other_methods(method: MethodRequest) -> None:
             )
 
 
-def _dpo(method: MethodRequest | None) -> Dpo | None:
-    """None for the other methods."""
-    if method is None or method.type != "dpo":
-        return None
-    asked = method.dpo or DpoRequest()
+def _options(method: MethodRequest | None) -> dict[str, Any]:
+    """The members of the run spec that hold the options of the method."""
+    if method is None:
+        return {}
+    asked = getattr(method, method.type)
+    if method.type in _OWN_MEMBER:
+        return _OWN_MEMBER[method.type](asked)
+    own = (asked or METHODS[method.type].options()).own
+    return {"method_options": json.dumps(own)} if own else {}
+
+
+def _dpo(asked: DpoRequest | None) -> dict[str, Any]:
+    asked = asked or DpoRequest()
     within = asked.hyperparameters.beta if asked.hyperparameters else None
     if within is not None and asked.beta is not None:
         raise InvalidRequest(
             "Give beta once: in method.dpo.hyperparameters.", param="method.dpo.beta"
         )
     beta = within or asked.beta or "auto"
-    return Dpo(
+    dpo = Dpo(
         beta=DEFAULT_BETA if beta == "auto" else beta,
         loss=asked.loss,
         label_smoothing=asked.label_smoothing,
     )
+    return {"dpo": dpo}
 
 
-def _ranked(method: MethodRequest | None) -> Ranked | None:
-    """None for pairs, and for the other methods."""
-    if method is None or method.type != "reward" or method.reward is None:
-        return None
-    asked: RewardRequest = method.reward
+def _ranked(asked: RewardRequest | None) -> dict[str, Any]:
+    """Nothing for pairs."""
+    asked = asked or RewardRequest()
     margins = {"margin_start": asked.margin_start, "margin_end": asked.margin_end}
     told = {name: value for name, value in margins.items() if value is not None}
     if asked.loss == "ranked_margin":
-        return Ranked(**told)
+        return {"ranked": Ranked(**told)}
     for name in told:
         raise InvalidRequest(
             f"method.reward.{name} is of loss ranked_margin, and the loss is {asked.loss}. "
             "Leave it out, or change the loss.",
             param=f"method.reward.{name}",
         )
-    return None
+    return {}
 
 
-def _reinforcement(method: MethodRequest | None) -> Reinforcement | None:
-    """None for the other methods; every number but the answers' length, if that is left to us."""
-    if method is None or method.type != "reinforcement":
-        return None
-    asked = method.reinforcement
+def _reinforcement(asked: ReinforcementRequest | None) -> dict[str, Any]:
+    """Every number but the answers' length, if that is left to us."""
     if asked is None:
         raise InvalidRequest(
             "method.reinforcement.grader: missing. Answers are learnt from by their grades.",
@@ -214,7 +215,7 @@ def _reinforcement(method: MethodRequest | None) -> Reinforcement | None:
         )
     _refuse_unused(asked)
     check_grader(asked.grader, f"{_AT}.grader")
-    return Reinforcement(
+    reinforcement = Reinforcement(
         algorithm=asked.algorithm,
         grader=json.dumps(asked.grader),
         answers=_answers(asked),
@@ -230,6 +231,7 @@ def _reinforcement(method: MethodRequest | None) -> Reinforcement | None:
         replay_share=asked.replay_share,
         replay_max_age=asked.replay_max_age or _USUAL.replay_max_age,
     )
+    return {"reinforcement": reinforcement}
 
 
 def _answers(asked: ReinforcementRequest) -> int:
@@ -284,3 +286,11 @@ def _refuse_unused(asked: ReinforcementRequest) -> None:
     for name, wrong, why in refused:
         if wrong:
             raise InvalidRequest(f"{_AT}.{name} {why}.", param=f"{_AT}.{name}")
+
+
+# Methods whose options are a member of their own of the run spec; others' are in `method_options`.
+_OWN_MEMBER: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "dpo": _dpo,
+    "reward": _ranked,
+    "reinforcement": _reinforcement,
+}

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any, overload
 
 from contract import integrations
+from contract.methods import METHODS, Method
 from service.api.schemas.jobs import Job, JobSummary
 from service.db.job_facts import Around, Checkpoint
 from service.db.jobs import JobRow
@@ -191,14 +192,25 @@ def _queue(standing: Standing | None, now: datetime | None) -> dict[str, Any] | 
 
 def _method(hyper: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
     """As it was asked for, with every number; a plan that does not name it is supervised."""
-    if settings := recipe.get("reinforcement"):
-        return {"type": "reinforcement", "reinforcement": _reinforcement(hyper, recipe, settings)}
-    dpo = recipe.get("dpo")
-    if dpo is None:
-        method = recipe.get("method", "supervised")
-        return {"type": method, method: {"hyperparameters": hyper} | _of_rewards(method, recipe)}
-    ours = {name: dpo[name] for name in ("loss", "label_smoothing")}
-    return {"type": "dpo", "dpo": {"hyperparameters": hyper | {"beta": dpo["beta"]}, **ours}}
+    method: Method = recipe.get("method", "supervised")
+    if method == "reinforcement":
+        options = _reinforcement(hyper, recipe, recipe["reinforcement"])
+    else:
+        known = METHODS[method].options.kind_of_hyperparameters().model_fields
+        own = _own_options(method, recipe)
+        hyper = hyper | {name: value for name, value in own.items() if name in known}
+        rest = {name: value for name, value in own.items() if name not in known}
+        options = {"hyperparameters": hyper} | rest
+    return {"type": method, method: options}
+
+
+def _own_options(method: Method, recipe: dict[str, Any]) -> dict[str, Any]:
+    """What the method has beside OpenAI's three hyperparameters."""
+    if method == "reward":
+        ranked = recipe.get("ranked")
+        return {"loss": "ranked_margin", **ranked} if ranked else {"loss": "bradley_terry"}
+    found: dict[str, Any] = recipe.get("dpo") or json.loads(recipe.get("method_options") or "{}")
+    return found
 
 
 def _reinforcement(
@@ -209,13 +221,6 @@ def _reinforcement(
     more = {"eval_interval": recipe["eval_steps"] or "auto", "reasoning_effort": "default"}
     grader = json.loads(settings["grader"])
     return {"grader": grader, "hyperparameters": hyper | more, **ours}
-
-
-def _of_rewards(method: str, recipe: dict[str, Any]) -> dict[str, Any]:
-    if method != "reward":
-        return {}
-    ranked = recipe.get("ranked")
-    return {"loss": "ranked_margin", **ranked} if ranked else {"loss": "bradley_terry"}
 
 
 def _progress(around: Around) -> dict[str, Any]:

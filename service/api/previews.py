@@ -5,7 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from contract.choices import Method
+from contract.choices import Format
+from contract.methods import Method, usual_method
 from rendering.task import Task
 from service.api import submissions
 from service.api.deps import PartsDep, Reader
@@ -14,9 +15,8 @@ from service.db.files import File
 from service.domain import lineage, results
 from service.domain import reinforcement as rl
 from service.domain.errors import InvalidRequest, ServiceUnavailable
-from service.domain.method import METHODS, learning_from
+from service.domain.method import learning_from
 from service.domain.recipe import DEFAULT_MAX_SEQ_LEN
-from service.domain.row import Format
 from service.operations import files
 from service.operations.bases import Basis
 from service.operations.preflights import Reading
@@ -27,10 +27,6 @@ from trainer.contract import Reinforcement
 router = APIRouter(prefix="/files", tags=["Files"])
 MOST_ROWS = 20
 _LAST_LINE = 2**31 - 1
-_USUAL: dict[Format, Method] = {traits.learns_from: m for m, traits in METHODS.items()} | {
-    Format.PREFERENCE: "dpo",
-    Format.RANKING: "reward",
-}
 _USUAL_ANSWERS = Reinforcement(
     algorithm="grpo", grader="", answers=rl.ANSWERS, max_answer_tokens=rl.LEFT_TO_US
 )
@@ -106,7 +102,7 @@ def _method(file: File, asked: Method | None) -> Method:
             code="wrong_file_format",
             param="method",
         )
-    return asked or _USUAL[file.format]
+    return asked or usual_method(file.format)
 
 
 def _task(file: File, method: Method, base: Basis, asked: int | None) -> Task:

@@ -12,8 +12,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from contract.choices import Format
 from service.db.columns import Moment, metadata, one_of, partial_index
-from service.domain.row import Format
 
 files = Table(
     "files",

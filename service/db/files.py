@@ -19,9 +19,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from contract.choices import Format
 from service.db.file_tables import files, uploads
 from service.db.tables import jobs
-from service.domain.row import Format
 from service.domain.states import JOB_TERMINAL
 
 CONTAINER = "files"

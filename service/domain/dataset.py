@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NoReturn
 
+from contract.choices import Format
 from service.domain import file_kinds
 from service.domain.dataset_line import check_line
 from service.domain.duplicates import MOST_ROWS, SeenRows
@@ -16,7 +17,7 @@ from service.domain.json_line import Problem
 from service.domain.labelled_line import MOST_LABELS
 from service.domain.long_rows import LongRows, RowLength, tokens_of
 from service.domain.recipe import DEFAULT_MAX_SEQ_LEN
-from service.domain.row import Format, Row
+from service.domain.row import Row
 
 FEW_EXAMPLES: Final = 10
 MOST_SHOWN: Final = 100  # errors or warnings, each with its line; the rest is counted

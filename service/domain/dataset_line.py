@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from contract.choices import Format
 from service.domain import chat_line, labelled_line, preference_line, prompt_line, ranking_line
 from service.domain.json_line import Problem, parse
-from service.domain.row import Format, Row
+from service.domain.row import Row
 
 _CHECKS = {
     Format.CHAT: chat_line.check,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from contract.methods import METHODS
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.method import models_trained
@@ -56,7 +57,6 @@ class Rule(NamedTuple):
 
 
 _FROZEN = "left out with an adapter, which freezes the whole base model"
-_SCORED = ("reward", "classification")
 _SHUFFLED = "left out with method reinforcement, which shuffles its prompts"
 _KEPT_NEAR = "left out, or beta above 0 to begin with"
 _RL = "method.reinforcement."
@@ -101,7 +101,7 @@ RULES = (
     Rule(
         "training.packing",
         "true",
-        lambda f: f.t.packing and f.t.method in _SCORED,
+        lambda f: f.t.packing and METHODS[f.t.method].head,
         "left out with method {f.t.method}, which reads a score at the end of each row",
     ),
     Rule(

@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
+from contract.choices import Format
 from service.domain import message
 from service.domain.json_line import Problem
-from service.domain.row import Format, Row
+from service.domain.row import Row
 from service.domain.tools import check_style, check_tools, may_call
 
 MOST_LABELS: Final = 1000

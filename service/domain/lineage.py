@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from contract.choices import Method
+from contract.methods import METHODS, Method
 from service.domain.errors import InvalidRequest
 from trainer.contract import Reinforcement, parse_grader, reward_models
 
@@ -19,10 +19,6 @@ JOB: Final = "ftjob-"
 OF_BASE: Final = "model"  # the parameters that name a model
 OF_GRADER: Final = "method.reinforcement.grader.model"
 _CHECKPOINT = re.compile(r"(.*):ckpt-step-(0|[1-9]\d{0,8})", re.DOTALL)
-_WITH_A_HEAD: Final[dict[Method, str]] = {
-    "reward": "a reward model, which rates answers",
-    "classification": "a classifier, which labels texts",
-}
 
 
 @dataclass(frozen=True)
@@ -123,12 +119,13 @@ def refuse_checkpoint_as_judge(name: str) -> None:
 
 def refuse_other_head(name: str, made_by: Method, method: Method) -> None:
     """Raise InvalidRequest where a model with a head would have to write, or to judge otherwise."""
-    if made_by in _WITH_A_HEAD and made_by != method:
+    head = METHODS[made_by].head
+    if head and made_by != method:
         more = ""
         if made_by == "reward" and method == "reinforcement":
             more = ' To have it grade answers, name it in the grader: {"type": "reward_model"}.'
         raise InvalidRequest(
-            f"{name} is {_WITH_A_HEAD[made_by]}, and only method {made_by} can go on from it. Take "
+            f"{name} is {head}, and only method {made_by} can go on from it. Take "
             f"a base model, or the model of a job of another method.{more}",
             code="unsupported_model",
             param=OF_BASE,

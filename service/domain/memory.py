@@ -9,9 +9,9 @@ are in docs/planning.md, and `python -m bench.planner` measures them.
 from dataclasses import dataclass
 from typing import Final
 
-from contract.choices import Method
+from contract.methods import METHODS, Method
 from service.domain.architecture import Architecture
-from service.domain.method import METHODS, keeps_reference, models_trained
+from service.domain.method import keeps_reference, models_trained
 from service.domain.reinforcement import at_once, with_replay
 from service.domain.rollout import cache_bytes
 from service.domain.savings import layers_with_gradients, trained_parameters
@@ -195,7 +195,7 @@ def _unpacked(arch: Architecture, options: TrainingOptions, habits: Habits) -> i
 
 def _logit_bytes(arch: Architecture, micro_step: MicroStep, options: TrainingOptions) -> int:
     """Bytes of the logits of all tokens that are scored at once."""
-    if not METHODS[micro_step.method].logits:
+    if METHODS[micro_step.method].head:
         return 0
     habits = micro_step.habits
     logit = habits.quantized_logit if options.is_quantized else habits.logit

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Self
 
+from contract.choices import Format
 from service.domain.catalogue import SKUS, Sku, lookup
 from service.domain.cost import CURRENCY
 from service.domain.elastic import Batch, Elastic, batch_to_choose, node_counts
@@ -29,7 +30,6 @@ from service.domain.option import Option
 from service.domain.plan_request import Offer, PlanRequest
 from service.domain.preflight import Data
 from service.domain.recipe import Recipe
-from service.domain.row import Format
 from service.domain.selection import Selection, select, why
 from service.domain.states import CapacityType
 from service.domain.weighing import (

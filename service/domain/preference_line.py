@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from contract.choices import Format
 from service.domain import message
 from service.domain.json_line import Problem
 from service.domain.message import Message
-from service.domain.row import Format, Row
+from service.domain.row import Row
 from service.domain.tools import check_style, check_tools, may_call
 
 PREFERRED: Final = ("preferred_output", "preferred_completion")  # the usual name and its alias

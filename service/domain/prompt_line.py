@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from contract.choices import Format
 from service.domain import message
 from service.domain.json_line import Problem
 from service.domain.message import ROLES, Message
-from service.domain.row import Format, Row
+from service.domain.row import Row
 from service.domain.tools import check_style, check_tools, may_call
 
 MOST_MEMBERS: Final = 1000

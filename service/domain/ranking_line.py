@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 from typing import Any, Final
 
+from contract.choices import Format
 from service.domain import message
 from service.domain.json_line import Problem
 from service.domain.message import Message
@@ -14,7 +15,7 @@ from service.domain.preference_line import (
     check_output,
     prompt_of,
 )
-from service.domain.row import Format, Row
+from service.domain.row import Row
 from service.domain.tools import check_style, may_call
 
 RANKED: Final = "ranked_outputs"

@@ -9,13 +9,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from contract.choices import Method
+from contract.choices import Format
+from contract.methods import METHODS, Method
 from service.domain import reinforcement as rl
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.job_rules import Facts, refuse_broken
-from service.domain.method import METHODS
-from service.domain.row import Format
 from trainer.contract import LATER, MILESTONES_KEPT, TrainingOptions
 
 Auto = Literal["auto"]
@@ -100,7 +99,7 @@ class Recipe(TrainingOptions):
     @property
     def format(self) -> Format:
         """Of the files that it is trained and validated on."""
-        return METHODS[self.method].learns_from
+        return METHODS[self.method].rows[0]
 
     @property
     def sequences(self) -> int:

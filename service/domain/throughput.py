@@ -6,10 +6,10 @@ Before anything is measured it comes with a wide interval; what jobs measure nar
 
 from dataclasses import dataclass
 
-from contract.choices import Method
+from contract.methods import METHODS, Method
 from service.domain.architecture import Architecture
 from service.domain.catalogue import Sku
-from service.domain.method import METHODS, keeps_reference, models_trained
+from service.domain.method import keeps_reference, models_trained
 from service.domain.reinforcement import at_once, expected_tokens, passes, with_replay
 from service.domain.rollout import Rollout, cpu_seconds, gpu_seconds
 from service.domain.savings import trained_parameters

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from contract.choices import Method
+from contract.methods import Method
 from service.db import jobs
 from service.db.jobs import JobRow
 from service.domain import lineage

@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 import rendering
+from contract.choices import Format
 from rendering.report import DataReport
 from rendering.task import Task
 from service.db import preflights
@@ -29,7 +30,6 @@ from service.db.files import CONTAINER, File
 from service.db.preflights import PreflightRow
 from service.domain.errors import InvalidRequest
 from service.domain.recipe import Recipe
-from service.domain.row import Format
 from service.operations import integrity
 from service.preflight.checker import CheckInterrupted, RowChecker
 from service.preflight.process import unusable

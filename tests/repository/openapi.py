@@ -1,18 +1,36 @@
-"""openapi.json from the routes; `python -m tests.repository.openapi` writes it (`make docs`)."""
+"""openapi.json from the routes, and the console's table of training methods.
+
+`python -m tests.repository.openapi` writes both (`make docs`).
+"""
 
 import json
 from typing import Any
 
+from contract.methods import METHODS
 from service.api.app import make_routes
 from tests.repository.sources import ROOT
 
 PAGE = ROOT / "openapi.json"
+CONSOLE = ROOT / "web" / "src" / "api" / "methods.json"
 Json = dict[str, Any]
 
 
 def page() -> str:
     """The whole document, one member a line."""
     return json.dumps(make_routes().openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+def methods() -> str:
+    """What the console's forms show of each training method."""
+    told = {
+        name: {
+            "label": method.label,
+            "rows": list(method.rows),
+            "beta": "beta" in method.options.kind_of_hyperparameters().model_fields,
+        }
+        for name, method in METHODS.items()
+    }
+    return json.dumps(told, indent=1) + "\n"
 
 
 def breaks(before: Json, after: Json) -> list[str]:
@@ -90,3 +108,4 @@ def _kinds(schema: Json) -> set[str]:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    CONSOLE.write_text(methods(), encoding="utf-8")

@@ -24,7 +24,7 @@ from trainer.data.feed import Feed
 from trainer.data.tokens import open_tokens
 from trainer.engine import backward, deepspeed_config, parameter_groups, update
 from trainer.methods.scores import objective
-from trainer.methods.sft import Sft
+from trainer.methods.supervised import Sft
 from trainer.model import load_model
 from trainer.rundir import RunDir
 from trainer.schedule import learning_rate

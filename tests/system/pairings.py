@@ -9,7 +9,7 @@ from tests.system.worlds import LORA, by_grades, by_preferences, make_spec
 from trainer.contract import RunSpec
 
 WHAT = {"full": None, "lora": LORA, "qlora": QLORA}
-METHODS = ("sft", "reward", "dpo", "ppo", "grpo")  # that go with each of them
+METHODS = ("sft", "reward", "dpo", "orpo", "ppo", "grpo")  # that go with each of them
 OFF_POLICY = {"beta_end": 0.01, "steps_per_rollout": 2, "replay_share": 0.2}
 
 
@@ -19,6 +19,9 @@ def by_method(inputs: Path) -> dict[str, RunSpec]:
         "sft": make_spec(inputs),
         "packed": replace(make_spec(inputs), packing=True),
         "dpo": by_preferences(inputs),
+        "orpo": replace(
+            by_preferences(inputs, dpo=None), method="orpo", method_options='{"beta": 0.1}'
+        ),
         "reward": by_preferences(inputs, dpo=None),
         "grpo": by_grades(inputs, "grpo"),
         "rloo": by_grades(inputs, "rloo", kl_target=1.0),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities
+from trainer.methods.orpo import Orpo
+from trainer.methods.orpo import Settings as OrpoSettings
 from trainer.methods.reward import Reward
 from trainer.methods.scores import Method, objective
 from trainer.model import load_model
@@ -54,6 +57,28 @@ def test_loss_and_a_step_of_dpo_are_trls(base: Path, loss: str, tmp_path: Path) 
     ours = Dpo(Settings(beta=0.2, loss=loss), lambda batch: _frozen(reference, batch))
     trained = [[bool(t) for t in row] for row in inputs["completion_mask"]]
     _require_one_step_alike(_moved(_model(base, "dpo")), ours, inputs, trained, theirs, their_loss)
+
+
+def test_loss_and_figures_of_orpo_are_trls(base: Path) -> None:
+    """But for the tokens of the prompt, which TRL's first term has and ours has not."""
+    trainer = pytest.importorskip("trl.experimental.orpo").ORPOTrainer
+    model, ask = _model(base, "orpo"), [5, 6, 7]
+    answers = [torch.randint(8, 60, (3 + n % 4,)).tolist() for n in range(2 * PAIRS)]
+    rows = [Tokens(ask + ids, [False] * len(ask) + [True] * len(ids)) for ids in answers]
+    batch = padded(rows, pad_id=0)
+    assert batch.attention is not None
+    labels = torch.where(batch.attention.bool(), batch.ids, -100)
+    labels[:, : len(ask)] = -100
+    logits = model(input_ids=batch.ids, attention_mask=batch.attention).logits
+    logps = trainer.get_batch_logps(logits, labels, average_log_prob=True)
+    theirs = SimpleNamespace(beta=0.2, accelerator=SimpleNamespace(device="cpu"))
+    ratio, *rewards, _, _ = trainer.odds_ratio_loss(theirs, logps[0::2], logps[1::2])
+
+    ours = Orpo(OrpoSettings(beta=0.2)).scores(model, batch)
+
+    assert ours.loss.item() == pytest.approx((-logps[0::2] - ratio).sum().item(), rel=CLOSE)
+    assert float(ours.margin) == pytest.approx((rewards[0] - rewards[1]).sum().item(), abs=1e-5)
+    assert ours.correct == (rewards[0] > rewards[1]).sum()
 
 
 def test_loss_and_a_step_of_a_reward_model_are_trls(base: Path, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from contract import choices
 from contract.job import JobRequest
+from contract.methods import METHODS
 from service.api import requests, validation
 from service.api.job_requests import hyperparameters_of, method_of, training_of
 from service.domain.errors import InvalidRequest
-from service.domain.method import METHODS
 from service.domain.recipe import Hyperparameters, Training
 from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora, TrainingOptions
 
@@ -193,7 +193,7 @@ def test_what_saves_memory_is_off_unless_asked_for() -> None:
             "hyperparameters.learning_rate_multiplier",
             "greater",
         ),
-        ({"method": {"type": "unlikelihood"}}, "method.type", "'supervised', 'dpo', 'reward'"),
+        ({"method": {"type": "unlikelihood"}}, "method.type", "'supervised', 'dpo', "),
         (preferring(beta=0), "method.dpo.hyperparameters.beta", "greater"),
         (preferring(beta=2.1), "method.dpo.hyperparameters.beta", "'auto'"),
         (preferring(beta="dear"), "method.dpo.hyperparameters.beta", "'auto'"),

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from contract.choices import Format
 from service.domain.dataset import DatasetSummary
 from service.domain.errors import InvalidFile, PayloadTooLarge
-from service.domain.row import Format
 from service.domain.strict_json import MOST_LEVELS
 from tests.unit.chat_rows import (
     ASSISTANT,

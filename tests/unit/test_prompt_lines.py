@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.row import Format
+from contract.choices import Format
 from tests.unit.chat_rows import ASSISTANT, CALL, CHAT, TOOL, USER, codes, jsonl, refusal, verdict
 
 PROMPT: dict[str, Any] = {"messages": [USER], "answer": "4", "level": 1}

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract.choices import Method
+from contract.choices import Format
+from contract.methods import METHODS, Method
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from service.domain.method import METHODS
 from service.domain.recipe import Auto, Hyperparameters, Recipe, Training, resolve
-from service.domain.row import Format
 from service.domain.savings import trained_parameters
 from trainer.contract import Dpo, Lora, TrainingOptions
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from contract.choices import Format
 from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
 from service.domain.memory import MemoryEstimate, MicroStep, estimate
@@ -13,7 +14,6 @@ from service.domain.plan import Plan, make_plan
 from service.domain.recipe import Recipe, Training, resolve
 from service.domain.reinforcement import lacking
 from service.domain.rollout import Rollout, cpu_seconds, gpu_seconds
-from service.domain.row import Format
 from service.domain.throughput import CPU_STEP, cpu_step, gpu_step
 from tests.unit.test_memory import LORA_64, QWEN_2B, QWEN_7B, QWEN_14B, QWEN_72B
 from tests.unit.test_plan import LLAMA_70B, REQUEST

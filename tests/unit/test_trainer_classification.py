@@ -30,6 +30,7 @@ from trainer.data.tokens import Fresh
 from trainer.export import merged
 from trainer.methods.choose import choose, require_known
 from trainer.methods.classification import Classification
+from trainer.methods.kinds import Making
 from trainer.model import load_model
 from trainer.state import Identity
 from trainer.tiny import build
@@ -246,5 +247,5 @@ def test_what_does_not_go_together_is_refused(spec: RunSpec) -> None:
 def test_the_method_of_a_spec_with_labels_is_classification(tmp_path: Path) -> None:
     require_known(SPEC_OF)
 
-    assert isinstance(choose(None, tmp_path, SPEC_OF, {}), Classification)
+    assert isinstance(choose(Making(None, tmp_path, SPEC_OF, {})), Classification)
     assert RunSpec.from_json(SPEC_OF.to_json()).labels == LABELS

@@ -35,7 +35,7 @@ from trainer.methods.dpo import Dpo
 from trainer.methods.ranked import RankedMargin
 from trainer.methods.reward import Reward
 from trainer.methods.scores import Method
-from trainer.methods.sft import Sft
+from trainer.methods.supervised import Sft
 from trainer.prepared import FromFile
 from trainer.rollout.figures import Figures
 from trainer.state import State

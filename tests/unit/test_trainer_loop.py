@@ -22,7 +22,7 @@ from trainer.evaluation import Losses
 from trainer.hopeless import Hopeless
 from trainer.journal import Journal
 from trainer.loop import NotFinite, Parts, train
-from trainer.methods.sft import Sft
+from trainer.methods.supervised import Sft
 from trainer.pace import Pace
 from trainer.prepared import Prepared
 from trainer.rollout.figures import Figures

@@ -15,7 +15,7 @@ from trainer.data.batch import IGNORED, Batch, packed, padded
 from trainer.methods.choose import require_known
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities, summed
-from trainer.methods.sft import Sft
+from trainer.methods.supervised import Sft
 from trainer.model import load_model
 from trainer.tiny import build
 

@@ -10,7 +10,7 @@ import torch
 from tests.unit.bigram import Bigram
 from tests.unit.trainer_spec import GRADED
 from trainer.methods.forward import log_probabilities, summed
-from trainer.methods.policy import LeaveOneOut, Policy, make_policy
+from trainer.methods.reinforcement import LeaveOneOut, Policy, make_policy
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
 from trainer.rollout.answered import Answered
 

@@ -21,6 +21,7 @@ from trainer.data.batch import Batch, padded
 from trainer.data.feed import evaluation_batches
 from trainer.data.tokens import NOTHING, Cached, Fresh
 from trainer.methods.choose import choose, require_known
+from trainer.methods.kinds import Making
 from trainer.methods.ranked import RankedMargin, margin_of
 from trainer.state import Identity
 from trainer.tiny_text import write_preferences, write_rankings
@@ -200,4 +201,4 @@ def test_a_run_spec_without_rankings_is_what_it_was() -> None:
 
 def _made(spec: RunSpec, base: Path) -> object:
     require_known(spec)
-    return choose(None, base, spec, {})
+    return choose(Making(None, base, spec, {}))

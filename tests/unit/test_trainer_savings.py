@@ -22,7 +22,7 @@ from trainer.export import _write_model
 from trainer.freeze import freeze
 from trainer.methods.choose import require_known
 from trainer.methods.chunks import ChunkedSft
-from trainer.methods.sft import Sft
+from trainer.methods.supervised import Sft
 from trainer.model import load_model
 from trainer.tiny import build
 

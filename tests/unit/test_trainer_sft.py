@@ -9,7 +9,7 @@ from rendering.tokens import Tokens
 from tests.unit.bigram import Answer, Bigram
 from trainer.data.batch import padded
 from trainer.methods.scores import objective
-from trainer.methods.sft import Sft
+from trainer.methods.supervised import Sft
 
 ROWS = [
     Tokens([1, 2, 3, 4], [False, False, True, True]),

@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from trainer.data.batch import IGNORED, Batch
+from trainer.methods.kinds import Kind
 from trainer.methods.scores import Scores
 
 
@@ -33,3 +34,11 @@ class Classification:
 def _classes(batch: Batch) -> torch.Tensor:
     assert batch.classes is not None, "its collation gives them"
     return batch.classes
+
+
+KIND = Kind(
+    make=lambda _: Classification(),
+    name=lambda _: "classification of whole rows, with a new head",
+    target="a label",
+    remedy="Label the rows.",
+)

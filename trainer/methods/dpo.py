@@ -18,7 +18,8 @@ from torch.nn.functional import logsigmoid
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch
 from trainer.methods.forward import log_probabilities, summed, trained_tokens
-from trainer.methods.pairs import real_pairs
+from trainer.methods.kinds import MORE_ANSWER, Kind, Making
+from trainer.methods.pairs import OfPairs, real_pairs
 from trainer.methods.scores import Scores
 
 
@@ -30,20 +31,13 @@ class Reference(Protocol):
         ...
 
 
-class Dpo:
-    """Each pair counts alike, however long its answers are."""
+class Dpo(OfPairs):
+    """The loss of preferences beside a reference."""
 
     def __init__(self, settings: Settings, reference: Reference) -> None:
         if settings.loss not in ("sigmoid", "ipo"):
             raise ValueError(f"dpo.loss {settings.loss!r} is not known; use sigmoid or ipo")
         self._settings, self._reference = settings, reference
-
-    def begin(self, step: int) -> None:
-        """Every step is like every other."""
-
-    def units(self, batch: Batch) -> int:
-        """Pairs of which both answers are left after the cut to the context."""
-        return int(real_pairs(batch).sum())
 
     def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
         """Score each pair."""
@@ -65,3 +59,20 @@ class Dpo:
             return (gain_B[0::2] - gain_B[1::2] - 1 / (2 * beta)) ** 2
         reward_P = beta * (gain_B[0::2] - gain_B[1::2])
         return -(1 - smoothing) * logsigmoid(reward_P) - smoothing * logsigmoid(-reward_P)
+
+
+def _make(making: Making) -> Dpo:
+    assert making.spec.dpo is not None
+    from trainer.methods.reference import make_reference  # noqa: PLC0415 - it imports this module
+
+    return Dpo(making.spec.dpo, make_reference(*making))
+
+
+KIND = Kind(
+    make=_make,
+    name=lambda _: "direct preference optimization; the reference is the base model",
+    target="a pair of two different answers: they are cut off, or equal",
+    remedy=MORE_ANSWER,
+    has_margin=True,
+    one_pass=False,
+)

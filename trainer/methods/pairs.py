@@ -12,3 +12,14 @@ def real_pairs(batch: Batch) -> torch.Tensor:
     Without the other one, an answer would be pushed up or down by itself.
     """
     return (trained_tokens(batch) > 0).view(-1, 2).all(1)
+
+
+class OfPairs:
+    """What methods of pairs share: each pair counts alike, however long its answers are."""
+
+    def begin(self, step: int) -> None:
+        """Every step is like every other."""
+
+    def units(self, batch: Batch) -> int:
+        """Pairs of which both answers are left after the cut to the context."""
+        return int(real_pairs(batch).sum())

@@ -9,19 +9,15 @@ from typing import Any
 from torch.nn.functional import logsigmoid
 
 from trainer.data.batch import Batch
-from trainer.methods.pairs import real_pairs
-from trainer.methods.scores import Scores
+from trainer.hopeless import Hopeless
+from trainer.methods.kinds import MORE_ANSWER, Kind, Making
+from trainer.methods.pairs import OfPairs, real_pairs
+from trainer.methods.ranked import RankedMargin
+from trainer.methods.scores import Method, Scores
 
 
-class Reward:
-    """Each pair counts alike, however long its answers are."""
-
-    def begin(self, step: int) -> None:
-        """Every step is like every other."""
-
-    def units(self, batch: Batch) -> int:
-        """Pairs of which both answers are left after the cut to the context."""
-        return int(real_pairs(batch).sum())
+class Reward(OfPairs):
+    """The loss of a pair's scores."""
 
     def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
         """Score each pair."""
@@ -35,3 +31,21 @@ class Reward:
             correct=((margin_P > 0) & real_P).sum(),
             margin=(margin_P.detach() * real_P).sum(),
         )
+
+
+def _make(making: Making) -> Method:
+    spec = making.spec
+    if spec.ranked is not None:
+        return RankedMargin(spec.ranked, spec.answers_per_row, spec.total_steps)
+    if spec.answers_per_row != 2:
+        raise Hopeless("rows of more than two answers are for `ranked`")
+    return Reward()
+
+
+KIND = Kind(
+    make=_make,
+    name=lambda spec: f"a reward model of {'rankings' if spec.ranked else 'pairs (Bradley-Terry)'}",
+    target="two different answers: they are cut off, or equal",
+    remedy=MORE_ANSWER,
+    has_margin=True,
+)

@@ -12,7 +12,7 @@ from trainer.contract import Reinforcement, RunSpec
 from trainer.data.batch import Batch
 from trainer.data.order import cursors
 from trainer.methods.modes import evaluating
-from trainer.methods.policy import with_values
+from trainer.methods.reinforcement import with_values
 from trainer.prepared import Prepared
 from trainer.rollout.advantages import estimated
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch

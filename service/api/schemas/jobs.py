@@ -1,9 +1,10 @@
 """Jobs: OpenAI's object, and our members beside it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, create_model
 
+from contract.methods import METHODS, Method
 from service.api.schemas.base import Answer, Money, Page, Percentiles, Stored, UnixTime, is_none
 from service.api.schemas.costs import Cost
 from service.api.schemas.plans import Plan
@@ -30,15 +31,19 @@ class Hyperparameters(Answer):
     n_epochs: int
 
 
-class Method(Answer):
+class ShownMethod(Answer):
     """How the job trains: options of the type only, resolved."""
 
-    type: Literal["supervised", "dpo", "reward", "reinforcement", "classification"]
-    supervised: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
-    dpo: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
-    reward: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
-    reinforcement: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
-    classification: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
+    type: Method
+
+
+_Options = Annotated[dict[str, JsonValue] | None, Field(default=None, exclude_if=is_none)]
+_Shown = create_model(
+    "Method",
+    __base__=ShownMethod,
+    __doc__=ShownMethod.__doc__,
+    **dict.fromkeys(METHODS, _Options),  # type: ignore[call-overload]  # their names are not literal
+)
 
 
 class StatusReason(Answer):
@@ -190,7 +195,7 @@ class JobSummary(Answer):
     validation_file: str | None
     integrations: list[JsonValue]
     metadata: dict[str, str] | None
-    method: Method
+    method: _Shown  # type: ignore[valid-type]  # made of METHODS
     user_provided_suffix: str | None
     started_at: UnixTime | None
     version: int

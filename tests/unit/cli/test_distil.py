@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from contract.choices import Format
 from rekindle.cli import distil_judge
 from rekindle.cli.distil_prompts import Prompt, Unfit, of_row, prompts
 from rekindle.cli.distil_rows import Kind, made, useful
@@ -13,7 +14,6 @@ from rekindle.cli.distil_tally import Spent, Tally
 from rekindle.cli.teacher_messages import Ask, Reply
 from rekindle.cli.teacher_replies import Replies
 from rekindle.cli.trouble import Trouble
-from service.domain.row import Format
 from tests.unit.chat_rows import jsonl, verdict
 
 USER = {"role": "user", "content": "2 + 2?"}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from contract.choices import Format as Kept
 from rekindle.cli import json_rows
 from rekindle.cli.import_members import LeftOut
 from rekindle.cli.import_rows import Format, convert, format_of
 from rekindle.cli.main import app
-from service.domain.row import Format as Kept
 from tests.unit.chat_rows import verdict
 
 USER, ANSWER, WORSE = (

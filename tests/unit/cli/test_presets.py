@@ -12,7 +12,7 @@ from rekindle.cli import submit_request
 from rekindle.cli.job_body import Config, parse_setting
 from rekindle.cli.main import app
 from rekindle.cli.presets import known, named
-from rekindle.cli.submit_options import Method, Named
+from rekindle.cli.submit_options import Named
 from rekindle.cli.trouble import Trouble
 from service.api.job_requests import hyperparameters_of, training_of
 from service.domain.architecture import Architecture
@@ -155,7 +155,7 @@ def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
         "dpo": {"hyperparameters": {"n_epochs": 2}},
     }
     with pytest.raises(Trouble, match="a recipe for dpo"):
-        asked(preset, named=Named(method=Method.REWARD))
+        asked(preset, named=Named(method="reward"))
     with pytest.raises(Trouble, match="a recipe for dpo"):
         asked(preset, config={"method": {"type": "reward"}})
     with pytest.raises(Trouble, match="a recipe for dpo"):

@@ -1,8 +1,10 @@
 /** What the form holds. It survives a reload of the page in the session storage of the tab. */
 
 import type { Schemas } from "../../api/client";
+import methods from "../../api/methods.json";
 
 export type Method = Schemas["MethodRequest"]["type"];
+export const METHODS: Record<Method, { label: string; rows: string[]; beta: boolean }> = methods;
 export type Engine = Schemas["Engine"];
 
 export interface Draft {
@@ -60,19 +62,10 @@ export const EMPTY: Draft = {
   priority: "normal",
 };
 
-/** The format of rows that each method learns from, and the method that such rows suggest. */
-export const FORMATS: Record<Method, readonly string[]> = {
-  supervised: ["chat"],
-  dpo: ["preference"],
-  reward: ["preference", "ranking"],
-  reinforcement: ["prompt"],
-  classification: ["labelled"],
-};
-
 /** The method to use for rows of `format`: the present one if it can learn from them. */
 export function methodFor(format: string | null | undefined, present: Method): Method {
-  if (!format || FORMATS[present].includes(format)) return present;
-  const fitting = Object.entries(FORMATS).find(([, formats]) => formats.includes(format));
+  if (!format || METHODS[present].rows.includes(format)) return present;
+  const fitting = Object.entries(METHODS).find(([, { rows }]) => rows.includes(format));
   return (fitting?.[0] as Method | undefined) ?? present;
 }
 

@@ -28,8 +28,6 @@ export function draftOf(job: Schemas["Job"], now: number): Draft {
   const options = isObject(job.method[job.method.type]) ? { ...job.method[job.method.type] } : {};
   const hyper = isObject(options.hyperparameters) ? options.hyperparameters : {};
   const { hyperparameters: _, grader, ...rest } = options;
-  const beta = hyper.beta ?? rest.beta;
-  if (job.method.type === "dpo") delete rest.beta;
   const { budget, deadline, engine, regions, priority, on_deadline_risk, max_price } =
     job.infrastructure;
   const lora = isObject(recipe.lora) ? recipe.lora : null;
@@ -46,7 +44,7 @@ export function draftOf(job: Schemas["Job"], now: number): Draft {
     adapter: lora === null ? "full" : lora.quantized === true ? "qlora" : "lora",
     rank: text(lora?.rank),
     maxSeqLen: text(recipe.max_seq_len),
-    beta: job.method.type === "dpo" ? text(beta) : "",
+    beta: text(hyper.beta),
     grader: isObject(grader) ? JSON.stringify(grader, null, 2) : "",
     suffix: job.user_provided_suffix ?? "",
     seed: text(job.seed),

@@ -1,7 +1,7 @@
 /** The form as a request of the API, and the API's errors at the fields of the form. */
 
 import type { Schemas } from "../../api/client";
-import type { Draft, FieldErrors, FieldName } from "./draft";
+import { type Draft, type FieldErrors, type FieldName, METHODS } from "./draft";
 
 export type JobRequest = Schemas["JobRequest"];
 type Json = Record<string, unknown>;
@@ -38,7 +38,7 @@ function methodOf(draft: Draft, grader: Json | undefined): Json {
   const hyperparameters = {
     n_epochs: number(draft.epochs),
     batch_size: number(draft.batchSize),
-    beta: draft.method === "dpo" ? number(draft.beta) : undefined,
+    beta: METHODS[draft.method].beta ? number(draft.beta) : undefined,
   };
   const options: Json = { hyperparameters };
   if (draft.method === "reinforcement") options.grader = grader;
@@ -88,7 +88,7 @@ const FIELDS: readonly [RegExp, FieldName][] = [
   [/^training\.adapter\.r$/, "rank"],
   [/^training\.adapter/, "adapter"],
   [/^training\.max_seq_len$/, "maxSeqLen"],
-  [/^method\.dpo\..*beta$/, "beta"],
+  [/^method\.(?!reinforcement)\w+\..*beta$/, "beta"],
   [/^method\.reinforcement\.grader/, "grader"],
   [/^infrastructure\.budget\.on_exhausted/, "onExhausted"],
   [/^infrastructure\.budget/, "budget"],

@@ -4,17 +4,9 @@ import { useQuery } from "@tanstack/react-query";
 import { modelsQuery } from "../../api/queries";
 import { Panel } from "../../components/panel";
 import { ErrorBox } from "../../components/states";
-import type { Method } from "./draft";
+import { METHODS, type Method } from "./draft";
 import { type Form, JsonField, SelectField, TextField } from "./form";
 import styles from "./new.module.css";
-
-const METHODS: readonly (readonly [Method, string])[] = [
-  ["supervised", "Supervised: learn the answers of chats"],
-  ["dpo", "DPO: learn from preferred answers"],
-  ["reward", "Reward model: learn to grade answers"],
-  ["reinforcement", "Reinforcement: learn from graded answers"],
-  ["classification", "Classification: learn labels"],
-];
 
 const USUAL_GRADER = JSON.stringify(
   {
@@ -38,7 +30,7 @@ export function TrainingFields({ form }: { form: Form }) {
           form={form}
           name="method"
           label="Method"
-          options={METHODS}
+          options={Object.entries(METHODS).map(([name, { label }]) => [name, label] as const)}
           onChoose={(method) => change(chooseMethod(method as Method, draft.grader))}
         />
         {draft.method === "reinforcement" && (
@@ -81,7 +73,7 @@ export function TrainingFields({ form }: { form: Form }) {
           {draft.adapter !== "full" && (
             <TextField form={form} name="rank" label="LoRA rank" placeholder="16" numeric />
           )}
-          {draft.method === "dpo" && (
+          {METHODS[draft.method].beta && (
             <TextField form={form} name="beta" label="Beta" placeholder="0.1" numeric />
           )}
           <TextField form={form} name="suffix" label="Suffix of the name" placeholder="none" />

@@ -6,7 +6,8 @@ from torch.nn.functional import cross_entropy
 
 from trainer.data.batch import IGNORED, Batch
 from trainer.methods.forward import trained_logits
-from trainer.methods.scores import Scores
+from trainer.methods.kinds import Kind, Making
+from trainer.methods.scores import Method, Scores
 
 
 class Sft:
@@ -25,3 +26,20 @@ class Sft:
         labels_N = batch.labels[batch.labels != IGNORED]
         loss = cross_entropy(logits_NV, labels_N, reduction="sum")
         return Scores(loss=loss, correct=(logits_NV.argmax(-1) == labels_N).sum())
+
+
+def _make(making: Making) -> Method:
+    chunk = making.spec.loss_chunk
+    if not chunk:
+        return Sft()
+    from trainer.methods.chunks import ChunkedSft  # noqa: PLC0415 - it imports this module
+
+    return ChunkedSft(making.engine.module, chunk)
+
+
+KIND = Kind(
+    make=_make,
+    name=lambda _: "supervised fine-tuning on the assistant's messages",
+    target="a trained token: the answers are cut off, or all of them have weight 0",
+    remedy="Raise training.max_seq_len, shorten the prompts, or set weight to 1.",
+)

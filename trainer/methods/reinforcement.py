@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
-from trainer.contract import Reinforcement
+from trainer.contract import Reinforcement, RunSpec
 from trainer.data.batch import IGNORED, Batch
 from trainer.methods.forward import log_probabilities, summed, trained_tokens
+from trainer.methods.kinds import Kind, Making
 from trainer.methods.scores import Scores
 from trainer.rollout.answer_batch import AnswerBatch
 
@@ -135,3 +136,22 @@ def _behaviour(batch: AnswerBatch, logp_N: torch.Tensor) -> torch.Tensor:
 def _nothing(like: torch.Tensor) -> torch.Tensor:
     """No token is right or wrong."""
     return like.new_zeros(())
+
+
+def _make(making: Making) -> Policy:
+    assert making.spec.reinforcement is not None
+    return make_policy(making.spec.reinforcement)
+
+
+def _name(spec: RunSpec) -> str:
+    assert spec.reinforcement is not None
+    return f"reinforcement learning from grades, {spec.reinforcement.algorithm.upper()}"
+
+
+KIND = Kind(
+    make=_make,
+    name=_name,
+    target="room for an answer: the prompts are too long",
+    remedy="Raise training.max_seq_len or shorten the prompts.",
+    one_pass=False,
+)
