@@ -24,6 +24,13 @@ def method_name(text: str) -> str:
     return text
 
 
+def method_help() -> str:
+    """Return the methods in a sentence."""
+    from contract.methods import METHODS
+
+    return "; ".join(f"{name} ({m.label.partition(': ')[2]})" for name, m in METHODS.items())
+
+
 def complete_method(incomplete: str) -> list[tuple[str, str]]:
     """Completions of --method."""
     from contract.methods import METHODS
@@ -148,8 +155,7 @@ class Named:
             metavar="METHOD",
             parser=method_name,
             autocompletion=complete_method,
-            help="Training method, for example dpo; docs/training.md describes all of them. "
-            "Default: supervised.",
+            help="Training method; default: supervised.",
             rich_help_panel=_TRAINING,
         ),
     ] = None

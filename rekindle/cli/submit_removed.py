@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
 
-from rekindle.cli.submit_options import complete_value
+from rekindle.cli.submit_options import complete_value, method_help
 
 if TYPE_CHECKING:
     from typer._click import Context
+    from typer._click.formatting import HelpFormatter
 
 # V stands for the option's value; a flag has none.
 REMOVED = {
@@ -74,6 +75,13 @@ class SubmitCommand(TyperCommand):
                 if option in REMOVED and option not in known:
                     ctx.fail(in_place_of(given[index:]))
         return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        """Show help, and only then import the descriptors that list the methods."""
+        for param in self.params:
+            if "--method" in param.opts:
+                param.help = f"{method_help()}; default: supervised."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: "Context", incomplete: str) -> list[Any]:
         """Complete option names, and after `--set MEMBER =` its values."""

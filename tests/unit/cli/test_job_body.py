@@ -259,6 +259,16 @@ def test_methods_of_the_option_are_those_of_the_request() -> None:
     assert found.choices == [name for name, _ in complete_method("")] == list(METHODS)
 
 
+def test_help_and_the_error_of_a_wrong_name_list_the_methods() -> None:
+    env = {"COLUMNS": "400", "NO_COLOR": "1"}
+    shown = CliRunner().invoke(app, ["submit", "--help"], env=env)
+    wrong = CliRunner().invoke(app, ["submit", "--method", "orp"], env=env)
+
+    for method in METHODS:
+        assert method in shown.stdout
+        assert repr(method) in wrong.stderr
+
+
 def test_members_of_alternatives_are_known_with_the_values_of_all() -> None:
     sides = [
         {"properties": {"type": {"const": "dpo"}, "beta": {"type": "number"}}},
