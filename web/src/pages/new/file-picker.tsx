@@ -12,7 +12,7 @@ import { FileFindings, Refusal } from "./findings";
 import styles from "./new.module.css";
 import { type Progress, type StoredFile, upload } from "./upload";
 
-export const filesQuery = pagesQuery(["files"], (after) =>
+export const filesQuery = pagesQuery(["files"], ({ after }) =>
   body(api.GET("/v1/files", { params: { query: { limit: PAGE, after } } })),
 );
 
