@@ -1,16 +1,18 @@
 import { Copyable } from "../../components/copyable";
 import { bytes, integer, money } from "../../format";
 import styles from "./detail-tabs.module.css";
-import { repeatCommand } from "./repeat-command";
+import { curlCommand, submitCommand } from "./repeat-command";
 import type { Job } from "./use-live-job";
 
 /** The configuration, what DeepSpeed gets of it, and the command that repeats the job. */
 export function ConfigurationTab({ job }: { job: Job }) {
+  const now = Date.now() / 1000;
   return (
     <>
       <Configuration job={job} />
       <DeepSpeedJson job={job} />
-      <Copyable title="Command that repeats the job" text={repeatCommand(job)} />
+      <Copyable title="Command that repeats the job" text={submitCommand(job, now)} />
+      <Copyable title="The same with curl" text={curlCommand(job, now)} />
     </>
   );
 }
