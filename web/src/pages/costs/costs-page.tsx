@@ -160,9 +160,9 @@ function Projects({ days }: { days: number }) {
                 <tr>
                   <th>Project</th>
                   <th className="num">Jobs</th>
-                  <th className="num">Evictions</th>
+                  <th className="num hide-narrow">Evictions</th>
                   <th className="num">Spent</th>
-                  <th className="num">On demand</th>
+                  <th className="num hide-narrow">On demand</th>
                   <th className="num">Saved</th>
                 </tr>
               </thead>
@@ -190,9 +190,9 @@ function SavingsRow({ name, savings }: { name: string; savings: Savings }) {
     <tr>
       <td>{name}</td>
       <td className="num">{integer(savings.jobs)}</td>
-      <td className="num">{integer(savings.evictions)}</td>
+      <td className="num hide-narrow">{integer(savings.evictions)}</td>
       <td className="num">{money(savings.spent)}</td>
-      <td className="num">{money(savings.on_demand_equivalent)}</td>
+      <td className="num hide-narrow">{money(savings.on_demand_equivalent)}</td>
       <td className="num">
         {money(savings.saved)} ({percent(savings.saved_percent / 100)})
       </td>

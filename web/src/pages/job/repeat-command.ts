@@ -49,7 +49,8 @@ const OPTIONS: [path: RegExp, option: string][] = [
 /** `rekindle submit` with its options, and --set for members that have none. */
 export function submitCommand(job: Job, now: number): string {
   const { training_file, ...rest } = repeatRequest(job, now);
-  const words = members(rest).map(([path, value]) => {
+  const given = members(rest).filter(([path, value]) => value !== USUAL[path]);
+  const words = given.map(([path, value]) => {
     const option = OPTIONS.find(([pattern]) => pattern.test(path))?.[1];
     return option === undefined
       ? `--set ${quoted(`${path}=${JSON.stringify(value)}`)}`
@@ -58,6 +59,13 @@ export function submitCommand(job: Job, now: number): string {
   return [`rekindle submit ${quoted(String(training_file))}`, ...words].join(" \\\n  ");
 }
 
+const USUAL: Record<string, unknown> = {
+  "method.type": "supervised",
+  "infrastructure.budget.on_exhausted": "pause",
+  "infrastructure.on_deadline_risk": "switch_to_on_demand",
+  "infrastructure.max_price.per": "gpu_hour",
+  "infrastructure.max_price.currency": "USD",
+};
 const WHOLE = /^metadata$|\.grader$/; // names in these are the user's own
 
 /** Each member by its dotted path. */

@@ -156,7 +156,7 @@ function DropZone({ label, busy, onFile }: DropZoneProps) {
       <label htmlFor={id} className={buttonClass()}>
         Upload a file
       </label>
-      <span className="muted small">or drop it here: JSONL, one row a line</span>
+      <span className="muted small">or drop it here</span>
     </div>
   );
 }
