@@ -323,13 +323,25 @@ def _check_terms(job: JobRow, before: Terms, terms: Terms, now: datetime) -> Non
             "The deadline is in the past. Give unix seconds of a time to come.",
             param="infrastructure.deadline",
         )
+    _check_regions(job, before.regions, terms.regions)
+    _check_engine(job, before.engine, terms.engine)
+
+
+def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...]) -> None:
+    """A plan is made once: it has offerings in the regions that the job was submitted with."""
+    asked = (job.request.get("infrastructure") or {}).get("regions")
+    if asked and regions != before and not (regions and set(regions) <= set(asked)):
+        raise InvalidRequest(
+            f"The job was submitted for {', '.join(asked)} alone, and its plan has no machines"
+            " elsewhere. Cancel it, and submit it again without regions or with other ones.",
+            param="infrastructure.regions",
+        )
     places = {option.offering.region for option in Plan.from_dict(job.plan).options}
-    if terms.regions and not places & set(terms.regions):
+    if regions and not places & set(regions):
         raise InvalidRequest(
             f"The job was planned for {', '.join(sorted(places))}: leave one of them in regions.",
             param="infrastructure.regions",
         )
-    _check_engine(job, before.engine, terms.engine)
 
 
 def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> None:

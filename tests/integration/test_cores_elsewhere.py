@@ -94,3 +94,43 @@ async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azur
     newest = (await world.attempts_of(gang))[-1]
 
     assert (newest["region"], newest["outcome"]) == (SPOT.region, None)
+
+
+@pytest.mark.parametrize(
+    ("submitted", "change", "refusal"),
+    [
+        (["eastus"], None, "submitted for eastus alone"),
+        (["eastus"], ["eastus", "westus"], "submitted for eastus alone"),
+        (["eastus", "westus"], ["westus"], ""),
+        (None, ["westus"], ""),
+        (None, ["uksouth"], "planned for eastus, westus"),
+    ],
+)
+async def test_the_regions_of_a_job_are_changed_within_its_plan_or_refused(
+    two_regions: World, submitted: list[str] | None, change: list[str] | None, refusal: str
+) -> None:
+    asked = {"nodes": 2} | ({"regions": submitted} if submitted else {})
+    job = (await two_regions.submit(infrastructure=asked))["id"]
+    path, body = f"/v1/fine_tuning/jobs/{job}", {"infrastructure": {"regions": change}}
+    answer = await two_regions.call("PATCH", path, json=body)
+
+    shown = (await two_regions.job(job))["infrastructure"]["regions"]
+    if refusal:
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "infrastructure.regions")
+        assert refusal in error["message"]
+        assert shown == submitted
+    else:
+        assert answer.status_code == 200
+        assert shown == change
+
+
+async def test_a_job_gets_its_regions_back_after_they_were_narrowed(two_regions: World) -> None:
+    both = ["eastus", "westus"]
+    job = (await two_regions.submit(infrastructure={"nodes": 2, "regions": both}))["id"]
+    path = f"/v1/fine_tuning/jobs/{job}"
+    for regions in (["westus"], both):
+        body = {"infrastructure": {"regions": regions, "priority": "high"}}
+        assert (await two_regions.call("PATCH", path, json=body)).status_code == 200
+
+    assert (await two_regions.job(job))["infrastructure"]["regions"] == both

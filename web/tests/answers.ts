@@ -96,6 +96,8 @@ const FAST = {
   eta_seconds: { p50: 1800, p90: 2400 },
   cost_p50: "14.00",
   cost_p90: "18.00",
+  budget_needed: "19.00",
+  seconds_needed: 2600,
 };
 
 const RECIPE = {

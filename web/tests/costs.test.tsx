@@ -65,7 +65,14 @@ const server = setupServer(
     return HttpResponse.json(COSTS);
   }),
   http.get("*/v1/organization/costs/projects", () =>
-    HttpResponse.json({ data: [{ ...SAVINGS, id: "proj-1", name: "a" }], projects: 1 }),
+    HttpResponse.json({
+      data: [{ ...SAVINGS, id: "proj-1", name: "a" }],
+      projects: 1,
+      whole: SAVINGS,
+      has_more: false,
+      last_id: "proj-1",
+      until: START,
+    }),
   ),
   http.get("*/v1/organization/costs/reconciliation", () => HttpResponse.json(BILL)),
 );
@@ -90,6 +97,55 @@ test("each difference from the bill has its cause", async () => {
   const row = (await screen.findByText("Azure bills whole minutes.")).closest("tr");
   expect(row?.textContent).toContain("Rounding");
   expect(row?.textContent).toContain("−$0.10");
+});
+
+test("more projects come by a button, all of the moment of the first page", async () => {
+  const starts: string[] = [];
+  server.use(
+    http.get("*/v1/organization/costs/projects", ({ request }) => {
+      const { searchParams } = new URL(request.url);
+      starts.push(`${searchParams.get("after")} ${searchParams.get("until")}`);
+      const number = starts.length;
+      return HttpResponse.json({
+        data: [{ ...SAVINGS, id: `proj-${number}`, name: `project ${number}` }],
+        projects: 3,
+        whole: { ...SAVINGS, jobs: 77 },
+        has_more: number < 3,
+        last_id: `proj-${number}`,
+        until: START,
+      });
+    }),
+  );
+  const user = userEvent.setup();
+  renderRoute("/costs");
+  for (const name of ["project 1", "project 2"]) {
+    await screen.findByText(name);
+    await user.click(screen.getByRole("button", { name: "More of the 3 projects" }));
+  }
+  await screen.findByText("project 3");
+  expect(starts).toEqual(["null null", `proj-1 ${START}`, `proj-2 ${START}`]);
+  expect(screen.getByText("All").closest("tr")?.textContent).toContain("77");
+  expect(screen.queryByRole("button", { name: /More of/ })).toBeNull();
+});
+
+test("more attempts of the bill follow the last one that is shown", async () => {
+  const line = { metered: "1.0000", billed: "1.0000", difference: "0.0000", differences: [] };
+  server.use(
+    http.get("*/v1/organization/costs/reconciliation", ({ request }) => {
+      const after = new URL(request.url).searchParams.get("after");
+      const ids = after === null ? ["att-1", "att-2"] : [`att-after-${after}`];
+      const attempts = ids.map((id) => ({ ...line, id }));
+      return HttpResponse.json({ ...BILL, attempts, has_more: after === null });
+    }),
+  );
+  const user = userEvent.setup();
+  renderRoute("/costs");
+  await user.click(await screen.findByText("2 attempts with the largest differences"));
+  await user.click(screen.getByRole("button", { name: "More attempts" }));
+  expect(await screen.findByText("att-after-att-2")).toBeTruthy();
+  expect(screen.getByText("att-1")).toBeTruthy();
+  expect(screen.getByText("3 attempts")).toBeTruthy();
+  expect(screen.queryByRole("button", { name: "More attempts" })).toBeNull();
 });
 
 test("a project's own key sees its costs, and what key the other projects need", async () => {

@@ -127,6 +127,8 @@ export const JOB = {
   checkpoint_interval: { seconds: 60, chosen_by: "planner" },
   infrastructure: { budget: null, deadline: null, priority: "normal", regions: null, engine: null },
   forecast: null,
+  elastic: null,
+  integrations: [],
   deepspeed: {
     world_size: 16,
     config: { bf16: { enabled: true }, zero_optimization: { stage: 2 } },

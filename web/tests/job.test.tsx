@@ -97,6 +97,30 @@ test("the configuration that DeepSpeed gets can be copied as a file", async () =
   expect(JSON.parse(await navigator.clipboard.readText())).toEqual(JOB.deepspeed.config);
 });
 
+test.each([
+  [1, true],
+  [2, false],
+])("only a plan of ZeRO stage 1 says why DeepSpeed runs stage 2: %i", async (stage, says) => {
+  const plan = { ...JOB.plan, zero_stage: stage };
+  server.use(http.get(PATH, () => HttpResponse.json({ ...JOB, plan })));
+  renderRoute(`/jobs/${JOB.id}?tab=configuration`);
+  const layout = await screen.findByText(new RegExp(`ZeRO stage ${stage}`));
+  expect(layout.textContent?.includes("which sums gradients in fp32")).toBe(says);
+});
+
+test("the meter of a job that is over compares its cost with on demand and the budget", async () => {
+  const cost = { ...JOB.cost, budget: "10.00", budget_remaining: "7.00", final: true };
+  server.use(
+    http.get(PATH, () =>
+      HttpResponse.json({ ...JOB, status: "succeeded", phase: "done", cost, finished_at: 400 }),
+    ),
+  );
+  renderRoute(`/jobs/${JOB.id}`);
+  expect(await screen.findByText("on demand $12.00")).toBeDefined();
+  expect(screen.getByText("budget $10.00")).toBeDefined();
+  expect(screen.queryByText(/^forecast/)).toBeNull();
+});
+
 test("the end of training that was repeated is drawn as lost", () => {
   const drawn = segments({ ...ATTEMPT, steps: 100, lost_steps: 25 }, 1000);
   const lost = drawn.find(({ kind }) => kind === "lost");

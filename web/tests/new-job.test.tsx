@@ -170,15 +170,28 @@ test("the slider of the budget greys out the options that cost more", async () =
   await fillForm();
   const table = within(await screen.findByRole("table", { name: "Options of the plan" }));
   expect(table.queryByText("Over the budget")).toBeNull();
-  fireEvent.change(screen.getByLabelText("Budget of the plot"), { target: { value: "60" } });
-  expect(screen.getByLabelText<HTMLInputElement>("Budget").value).toBe("11.40");
+  fireEvent.change(screen.getByLabelText("Budget of the plot"), { target: { value: "70" } });
+  expect(screen.getByLabelText<HTMLInputElement>("Budget").value).toBe("13.30");
   expect(
     within(table.getByRole("row", { name: /H100/ })).getByText("Over the budget"),
   ).toBeTruthy();
   expect(within(table.getByRole("row", { name: /A100/ })).getByText("Kept")).toBeTruthy();
   await waitFor(() =>
-    expect(planned.at(-1)).toMatchObject({ infrastructure: { budget: { amount: "11.40" } } }),
+    expect(planned.at(-1)).toMatchObject({ infrastructure: { budget: { amount: "13.30" } } }),
   );
+});
+
+test("a budget must pay for saving the job too, as the service says", async () => {
+  renderRoute("/new");
+  const user = await fillForm();
+  const table = within(await screen.findByRole("table", { name: "Options of the plan" }));
+  const budget = screen.getByLabelText("Budget");
+  const cheapest = () => table.getByRole("row", { name: /A100/ }).textContent;
+  await user.type(budget, "11.99"); // more than the cost of nine in ten
+  expect(cheapest()).toContain("Over the budgetneeds $12.00");
+  await user.clear(budget);
+  await user.type(budget, "12");
+  expect(cheapest()).toContain("Kept");
 });
 
 test("the slider of the deadline greys out the options that take longer", async () => {

@@ -1,4 +1,5 @@
 import { screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
 import { HttpResponse, http } from "msw";
 import { setupServer } from "msw/node";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
@@ -132,6 +133,24 @@ test("a leak names its resource, why it leaks, its job and its price", async () 
   expect(row?.textContent).toContain("should be deleted, and still exist");
   expect(row?.textContent).toContain("ftjob-9");
   expect(row?.textContent).toContain("$8.44");
+});
+
+test("leaks that are not on the first page are looked for until all are listed", async () => {
+  const summary = { ...AUDIT.summary, leaks: 1 };
+  server.use(
+    http.get("*/v1/organization/audit", ({ request }) => {
+      const after = new URL(request.url).searchParams.get("after");
+      const data = after === null ? [{ ...LEAK, id: "rk-att-1", leaks: false }] : [LEAK];
+      return HttpResponse.json({ data, summary, has_more: true, last_id: data[0]?.id });
+    }),
+  );
+  const user = userEvent.setup();
+  renderRoute("/system");
+  expect((await screen.findByText(/1 resource leaks/)).textContent).toContain("0 of them");
+  await user.click(screen.getByRole("button", { name: "Look at 1,000 more resources" }));
+  expect(await screen.findByText("rk-att-9")).toBeTruthy();
+  expect(screen.queryByText(/of them/)).toBeNull();
+  expect(screen.queryByRole("button", { name: /more resources/ })).toBeNull();
 });
 
 test("who is no operator reads what key is needed", async () => {

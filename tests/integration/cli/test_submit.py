@@ -1,9 +1,11 @@
 """What goes in by `rekindle submit`, and what comes back."""
 
 import json
+import shlex
 
 import pytest
 
+from rekindle.setup import ROOT
 from tests.integration.cli.conftest import Shell
 from tests.integration.test_api_preferences import PAIRS
 from tests.world import MODEL, ROW
@@ -60,6 +62,27 @@ async def test_every_option_of_submit_reaches_the_job(shell: Shell) -> None:
     assert asked["budget"] == {"amount": "120", "on_exhausted": "pause", "currency": "USD"}
     assert asked["regions"] == ["eastus", "westeurope"]
     assert (asked["deadline"] > 4_000_000_000, asked["priority"]) == (True, "high")
+
+
+async def test_the_command_that_the_console_prints_to_repeat_a_job_makes_it(shell: Shell) -> None:
+    command = (ROOT / "web/tests/repeat-command.txt").read_text()  # held by a test beside it
+    for file in ("file-train", "file-check"):
+        command = command.replace(file, await shell.world.upload())
+    program, *arguments = shlex.split(command.replace("\\\n", ""))
+    ended = await shell.run(*arguments, "--json")
+    assert ended.code == 0, ended.err
+
+    job = await shell.world.job(ended.json["id"])
+    recipe, asked = job["plan"]["recipe"], job["infrastructure"]
+    assert program == "rekindle"
+    assert (job["plan"]["nodes"], job["elastic"]["min_nodes"]) == (2, 1)
+    assert (recipe["checkpoint_seconds"], recipe["packing"]) == (90, True)
+    assert recipe["lora"] == {"rank": 8, "alpha": 32, "dropout": 0.0}
+    assert (asked["deadline"], asked["priority"]) == (4_000_000_000, "high")
+    assert asked["budget"]["on_exhausted"] == "cancel"
+    assert (asked["regions"], asked["engine"]) == (["eastus", "westeurope"], "scale_set")
+    assert asked["max_price"]["amount"] == "9.5"
+    assert job["metadata"] == {"team.name": "it's = 'red'"}
 
 
 async def test_every_member_can_be_set(shell: Shell) -> None:

@@ -5,7 +5,7 @@ import { api, body } from "./client";
 import { PAGE, pagesQuery } from "./pages";
 
 export const jobsFromQuery = (model: string) =>
-  pagesQuery(["jobs", "from", model], (after) =>
+  pagesQuery(["jobs", "from", model], ({ after }) =>
     body(
       api.GET("/v1/fine_tuning/jobs", { params: { query: { search: model, limit: PAGE, after } } }),
     ),
@@ -32,37 +32,38 @@ export const costsQuery = (days: number) =>
   });
 
 export const projectCostsQuery = (days: number) =>
-  queryOptions({
-    queryKey: ["costs", "projects", days],
-    queryFn: () =>
-      body(
-        api.GET("/v1/organization/costs/projects", { params: { query: { days, limit: PAGE } } }),
-      ),
-  });
+  pagesQuery(["costs", "projects", days], (start) =>
+    body(
+      api.GET("/v1/organization/costs/projects", {
+        params: { query: { days, limit: PAGE, ...start } },
+      }),
+    ),
+  );
 
 export const reconciliationQuery = (days: number) =>
-  queryOptions({
-    queryKey: ["costs", "reconciliation", days],
-    queryFn: () =>
-      body(
-        api.GET("/v1/organization/costs/reconciliation", {
-          params: { query: { days, limit: PAGE } },
-        }),
-      ),
+  pagesQuery(["costs", "reconciliation", days], async ({ after }) => {
+    const query = { days, limit: PAGE, after };
+    const {
+      attempts,
+      until: _,
+      ...answer
+    } = await body(api.GET("/v1/organization/costs/reconciliation", { params: { query } }));
+    return { ...answer, data: attempts, last_id: attempts.at(-1)?.id ?? null };
   });
 
-export const keysQuery = pagesQuery(["keys"], (after) =>
+export const keysQuery = pagesQuery(["keys"], ({ after }) =>
   body(api.GET("/v1/api_keys", { params: { query: { limit: PAGE, after } } })),
 );
 
-export const projectsQuery = pagesQuery(["projects"], (after) =>
+export const projectsQuery = pagesQuery(["projects"], ({ after }) =>
   body(api.GET("/v1/organization/projects", { params: { query: { limit: PAGE, after } } })),
 );
 
-export const auditQuery = queryOptions({
-  queryKey: ["audit"],
-  queryFn: () => body(api.GET("/v1/organization/audit", { params: { query: { limit: PAGE } } })),
-});
+export const AUDIT_PAGE = 1_000; // each page asks Azure for everything anew
+
+export const auditQuery = pagesQuery(["audit"], ({ after }) =>
+  body(api.GET("/v1/organization/audit", { params: { query: { limit: AUDIT_PAGE, after } } })),
+);
 
 export const fleetQuery = queryOptions({
   queryKey: ["fleet"],

@@ -8,18 +8,26 @@ export interface Page<T> {
   data: T[];
   has_more: boolean;
   last_id: string | null;
+  until?: number; // moment of a list that changes with time: later pages repeat it
 }
 
-/** Options of a list's query: `read` gets the page after this id, or the first one. */
+/** Where a page begins; nothing for the first one. */
+export interface Start {
+  after?: string;
+  until?: number;
+}
+
+/** Options of a list's query: `read` gets the page that begins there. */
 export function pagesQuery<P extends Page<unknown>>(
   queryKey: readonly unknown[],
-  read: (after: string | undefined) => Promise<P>,
+  read: (start: Start) => Promise<P>,
 ) {
   return infiniteQueryOptions({
     queryKey,
-    initialPageParam: undefined as string | undefined,
+    initialPageParam: {} as Start,
     queryFn: ({ pageParam }) => read(pageParam),
-    getNextPageParam: (page) => (page.has_more ? (page.last_id ?? undefined) : undefined),
+    getNextPageParam: ({ has_more, last_id, until }): Start | undefined =>
+      has_more && last_id !== null ? { after: last_id, until } : undefined,
   });
 }
 

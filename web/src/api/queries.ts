@@ -21,7 +21,7 @@ export const queryClient = new QueryClient({
 export const POLL_MS = 5_000; // where no stream is open
 
 export const jobsQuery = ({ search, phase, sort, order }: JobsSearch) =>
-  pagesQuery(["jobs", { search, phase, sort, order }], (after) =>
+  pagesQuery(["jobs", { search, phase, sort, order }], ({ after }) =>
     body(
       api.GET("/v1/fine_tuning/jobs", {
         params: { query: { search, phase, sort, order, limit: PAGE, after } },
@@ -61,7 +61,7 @@ export const eventsQuery = (jobId: string) =>
 
 /** Every event, newest first; the newest page alone is `eventsQuery`. */
 export const allEventsQuery = (jobId: string) =>
-  pagesQuery(["job", jobId, "all-events"], (after) =>
+  pagesQuery(["job", jobId, "all-events"], ({ after }) =>
     body(
       api.GET("/v1/fine_tuning/jobs/{job_id}/events", {
         params: { path: { job_id: jobId }, query: { limit: PAGE, after } },
@@ -70,7 +70,7 @@ export const allEventsQuery = (jobId: string) =>
   );
 
 export const checkpointsQuery = (jobId: string) =>
-  pagesQuery(["job", jobId, "checkpoints"], (after) =>
+  pagesQuery(["job", jobId, "checkpoints"], ({ after }) =>
     body(
       api.GET("/v1/fine_tuning/jobs/{job_id}/checkpoints", {
         params: { path: { job_id: jobId }, query: { limit: PAGE, after } },

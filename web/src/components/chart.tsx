@@ -210,6 +210,10 @@ function drawBands(u: uPlot, bands: Band[]): void {
   u.ctx.beginPath();
   u.ctx.rect(left, top, width, height);
   u.ctx.clip();
+  u.ctx.font = `${11 * devicePixelRatio}px ${getComputedStyle(document.body).fontFamily}`;
+  u.ctx.textBaseline = "top";
+  u.ctx.textAlign = "left"; // uPlot's axes leave another one
+  const ends: number[] = []; // of the last label in each row, so that labels never overlap
   for (const band of bands) {
     const from = u.valToPos(band.from, "x", true);
     const to = Math.max(u.valToPos(band.to, "x", true), from + 2 * devicePixelRatio);
@@ -218,10 +222,12 @@ function drawBands(u: uPlot, bands: Band[]): void {
     u.ctx.fillRect(from, top, to - from, height);
     u.ctx.globalAlpha = 1;
     if (band.label !== "") {
-      u.ctx.font = `${11 * devicePixelRatio}px ${getComputedStyle(document.body).fontFamily}`;
       u.ctx.fillStyle = token("muted");
-      u.ctx.textBaseline = "top";
-      u.ctx.fillText(band.label, to + 4 * devicePixelRatio, top + 2 * devicePixelRatio);
+      const start = to + 4 * devicePixelRatio;
+      const free = ends.findIndex((end) => end < start);
+      const row = free === -1 ? ends.length : free;
+      u.ctx.fillText(band.label, start, top + (2 + 14 * row) * devicePixelRatio);
+      ends[row] = start + u.ctx.measureText(band.label).width + 6 * devicePixelRatio;
     }
   }
   u.ctx.restore();

@@ -15,7 +15,7 @@ export function Copyable({ title, text }: { title: string; text: string }) {
   }
 
   return (
-    <section aria-label={title}>
+    <section aria-label={title} className={styles.copyable}>
       <p className="row">
         <b>{title}</b>
         <Button onClick={copy}>{copied === text ? "Copied" : "Copy"}</Button>

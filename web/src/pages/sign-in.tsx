@@ -90,7 +90,12 @@ function SignIn({ link }: { link: Attempt }) {
         <Field
           label="API key"
           error={error ?? undefined}
-          hint="`make up` prints a sign-in link. An operator makes keys with `python -m service.main key create`."
+          hint={
+            <>
+              <code>make up</code> prints a sign-in link. An operator makes keys with{" "}
+              <code>python -m service.main key create</code>.
+            </>
+          }
         >
           <input
             type="password"

@@ -15,7 +15,7 @@ export const MOST_JOBS = 8;
 
 type JobSummary = Schemas["JobSummary"];
 
-const comparedQuery = pagesQuery(["jobs", "compare"], (after) =>
+const comparedQuery = pagesQuery(["jobs", "compare"], ({ after }) =>
   body(api.GET("/v1/fine_tuning/jobs", { params: { query: { limit: PAGE, after } } })),
 );
 

@@ -1,11 +1,14 @@
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useEffect } from "react";
+import type { Schemas } from "../../api/client";
 import { saveBlob } from "../../api/download";
 import { costsQuery, projectCostsQuery } from "../../api/organization-queries";
+import { itemsOf } from "../../api/pages";
 import { Answer } from "../../components/answer";
 import { Button } from "../../components/button";
 import chips from "../../components/chips.module.css";
+import { LoadMore } from "../../components/load-more";
 import { Facts, Panel } from "../../components/panel";
 import { Empty } from "../../components/states";
 import { Table } from "../../components/table";
@@ -15,6 +18,8 @@ import styles from "./costs-page.module.css";
 import { type Costs, csvOf, type Day, dayName, daysOf } from "./days";
 import { DaysChart } from "./days-chart";
 import { ReconciliationPanel } from "./reconciliation-panel";
+
+type Savings = Schemas["Savings"];
 
 const route = getRouteApi("/costs");
 const USUAL_DAYS = 30;
@@ -141,51 +146,56 @@ function Days({ days }: { days: Day[] }) {
 }
 
 function Projects({ days }: { days: number }) {
-  const projects = useQuery({
+  const projects = useInfiniteQuery({
     ...projectCostsQuery(days),
     placeholderData: (previous) => previous,
   });
   return (
     <Panel title="By project">
       <Answer query={projects} lines={3}>
-        {({ data, projects: count, whole }) => (
+        {({ pages }) => (
           <>
             <Table caption="Costs by project, the highest first">
               <thead>
                 <tr>
                   <th>Project</th>
                   <th className="num">Jobs</th>
-                  <th className="num">Evictions</th>
+                  <th className="num hide-narrow">Evictions</th>
                   <th className="num">Spent</th>
-                  <th className="num">On demand</th>
+                  <th className="num hide-narrow">On demand</th>
                   <th className="num">Saved</th>
                 </tr>
               </thead>
               <tbody>
-                {[...data, ...(data.length > 1 ? [{ ...whole, id: "", name: "All" }] : [])].map(
-                  (row) => (
-                    <tr key={row.id}>
-                      <td>{row.name}</td>
-                      <td className="num">{integer(row.jobs)}</td>
-                      <td className="num">{integer(row.evictions)}</td>
-                      <td className="num">{money(row.spent)}</td>
-                      <td className="num">{money(row.on_demand_equivalent)}</td>
-                      <td className="num">
-                        {money(row.saved)} ({percent(row.saved_percent / 100)})
-                      </td>
-                    </tr>
-                  ),
+                {itemsOf(pages).map(({ id, name, ...savings }) => (
+                  <SavingsRow key={id} name={name} savings={savings} />
+                ))}
+                {pages[0] !== undefined && pages[0].projects > 1 && (
+                  <SavingsRow name="All" savings={pages[0].whole} />
                 )}
               </tbody>
             </Table>
-            {data.length < count && (
-              <p className="small muted">
-                The {data.length} of {integer(count)} projects that spent most.
-              </p>
-            )}
+            <LoadMore query={projects}>
+              More of the {integer(pages[0]?.projects ?? 0)} projects
+            </LoadMore>
           </>
         )}
       </Answer>
     </Panel>
+  );
+}
+
+function SavingsRow({ name, savings }: { name: string; savings: Savings }) {
+  return (
+    <tr>
+      <td>{name}</td>
+      <td className="num">{integer(savings.jobs)}</td>
+      <td className="num hide-narrow">{integer(savings.evictions)}</td>
+      <td className="num">{money(savings.spent)}</td>
+      <td className="num hide-narrow">{money(savings.on_demand_equivalent)}</td>
+      <td className="num">
+        {money(savings.saved)} ({percent(savings.saved_percent / 100)})
+      </td>
+    </tr>
   );
 }

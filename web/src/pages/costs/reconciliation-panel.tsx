@@ -1,7 +1,10 @@
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
 import type { Schemas } from "../../api/client";
 import { reconciliationQuery } from "../../api/organization-queries";
+import { itemsOf } from "../../api/pages";
 import { Answer } from "../../components/answer";
+import { LoadMore } from "../../components/load-more";
 import { Facts, Panel } from "../../components/panel";
 import { Empty } from "../../components/states";
 import { Table } from "../../components/table";
@@ -9,41 +12,54 @@ import { Ago } from "../../components/time";
 import { integer, money, words } from "../../format";
 import styles from "./costs-page.module.css";
 
-type Reconciliation = Schemas["Reconciliation"];
+type Reconciliation = Omit<Schemas["Reconciliation"], "attempts" | "until">;
+type Attempt = Schemas["ReconciledAttempt"];
 type Line = Schemas["ReconciledLine"];
 
 /** The ledger beside Azure's bill: each difference with its cause. */
 export function ReconciliationPanel({ days }: { days: number }) {
-  const query = useQuery({
+  const query = useInfiniteQuery({
     ...reconciliationQuery(days),
     placeholderData: (previous) => previous,
   });
+  const [first] = query.data?.pages ?? [];
   return (
-    <Panel title="Reconciliation with Azure's bill" aside={<Read data={query.data} />}>
+    <Panel title="Reconciliation with Azure's bill" aside={<Read data={first} />}>
       <Answer query={query} lines={6}>
-        {(data) => (
+        {({ pages }) => (
           <>
-            {data.trouble !== null && (
-              <p className="warn">
-                Azure did not answer <Ago at={data.trouble.at} />: {data.trouble.message}
-              </p>
-            )}
-            <Facts
-              facts={[
-                { value: money(data.whole.metered), label: "measured by Rekindle" },
-                { value: money(data.whole.billed), label: "billed by Azure" },
-                { value: money(data.whole.difference), label: "difference" },
-              ]}
-            />
-            <div className={styles.causes}>
-              <Causes line={data.whole} />
-            </div>
-            <Unassigned rows={data.of_nobody} />
-            <Attempts data={data} />
+            {first !== undefined && <Together data={first} />}
+            <Attempts attempts={itemsOf(pages)} hasMore={query.hasNextPage}>
+              <LoadMore query={query}>More attempts</LoadMore>
+            </Attempts>
           </>
         )}
       </Answer>
     </Panel>
+  );
+}
+
+/** All attempts together: the ledger, the bill, and what differs. */
+function Together({ data }: { data: Reconciliation }) {
+  return (
+    <>
+      {data.trouble !== null && (
+        <p className="warn">
+          Azure did not answer <Ago at={data.trouble.at} />: {data.trouble.message}
+        </p>
+      )}
+      <Facts
+        facts={[
+          { value: money(data.whole.metered), label: "measured by Rekindle" },
+          { value: money(data.whole.billed), label: "billed by Azure" },
+          { value: money(data.whole.difference), label: "difference" },
+        ]}
+      />
+      <div className={styles.causes}>
+        <Causes line={data.whole} />
+      </div>
+      <Unassigned rows={data.of_nobody} />
+    </>
   );
 }
 
@@ -117,13 +133,19 @@ function Unassigned({ rows }: { rows: Reconciliation["of_nobody"] }) {
   );
 }
 
-function Attempts({ data }: { data: Reconciliation }) {
-  if (data.attempts.length === 0) return null;
+interface AttemptsProps {
+  attempts: Attempt[];
+  hasMore: boolean;
+  children: ReactNode; // below the table
+}
+
+function Attempts({ attempts, hasMore, children }: AttemptsProps) {
+  if (attempts.length === 0) return null;
   return (
     <details className={styles.details}>
       <summary>
-        {data.attempts.length === 1 ? "1 attempt" : `${integer(data.attempts.length)} attempts`}
-        {data.has_more && " of more"}
+        {attempts.length === 1 ? "1 attempt" : `${integer(attempts.length)} attempts`}
+        {hasMore && " with the largest differences"}
       </summary>
       <Table caption="Reconciliation by attempt">
         <thead>
@@ -136,7 +158,7 @@ function Attempts({ data }: { data: Reconciliation }) {
           </tr>
         </thead>
         <tbody>
-          {data.attempts.map((attempt) => (
+          {attempts.map((attempt) => (
             <tr key={attempt.id}>
               <td>
                 <code>{attempt.id}</code>
@@ -149,6 +171,7 @@ function Attempts({ data }: { data: Reconciliation }) {
           ))}
         </tbody>
       </Table>
+      {children}
     </details>
   );
 }

@@ -74,13 +74,15 @@ export function CheckpointsTab({ job }: { job: Job }) {
                   <td>
                     <TierState folder={folder} />
                   </td>
-                  <td className="row right">
-                    {folder !== undefined && (
-                      <MoveTier jobId={job.id} checkpointId={checkpoint.id} folder={folder} />
-                    )}
-                    <Link to="/new" search={{ model: checkpoint.fine_tuned_model_checkpoint }}>
-                      Train from it
-                    </Link>
+                  <td>
+                    <div className={styles.actions}>
+                      {folder !== undefined && (
+                        <MoveTier jobId={job.id} checkpointId={checkpoint.id} folder={folder} />
+                      )}
+                      <Link to="/new" search={{ model: checkpoint.fine_tuned_model_checkpoint }}>
+                        Train from it
+                      </Link>
+                    </div>
                   </td>
                 </tr>
               );
@@ -113,11 +115,15 @@ function FinalModel({ job, folder }: { job: Job; folder?: Folder }) {
       <p className="row">
         <b>Final model</b>
         <code>{job.fine_tuned_model}</code>
-        <TierState folder={folder} />
-        {folder !== undefined && <MoveTier jobId={job.id} folder={folder} />}
+        {folder !== undefined && (
+          <>
+            <TierState folder={folder} />
+            <MoveTier jobId={job.id} folder={folder} />
+          </>
+        )}
       </p>
       {error !== null && <ErrorBox error={error} />}
-      <details>
+      <details className={styles.files}>
         <summary>{`${files.data?.data.length ?? 0} files`}</summary>
         <Table caption="Files of the final model">
           <tbody>

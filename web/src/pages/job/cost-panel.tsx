@@ -17,13 +17,14 @@ export function CostPanel({ job }: { job: Job }) {
   const high = Number(cost.forecast_high);
   const budget = cost.budget === null ? null : Number(cost.budget);
   const over = isOver(job);
+  const onDemand = Number(cost.on_demand_equivalent);
   const marks: Mark[] = over
-    ? []
+    ? [{ at: onDemand, label: `on demand ${money(onDemand)}`, color: "ink" }]
     : [{ at: forecast, label: `forecast ${money(forecast)}`, color: "ink" }];
   const below: Mark[] = over
     ? []
     : [{ at: high, label: `9 in 10: ${money(high)}`, color: "muted" }];
-  const scale = Math.max(spent, over ? 0 : high, 0.000001) * 1.25;
+  const scale = Math.max(spent, over ? onDemand : high, 0.000001) * 1.25;
   if (budget !== null && budget <= scale * 1.6) {
     below.push({ at: budget, label: `budget ${money(budget)}`, color: "bad" });
   }

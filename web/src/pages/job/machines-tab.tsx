@@ -17,7 +17,7 @@ export function MachinesTab({ job }: { job: Job }) {
     <Table caption="Machines by attempt, newest first">
       <thead>
         <tr>
-          <th>Attempt</th>
+          <th className="num">Attempt</th>
           <th>State</th>
           <th>Machines</th>
           <th>Place</th>

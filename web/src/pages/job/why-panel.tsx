@@ -24,20 +24,22 @@ export function WhyPanel({ job }: { job: Job }) {
           <ErrorBox error={error} retry={() => void refetch()} />
         )
       ) : (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls is reached by keyboard
-        <section className={styles.scroll} tabIndex={0} aria-label="Decisions, newest first">
-          <ol className={styles.events}>
-            {decisions(data.data).map((event) => (
-              <li key={event.id}>
-                <At at={event.created_at} />
-                <div className={event.level === "error" ? "bad" : undefined}>
-                  {event.message}
-                  <Inputs event={event} />
-                </div>
-              </li>
-            ))}
-          </ol>
-        </section>
+        <div className={styles.rest}>
+          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls is reached by keyboard */}
+          <section className={styles.scroll} tabIndex={0} aria-label="Decisions, newest first">
+            <ol className={styles.events}>
+              {decisions(data.data).map((event) => (
+                <li key={event.id}>
+                  <At at={event.created_at} />
+                  <div className={event.level === "error" ? "bad" : undefined}>
+                    {event.message}
+                    <Inputs event={event} />
+                  </div>
+                </li>
+              ))}
+            </ol>
+          </section>
+        </div>
       )}
     </Panel>
   );

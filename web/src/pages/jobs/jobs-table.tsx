@@ -82,7 +82,7 @@ export function JobsTable(props: TableProps) {
           <Spacer height={below} />
         </tbody>
       </table>
-      <p className="small muted" role="status">
+      <p className={`small muted ${styles.count}`} role="status">
         {hasMore
           ? `${integer(jobs.length)} jobs read; scroll for more`
           : `${integer(jobs.length)} ${jobs.length === 1 ? "job" : "jobs"}`}

@@ -12,7 +12,7 @@ import { FileFindings, Refusal } from "./findings";
 import styles from "./new.module.css";
 import { type Progress, type StoredFile, upload } from "./upload";
 
-export const filesQuery = pagesQuery(["files"], (after) =>
+export const filesQuery = pagesQuery(["files"], ({ after }) =>
   body(api.GET("/v1/files", { params: { query: { limit: PAGE, after } } })),
 );
 
@@ -156,7 +156,7 @@ function DropZone({ label, busy, onFile }: DropZoneProps) {
       <label htmlFor={id} className={buttonClass()}>
         Upload a file
       </label>
-      <span className="muted small">or drop it here: JSONL, one row a line</span>
+      <span className="muted small">or drop it here</span>
     </div>
   );
 }

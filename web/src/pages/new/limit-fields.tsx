@@ -5,7 +5,12 @@ import { Panel } from "../../components/panel";
 import { type Form, SelectField, TextField } from "./form";
 import styles from "./new.module.css";
 
-export function LimitFields({ form }: { form: Form }) {
+interface LimitFieldsProps {
+  form: Form;
+  hadDeadline: boolean; // the job that is repeated, and it has passed
+}
+
+export function LimitFields({ form, hadDeadline }: LimitFieldsProps) {
   const { draft } = form;
   return (
     <Panel title="Limits">
@@ -29,7 +34,7 @@ export function LimitFields({ form }: { form: Form }) {
             ["cancel", "Save and cancel"],
           ]}
         />
-        <DeadlineField form={form} />
+        <DeadlineField form={form} hadDeadline={hadDeadline} />
         <SelectField
           form={form}
           name="onRisk"
@@ -73,9 +78,11 @@ export function LimitFields({ form }: { form: Form }) {
   );
 }
 
-function DeadlineField({ form: { draft, errors, change } }: { form: Form }) {
+function DeadlineField({ form: { draft, errors, change }, hadDeadline }: LimitFieldsProps) {
+  const hint =
+    hadDeadline && draft.deadline === null ? "The job's has passed." : "Your local time.";
   return (
-    <Field label="Deadline" hint="Your local time." error={errors.deadline}>
+    <Field label="Deadline" hint={hint} error={errors.deadline}>
       <input
         type="datetime-local"
         value={draft.deadline === null ? "" : localTime(draft.deadline)}

@@ -10,12 +10,11 @@ interface LimitSlidersProps {
 }
 
 const STEPS = 200; // about; the last one is "no limit"
-const RESERVE_HOURS = 0.1; // about what a budget keeps to save and to delete the machines
 
 /** Deadline and budget, from nothing to twice what the options need. */
 export function LimitSliders({ options, limits, now, onLimits }: LimitSlidersProps) {
-  const longest = 2 * Math.max(60, ...options.map((option) => option.duration_p90));
-  const dearest = 2 * Math.max(0.05, ...options.map(costWithReserve));
+  const longest = 2 * Math.max(60, ...options.map(({ seconds_needed }) => seconds_needed));
+  const dearest = 2 * Math.max(0.05, ...options.map(({ budget_needed }) => Number(budget_needed)));
   const left = limits.deadline === null ? null : limits.deadline - now;
   return (
     <div className={styles.sliders}>
@@ -37,10 +36,6 @@ export function LimitSliders({ options, limits, now, onLimits }: LimitSlidersPro
       />
     </div>
   );
-}
-
-function costWithReserve(option: PlanOption): number {
-  return Number(option.cost_p90) + RESERVE_HOURS * Number(option.hourly) * option.nodes;
 }
 
 function deadlineText(deadline: number, now: number): string {

@@ -52,11 +52,10 @@ export function NewJobPage() {
       </header>
       {origin !== null && (
         <p className={`muted ${styles.from}`}>
-          {source.isLoading ? "Filling from" : "Filled from"}{" "}
+          Filled from{" "}
           <Link to="/jobs/$jobId" params={{ jobId: origin }}>
             {origin}
           </Link>
-          .{hadDeadline && " Its deadline has passed and was left out."}
         </p>
       )}
       {source.error !== null && (
@@ -64,7 +63,7 @@ export function NewJobPage() {
           <ErrorBox error={source.error} retry={() => void source.refetch()} />
         </div>
       )}
-      <NewJobForm form={form} />
+      <NewJobForm form={form} hadDeadline={hadDeadline} />
     </>
   );
 }
@@ -84,7 +83,7 @@ function StartOver({ form }: { form: NewJob }) {
   );
 }
 
-function NewJobForm({ form }: { form: NewJob }) {
+function NewJobForm({ form, hadDeadline }: { form: NewJob; hadDeadline: boolean }) {
   const { draft, change } = form;
   const navigate = useNavigate();
   const element = useRef<HTMLFormElement>(null);
@@ -146,7 +145,7 @@ function NewJobForm({ form }: { form: NewJob }) {
         </div>
         <div className={styles.column}>
           <TrainingFields form={shown} />
-          <LimitFields form={shown} />
+          <LimitFields form={shown} hadDeadline={hadDeadline} />
         </div>
         <PlanPanel
           state={plan}

@@ -1,7 +1,7 @@
 import { useState } from "react";
 import { Button } from "../../components/button";
 import { duration, money } from "../../format";
-import { capacityOf, keeps, machinesOf, type Verdict } from "./plan";
+import { capacityOf, keeps, machinesOf, type PlanOption, type Verdict } from "./plan";
 import styles from "./plan.module.css";
 import { keyOf, type PlottedOption } from "./plan-plot";
 
@@ -45,7 +45,10 @@ export function OptionTable({ options }: { options: readonly PlottedOption[] }) 
                 {duration(option.duration_p50)}
                 <div className="small muted">to {duration(option.duration_p90)}</div>
               </td>
-              <td>{limitsText(verdict)}</td>
+              <td>
+                {limitsText(verdict)}
+                <div className="small muted">{needsText(option, verdict)}</div>
+              </td>
             </tr>
           ))}
         </tbody>
@@ -63,4 +66,13 @@ function limitsText(verdict: Verdict): string {
   if (keeps(verdict)) return "Kept";
   if (!verdict.budget && !verdict.deadline) return "Misses both";
   return verdict.budget ? "Misses the deadline" : "Over the budget";
+}
+
+/** What the option needs of each limit that it misses. */
+function needsText({ budget_needed, seconds_needed }: PlanOption, verdict: Verdict): string {
+  const needs = [
+    ...(verdict.budget ? [] : [money(budget_needed)]),
+    ...(verdict.deadline ? [] : [duration(seconds_needed)]),
+  ];
+  return needs.length === 0 ? "" : `needs ${needs.join(" and ")}`;
 }

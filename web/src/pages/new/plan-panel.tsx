@@ -71,7 +71,7 @@ type PlanViewProps = Omit<PlanPanelProps, "missing"> & { plan: StoredPlan };
 function PlanView({ plan, state, limits, refused, onLimits }: PlanViewProps) {
   const now = useNow();
   const options = optionsOf(plan);
-  const judging = { limits, isFresh: state.isFresh, refused, now };
+  const judging = { limits, refused, now };
   const shown = options.map((option, at) => ({
     option,
     verdict: verdictOf(option, judging),

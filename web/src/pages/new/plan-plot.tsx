@@ -97,7 +97,7 @@ function PlotKey() {
           {text}
         </span>
       ))}
-      <span>lines reach to nine in ten</span>
+      <span>lines reach to the time and budget that nine in ten need</span>
     </p>
   );
 }
@@ -111,7 +111,7 @@ function Point({ option, verdict, isChosen, x, y }: PlottedOption & { x: Scale; 
     <g className={`${styles.point} ${state}`} data-keeps={keeps(verdict)}>
       <title>{describe(option)}</title>
       <path
-        d={`M${at[0]} ${at[1]} H${x(option.duration_p90)} M${at[0]} ${at[1]} V${y(Number(option.cost_p90))}`}
+        d={`M${at[0]} ${at[1]} H${x(option.seconds_needed)} M${at[0]} ${at[1]} V${y(Number(option.budget_needed))}`}
       />
       {option.capacity_type === "spot" ? (
         <circle cx={at[0]} cy={at[1]} r={isChosen ? 7 : 5} />
@@ -155,8 +155,8 @@ function Axes({ x, y, most, inner }: AxesProps) {
 
 function scaleEnds(options: readonly PlottedOption[]): { seconds: number; cost: number } {
   return {
-    seconds: 1.15 * Math.max(1, ...options.map((one) => one.option.duration_p90)),
-    cost: 1.15 * Math.max(0.01, ...options.map((one) => Number(one.option.cost_p90))),
+    seconds: 1.15 * Math.max(1, ...options.map((one) => one.option.seconds_needed)),
+    cost: 1.15 * Math.max(0.01, ...options.map((one) => Number(one.option.budget_needed))),
   };
 }
 

@@ -78,18 +78,17 @@ export function optionsOf(plan: StoredPlan): PlanOption[] {
 
 interface Judging {
   limits: Limits;
-  isFresh: boolean;
   refused: Verdict | null; // limits that the API refused, so that no option keeps them
   now: number;
 }
 
-/** Whether nine in ten such jobs keep the limits; the budget of a fresh plan as it was answered. */
-export function verdictOf(option: PlanOption, { limits, isFresh, refused, now }: Judging): Verdict {
+/** Whether nine in ten such jobs keep the limits. */
+export function verdictOf(option: PlanOption, { limits, refused, now }: Judging): Verdict {
   if (refused !== null && !(refused.budget && refused.deadline)) return refused;
-  const fits = limits.budget === null || Number(option.cost_p90) <= limits.budget;
-  const seconds = Math.max(option.duration_p90, option.eta_seconds.p90); // as the service chooses
-  const isInTime = limits.deadline === null || seconds <= limits.deadline - now;
-  return { budget: isFresh ? (option.fits_budget ?? fits) : fits, deadline: isInTime };
+  return {
+    budget: limits.budget === null || Number(option.budget_needed) <= limits.budget,
+    deadline: limits.deadline === null || option.seconds_needed <= limits.deadline - now,
+  };
 }
 
 export function keeps(verdict: Verdict): boolean {

@@ -21,6 +21,12 @@ const SAME_IN_RECIPE: Record<string, unknown> = {
   ema_decay: 0,
   compiled: false,
   fused_kernels: false,
+  checkpoint_seconds: null,
+  keep_checkpoints: 3,
+  milestone_every_steps: 0,
+  rollout_offload: false,
+  zero_plus_plus: [],
+  nccl: [],
 };
 
 export function draftOf(job: Schemas["Job"], now: number): Draft {
@@ -65,10 +71,11 @@ export function draftOf(job: Schemas["Job"], now: number): Draft {
 }
 
 function recipeOptions(recipe: Record<string, unknown>): Record<string, unknown> {
-  const changed = Object.entries(SAME_IN_RECIPE).filter(
-    ([name, usual]) => name in recipe && recipe[name] !== usual,
-  );
-  return Object.fromEntries(changed.map(([name]) => [name, recipe[name]]));
+  const changed = Object.entries(SAME_IN_RECIPE)
+    .filter(([name, usual]) => name in recipe && recipe[name] !== usual)
+    .map(([name]) => [name, recipe[name]]);
+  const guard = isObject(recipe.spike_guard) ? recipe.spike_guard : {};
+  return { ...Object.fromEntries(changed), on_spike: guard.on_spike };
 }
 
 function adapterOptions(lora: Record<string, unknown> | null): Record<string, unknown> | null {

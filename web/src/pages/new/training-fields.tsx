@@ -67,7 +67,7 @@ export function TrainingFields({ form }: { form: Form }) {
             options={[
               ["lora", "LoRA"],
               ["qlora", "QLoRA: base in 4 bits"],
-              ["full", "None: all parameters"],
+              ["full", "All parameters"],
             ]}
           />
           {draft.adapter !== "full" && (

@@ -49,7 +49,7 @@ function KeyTable({ keys }: { keys: Key[] }) {
       <thead>
         <tr>
           <th>Name</th>
-          <th>Scope</th>
+          <th className="hide-narrow">Scope</th>
           <th className="hide-narrow">Created</th>
           <th>Expires</th>
           <th className="hide-narrow">Last used</th>
@@ -65,10 +65,11 @@ function KeyTable({ keys }: { keys: Key[] }) {
               {key.name}
               <div className="small muted">
                 <code>{key.hint}</code>
+                <span className="only-narrow">, {key.scope}</span>
                 {isOfThisTab(key) && ", used in this tab"}
               </div>
             </td>
-            <td>{key.scope}</td>
+            <td className="hide-narrow">{key.scope}</td>
             <td className="hide-narrow">
               <At at={key.created_at} />
             </td>

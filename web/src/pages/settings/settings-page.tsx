@@ -8,6 +8,7 @@ import { Panel } from "../../components/panel";
 import { Table } from "../../components/table";
 import { At } from "../../components/time";
 import { KeysPanel } from "./keys-panel";
+import styles from "./settings-page.module.css";
 
 /** Keys of the project; for operators, the projects. */
 export function SettingsPage() {
@@ -44,7 +45,7 @@ function Projects() {
                 {itemsOf(pages).map(({ id, name, created_at }) => (
                   <tr key={id}>
                     <td>{name}</td>
-                    <td>
+                    <td className={styles.id}>
                       <code>{id}</code>
                     </td>
                     <td>

@@ -1,9 +1,11 @@
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import type { Schemas } from "../../api/client";
-import { auditQuery } from "../../api/organization-queries";
+import { AUDIT_PAGE, auditQuery } from "../../api/organization-queries";
+import { itemsOf } from "../../api/pages";
 import { Answer } from "../../components/answer";
 import { Button } from "../../components/button";
+import { LoadMore } from "../../components/load-more";
 import { Panel } from "../../components/panel";
 import { Table } from "../../components/table";
 import { Ago } from "../../components/time";
@@ -11,7 +13,7 @@ import { integer, money, words } from "../../format";
 import styles from "./system-page.module.css";
 
 type Resource = Schemas["Resource"];
-type Audit = Schemas["Audit"];
+type Summary = Schemas["Audit"]["summary"];
 
 const MEANING: Record<string, string> = {
   used: "an attempt uses them",
@@ -24,7 +26,7 @@ const MEANING: Record<string, string> = {
 
 /** What exists in Azure, against what the database knows; it asks Azure, so it does not poll. */
 export function AuditPanel() {
-  const audit = useQuery({ ...auditQuery, staleTime: 60_000 });
+  const audit = useInfiniteQuery({ ...auditQuery, staleTime: 60_000 });
   return (
     <Panel
       title="Audit of Azure"
@@ -35,26 +37,35 @@ export function AuditPanel() {
       }
     >
       <Answer query={audit} lines={8}>
-        {(data) => (
-          <>
-            <Verdict audit={data} />
-            <Leaks resources={data.data.filter(({ leaks }) => leaks)} />
-            <Groups summary={data.summary} />
-          </>
-        )}
+        {({ pages }) => {
+          const leaks = itemsOf(pages).filter((resource) => resource.leaks);
+          const summary = pages.at(-1)?.summary;
+          if (summary === undefined) return null;
+          return (
+            <>
+              <Verdict summary={summary} listed={leaks.length} />
+              <Leaks resources={leaks} />
+              {leaks.length < summary.leaks && (
+                <LoadMore query={audit}>Look at {integer(AUDIT_PAGE)} more resources</LoadMore>
+              )}
+              <Groups summary={summary} />
+            </>
+          );
+        }}
       </Answer>
     </Panel>
   );
 }
 
-function Verdict({ audit: { summary, has_more } }: { audit: Audit }) {
+function Verdict({ summary, listed }: { summary: Summary; listed: number }) {
   const { leaks, unpriced_leaks: unpriced, unseen, unknown_containers: containers } = summary;
   return (
     <div className={styles.verdict}>
       <p className={leaks === 0 ? "good" : "bad"}>
-        {leaks === 0 ? "Nothing leaks." : `${integer(leaks)} resources leak.`}
+        {leaks === 0 && "Nothing leaks."}
+        {leaks > 0 && (leaks === 1 ? "1 resource leaks." : `${integer(leaks)} resources leak.`)}
         {unpriced > 0 && ` The price of ${integer(unpriced)} is not known.`}
-        {leaks > 0 && has_more && " Not all of them are listed."}
+        {listed < leaks && ` ${integer(listed)} of them are listed.`}
       </p>
       {unseen !== null && (
         <p className="warn">Resources without a scale set are not known: {unseen}</p>
@@ -119,7 +130,7 @@ interface Group {
   per_hour: string;
 }
 
-function Groups({ summary }: { summary: Audit["summary"] }) {
+function Groups({ summary }: { summary: Summary }) {
   return (
     <Table caption="Scale sets and other resources by standing">
       <thead>

@@ -8,7 +8,7 @@ import type { System } from "./system-page";
 /** How many requests Azure still takes, and regions whose requests fail. */
 export function LimitsPanel({ system }: { system: System }) {
   return (
-    <Panel title="Azure's rate limits">
+    <Panel title="Azure's rate limits" span={6}>
       {system.rate_budgets.length === 0 ? (
         <Empty title="Azure has named no limit yet">
           <p>It tells what is left with its answers.</p>

@@ -8,6 +8,7 @@ import { duration, integer, words } from "../../format";
 import { AlertsPanel } from "./alerts-panel";
 import { AuditPanel } from "./audit-panel";
 import { LimitsPanel } from "./limits-panel";
+import styles from "./system-page.module.css";
 import { ReadingsPanel, ReplicasPanel, TurnsPanel } from "./turns-panel";
 
 export type System = Schemas["System"];
@@ -81,7 +82,7 @@ function Versions({ system }: { system: System }) {
           { value: system.postgres_version, label: "PostgreSQL" },
         ]}
       />
-      <p className="small muted">
+      <p className={`small muted ${styles.note}`}>
         The replica that answered {runs_loops ? "runs the loops" : "runs no loops"} and{" "}
         {hears_notices ? "hears" : "does not hear"} notices of the database.
       </p>

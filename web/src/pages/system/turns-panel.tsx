@@ -54,7 +54,7 @@ export function ReplicasPanel({ system }: { system: System }) {
             <tr>
               <th>Replica</th>
               <th>Runs</th>
-              <th>Release</th>
+              <th className="hide-narrow">Release</th>
               <th>Connected</th>
               <th>Leads</th>
             </tr>
@@ -69,7 +69,7 @@ export function ReplicasPanel({ system }: { system: System }) {
                   )}
                 </td>
                 <td>{command === "all" ? "API and reconciler" : command}</td>
-                <td>{version ?? "see the image's tag"}</td>
+                <td className="hide-narrow">{version ?? "see the image's tag"}</td>
                 <td>
                   <Ago at={connected_at} />
                 </td>
@@ -95,7 +95,7 @@ export function ReadingsPanel({ system }: { system: System }) {
             <tr>
               <th>What</th>
               <th>Last read</th>
-              <th>Next</th>
+              <th className="hide-narrow">Next</th>
               <th>State</th>
             </tr>
           </thead>
@@ -104,7 +104,7 @@ export function ReadingsPanel({ system }: { system: System }) {
               <tr key={what}>
                 <td>{words(what)}</td>
                 <td>{read_at === null ? "never" : <Ago at={read_at} />}</td>
-                <td>
+                <td className="hide-narrow">
                   <Ago at={due_at} />
                 </td>
                 <td className={trouble === null ? undefined : "warn"}>
