@@ -64,7 +64,9 @@ def _view(found: Json) -> "Iterator[RenderableType]":
 
 
 def _steps(whole: Mapping[str, Any]) -> str:
-    return f"{words.number(whole['total_steps'])} of {whole['global_batch']} examples"
+    return (
+        f"{words.number(whole['total_steps'])} of {words.count(whole['global_batch'], 'example')}"
+    )
 
 
 def _places(places: list[Json]) -> "RenderableType":

@@ -123,7 +123,8 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     place = f"{plan.get('nodes')} x {plan.get('vm_size')} in {plan.get('region')}"
     hourly = money(plan.get("hourly"), unit)
     yield "machines", f"{place} ({job_view.bought(plan)}, {hourly} an hour each)"
-    yield "steps", f"{words.number(plan.get('total_steps'))} of {plan.get('global_batch')} examples"
+    batch = words.count(plan.get("global_batch", 0), "example")
+    yield "steps", f"{words.number(plan.get('total_steps'))} of {batch}"
     yield "data", job_view.counted(plan)
     yield (
         "duration",
