@@ -193,14 +193,6 @@ async def test_logs_are_plain_text_of_one_rank_of_one_attempt(
     assert unknown.json()["error"]["param"] == "attempt"
 
 
-async def test_a_job_that_had_no_machines_has_no_logs(world: World) -> None:
-    job = await world.submit()
-
-    answer = await world.call("GET", f"{JOBS}/{job['id']}/logs")
-
-    assert answer.json()["error"]["code"] == "attempt_not_found"
-
-
 async def test_the_model_is_there_file_by_file_once_it_is_committed(
     world: World, running: Running
 ) -> None:

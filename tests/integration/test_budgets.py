@@ -246,7 +246,6 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
     theirs = await world.call(
         "GET", "/v1/organization/costs", headers={"authorization": f"Bearer {other}"}
     )
-    wrong = await world.call("GET", "/v1/organization/costs?start_time=9&end_time=9")
 
     report = page.json()
     amounts = [r["amount"]["value"] for b in report["data"] for r in b["results"]]
@@ -255,7 +254,6 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
     assert len(amounts) == 2
     assert report["saved_percent"] == 74.2
     assert theirs.json()["total"] == "0.0000"
-    assert wrong.status_code == 400
 
 
 async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:
