@@ -16,11 +16,6 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def listener() -> Listener:
     made = Listener("postgresql://nowhere")
     made.hears = True
