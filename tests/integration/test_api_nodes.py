@@ -1,7 +1,6 @@
 """/internal/nodes: who may speak, what is refused and how."""
 
 import asyncio
-import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -52,30 +51,6 @@ def error(answer: httpx.Response) -> tuple[int, str]:
 async def post(world: World, path: str, body: str | bytes, token: str) -> httpx.Response:
     headers = {"authorization": f"Bearer {token}"}
     return await world.http.post(path, content=body, headers=headers)
-
-
-async def test_the_bootstrap_token_of_another_attempt_registers_nobody(world: World) -> None:
-    node = (await booted(world))[0]
-    message = {"protocol": 1, "attempt_id": node.attempt_id, "vm_id": node.vm_id, "boot_id": "b"}
-    body = json.dumps(message | {"name": "n", "address": "127.0.0.9", "gpus": 0})
-
-    answer = await post(
-        world, "/internal/nodes", body, tokens.bootstrap_token(SECRET, "att-another")
-    )
-
-    assert error(answer) == (401, "invalid_api_key")
-
-
-async def test_a_machine_that_azure_does_not_list_yet_is_asked_to_come_again(
-    world: World,
-) -> None:
-    node = (await booted(world))[0]
-    stranger = ScriptedNode(world, node.attempt_id, "vm-of-nobody")
-
-    answer = await stranger.register()
-
-    assert error(answer) == (425, "not_seen_yet")
-    assert answer.headers["x-should-retry"] == "true"
 
 
 async def test_a_machine_is_welcome_once_azure_lists_it(world: World) -> None:
@@ -175,23 +150,6 @@ async def test_a_node_that_runs_an_old_generation_is_told_so_and_its_word_is_kep
         kept = await node_rows.find(conn, nodes[0].seat.node_id)
     assert kept is not None
     assert (kept.step, kept.heartbeat_seq) == (9, nodes[0].seq)
-
-
-async def test_a_node_of_an_attempt_that_is_over_is_sent_away(world: World) -> None:
-    job = await world.submit()
-    (node, other) = await boot(world, job["id"])
-    await world.call("POST", f"{JOBS}/{job['id']}/cancel")
-    await world.tick(30)
-
-    assert error(await node.say(NodePhase.READY)) == (410, "gone")
-    assert error(await other.register()) == (410, "gone")
-    assert node.seat is not None
-    answer = await world.http.get(
-        f"/internal/nodes/{node.seat.node_id}/directive",
-        params={"after": 0, "epoch": node.seat.epoch, "wait": 0},
-        headers={"authorization": f"Bearer {node.seat.node_token}"},
-    )
-    assert error(answer) == (410, "gone")
 
 
 async def test_what_nobody_foresaw_is_answered_as_anywhere_else(world: World) -> None:

@@ -152,17 +152,6 @@ async def test_a_rehydration_can_be_hurried_and_no_other_order_is_taken(world: W
     assert found["model.safetensors"].priority is Priority.HIGH
 
 
-async def test_the_newest_checkpoints_of_a_job_that_trains_stay_hot(world: World) -> None:
-    job, _, _ = await training(world)
-    (newest, *_) = (await lying(world, job))["folders"]
-
-    refused = await ask(world, job, f"checkpoints/{newest['checkpoint']}", tier="cool")
-
-    assert newest["step_number"] == max(STEPS)
-    assert refused.status_code == 409
-    assert "a resume may need it" in body(refused)["error"]["message"]
-
-
 async def test_a_checkpoint_of_a_job_that_is_over_is_moved_by_itself(world: World) -> None:
     job = await finished(world)
     (newest, other, *_) = (await lying(world, job))["folders"]

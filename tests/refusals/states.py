@@ -24,8 +24,9 @@ from tests.datasets import GRADER, PAIRS, PROMPT, REWARD, labelled, prompts, ran
 from tests.integration import in_parts
 from tests.integration.checkpointed import cancel, cancelled, training
 from tests.integration.made import make
-from tests.scripted_node import boot
+from tests.scripted_node import ScriptedNode, boot, metrics
 from tests.world import DATASET, MODEL, ROW, SECRET, SPOT, TINY, World, client, stage
+from trainer.contract import PROTOCOL
 
 States = dict[str, Any]
 
@@ -73,6 +74,7 @@ VALUES: States = FORM | {
     "reward": REWARD,
     "graded": {"type": "reinforcement", "reinforcement": {"grader": GRADER}},
     **GRADERS,
+    "timeless": vars(metrics(1)) | {"seconds": -1.0},
     "no text": b"\xff",
     "gzip": b"\x1f\x8b",
     "2 MB of spaces": b" " * 2_000_000,
@@ -155,17 +157,32 @@ def _asks(model: str) -> dict[str, str]:
 
 async def _jobs(world: World, found: States) -> States:
     """A job that has machines, one that only waits, and one that trains."""
-    over = await cancel(world, (await world.submit())["id"])
+    ended = await world.submit()
+    last = (await boot(world, ended["id"]))[0]
+    over = await cancel(world, ended["id"])
     booted = await world.submit(validation_file=await world.upload())
     node = (await boot(world, booted["id"]))[0]
     assert node.seat is not None
+    assert last.seat is not None
     trains, _ = await training(world, 2, 4)
     going = await world.submit()
     asked = await world.asked()
     plan = (await world.call("POST", "/v1/fine_tuning/plans", json=asked)).json()["id"]
     theirs = await replace(world, key=found["others"]).submit()
+    lying = (await world.call("GET", f"/v1/fine_tuning/jobs/{trains}/storage")).json()
+    events = (await world.call("GET", f"/v1/fine_tuning/jobs/{going['id']}/events")).json()
     return {
         "over": over["id"],
+        "over attempt": last.attempt_id,
+        "over node": last.seat.node_id,
+        "over token": last.seat.node_token,
+        "over bootstrap token": tokens.bootstrap_token(SECRET, last.attempt_id),
+        "over machine": registration(last),
+        "booted attempt": node.attempt_id,
+        "stranger": registration(replace(node, vm_id="vm-of-nobody")),
+        "unknown bootstrap token": tokens.bootstrap_token(SECRET, "att-unknown"),
+        "newest checkpoint": lying["folders"][0]["checkpoint"],
+        "event of going": events["data"][0]["id"],
         "booted": booted["id"],
         "in use": booted["training_file"],
         "in use to validate": booted["validation_file"],
@@ -180,6 +197,12 @@ async def _jobs(world: World, found: States) -> States:
         "bootstrap token": tokens.bootstrap_token(SECRET, node.attempt_id),
         "N token": tokens.node_token(SECRET, "N"),
     }
+
+
+def registration(node: ScriptedNode) -> States:
+    """What a machine says of itself, the first time."""
+    machine = {"vm_id": node.vm_id, "name": node.vm_id, "address": "127.0.0.9", "gpus": 0}
+    return {"protocol": PROTOCOL, "attempt_id": node.attempt_id, "boot_id": "boot-9", **machine}
 
 
 async def _uploads(world: World, found: States) -> States:
