@@ -47,7 +47,7 @@ def get(path: str) -> Act:
     ("act", "kind", "code", "param"),
     [
         (get("/fine_tuning/jobs/ftjob-1"), openai.NotFoundError, "job_not_found", None),
-        (create(model="gpt-0"), openai.BadRequestError, "unsupported_model", "model"),
+        (create(), openai.BadRequestError, "file_not_found", "training_file"),
         (create(suffix="a\0b"), openai.BadRequestError, "invalid_value", "suffix"),
         (get("/files?limit=0"), openai.BadRequestError, "invalid_value", "limit"),
     ],

@@ -16,6 +16,11 @@ class Clock:
 
 
 @pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
 def listener() -> Listener:
     made = Listener("postgresql://nowhere")
     made.hears = True
