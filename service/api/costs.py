@@ -77,7 +77,7 @@ def _step(after: str) -> int:
     digits = after.isascii() and after.isdigit() and len(after) <= _DIGITS
     if not (digits and int(after) < _LAST_STEP):
         raise InvalidRequest(
-            f"after={after!r} is no training step. Give the `step` of the last row that you have.",
+            f"after={after[:80]!r} is no training step. Give the `step` of your last row.",
             code="unknown_cursor",
             param="after",
         )

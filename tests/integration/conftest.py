@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.engine import make_engine
 from tests import waiting
+from tests.azurite import Azurite
 from tests.clock import Clock
+from tests.supervised import Scene, set_scene
 from tests.world import World, open_world
 
 
@@ -25,6 +28,13 @@ async def crowd(database_url: str) -> AsyncIterator[AsyncEngine]:
 async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
     """A service with an empty database."""
     async with open_world(engine, database_url, clock) as made:
+        yield made
+
+
+@pytest.fixture
+async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
+    """A service and a job; no supervisor yet."""
+    async with set_scene(azurite, tmp_path) as made:
         yield made
 
 

@@ -136,14 +136,6 @@ async def test_another_priority_moves_a_job_that_waits(world: World) -> None:
     assert (await world.job(first))["queue"]["position"] == 2
 
 
-async def test_a_priority_that_there_is_not_is_refused(world: World) -> None:
-    body = {"model": "rekindle/tiny-llama", "training_file": "f"}
-    answer = await world.call("POST", JOBS, json=body | {"infrastructure": {"priority": "urgent"}})
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "infrastructure.priority"
-    assert "'low', 'normal' or 'high'" in answer.json()["error"]["message"]
-
-
 async def test_a_pause_gives_the_place_back_and_a_resumed_job_waits_again(world: World) -> None:
     queue = limited(world, ONE)
     first, second = await submitted(world), await submitted(world)

@@ -15,10 +15,8 @@ from service.storage.store import StorageError
 from tests.integration.checkpointed import FILES, cancel, cancelled, seal, training
 from tests.integration.made import READ, make
 from tests.integration.stored import moves
-from tests.integration.test_api_judges import asking
 from tests.integration.test_api_lineage import refused
 from tests.integration.test_api_preferences import JOBS, told
-from tests.integration.test_api_reinforcement import prompts
 from tests.world import MODEL, World
 from trainer.contract import (
     CONVERTED_BASE,
@@ -96,40 +94,25 @@ async def test_nodes_are_granted_a_checkpoint_and_what_it_is_converted_with(worl
 
 async def test_of_a_job_that_goes_on_only_milestones_can_be_used(world: World) -> None:
     job_id, _ = await training(world, 2, 4)
-    milestone, recent = f"{job_id}:ckpt-step-4", f"{job_id}:ckpt-step-2"
+    milestone = f"{job_id}:ckpt-step-4"
 
     models = await listed(world)
-    early = await refused(world, model=recent)
     begun = await world.submit(model=milestone, seed=8)
 
     assert [m["step"] for m in models.values() if m.get("job") == job_id] == [4]
-    assert "may delete the checkpoint of step 2" in early["message"]
-    assert (await error_of(world, "GET", recent))["message"] == early["message"]
     assert begun["model"].endswith(milestone)
-    assert (await error_of(world, "DELETE", milestone))["status"] == 409
 
 
-async def test_a_name_of_no_checkpoint_is_refused_with_those_that_there_are(world: World) -> None:
-    made = await cancelled(world, 2, 3)
-    key = {"authorization": f"Bearer {await world.other_key()}"}
+async def test_who_may_not_see_a_checkpoint_learns_no_more_of_its_job_than_they_asked(
+    world: World,
+) -> None:
+    made = await cancelled(world, 2)
     name = (await names(world, made["id"]))[0]
+    theirs = replace(world, key=await world.other_key())
 
-    missing = await refused(world, model=f"{made['id']}:ckpt-step-7")
-    shown = await error_of(world, "GET", f"{made['id']}:ckpt-step-7")
-    padded = await refused(world, model=f"{made['id']}:ckpt-step-02")
-    misspelt = await refused(world, model=name.replace("::", ":x:"))
-    theirs = await world.call("GET", f"/v1/models/{name}", headers=key)
-    deleted = await world.call("DELETE", f"/v1/models/{name}", headers=key)
-    rows = await world.upload(prompts())
-    judging = await refused(world, model=MODEL, training_file=rows, method=asking(name))
+    message = (await error_of(theirs, "GET", name))["message"]
 
-    assert (missing["code"], missing["param"]) == ("unsupported_model", "model")
-    assert "There are those of step 3, 2." in missing["message"]
-    assert (shown["status"], shown["message"]) == (404, missing["message"])
-    assert all("GET /v1/models" in e["message"] for e in (padded, misspelt))
-    assert [a.json()["error"]["code"] for a in (theirs, deleted)] == ["model_not_found"] * 2
-    assert made["id"] not in theirs.json()["error"]["message"].replace(name, "")
-    assert "a grader takes final models only" in judging["message"]
+    assert made["id"] not in message.replace(name, "")
 
 
 async def test_what_nodes_have_forged_is_refused(world: World) -> None:
@@ -181,13 +164,12 @@ async def test_a_deleted_checkpoint_is_gone_with_its_bytes(world: World) -> None
 
     gone = (await world.call("DELETE", f"/v1/models/{name}")).json()
     again = await error_of(world, "DELETE", name)
-    never = await error_of(world, "DELETE", name.replace("step-2", "step-7"))
     head, _ = await world.store.read(made["id"], HEAD)
     left = await world.store.list_blobs(made["id"], "checkpoints/")
 
     assert (gone["id"], gone["deleted"]) == (name, True)
     assert gone["bytes_freed"] > 200 * 1024
-    assert [(e["status"], e["code"]) for e in (again, never)] == [(404, "model_not_found")] * 2
+    assert (again["status"], again["code"]) == (404, "model_not_found")
     assert [c.step for c in Head.from_json(head).checkpoints] == [3]
     assert {"step-00000002" in blob.name for blob in left} == {False}
     assert name not in await listed(world)

@@ -15,11 +15,9 @@ from openai.types.graders import StringCheckGrader, StringCheckGraderParam
 from service.api.app import make_app
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
-from tests.integration.test_api_preferences import PAIRS
-from tests.integration.test_api_reinforcement import prompts
+from tests.datasets import GRADER, PAIRS, prompts
 from tests.scripted_node import boot, commit, committed, train
 from tests.served import served
-from tests.unit.test_reinforcement_requests import GRADER
 from tests.world import DATASET, MODEL, World, stage
 from trainer.contract import NodePhase
 

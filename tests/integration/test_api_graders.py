@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 from service.preflight.graders import GraderProcess
-from tests.integration.test_api_preferences import create
-from tests.integration.test_api_reinforcement import VALIDATE, learning, prompts
 from tests.world import World
 from trainer.graders.answer import Answer
 from trainer.graders.choose import make_grader
 
 RUN = "/v1/fine_tuning/alpha/graders/run"
 Json = dict[str, Any]
-PYTHON = {"type": "python", "source": "def grade(sample, item):\n    return 1.0\n"}
 SAMPLE = '{"word": "The cat sat", "n": 3, "list": ["a"]}'
 ITEM = {
     "messages": [{"role": "user", "content": "?"}],
@@ -132,50 +129,6 @@ async def test_an_error_is_told_by_its_kind_and_in_words(
     assert told["reward"] == 0.0
     assert {name for name, value in errors.items() if value is True} == wrong
     assert errors["details"]
-
-
-@pytest.mark.parametrize(
-    ("grader", "param", "said"),
-    [
-        (PYTHON, "grader", "python -m trainer.graders"),
-        (multi("a + b", a=CHECK, b=PYTHON), "grader.graders.b", "python -m trainer.graders"),
-        ({"type": "reward_model", "model": "ft:mine"}, "grader", "a model on a GPU"),
-        (multi("a", a={"type": "score_model"}), "grader.graders.a.type", "asks another model"),
-        (multi("a", **CHECK), "grader.graders", "give it the name that the formula uses"),
-        (CHECK | {"input": "{{ item.x " * 900}, "grader.input", "has no `}}`"),
-        (CHECK | {"input": "{{ " * 100_000}, "grader.input", "more than 1000 pairs of braces"),
-    ],
-)
-async def test_what_cannot_run_here_is_refused_with_what_to_do(
-    world: World, grader: Json, param: str, said: str
-) -> None:
-    answer = await world.call("POST", RUN, json=body(grader))
-
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (400, param)
-    assert said in error["message"]
-
-
-async def test_templates_that_repeat_a_long_text_are_refused(world: World) -> None:
-    grader = CHECK | {"input": "{{item.x}}" * 1000}
-    wide = "x" * 1_000_000 + "😀"  # which makes every character four bytes
-    asked = {"grader": grader, "model_sample": "", "item": {"x": wide}}
-
-    answer = await world.call("POST", RUN, json=asked)
-
-    assert answer.status_code == 400
-    assert "MiB of memory" in answer.json()["error"]["message"]
-
-
-async def test_a_source_is_compiled_before_a_job_is_made(world: World) -> None:
-    broken = PYTHON | {"source": "def grade(sample, item):\n    return 1 +"}
-
-    checked = await world.call("POST", VALIDATE, json={"grader": multi("a", a=broken)})
-    made = await create(world, await world.upload(prompts()), method=learning(grader=broken))
-
-    assert checked.json()["error"]["param"] == "grader.graders.a.source"
-    assert made["error"]["param"] == "method.reinforcement.grader.source"
-    assert "line 2: invalid syntax" in made["error"]["message"]
 
 
 async def test_slow_graders_are_ended_and_hold_up_nobody(world: World) -> None:

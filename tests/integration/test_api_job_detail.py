@@ -307,14 +307,6 @@ async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:
     assert one == attempt
 
 
-async def test_an_attempt_that_is_not_the_jobs_is_not_found(world: World) -> None:
-    job = await world.submit()
-
-    answer = await world.call("GET", f"{JOBS}/{job['id']}/attempts/7")
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "attempt_not_found")
-
-
 async def test_a_page_of_jobs_takes_one_query(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

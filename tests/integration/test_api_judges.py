@@ -2,15 +2,12 @@
 
 from typing import Any
 
+from tests.datasets import GRADER, PAIRS, REWARD, prompts
 from tests.integration.made import READ, make
-from tests.integration.test_api_lineage import archive, refused
-from tests.integration.test_api_preferences import PAIRS, REWARD, told
-from tests.integration.test_api_reinforcement import prompts
+from tests.integration.test_api_lineage import archive
+from tests.integration.test_api_preferences import told
 from tests.scripted_node import boot
-from tests.unit.test_reinforcement_requests import GRADER
 from tests.world import MODEL, World
-
-AT = "method.reinforcement.grader.model"
 
 
 def asking(model: str) -> dict[str, Any]:
@@ -66,33 +63,6 @@ async def test_a_plan_counts_the_reward_model_on_every_gpu(world: World) -> None
 
     plain, more = (job["plan"]["memory"]["parameters"] for job in (alone, asked))
     assert (plain, more) == (2 * 139_584, 4 * 139_584), "in bf16, of the same size as the policy"
-
-
-async def test_only_a_reward_model_can_be_asked(world: World) -> None:
-    chats, rows = await make(world), await world.upload(prompts())
-    going = await world.submit(training_file=await world.upload(PAIRS), method=REWARD)
-
-    names = (chats["fine_tuned_model"], MODEL, going["id"], "ft:nobody:tests::ftjob-0")
-    errors = [
-        await refused(world, model=MODEL, training_file=rows, method=asking(name)) for name in names
-    ]
-
-    assert [(e["status"], e["code"], e["param"]) for e in errors] == [
-        (400, "unsupported_model", AT)
-    ] * 4
-    assert "the model of a job of method supervised, which rates nothing" in errors[0]["message"]
-    assert "is a base model, which rates nothing" in errors[1]["message"]
-    assert "it has no model yet" in errors[2]["message"]
-    assert "GET /v1/models" in errors[3]["message"]
-
-
-async def test_a_reward_model_is_no_policy_but_may_grade_one(world: World) -> None:
-    judge, rows = await judging(world), await world.upload(prompts())
-
-    error = await refused(world, model=judge["id"], training_file=rows, method=asking(judge["id"]))
-
-    assert error["param"] == "model"
-    assert 'name it in the grader: {"type": "reward_model"}' in error["message"]
 
 
 async def test_a_reward_model_stays_online_while_it_is_asked(world: World) -> None:

@@ -11,10 +11,11 @@ from sqlalchemy import text
 from service.db import jobs
 from service.operations import holds
 from tests import waiting
+from tests.datasets import PAIRS, REWARD, labelled
 from tests.integration.made import FILES, READ, make
 from tests.integration.stored import moves
-from tests.integration.test_api_preferences import JOBS, PAIRS, REWARD, told
-from tests.integration.test_api_rankings import CLASSIFY, labelled
+from tests.integration.test_api_preferences import JOBS, told
+from tests.integration.test_api_rankings import CLASSIFY
 from tests.scripted_node import boot
 from tests.world import MODEL, TINY, World
 from trainer.contract import MANIFEST
@@ -75,56 +76,12 @@ async def test_a_line_of_jobs_keeps_the_name_of_the_base_model(world: World) -> 
     assert shown["base_model"] == first["fine_tuned_model"]
 
 
-async def test_a_model_that_is_not_there_is_refused_with_what_to_do(world: World) -> None:
-    made = await make(world)
-    going = await world.submit()
-    ended = await world.submit(seed=8)
-    await world.call("POST", f"{JOBS}/{ended['id']}/cancel")
-    await world.tick(3)
-    name = made["fine_tuned_model"]
-
-    unknown = await refused(world, model="ft:nobody:tests::ftjob-0")
-    misspelt = await refused(world, model=name.replace("::", ":x:"))
-    early = await refused(world, model=going["id"])
-    late = await refused(world, model=ended["id"])
-
-    errors = (unknown, misspelt, early, late)
-    assert [(e["status"], e["code"], e["param"]) for e in errors] == [
-        (400, "unsupported_model", "model")
-    ] * 4
-    assert all("GET /v1/models" in e["message"] for e in (unknown, misspelt))
-    assert "it has no model yet. Wait" in early["message"]
-    assert "has cancelled and made no model" in late["message"]
-
-
-async def test_what_another_project_has_made_is_not_there(world: World) -> None:
-    made = await make(world)
-    others = {"authorization": f"Bearer {await world.other_key()}"}
-    answer = await world.call(
-        "POST",
-        "/v1/files",
-        files={"file": ("train.jsonl", PAIRS)},
-        data={"purpose": "fine-tune"},
-        headers=others,
-    )
-
-    for name in (made["fine_tuned_model"], made["id"]):
-        body = {"model": name, "training_file": answer.json()["id"], "method": REWARD}
-        error = (await world.call("POST", JOBS, json=body, headers=others)).json()["error"]
-
-        assert error["code"] == "unsupported_model"
-        assert "GET /v1/models" in error["message"]
-
-
-async def test_a_model_with_a_head_goes_on_by_its_own_method_only(world: World) -> None:
+async def test_a_model_with_a_head_goes_on_by_its_own_method(world: World) -> None:
     pairs = await world.upload(PAIRS)
     judge = await make(world, training_file=pairs, method=REWARD)
 
-    chatting = await refused(world, model=judge["id"])
     again = await world.submit(model=judge["id"], training_file=pairs, method=REWARD)
 
-    assert (chatting["code"], chatting["param"]) == ("unsupported_model", "model")
-    assert "is a reward model, which rates answers" in chatting["message"]
     assert again["model"] == judge["fine_tuned_model"]
 
 

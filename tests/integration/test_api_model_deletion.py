@@ -51,17 +51,6 @@ async def test_a_model_that_another_job_reads_stays(world: World) -> None:
     assert await left(world, made) != []
 
 
-async def test_base_models_and_those_of_others_are_not_deleted(world: World) -> None:
-    made = await make(world)
-    key = {"authorization": f"Bearer {await world.other_key()}"}
-    path = f"/v1/models/{made['fine_tuned_model']}"
-    theirs = await world.call("DELETE", path, headers=key)
-
-    assert theirs.json()["error"]["code"] == "model_not_found"
-    assert (await delete(world, made["model"]))[1]["error"]["code"] == "model_not_found"
-    assert await left(world, made) != []
-
-
 async def test_what_a_killed_process_has_left_is_swept(world: World) -> None:
     made = await make(world)
 

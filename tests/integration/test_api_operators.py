@@ -180,8 +180,6 @@ async def test_operators_see_every_project_also_one_that_never_had_a_machine(
     rest = (await world.call("GET", f"{PROJECTS}?after={first['last_id']}")).json()
     having = (await world.call("GET", f"{PROJECTS}?job={job}")).json()["data"]
     none = (await world.call("GET", f"{PROJECTS}?job=ftjob-1")).json()["data"]
-    lost = await world.call("GET", f"{PROJECTS}?after=tests")
-    refused = await theirs.call("GET", PROJECTS)
 
     found = first["data"] + rest["data"]
     assert found[0]["name"] == "idle"
@@ -189,5 +187,3 @@ async def test_operators_see_every_project_also_one_that_never_had_a_machine(
     assert (first["has_more"], rest["has_more"]) == (True, False)
     assert [p["name"] for p in having] == ["others"]
     assert none == []
-    assert error(lost) == (400, "unknown_cursor")
-    assert error(refused) == (403, "permission_denied")

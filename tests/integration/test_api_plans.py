@@ -42,27 +42,14 @@ async def test_a_model_that_many_know_is_planned_before_it_is_staged_and_says_so
     assert "Llama 3.1 Community License" in warning
 
 
-async def test_an_encoder_is_planned_to_classify_and_for_nothing_else(world: World) -> None:
+async def test_an_encoder_is_planned_to_classify(world: World) -> None:
     bert = {"model": "google-bert/bert-base-uncased"}
     rows = [{"text": f"row {n}", "label": "good" if n % 2 else "bad"} for n in range(20)]
     file = await world.upload("\n".join(map(json.dumps, rows)).encode())
 
     told = await plan(world, **bert, training_file=file, method={"type": "classification"})
-    body = bert | {"training_file": await world.upload(), "infrastructure": {"nodes": 1}}
-    refused = await world.call("POST", f"{JOBS}?dry_run=true", json=body)
 
     assert told["plan"]["recipe"]["max_seq_len"] == 512
-    assert refused.json()["error"]["param"] == "method.type"
-    assert "writes no text" in refused.json()["error"]["message"]
-
-
-async def test_a_job_still_needs_its_model_to_be_staged(world: World) -> None:
-    body = {"model": LLAMA, "training_file": await world.upload()}
-
-    refused = await world.call("POST", JOBS, json=body)
-    unknown = await world.call("POST", f"{JOBS}?dry_run=true", json=body | {"model": "my/own"})
-
-    assert [a.json()["error"]["code"] for a in (refused, unknown)] == ["unsupported_model"] * 2
 
 
 async def test_a_plan_learns_from_what_jobs_of_the_project_took(world: World) -> None:

@@ -2,24 +2,17 @@
 
 import csv
 import io
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.datasets import PAIRS, REWARD
 from tests.scripted_node import boot, commit, committed, metrics, train
 from tests.world import DATASET, MODEL, World
 from trainer.contract import RUN_SPEC, Dpo, NodePhase, RunSpec
 
 JOBS = "/v1/fine_tuning/jobs"
-PAIR = {
-    "input": {"messages": [{"role": "user", "content": "What is two and two?"}]},
-    "preferred_output": [{"role": "assistant", "content": "Four."}],
-    "non_preferred_output": [{"role": "assistant", "content": "Five."}],
-}
-PAIRS = "\n".join(json.dumps(PAIR) for _ in range(40)).encode()
-REWARD = {"type": "reward", "reward": {"hyperparameters": {"n_epochs": 2}}}
 DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothing": 0.1}}
 
 
@@ -111,50 +104,11 @@ async def test_packing_is_planned_and_handed_to_nodes_where_it_was_asked_for(
 async def test_an_average_of_the_weights_is_planned_and_handed_to_nodes(world: World) -> None:
     plain, averaged = await world.submit(), await world.submit(training={"ema_decay": 0.99})
     spec = await told(world, averaged["id"])
-    refused = await create(world, plain["training_file"], training={"ema_decay": 1.0})
 
     needs = [job["plan"]["memory"]["optimizer"] for job in (plain, averaged)]
     assert spec.ema_decay == averaged["plan"]["recipe"]["ema_decay"] == 0.99
     assert "ema_decay" not in plain["plan"]["recipe"]
     assert needs[0] < needs[1]
-    assert refused["error"]["param"] == "training.ema_decay"
-
-
-async def test_a_reward_model_on_packed_sequences_is_refused_with_what_to_do(world: World) -> None:
-    file = await world.upload(PAIRS)
-
-    error = (await create(world, file, method=REWARD, training={"packing": True}))["error"]
-
-    assert (error["code"], error["param"]) == ("invalid_value", "training.packing")
-    assert "left out with method reward" in error["message"]
-
-
-async def test_what_is_wrong_with_the_options_together_is_named(world: World) -> None:
-    file = await world.upload(PAIRS)
-    smooth_ipo = {"type": "dpo", "dpo": {"loss": "ipo", "label_smoothing": 0.1}}
-
-    error = (await create(world, file, method=smooth_ipo))["error"]
-
-    assert error["param"] == "method.dpo.label_smoothing"
-    assert "left out" in error["message"]
-
-
-async def test_a_method_learns_from_files_of_its_format_only(world: World) -> None:
-    chats, pairs = await world.upload(), await world.upload(PAIRS)
-
-    supervised = (await create(world, pairs))["error"]
-    preferring = (await create(world, chats, method=DPO))["error"]
-    rewarding = (await create(world, chats, method=REWARD))["error"]
-    validation = (await create(world, pairs, validation_file=chats, method=DPO))["error"]
-
-    refused = (supervised, preferring, rewarding, validation)
-    assert [e["code"] for e in refused] == ["wrong_file_format"] * 4
-    assert {e["param"] for e in refused[:3]} == {"training_file"}
-    assert validation["param"] == "validation_file"
-    assert "holds preferences, and method supervised learns from chats" in supervised["message"]
-    assert "Give a file of chats, or choose method dpo or " in supervised["message"]
-    assert preferring["message"].endswith("of preferences, or choose method supervised.")
-    assert rewarding["message"].endswith("of preferences, or choose method supervised.")
 
 
 async def test_nodes_get_the_method_with_the_run_spec(world: World) -> None:

@@ -10,7 +10,7 @@ from service.db.files import CONTAINER
 from service.operations import models
 from tests.integration.made import make
 from tests.vocabulary import TEMPLATE, tokenizer_files
-from tests.world import DATASET, MODEL, ROW, World, stage
+from tests.world import MODEL, ROW, World, stage
 
 Json = dict[str, Any]
 PAIR = {
@@ -117,29 +117,6 @@ async def test_a_prompt_is_held_against_the_room_beside_its_answer(world: World)
     assert [p["code"] for p in found["data"][0]["problems"]] == ["long_row"]
 
 
-async def test_what_no_job_could_do_is_refused_with_what_can_be_done(world: World) -> None:
-    chats, pairs = await world.upload(), await world.upload(jsonl(PAIR))
-    job = await make(world)
-
-    wrong = await refusal(world, chats, method="dpo")
-    unknown = await refusal(world, chats, method="magic")
-    late = await refusal(world, chats, line=41)
-    nameless = await refusal(world, chats, model="no/such-model")
-    long = await refusal(world, pairs, max_seq_len=513)
-    results = await refusal(world, job["result_files"][0])
-    many = await refusal(world, chats, limit=21)
-
-    assert (wrong["code"], wrong["param"]) == ("wrong_file_format", "method")
-    assert "holds chats" in wrong["message"]
-    assert (unknown["param"], many["param"]) == ("method", "limit")
-    assert late["param"] == "line"
-    assert "last row is line 40" in late["message"]
-    assert (nameless["code"], nameless["param"]) == ("unsupported_model", "model")
-    assert long["param"] == "max_seq_len"
-    assert "2 to 512" in long["message"]
-    assert "is a job's result" in results["message"]
-
-
 async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> None:
     strict = TEMPLATE.replace(
         "{%- for message in messages -%}",
@@ -177,27 +154,13 @@ async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(
     assert (before["splits_answers"], after["splits_answers"]) == (False, True)
 
 
-async def test_files_and_models_of_other_projects_are_not_shown(world: World) -> None:
+async def test_a_model_of_ones_own_reads_a_file(world: World) -> None:
     file, job = await world.upload(), await make(world)
-    others = {"authorization": f"Bearer {await world.other_key()}"}
-    theirs = await world.call(
-        "POST",
-        "/v1/files",
-        files={"file": ("train.jsonl", DATASET)},
-        data={"purpose": "fine-tune"},
-        headers=others,
-    )
 
-    ours = await shown(world, file, model=job["fine_tuned_model"])
-    not_file = await ask(world, file, headers=others)
-    not_model = await refusal(
-        world, theirs.json()["id"], model=job["fine_tuned_model"], headers=others
-    )
+    found = await shown(world, file, model=job["fine_tuned_model"])
 
-    assert ours["model"] == job["fine_tuned_model"]
-    assert ours["data"][0]["examples"][0]["trained_tokens"] == 6
-    assert (not_file.status_code, not_file.json()["error"]["code"]) == (404, "file_not_found")
-    assert not_model["code"] == "unsupported_model"
+    assert found["model"] == job["fine_tuned_model"]
+    assert found["data"][0]["examples"][0]["trained_tokens"] == 6
 
 
 async def test_what_is_gone_from_the_storage_account_is_named(world: World) -> None:

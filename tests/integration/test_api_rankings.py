@@ -1,29 +1,12 @@
 """Jobs that learn from rankings, labels, or in an order of their own."""
 
-import json
-from typing import Any
-
-import pytest
-
-from tests.integration.test_api_preferences import JOBS, PAIRS, create, told
+from tests.datasets import PAIRS, labelled, rankings
+from tests.integration.test_api_preferences import JOBS, create, told
 from tests.world import World
 from trainer.contract import Curriculum, Mix, Ranked
 
 RANKED = {"type": "reward", "reward": {"loss": "ranked_margin", "margin_end": 0.4}}
 CLASSIFY = {"type": "classification"}
-
-
-def rankings(answers: int) -> bytes:
-    """Forty rows, the last of so many answers."""
-    said = [[{"role": "assistant", "content": f"{n}."}] for n in range(4, 4 + answers)]
-    asked = {"messages": [{"role": "user", "content": "What is two and two?"}]}
-    rows = [{"input": asked, "ranked_outputs": said[:2]}] * 39
-    return "\n".join(json.dumps(r) for r in [*rows, rows[0] | {"ranked_outputs": said}]).encode()
-
-
-def labelled(*labels: str) -> bytes:
-    rows = [{"text": f"This is text {n}.", "label": labels[n % len(labels)]} for n in range(40)]
-    return "\n".join(map(json.dumps, rows)).encode()
 
 
 async def test_rankings_are_planned_with_the_most_answers_of_either_file(world: World) -> None:
@@ -60,42 +43,6 @@ async def test_a_plan_counts_every_answer(world: World) -> None:
     assert memory[1] == 8 * memory[0]
 
 
-@pytest.mark.parametrize(
-    ("method", "param", "says"),
-    [
-        ({"type": "reward", "reward": {"margin_end": 0.4}}, "method.reward.margin_end", "change"),
-        (
-            {"type": "reward", "reward": {"loss": "ranked_margin", "margin_start": -1}},
-            *("method.reward.margin_start", "0"),
-        ),
-        (
-            {
-                "type": "reward",
-                "reward": {"loss": "ranked_margin", "margin_start": 0, "margin_end": 0},
-            },
-            *("method.reward.margin_end", "above 0"),
-        ),
-    ],
-)
-async def test_margins_that_make_no_sense_are_refused(
-    world: World, method: dict[str, Any], param: str, says: str
-) -> None:
-    error = (await create(world, await world.upload(rankings(3)), method=method))["error"]
-
-    assert error["param"] == param
-    assert says in error["message"]
-
-
-async def test_rankings_are_for_the_ranked_loss_only(world: World) -> None:
-    file = await world.upload(rankings(3))
-    pairwise = (await create(world, file, method={"type": "reward"}))["error"]
-    chats = (await create(world, await world.upload(), method=RANKED))["error"]
-
-    assert pairwise["code"] == chats["code"] == "wrong_file_format"
-    assert pairwise["message"].endswith("or choose method reward with loss ranked_margin.")
-    assert "learns from rankings or preferences" in chats["message"]
-
-
 async def test_a_classification_gets_the_labels_of_its_training_file(world: World) -> None:
     file, fewer = await world.upload(labelled("good", "bad")), await world.upload(labelled("bad"))
     job = await world.submit(training_file=file, validation_file=fewer, method=CLASSIFY)
@@ -111,20 +58,6 @@ async def test_a_classification_gets_the_labels_of_its_training_file(world: Worl
     assert job["method"]["type"] == "classification"
 
 
-async def test_labels_that_cannot_be_learnt_are_refused(world: World) -> None:
-    good, both = await world.upload(labelled("good")), await world.upload(labelled("good", "bad"))
-    other = await world.upload(labelled("good", "ugly"))
-
-    alone = (await create(world, good, method=CLASSIFY))["error"]
-    unknown = (await create(world, both, validation_file=other, method=CLASSIFY))["error"]
-    packed = (await create(world, both, method=CLASSIFY, training={"packing": True}))["error"]
-
-    assert (alone["code"], alone["param"]) == ("too_few_labels", "training_file")
-    assert (unknown["code"], unknown["param"]) == ("unknown_label", "validation_file")
-    assert "'ugly'" in unknown["message"]
-    assert packed["param"] == "training.packing"
-
-
 async def test_an_order_of_rows_is_planned_and_handed_to_nodes(world: World) -> None:
     mixed = await world.submit(training={"mix": {"short_share": 0.5}})
     eased = await world.submit(training={"curriculum": {"until_step": 7}})
@@ -136,15 +69,6 @@ async def test_an_order_of_rows_is_planned_and_handed_to_nodes(world: World) -> 
         (None, Curriculum(until_step=7, start_share=0.2)),
     ]
     assert mixed["plan"]["recipe"]["mix"] == {"threshold_tokens": 512, "short_share": 0.5}
-
-
-async def test_two_orders_at_once_are_refused(world: World) -> None:
-    both = {"mix": {}, "curriculum": {"until_step": 7}}
-
-    error = (await create(world, await world.upload(), training=both))["error"]
-
-    assert error["param"] == "training.curriculum"
-    assert "one order" in error["message"]
 
 
 async def test_a_plan_of_before_knows_none_of_it(world: World) -> None:

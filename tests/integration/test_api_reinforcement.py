@@ -6,22 +6,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from tests.integration.test_api_preferences import JOBS, PAIRS, create, told
+from tests.datasets import GRADER, PROMPT, prompts
+from tests.integration.test_api_preferences import JOBS, create, told
 from tests.scripted_node import boot, commit, committed, metrics, train
-from tests.unit.test_reinforcement_requests import GRADER
 from tests.world import World
 from trainer.contract import NodePhase, Reinforcement
 
 VALIDATE = "/v1/fine_tuning/alpha/graders/validate"
-PROMPT = {"messages": [{"role": "user", "content": "What is two and two?"}], "answer": "four"}
 GRPO: dict[str, Any] = {"type": "reinforcement", "reinforcement": {"grader": GRADER}}
-
-
-def prompts(*odd: dict[str, Any]) -> bytes:
-    """Forty rows, the last ones as they are told."""
-    return "\n".join(map(json.dumps, [*[PROMPT] * (40 - len(odd)), *odd])).encode()
 
 
 def learning(**options: object) -> dict[str, Any]:
@@ -69,47 +61,6 @@ async def test_nodes_get_the_grader_and_every_number_with_the_run_spec(world: Wo
     assert (spec.method, spec.sequences_per_row, spec.packing) == ("reinforcement", 8, False)
 
 
-async def test_prompts_and_reinforcement_go_together_only(world: World) -> None:
-    chats, pairs, asked = await world.upload(), await world.upload(PAIRS), prompts()
-    rows = await world.upload(asked)
-
-    graded = (await create(world, chats, method=GRPO))["error"]
-    preferred = (await create(world, pairs, method=GRPO))["error"]
-    validation = (await create(world, rows, validation_file=chats, method=GRPO))["error"]
-    supervised = (await create(world, rows))["error"]
-
-    refused = (graded, preferred, validation, supervised)
-    assert [e["code"] for e in refused] == ["wrong_file_format"] * 4
-    assert "holds chats, and method reinforcement learns from prompts" in graded["message"]
-    assert validation["param"] == "validation_file"
-    assert supervised["message"].endswith("Give a file of chats, or choose method reinforcement.")
-
-
-async def test_a_row_that_lacks_what_the_grader_reads_is_named(world: World) -> None:
-    lacking = await world.upload(prompts({"messages": PROMPT["messages"]}))
-    full = await world.upload(prompts())
-
-    training = (await create(world, lacking, method=GRPO))["error"]
-    validation = (await create(world, full, validation_file=lacking, method=GRPO))["error"]
-    other = learning(grader=GRADER | {"reference": "{{item.solution}}"})
-    never = (await create(world, full, method=other))["error"]
-
-    assert training["code"] == validation["code"] == never["code"] == "missing_grader_input"
-    assert (training["param"], validation["param"]) == ("training_file", "validation_file")
-    assert "line 40 has no member `answer`, which the grader reads" in training["message"]
-    assert "its first row has no member `solution`" in never["message"]
-
-
-async def test_a_broken_grader_is_refused_with_the_member_at_fault(world: World) -> None:
-    file = await world.upload(prompts())
-    broken = learning(grader=GRADER | {"reference": "{{answer}}"})
-
-    error = (await create(world, file, method=broken))["error"]
-
-    assert error["param"] == "method.reinforcement.grader.reference"
-    assert "item." in error["message"]
-
-
 async def test_prompts_that_leave_no_room_for_the_answer_are_events_of_the_job(
     world: World,
 ) -> None:
@@ -128,24 +79,8 @@ async def test_prompts_that_leave_no_room_for_the_answer_are_events_of_the_job(
 
 async def test_a_grader_is_checked_without_a_job(world: World) -> None:
     good = await world.call("POST", VALIDATE, json={"grader": GRADER})
-    bad = await world.call("POST", VALIDATE, json={"grader": GRADER | {"operation": "gt"}})
-    none = await world.call("POST", VALIDATE, json={})
-    more = await world.call("POST", VALIDATE, json={"grader": GRADER, "item": {}})
 
     assert (good.status_code, good.json()) == (200, {"grader": GRADER})
-    assert [a.status_code for a in (bad, none, more)] == [400] * 3
-    assert bad.json()["error"]["param"] == "grader.operation"
-    assert none.json()["error"]["code"] == "missing_required_parameter"
-    assert more.json()["error"]["code"] == "unknown_parameter"
-
-
-async def test_nobody_checks_graders_without_a_key(world: World) -> None:
-    for path in (VALIDATE, "/v1/fine_tuning/alpha/graders/run"):
-        answer = await world.call(
-            "POST", path, json={"grader": GRADER}, headers={"authorization": "Bearer sk-none"}
-        )
-
-        assert answer.status_code == 401
 
 
 async def test_grades_are_measured_shown_and_kept_in_the_result(world: World) -> None:
@@ -178,16 +113,3 @@ async def test_grades_are_measured_shown_and_kept_in_the_result(world: World) ->
         ("", "", "", "", "0"),
         ("0.25", "0.5", "1.5", "40.0", "3"),
     ]
-
-
-@pytest.mark.parametrize("training", [{"packing": True}, {"max_seq_len": 32}])
-async def test_what_does_not_go_with_answers_is_refused(
-    world: World, training: dict[str, Any]
-) -> None:
-    file = await world.upload(prompts())
-
-    error = (await create(world, file, method=learning(max_answer_tokens=32), training=training))[
-        "error"
-    ]
-
-    assert error["param"] in ("training.packing", "method.reinforcement.max_answer_tokens")

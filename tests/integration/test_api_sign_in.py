@@ -67,14 +67,6 @@ async def test_expired_keys_of_the_console_do_not_pile_up(world: World) -> None:
     assert [one.id for one in key if one.name == "console"] == [made["id"]]
 
 
-async def test_a_body_that_is_no_token_is_refused_and_not_read_to_its_end(world: World) -> None:
-    long = await world.http.post(PATH, json={"token": "x" * 2000})
-    other = await world.http.post(PATH, json={"tokn": "x"})
-
-    assert long.status_code == 413
-    assert (other.status_code, other.json()["error"]["type"]) == (400, "invalid_request_error")
-
-
 async def test_the_services_command_prints_a_token(world: World) -> None:
     options = console.arguments(None, ["sign-in", "--project", "tests", "--scope", "read"])
     (printed,) = await console.answer(world.engine, options, world.clock(), Quota())

@@ -38,13 +38,3 @@ async def test_a_job_with_a_deadline_is_lived_with_it(world: World) -> None:
     assert [way["name"] for way in own["ways"]] == ["rekindle", "spot_only", "on_demand"]
     assert own["deadline_hours"] == pytest.approx(5, abs=0.1)
     assert other["deadline_hours"] == 7
-
-
-async def test_too_many_lives_and_unknown_jobs_are_refused(world: World) -> None:
-    job = (await world.submit())["id"]
-
-    many = await world.call("POST", f"{JOBS}/{job}/simulation", json={"lives": 101})
-    unknown = await world.call("POST", f"{JOBS}/ftjob-unknown/simulation", json={})
-
-    assert many.status_code == 400
-    assert unknown.status_code == 404

@@ -76,12 +76,6 @@ async def test_a_log_is_sent_in_whole_characters(world: World, over: str) -> Non
     assert "".join(event["data"]["text"] for event in rest) == "Größe\n" * 2
 
 
-async def test_what_is_not_there_is_refused_before_a_stream_begins(world: World) -> None:
-    for path in ("/stream", "/events/stream", "/logs/stream"):
-        answer = await world.call("GET", f"{JOBS}/no{path}")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found")
-
-
 @pytest.mark.parametrize("path", ["stream", "events/stream", "logs/stream"])
 async def test_a_stream_ends_in_its_middle_so_that_the_key_is_looked_at_again(
     world: World, path: str

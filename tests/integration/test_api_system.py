@@ -114,11 +114,3 @@ async def test_a_job_that_needs_a_person_is_shown_until_it_does_not(world: World
         (job, "stuck", "Grant the role.")
     ]
     assert after == []
-
-
-async def test_only_operators_see_how_the_service_stands(world: World) -> None:
-    headers = {"authorization": f"Bearer {await world.other_key()}"}
-
-    answer = await world.http.get(SYSTEM, headers=headers)
-
-    assert answer.status_code == 403

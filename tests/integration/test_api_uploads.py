@@ -31,7 +31,6 @@ HEADERS = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
 SECONDS = "expires_after[seconds]"
 ANCHOR = PURPOSE.replace("purpose", "expires_after[anchor]").replace("fine-tune", "created_at")
 LIFE = PURPOSE.replace("purpose", SECONDS).replace("fine-tune", "%s")
-BAD_LAST_LINE = DATASET + b'\n{"messages": []}'
 
 
 def form(*parts: str | bytes) -> bytes:
@@ -80,72 +79,6 @@ async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> Non
     assert type(file["created_at"]) is int
 
 
-@pytest.mark.parametrize(
-    ("parts", "code", "param", "word"),
-    [
-        ((PURPOSE, FILE, BAD_LAST_LINE, END), "invalid_file_format", "file", "line 41"),
-        ((PURPOSE, FILE, END), "invalid_file_format", "file", "is empty"),
-        ((PURPOSE.rstrip(), END), "missing_required_parameter", "file", "file"),
-        ((FILE, DATASET, END), "missing_required_parameter", "purpose", "purpose"),
-        ((PURPOSE, ANCHOR, FILE, DATASET, END), "missing_required_parameter", SECONDS, "both"),
-        ((PURPOSE, ANCHOR, LIFE % "60", FILE, DATASET, END), "invalid_value", SECONDS, "3600"),
-        (
-            (PURPOSE.replace("fine-tune", "batch"), FILE, DATASET, END),
-            "invalid_value",
-            "purpose",
-            "'fine-tune'",
-        ),
-        (
-            (PURPOSE.replace('"purpose"', '"mime_type"'), FILE, DATASET, END),
-            "unknown_parameter",
-            "mime_type",
-            "not supported",
-        ),
-        (
-            (PURPOSE, FILE, DATASET, "\r\n", FILE, DATASET, END),
-            "invalid_value",
-            "file",
-            "one file",
-        ),
-        ((PURPOSE, FILE, DATASET), "invalid_value", "file", "last boundary"),
-        ((PURPOSE, PURPOSE, FILE, DATASET, END), "invalid_value", "purpose", "once"),
-        (
-            (FILE.replace("\r\n\r\n", f"\r\nX-Long: {'x' * 9000}\r\n\r\n"), DATASET, END),
-            "invalid_value",
-            "file",
-            "header size",
-        ),
-        ((FILE.replace("t.jsonl", "t" * 300), DATASET, END), "invalid_value", "file", "Shorten"),
-        ((FILE.replace("t.jsonl", "t\0"), DATASET, END), "invalid_value", "file", "control"),
-        (
-            (FILE.replace("\r\n\r\n", "\r\nContent-Transfer-Encoding: base64\r\n\r\n"), END),
-            "invalid_value",
-            "file",
-            "as they are",
-        ),
-        ((f"--{BOUNDARY}\r\nX: y\r\n\r\n", DATASET, END), "invalid_value", "file", "no name"),
-        ((PURPOSE, FILE, "[", DATASET, END), "invalid_file_format", "file", "jq -c"),
-        (("x" * 100,), "invalid_value", "file", "cannot be read"),
-        (
-            (PURPOSE.replace("fine-tune", "x" * 5000), FILE, DATASET, END),
-            "invalid_value",
-            "purpose",
-            "too long",
-        ),
-    ],
-)
-async def test_nothing_is_left_of_a_refused_upload(
-    world: World, parts: tuple[str | bytes, ...], code: str, param: str, word: str
-) -> None:
-    answer = await post(world, *parts)
-
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["param"]) == (400, code, param), error
-    assert word in error["message"]
-    assert await kept(world) == ([], [])
-    assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []
-
-
 async def test_a_form_that_never_ends_is_refused(world: World) -> None:
     sent = 0
 
@@ -162,24 +95,6 @@ async def test_a_form_that_never_ends_is_refused(world: World) -> None:
     assert "goes on after its last boundary" in answer.json()["error"]["message"]
     assert sent < 100_000
     assert await kept(world) == ([], [])
-
-
-async def test_a_body_that_is_no_form_is_refused(world: World) -> None:
-    answer = await world.call("POST", "/v1/files", json={"purpose": "fine-tune"})
-
-    assert answer.status_code == 400
-    assert "multipart/form-data" in answer.json()["error"]["message"]
-
-
-async def test_every_bad_line_is_named_by_its_number(world: World) -> None:
-    lines = DATASET.split(b"\n")
-    lines[2], lines[6] = b"{", b'{"messages": [{"role": "judge", "content": "No."}]}'
-
-    message = (await post(world, PURPOSE, FILE, b"\n".join(lines), END)).json()["error"]["message"]
-
-    assert "line 3:" in message
-    assert "line 7:" in message
-    assert "unrecognized_role" in message
 
 
 @dataclass

@@ -12,7 +12,6 @@ from openai import AsyncOpenAI
 
 from service.api.app import make_app
 from service.db.uploads import LIFE
-from service.domain.dataset import Limits
 from service.operations.uploads import PART_BYTES, Staging
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
@@ -20,8 +19,6 @@ from tests.integration.in_parts import (
     HALVES,
     MULTIPART,
     PART_FORM,
-    WHOLE,
-    Json,
     begin,
     complete,
     error,
@@ -111,40 +108,9 @@ async def test_parts_come_at_once_and_a_crowd_of_completions_makes_one_file(hear
 # --- what is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("more", "status", "param"),
-    [
-        ({"bytes": 0}, 400, "bytes"),
-        ({"bytes": Limits.max_upload_bytes + 1}, 413, "bytes"),
-        ({"purpose": "batch"}, 400, "purpose"),
-        ({"filename": "a\0b"}, 400, "filename"),
-        ({"expires_after": {"anchor": "created_at", "seconds": 60}}, 400, "expires_after.seconds"),
-        ({"part_size": 1}, 400, "part_size"),
-    ],
-)
-async def test_an_upload_that_can_never_be_a_file_is_not_begun(
-    world: World, more: Json, status: int, param: str
-) -> None:
-    answer = await world.call("POST", "/v1/uploads", json=WHOLE | more)
-
-    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param), answer.text
-    assert await left(world) == (0, 0, 0)
-
-
 async def test_a_wrong_completion_changes_nothing_and_may_be_corrected(world: World) -> None:
     upload, (one, two) = await halves(world)
     third = (await send(world, upload, b"x")).json()["id"]
-    wrong: list[tuple[list[str], Json, str]] = [
-        ([one], {}, f"have 1000 bytes together, and the upload was created with {len(DATASET)}"),
-        ([one, one], {}, "named twice"),
-        ([one, "part-none"], {}, "part-none is no part"),
-        ([], {}, "part_ids"),
-        ([one, two], {"md5": "abc"}, "md5"),
-    ]
-    for part_ids, more, word in wrong:
-        status, _, message = error(await complete(world, upload, part_ids, **more))
-        assert (status, word in message) == (400, True), message
-    assert len((await shown(world, upload))["parts"]) == 3
 
     mismatch = error(await complete(world, upload, [one, two], md5="0" * 32))
     assert mismatch[:2] == (400, "checksum_mismatch")
@@ -206,17 +172,6 @@ async def test_a_client_that_falls_silent_gives_its_slot_to_others(world: World)
     assert error(answers[0])[:2] == (408, "request_timeout")
     assert answers[1].status_code == 200
     assert len((await shown(world, upload))["parts"]) == 1
-
-
-async def test_uploads_of_another_project_are_not_there(world: World) -> None:
-    upload, parts = await halves(world)
-    theirs = {"authorization": f"Bearer {await world.other_key()}"}
-    for method, path in (("GET", ""), ("POST", "/cancel"), ("POST", "/complete")):
-        body = {"json": {"part_ids": parts}} if path == "/complete" else {}
-        url = f"/v1/uploads/{upload}{path}"
-        answer = await world.http.request(method, url, headers=theirs, **body)  # type: ignore[arg-type]  # one member, or none
-        assert error(answer)[:2] == (404, "upload_not_found")
-    assert (await complete(world, upload, parts)).status_code == 200
 
 
 # --- what ends before it is a file ---------------------------------------------------------------

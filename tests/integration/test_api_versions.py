@@ -113,25 +113,6 @@ async def test_nobody_waits_who_has_nothing_or_something_old(world: World) -> No
         assert (await see(world, job, params=given))["version"] == job["version"]
 
 
-async def test_a_wait_for_another_projects_job_ends_at_once(world: World) -> None:
-    job = await world.submit()
-    headers = {"authorization": f"Bearer {await world.other_key()}"}
-
-    answer = await world.http.get(
-        f"{JOBS}/{job['id']}", params={"wait": 50, "version": job["version"]}, headers=headers
-    )
-
-    assert answer.json()["error"]["code"] == "job_not_found"
-
-
-async def test_a_wait_that_is_no_time_is_refused(world: World) -> None:
-    job = await world.submit()
-
-    answer = await world.call("GET", f"{JOBS}/{job['id']}", params={"wait": -1})
-
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "wait")
-
-
 async def test_an_answer_comes_before_the_client_gives_up(world: World) -> None:
     job = await world.submit()
 

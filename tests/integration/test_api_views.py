@@ -153,19 +153,6 @@ async def test_an_event_without_data_has_no_such_member(world: World, running: R
     assert {type(e["created_at"]) for e in events} == {int}
 
 
-async def test_an_unknown_cursor_never_shows_the_first_page_again(
-    world: World, running: Running
-) -> None:
-    other = await world.submit()
-    theirs = (await see(world, other, "events"))["data"][0]["id"]
-    for part in ("events", "checkpoints"):
-        for cursor in ("nothing", theirs):
-            answer = await world.call(
-                "GET", f"{JOBS}/{running[0]['id']}/{part}", params={"after": cursor}
-            )
-            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_cursor")
-
-
 async def test_a_limit_beyond_the_most_is_cut(world: World, running: Running) -> None:
     for path in ("", f"/{running[0]['id']}/events", f"/{running[0]['id']}/checkpoints"):
         answer = await world.call("GET", f"{JOBS}{path}", params={"limit": 10**9})
@@ -191,14 +178,6 @@ async def test_logs_are_plain_text_of_one_rank_of_one_attempt(
     assert (newest.text, named.text, numbered.text) == ("step 1\n", "quiet\n", "quiet\n")
     assert newest.headers["content-type"].startswith("text/plain")
     assert unknown.json()["error"]["param"] == "attempt"
-
-
-async def test_a_job_that_had_no_machines_has_no_logs(world: World) -> None:
-    job = await world.submit()
-
-    answer = await world.call("GET", f"{JOBS}/{job['id']}/logs")
-
-    assert answer.json()["error"]["code"] == "attempt_not_found"
 
 
 async def test_the_model_is_there_file_by_file_once_it_is_committed(

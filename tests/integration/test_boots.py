@@ -176,25 +176,6 @@ async def test_each_phase_is_told_once_and_each_failure_of_a_machine_once(world:
     assert told.count("node.boot_failed") == 2
 
 
-async def test_what_no_machine_of_ours_would_say_is_refused(world: World) -> None:
-    job = str((await world.submit())["id"])
-    attempt = (await machines_up(world, job))["id"]
-    other = str((await world.submit())["id"])
-    theirs = (await machines_up(world, other))["id"]
-    before = await codes(world, job)
-
-    assert (await report(world, attempt, "x" * 2**20)).status_code == 413
-    assert (await report(world, attempt, token="wrong")).status_code == 401
-    token = tokens.bootstrap_token(SECRET, attempt)
-    assert (await report(world, theirs, token=token)).status_code == 401
-    assert (await report(world, "ftattempt-unknown")).status_code == 410
-    for wrong in ({"phase": "\0"}, {"said": "x" * 9000}, {"machine": "a\0b"}, {"machine": ""}):
-        answer = await report(world, attempt, **wrong)
-        assert answer.status_code == 400, wrong
-        assert len(answer.text) < 1000
-    assert await codes(world, job) == before
-
-
 async def test_bytes_of_any_kind_are_kept_as_text(world: World) -> None:
     job = str((await world.submit())["id"])
     attempt = (await machines_up(world, job))["id"]
@@ -202,12 +183,3 @@ async def test_bytes_of_any_kind_are_kept_as_text(world: World) -> None:
 
     assert answer.status_code == 204
     assert "node.boot_failed" in await codes(world, job)
-
-
-async def test_an_attempt_that_is_over_takes_no_reports(world: World) -> None:
-    job = str((await world.submit())["id"])
-    attempt = (await machines_up(world, job))["id"]
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
-    await world.tick(2)
-
-    assert (await report(world, attempt, REFUSED)).status_code == 410

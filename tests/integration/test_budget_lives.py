@@ -11,10 +11,9 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.db.engine import driver_url
-from tests.clock import Clock
 from tests.integration.budget_lives import Hostile, MovingPrices
 from tests.integration.budget_skies import FakeSky, Sky, emulated
-from tests.world import PRICE, World, open_world
+from tests.world import PRICE, World
 
 
 @pytest.fixture
@@ -23,13 +22,6 @@ async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
     made = create_async_engine(driver_url(database_url), pool_size=10, max_overflow=0)
     yield made
     await made.dispose()
-
-
-@pytest.fixture
-async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """A service with an empty database."""
-    async with open_world(engine, database_url, clock) as made:
-        yield made
 
 
 @pytest.fixture(params=["fake", "emulator"])

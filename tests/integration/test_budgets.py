@@ -174,17 +174,6 @@ async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_
     assert [a["state"] for a in await world.attempts_of(job["id"])][-1] == "starting"
 
 
-async def test_a_budget_that_no_luck_can_keep_is_refused_with_figures(world: World) -> None:
-    body: dict[str, Any] = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
-    body |= {"infrastructure": limited("5")}
-    answer = await world.call("POST", JOBS, json=body)
-
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == "budget_too_small"
-    assert "15 min to delete them" in answer.json()["error"]["message"]
-    assert "With a budget of 1" in answer.json()["error"]["message"]
-
-
 async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     async with world.engine.begin() as conn:
         await budgets.set_project(conn, "tests", Decimal(30), world.clock(), None)
@@ -246,7 +235,6 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
     theirs = await world.call(
         "GET", "/v1/organization/costs", headers={"authorization": f"Bearer {other}"}
     )
-    wrong = await world.call("GET", "/v1/organization/costs?start_time=9&end_time=9")
 
     report = page.json()
     amounts = [r["amount"]["value"] for b in report["data"] for r in b["results"]]
@@ -255,7 +243,6 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
     assert len(amounts) == 2
     assert report["saved_percent"] == 74.2
     assert theirs.json()["total"] == "0.0000"
-    assert wrong.status_code == 400
 
 
 async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:

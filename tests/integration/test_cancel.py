@@ -107,20 +107,3 @@ async def test_a_second_cancel_changes_nothing_while(world: World, name: str) ->
 
     assert [a.status_code for a in answers] == [200, 200]
     assert (await world.job(job_id))["status"] == "cancelled"
-
-
-async def test_a_job_that_has_ended_otherwise_cannot_be_cancelled_and_says_so(
-    world: World,
-) -> None:
-    job_id = (await world.submit())["id"]
-    nodes = await boot(world, job_id)
-    number = await train(world, nodes, step=1)
-    await commit(world, job_id, committed(2, number, "final"))
-    for node in nodes:
-        await node.say(NodePhase.FINISHED, number, step=2)
-    await world.tick(5)
-
-    answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel")
-
-    assert answer.status_code == 409
-    assert "succeeded" in answer.json()["error"]["message"]

@@ -98,14 +98,6 @@ async def test_a_job_of_either_engine_gets_both_back_when_its_engine_is_lifted(
     assert await engines(both, job) == ["scale_set"]
 
 
-async def test_an_engine_that_does_not_exist_is_refused(both: World) -> None:
-    body = await both.asked() | {"infrastructure": {"engine": "kubernetes"}}
-    answer = await both.call("POST", "/v1/fine_tuning/jobs", json=body)
-
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "infrastructure.engine"
-
-
 async def test_an_evicted_job_without_capacity_goes_on_in_the_workspace(both: World) -> None:
     job = (await both.submit())["id"]
     await train(both, await boot(both, job), step=1)

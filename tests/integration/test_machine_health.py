@@ -1,27 +1,18 @@
 """A machine is looked at before its node joins, and after its trainer has failed."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.azurite import Azurite
-from tests.supervised import Scene, set_scene
+from tests.supervised import Scene
 from tests.unit.test_gpu_report import GPU, H100, report
 from trainer.contract import ExpectedHardware, GpuErrors, NodePhase
 from trainer.supervisor.health import MOST_FAULTS, GpuReading, HealthCheck
 
 ALONE = replace(H100, nvlink_gbytes=0, infiniband_gbps=0)
 BROKEN = GPU.replace("failure>No", "failure>Yes")
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 def says(folder: Path, text: str, then: str = "") -> Path:

@@ -124,10 +124,3 @@ async def test_a_deleted_model_is_not_registered(world: World) -> None:
     await world.call("DELETE", f"/v1/models/{job['fine_tuned_model']}")
 
     assert await registrations(world, FakeRegistry()).run_once() == []
-
-
-async def test_without_a_workspace_it_is_refused(world: World) -> None:
-    body = {**await world.asked(), "register_model": True}
-    error = (await world.call("POST", JOBS, json=body)).json()["error"]
-
-    assert (error["code"], error["param"]) == ("unsupported", "register_model")

@@ -262,18 +262,6 @@ async def _newest(world: World) -> str:
     return str((await world.attempts_of(jobs[0]["id"]))[-1]["id"])
 
 
-@pytest.mark.parametrize("project", ["tests", "others"])
-async def test_only_operators_may_ask_for_the_audit(world: World, project: str) -> None:
-    key = world.key if project == "tests" else await world.other_key()
-
-    answer = await world.call(
-        "GET", "/v1/organization/audit", headers={"authorization": f"Bearer {key}"}
-    )
-
-    assert answer.status_code == (200 if project == "tests" else 403)
-    assert project == "tests" or "key create --project tests" in answer.text
-
-
 async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> None:
     job_id = await _orphan(world, **{ATTEMPT_TAG: "att-nobodys", JOB_TAG: "ftjob-nobodys"})
     (attempt,) = await world.attempts_of(job_id)
@@ -281,7 +269,6 @@ async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> Non
     shown = (await world.call("GET", "/v1/organization/audit")).json()
     first = (await world.call("GET", "/v1/organization/audit?limit=1")).json()
     last = await world.call("GET", f"/v1/organization/audit?after={first['last_id']}")
-    lost = await world.call("GET", "/v1/organization/audit?after=rk-what")
 
     by_name = {s["id"]: s for s in shown["data"]}
     leak, used = by_name["rk-nobodys"], by_name[scale_set_name(attempt["id"])]
@@ -295,7 +282,6 @@ async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> Non
     assert [groups[g]["per_hour"] for g in ("used", "unknown")] == ["16.8800"] * 2
     assert first["has_more"]
     assert [*first["data"], *last.json()["data"]] == shown["data"]
-    assert lost.status_code == 400
 
 
 class AwayPrices(FixedPrices):

@@ -62,13 +62,3 @@ async def test_of_two_that_live_only_the_one_that_registered_last_hears_of_a_sta
     assert (await second.hear()).kind is DirectiveKind.START
     assert refusal(await first.ask()) == (409, "stale_epoch")
     assert refusal(await first.say(NodePhase.READY)) == (409, "stale_epoch")
-
-
-async def test_a_fresh_machine_of_an_attempt_that_is_over_is_sent_away(world: World) -> None:
-    job = await world.submit()
-    (first, _) = await boot(world, job["id"])
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
-    await world.tick(30)
-    fresh = ScriptedNode(world, first.attempt_id, "another-node", boot_id="boot-2")
-
-    assert refusal(await fresh.register()) == (410, "gone")

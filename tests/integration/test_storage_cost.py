@@ -22,7 +22,7 @@ from tests.clock import Clock
 from tests.integration.rows import add, add_job, transact
 from tests.integration.stored import finished, meters, moves, training
 from tests.scripted_node import body
-from tests.world import PRICE, SPOT, World, client, open_world
+from tests.world import PRICE, SPOT, World, client
 
 JOBS = "/v1/fine_tuning/jobs"
 # A price at which 200 KiB are worth money.
@@ -37,13 +37,6 @@ DEAR = StoragePrices(
     as_of=TABLE.as_of,
 )
 PRICES = FixedPrices({}, DEAR)
-
-
-@pytest.fixture
-async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """A service with an empty database."""
-    async with open_world(engine, database_url, clock) as made:
-        yield made
 
 
 @pytest.fixture

@@ -4,13 +4,8 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import pytest
-
-from tests.azurite import Azurite
-from tests.supervised import ROOT, Scene, node_config, set_scene
+from tests.supervised import ROOT, Scene, node_config
 from trainer.contract import NodePhase
 from trainer.supervisor.launch import find_marked
 
@@ -24,13 +19,6 @@ OF_AZURE = {
     "RANK": "0",
     "WORLD_SIZE": "2",
 }
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 async def start(scene: Scene, folder: str) -> Process:

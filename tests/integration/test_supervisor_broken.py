@@ -5,7 +5,6 @@ The node's part and the service's look and fence, over the same blobs of a real 
 
 import hashlib
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 from awscrt import checksums
@@ -14,7 +13,7 @@ from service.domain.findings import Fault
 from service.operations import findings, heads
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
-from tests.supervised import Scene, set_scene
+from tests.supervised import Scene
 from trainer.contract import (
     MANIFEST,
     BrokenCheckpoint,
@@ -27,13 +26,6 @@ from trainer.contract import (
 
 SHARDS = ("rank-00000.bin", "rank-00001.bin")
 Damage = Callable[[Scene, str], None]
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from awscrt import checksums
 from tests.azurite import Azurite
 from tests.cable import laid_to
 from tests.forged import forged
-from tests.supervised import QUICK, Scene, set_scene
+from tests.supervised import QUICK, Scene
 from trainer.checksum import describe
 from trainer.contract import (
     HEAD,
@@ -34,13 +34,6 @@ from trainer.supervisor.cache import Cache
 from trainer.supervisor.memory import Memory
 from trainer.supervisor.sharing import share
 from trainer.supervisor.transfer import Corrupt, Forged
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

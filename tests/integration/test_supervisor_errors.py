@@ -1,21 +1,9 @@
 """How a supervisor tells of its trainer's errors, by what is to be done about them."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from tests.azurite import Azurite
-from tests.supervised import ATTEMPT, QUICK, Scene, set_scene
+from tests.supervised import ATTEMPT, QUICK, Scene
 from trainer.contract import NodePhase, log_path
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 async def test_a_crash_is_reported_with_the_end_of_the_log(scene: Scene) -> None:

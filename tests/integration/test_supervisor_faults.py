@@ -4,27 +4,19 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.azurite import Azurite
 from tests.cable import Cable, laid_to
 from tests.scripted_service import ScriptedNode
-from tests.supervised import QUICK, Scene, set_scene
+from tests.supervised import QUICK, Scene
 from trainer.contract import DirectiveKind, NodePhase, Trouble
 from trainer.supervisor.clock import Clock
 from trainer.supervisor.launch import find_marked
 
 STOP = DirectiveKind.CHECKPOINT_AND_STOP
 HOURS = 3 * 3600.0
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

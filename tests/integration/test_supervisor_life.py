@@ -1,14 +1,10 @@
 """Supervisors' whole lives: real processes, real Azurite, real HTTP, a stand-in trainer."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from tests.azurite import Azurite
 from tests.scripted_service import ScriptedNode
-from tests.supervised import ATTEMPT, QUICK, Scene, set_scene
+from tests.supervised import ATTEMPT, QUICK, Scene
 from trainer.contract import Committed, DirectiveKind, NodePhase, StepMetrics, log_path
 from trainer.supervisor.blobs import Access, BlobUnavailable
 from trainer.supervisor.blocks import Part
@@ -16,13 +12,6 @@ from trainer.supervisor.clock import Limits
 from trainer.supervisor.launch import find_marked
 
 STOP = DirectiveKind.CHECKPOINT_AND_STOP
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 async def test_two_nodes_train_stop_resume_and_finish(scene: Scene) -> None:

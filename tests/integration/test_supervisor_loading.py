@@ -1,25 +1,14 @@
 """A run whose ranks read another world's checkpoint: what they ask for comes while they load."""
 
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
-
-import pytest
+from collections.abc import Mapping
 
 from tests import partitioned
-from tests.azurite import Azurite
-from tests.supervised import Scene, set_scene
+from tests.supervised import Scene
 from trainer.contract import Committed, NodePhase, checkpoint_path
 from trainer.rundir import tensors_name
 
 SIZES = {"layer.weight": 30_000, "layer.bias": 77}
 BLOCK = 16 * 2**10
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 async def test_all_that_is_asked_for_comes_and_is_let_go_once_training_has_begun(

@@ -1,26 +1,15 @@
 """Evictions in every phase of a node's work: booting, loading, training, saving, finishing."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from tests.azurite import Azurite
 from tests.cable import laid_to
 from tests.scripted_service import ScriptedNode
-from tests.supervised import Scene, set_scene
+from tests.supervised import Scene
 from trainer.contract import DirectiveKind, NodePhase
 from trainer.supervisor.launch import find_marked
 
 _STOP = DirectiveKind.CHECKPOINT_AND_STOP
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 async def test_while_it_boots_the_machine_is_let_go_as_soon_as_it_has_joined(scene: Scene) -> None:

@@ -7,28 +7,17 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-
-import pytest
 
 from tests.azurite import Azurite
 from tests.cable import laid_to
 from tests.scripted_service import ScriptedNode
-from tests.supervised import ROOT, Scene, node_config, set_scene
+from tests.supervised import ROOT, Scene, node_config
 from trainer.contract import PROTOCOL, NodePhase
 from trainer.supervisor.alive import is_alive
 from trainer.supervisor.launch import find_marked
 from trainer.supervisor.main import ALREADY_RUNNING, BAD_CONFIGURATION
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 async def test_a_killed_supervisor_leaves_a_trainer_that_the_next_one_kills(scene: Scene) -> None:

@@ -3,24 +3,16 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from tests.azurite import Azurite
 from tests.cable import Cable, laid_to
-from tests.supervised import Scene, set_scene
+from tests.supervised import Scene
 from trainer.contract import DirectiveKind, NodePhase
 from trainer.supervisor.launch import find_marked
 
 BOOT = ("start_supervisor", "join", "wait_for_nodes", "fetch_inputs")
-
-
-@pytest.fixture
-async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
-import pytest
 from sqlalchemy import update
 
 from service.db import tables
@@ -153,17 +152,6 @@ async def test_a_rehydration_can_be_hurried_and_no_other_order_is_taken(world: W
     assert found["model.safetensors"].priority is Priority.HIGH
 
 
-async def test_the_newest_checkpoints_of_a_job_that_trains_stay_hot(world: World) -> None:
-    job, _, _ = await training(world)
-    (newest, *_) = (await lying(world, job))["folders"]
-
-    refused = await ask(world, job, f"checkpoints/{newest['checkpoint']}", tier="cool")
-
-    assert newest["step_number"] == max(STEPS)
-    assert refused.status_code == 409
-    assert "a resume may need it" in body(refused)["error"]["message"]
-
-
 async def test_a_checkpoint_of_a_job_that_is_over_is_moved_by_itself(world: World) -> None:
     job = await finished(world)
     (newest, other, *_) = (await lying(world, job))["folders"]
@@ -263,38 +251,6 @@ async def test_more_money_takes_up_no_job_whose_checkpoint_was_archived(world: W
     assert (refused.status_code, body(refused)["error"]["code"]) == (409, "archived")
     assert (await world.job(job))["infrastructure"]["budget"] is None
     assert named.status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("wish", "status"),
-    [
-        ({"tier": "tepid"}, 400),
-        ({}, 400),
-        ({"tier": "cool", "speed": "high"}, 400),
-        ({"tier": "cool", "priority": "low"}, 400),
-    ],
-)
-async def test_a_wish_that_makes_no_sense_is_refused(
-    world: World, wish: dict[str, str], status: int
-) -> None:
-    job = await finished(world)
-
-    assert (await ask(world, job, **wish)).status_code == status
-
-
-async def test_what_is_not_there_or_anothers_has_no_tier(world: World) -> None:
-    job = await finished(world)
-    trains, _, _ = await training(world)
-    key = {"authorization": f"Bearer {await world.other_key()}"}
-    wish = {"tier": "cool"}
-
-    none = await ask(world, job, "checkpoints/ftckpt-none", **wish)
-    model = await ask(world, trains, **wish)
-    others = await world.http.post(f"{JOBS}/{job}/model/tier", json=wish, headers=key)
-
-    assert body(none)["error"]["code"] == "checkpoint_not_found"
-    assert body(model)["error"]["code"] == "model_not_found"
-    assert body(others)["error"]["code"] == "job_not_found"
 
 
 async def test_a_folder_that_is_gone_is_not_there_already(world: World) -> None:

@@ -19,6 +19,7 @@ def test_a_fault_has_one_place_and_a_test_to_catch_it(fault: Fault) -> None:
     assert {fault.file.partition("/")[0], path.partition("/")[0]} <= {*PACKAGES}
     text = (ROOT / path).read_text()
     assert f"def {name}(" in text
+    text += "".join(table.read_text() for table in (ROOT / path).parent.glob("*.toml"))
     assert f'"{case.removesuffix("]")}"' in text or not case
 
 

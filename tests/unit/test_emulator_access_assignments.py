@@ -1,7 +1,5 @@
 """Role definitions and assignments, as ARM resources."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from tests.unit.access_world import (
     Guarded,
     assignment,
     code,
-    guarded,
     guid,
 )
 
@@ -28,13 +25,6 @@ WRITER = {
     "assignableScopes": [GROUP],
     "permissions": [{"actions": ["Microsoft.Compute/virtualMachineScaleSets/write"]}],
 }
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
-    """An emulator that enforces access."""
-    async with guarded(tmp_path) as made:
-        yield made
 
 
 async def listed(world: Guarded, scope: str, text: str = "") -> set[str]:

@@ -1,27 +1,16 @@
 """Deployments act with the rights of whoever deploys, and no others."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.emulator_inside import HERE
-from tests.unit.access_world import AUTHORIZATION, GROUP, READER, Guarded, guarded, guid
+from tests.unit.access_world import AUTHORIZATION, GROUP, READER, Guarded, guid
 from tests.unit.deployed import account, body, network, template
 
 DEPLOYMENT = f"{GROUP}/providers/Microsoft.Resources/deployments/d"
 STORAGE = "Microsoft.Storage/storageAccounts"
 ACCOUNT = f"{GROUP}/providers/{STORAGE}/account"
 DEPLOYS = ("Microsoft.Resources/deployments/*", f"{STORAGE}/read", f"{STORAGE}/write")
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
-    """An emulator that enforces access."""
-    async with guarded(tmp_path) as made:
-        yield made
 
 
 async def allow(world: Guarded, *actions: str) -> None:

@@ -1,6 +1,5 @@
 """Who may do what, in an emulator that asks."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,6 @@ from tests.unit.access_world import (
 
 NETWORK = f"{GROUP}/providers/Microsoft.Network"
 SUBNET = f"{NETWORK}/virtualNetworks/v/subnets/s"
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
-    """An emulator that enforces access."""
-    async with guarded(tmp_path) as made:
-        yield made
 
 
 def with_links(*identities: str) -> dict[str, Any]:

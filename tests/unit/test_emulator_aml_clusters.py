@@ -114,13 +114,12 @@ async def test_nodes_that_find_no_room_are_tried_again(tmp_path: Path) -> None:
         assert (await shown(inside))["properties"]["errors"] is None
 
 
-async def test_nobody_sees_the_scale_set_behind_a_cluster(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 1, least=1)
-        await inside.pass_time(10)
-        machines = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
-        listed = (await inside.arm.get(SETS)).json()["value"]
-        everything = (await inside.arm.get(f"{HERE}/resources")).json()["value"]
+async def test_nobody_sees_the_scale_set_behind_a_cluster(inside: Inside) -> None:
+    await make_workspace(inside, 1, least=1)
+    await inside.pass_time(10)
+    machines = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
+    listed = (await inside.arm.get(SETS)).json()["value"]
+    everything = (await inside.arm.get(f"{HERE}/resources")).json()["value"]
 
     assert [vm["state"] for vm in machines] == ["running"]
     assert listed == []
@@ -144,51 +143,48 @@ async def test_a_deleted_cluster_takes_its_nodes_along(tmp_path: Path) -> None:
     assert (polled.json()["status"], machines) == ("Succeeded", [])
 
 
-async def test_nodes_end_with_the_workspace_that_had_them(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 1, least=1)
-        await inside.pass_time(10)
-        gone = await inside.arm.delete(WORKSPACE, params=OLD)
-        assert gone.status_code == 202
-        waiting = await inside.follow(gone.headers["Location"])
-        shown = (await inside.arm.get(WORKSPACE, params=OLD)).json()["properties"]
-        refused = [
-            (await inside.arm.put(path, json=cluster(), params=OLD)).status_code
-            for path in (WORKSPACE, CLUSTER)
-        ]
-        await removed_after_its_nodes(inside, WORKSPACE)
-        polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
-        last = await inside.follow(gone.headers["Location"])
-        listed = (await inside.arm.get(WORKSPACES, params=OLD)).json()["value"]
+async def test_nodes_end_with_the_workspace_that_had_them(inside: Inside) -> None:
+    await make_workspace(inside, 1, least=1)
+    await inside.pass_time(10)
+    gone = await inside.arm.delete(WORKSPACE, params=OLD)
+    assert gone.status_code == 202
+    waiting = await inside.follow(gone.headers["Location"])
+    shown = (await inside.arm.get(WORKSPACE, params=OLD)).json()["properties"]
+    refused = [
+        (await inside.arm.put(path, json=cluster(), params=OLD)).status_code
+        for path in (WORKSPACE, CLUSTER)
+    ]
+    await removed_after_its_nodes(inside, WORKSPACE)
+    polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
+    last = await inside.follow(gone.headers["Location"])
+    listed = (await inside.arm.get(WORKSPACES, params=OLD)).json()["value"]
 
     assert (waiting.status_code, shown["provisioningState"]) == (202, "Deleting")
     assert (refused, listed, last.status_code) == ([409, 409], [], 204)
     assert polled.json()["status"] == "Succeeded"
 
 
-async def test_nodes_end_with_the_group_of_their_workspace(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 1, least=1)
-        await inside.pass_time(10)
-        await submit(inside, "a")
-        (await inside.arm.delete(f"{HERE}/resourceGroups/{GROUP}")).raise_for_status()
-        await removed_after_its_nodes(inside, f"{HERE}/resourceGroups/{GROUP}")
-        await inside.make_group()
-        again = await inside.arm.get(WORKSPACE, params=OLD)
-        await inside.pass_time(20)
-        assert not inside.fabric.state.scale_sets
+async def test_nodes_end_with_the_group_of_their_workspace(inside: Inside) -> None:
+    await make_workspace(inside, 1, least=1)
+    await inside.pass_time(10)
+    await submit(inside, "a")
+    (await inside.arm.delete(f"{HERE}/resourceGroups/{GROUP}")).raise_for_status()
+    await removed_after_its_nodes(inside, f"{HERE}/resourceGroups/{GROUP}")
+    await inside.make_group()
+    again = await inside.arm.get(WORKSPACE, params=OLD)
+    await inside.pass_time(20)
+    assert not inside.fabric.state.scale_sets
 
     assert again.status_code == 404
 
 
-async def test_a_deletion_ends_though_the_group_went_before_it(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 1, least=1)
-        await inside.pass_time(10)
-        (await inside.arm.delete(f"{HERE}/resourceGroups/{GROUP}")).raise_for_status()
-        gone = await inside.arm.delete(CLUSTER, params=REMOVAL)
-        await inside.pass_time(10)
-        polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
+async def test_a_deletion_ends_though_the_group_went_before_it(inside: Inside) -> None:
+    await make_workspace(inside, 1, least=1)
+    await inside.pass_time(10)
+    (await inside.arm.delete(f"{HERE}/resourceGroups/{GROUP}")).raise_for_status()
+    gone = await inside.arm.delete(CLUSTER, params=REMOVAL)
+    await inside.pass_time(10)
+    polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
 
     assert polled.json()["status"] == "Succeeded"
 
@@ -209,12 +205,11 @@ async def removed_after_its_nodes(inside: Inside, path: str) -> None:
     ],
 )
 async def test_a_workspace_does_not_move_and_has_tags_of_text(
-    tmp_path: Path, body: dict[str, Any], code: str
+    inside: Inside, body: dict[str, Any], code: str
 ) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        refused = await inside.arm.put(WORKSPACE, json=body, params=OLD)
-        listed = await inside.arm.get(f"{HERE}/resources", params={"$filter": "tagName eq 'a'"})
+    await make_workspace(inside)
+    refused = await inside.arm.put(WORKSPACE, json=body, params=OLD)
+    listed = await inside.arm.get(f"{HERE}/resources", params={"$filter": "tagName eq 'a'"})
 
     assert (refused.json()["error"]["code"], listed.json()["value"]) == (code, [])
 
@@ -249,13 +244,12 @@ async def test_a_cluster_is_the_same_after_a_restart_of_the_emulator(tmp_path: P
         assert (await counts(inside), await status(inside, "a")) == ({"running": 2}, "Running")
 
 
-async def test_only_the_scale_of_a_cluster_can_change(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 2)
-        other = await inside.arm.put(CLUSTER, json=cluster(vmPriority="Dedicated"), params=OLD)
-        more = await inside.arm.put(CLUSTER, json=cluster(4), params=OLD)
-        settings = {"properties": {"properties": {"scaleSettings": {"maxNodeCount": 5}}}}
-        patched = await inside.arm.patch(CLUSTER, json=settings, params=OLD)
+async def test_only_the_scale_of_a_cluster_can_change(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    other = await inside.arm.put(CLUSTER, json=cluster(vmPriority="Dedicated"), params=OLD)
+    more = await inside.arm.put(CLUSTER, json=cluster(4), params=OLD)
+    settings = {"properties": {"properties": {"scaleSettings": {"maxNodeCount": 5}}}}
+    patched = await inside.arm.patch(CLUSTER, json=settings, params=OLD)
 
     assert (other.status_code, other.json()["error"]["code"]) == (400, "UserError")
     assert more.json()["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 4
@@ -278,10 +272,9 @@ async def test_only_the_scale_of_a_cluster_can_change(tmp_path: Path) -> None:
         {},
     ],
 )
-async def test_a_bad_cluster_is_refused(tmp_path: Path, body: dict[str, Any]) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        answer = await inside.arm.put(f"{WORKSPACE}/computes/bad", json=body, params=OLD)
+async def test_a_bad_cluster_is_refused(inside: Inside, body: dict[str, Any]) -> None:
+    await make_workspace(inside)
+    answer = await inside.arm.put(f"{WORKSPACE}/computes/bad", json=body, params=OLD)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "UserError")
 
@@ -299,10 +292,9 @@ async def test_a_bad_cluster_is_refused(tmp_path: Path, body: dict[str, Any]) ->
         (f"{WORKSPACE}/models/none/versions/1", "UserError"),
     ],
 )
-async def test_what_is_not_there_is_not_found(tmp_path: Path, path: str, code: str) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        answer = await inside.arm.get(path, params=OLD)
+async def test_what_is_not_there_is_not_found(inside: Inside, path: str, code: str) -> None:
+    await make_workspace(inside)
+    answer = await inside.arm.get(path, params=OLD)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
 
@@ -333,11 +325,10 @@ async def test_nodes_count_against_the_quota_of_azure_ml_only(tmp_path: Path) ->
     assert [(row["currentValue"], row["limit"]) for row in low] == [(192, 1000), (0, 0)]
 
 
-async def test_a_name_is_given_once_in_a_region(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        other = f"{WORKSPACE}-2"
-        await inside.arm.put(other, json={"location": "eastus"}, params=OLD)
-        taken = await inside.arm.put(f"{other}/computes/SPOT", json=cluster(), params=OLD)
+async def test_a_name_is_given_once_in_a_region(inside: Inside) -> None:
+    await make_workspace(inside)
+    other = f"{WORKSPACE}-2"
+    await inside.arm.put(other, json={"location": "eastus"}, params=OLD)
+    taken = await inside.arm.put(f"{other}/computes/SPOT", json=cluster(), params=OLD)
 
     assert (taken.status_code, taken.json()["error"]["code"]) == (409, "UserError")

@@ -46,36 +46,34 @@ async def test_a_job_prepares_waits_for_its_nodes_and_runs(tmp_path: Path) -> No
     assert list(dict.fromkeys(seen)) == ["Starting", "Preparing", "Queued", "Running"]
 
 
-async def test_the_older_job_has_the_nodes_first(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "first", nodes=2)
-        await inside.pass_time(1)
-        await submit(inside, "second", nodes=2)
-        await inside.pass_time(15)
-        assert (await status(inside, "first"), await status(inside, "second")) == (
-            "Running",
-            "Queued",
-        )
-        await inside.arm.post(f"{JOBS}/first/cancel", params=OLD)
-        await inside.pass_time(3)
-        assert await status(inside, "second") == "Running"
+async def test_the_older_job_has_the_nodes_first(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "first", nodes=2)
+    await inside.pass_time(1)
+    await submit(inside, "second", nodes=2)
+    await inside.pass_time(15)
+    assert (await status(inside, "first"), await status(inside, "second")) == (
+        "Running",
+        "Queued",
+    )
+    await inside.arm.post(f"{JOBS}/first/cancel", params=OLD)
+    await inside.pass_time(3)
+    assert await status(inside, "second") == "Running"
 
 
-async def test_an_evicted_job_is_restarted_when_there_are_nodes_again(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "a", nodes=2)
-        await inside.pass_time(15)
-        await evict(inside, "1")
-        await inside.pass_time(2)
-        assert (await status(inside, "a"), await counts(inside)) == (
-            "Queued",
-            {"idle": 1, "preparing": 1, "preempted": 1},
-        )
-        await inside.pass_time(10)
-        told = (await details(inside, "a"))["warnings"]
-        assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
+async def test_an_evicted_job_is_restarted_when_there_are_nodes_again(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a", nodes=2)
+    await inside.pass_time(15)
+    await evict(inside, "1")
+    await inside.pass_time(2)
+    assert (await status(inside, "a"), await counts(inside)) == (
+        "Queued",
+        {"idle": 1, "preparing": 1, "preempted": 1},
+    )
+    await inside.pass_time(10)
+    told = (await details(inside, "a"))["warnings"]
+    assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
 
     assert [warning["source"] for warning in told] == ["AzureMLCompute"]
 
@@ -92,83 +90,77 @@ async def test_a_job_survives_the_eviction_of_its_whole_cluster(tmp_path: Path) 
         assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
 
 
-async def test_a_job_that_cannot_be_restarted_fails(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "a", nodes=2)
-        await inside.pass_time(15)
-        await inside.arm.put(CLUSTER, json=cluster(1), params=OLD)
-        await evict(inside, "1")
-        await inside.pass_time(5)
-        assert await status(inside, "a") == "Failed"
-        error = (await details(inside, "a"))["error"]["error"]
+async def test_a_job_that_cannot_be_restarted_fails(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a", nodes=2)
+    await inside.pass_time(15)
+    await inside.arm.put(CLUSTER, json=cluster(1), params=OLD)
+    await evict(inside, "1")
+    await inside.pass_time(5)
+    assert await status(inside, "a") == "Failed"
+    error = (await details(inside, "a"))["error"]["error"]
 
     assert error["code"] == "UserError"
     assert "PreemptionError: Nodes of this job got pre-empted" in error["message"]
 
 
-async def test_a_job_fails_with_the_cluster_that_is_deleted_below_it(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "runs", nodes=2)
-        await submit(inside, "waits", nodes=2)
-        await inside.pass_time(15)
-        await inside.arm.delete(CLUSTER, params=REMOVAL)
-        await inside.pass_time(10)
-        errors = [(await details(inside, n))["error"]["error"] for n in ("runs", "waits")]
-        assert [await status(inside, n) for n in ("runs", "waits")] == ["Failed", "Failed"]
+async def test_a_job_fails_with_the_cluster_that_is_deleted_below_it(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "runs", nodes=2)
+    await submit(inside, "waits", nodes=2)
+    await inside.pass_time(15)
+    await inside.arm.delete(CLUSTER, params=REMOVAL)
+    await inside.pass_time(10)
+    errors = [(await details(inside, n))["error"]["error"] for n in ("runs", "waits")]
+    assert [await status(inside, n) for n in ("runs", "waits")] == ["Failed", "Failed"]
 
     assert "PreemptionError" in errors[0]["message"]
     assert errors[1]["message"] == "AzureMLCompute cluster spot does not exist"
 
 
-async def test_a_cancelled_job_ends_and_stays_listed(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "a")
-        await inside.pass_time(15)
-        answer = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
-        assert (answer.status_code, await status(inside, "a")) == (202, "CancelRequested")
-        waiting = await inside.arm.get(answer.headers["Location"])
-        await inside.pass_time(2)
-        over = await inside.arm.get(answer.headers["Location"])
-        assert (waiting.status_code, over.status_code) == (202, 200)
-        assert await status(inside, "a") == "Canceled"
-        again = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
-        listed = (await inside.arm.get(JOBS, params=OLD)).json()["value"]
+async def test_a_cancelled_job_ends_and_stays_listed(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a")
+    await inside.pass_time(15)
+    answer = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
+    assert (answer.status_code, await status(inside, "a")) == (202, "CancelRequested")
+    waiting = await inside.arm.get(answer.headers["Location"])
+    await inside.pass_time(2)
+    over = await inside.arm.get(answer.headers["Location"])
+    assert (waiting.status_code, over.status_code) == (202, 200)
+    assert await status(inside, "a") == "Canceled"
+    again = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
+    listed = (await inside.arm.get(JOBS, params=OLD)).json()["value"]
 
     assert again.status_code == 200
     assert [row["name"] for row in listed] == ["a"]
 
 
-async def test_a_job_that_waits_is_cancelled_at_once(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "a")
-        answer = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
-        assert (answer.status_code, await status(inside, "a")) == (200, "Canceled")
+async def test_a_job_that_waits_is_cancelled_at_once(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a")
+    answer = await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
+    assert (answer.status_code, await status(inside, "a")) == (200, "Canceled")
 
 
-async def test_a_job_beyond_its_time_limit_is_cancelled(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside, 2)
-        await submit(inside, "a", limits={"timeout": "PT1M", "jobLimitsType": "Command"})
-        await inside.pass_time(30)
-        assert await status(inside, "a") == "Running"
-        await inside.pass_time(60)
-        assert await status(inside, "a") == "Canceled"
+async def test_a_job_beyond_its_time_limit_is_cancelled(inside: Inside) -> None:
+    await make_workspace(inside, 2)
+    await submit(inside, "a", limits={"timeout": "PT1M", "jobLimitsType": "Command"})
+    await inside.pass_time(30)
+    assert await status(inside, "a") == "Running"
+    await inside.pass_time(60)
+    assert await status(inside, "a") == "Canceled"
 
 
-async def test_of_a_job_only_the_description_can_change(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        await submit(inside, "a")
-        other = await submit(inside, "a", said="another")
-        run = f"{HISTORY}/experiments/trials/runs/a"
-        await inside.arm.patch(run, json={"tags": {"x": "y"}, "hidden": True})
-        shown = (await inside.arm.get(f"{JOBS}/a", params=OLD)).json()["properties"]
-        active = (await inside.arm.get(JOBS, params=OLD)).json()["value"]
-        archived = await inside.arm.get(JOBS, params=OLD | {"listViewType": "ArchivedOnly"})
+async def test_of_a_job_only_the_description_can_change(inside: Inside) -> None:
+    await make_workspace(inside)
+    await submit(inside, "a")
+    other = await submit(inside, "a", said="another")
+    run = f"{HISTORY}/experiments/trials/runs/a"
+    await inside.arm.patch(run, json={"tags": {"x": "y"}, "hidden": True})
+    shown = (await inside.arm.get(f"{JOBS}/a", params=OLD)).json()["properties"]
+    active = (await inside.arm.get(JOBS, params=OLD)).json()["value"]
+    archived = await inside.arm.get(JOBS, params=OLD | {"listViewType": "ArchivedOnly"})
 
     assert (other.status_code, other.json()["error"]["code"]) == (400, "UserError")
     assert "job's command cannot be changed" in other.json()["error"]["message"]
@@ -228,26 +220,24 @@ async def test_a_job_has_only_what_is_in_its_workspace(tmp_path: Path) -> None:
         {},
     ],
 )
-async def test_a_bad_job_is_refused(tmp_path: Path, body: dict[str, Any]) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        answer = await inside.arm.put(f"{JOBS}/bad", json=body, params=NEW)
+async def test_a_bad_job_is_refused(inside: Inside, body: dict[str, Any]) -> None:
+    await make_workspace(inside)
+    answer = await inside.arm.put(f"{JOBS}/bad", json=body, params=NEW)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "UserError")
 
 
-async def test_an_environment_is_an_image_and_keeps_it(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        again = await inside.arm.put(ENVIRONMENT, json={"properties": {"image": "x"}}, params=OLD)
-        built = {"properties": {"image": "x", "condaFile": "dependencies: []"}}
-        other = ENVIRONMENT.removesuffix("1") + "2"
-        conda = await inside.arm.put(other, json=built, params=OLD)
-        await inside.arm.put(other, json={"properties": {"image": "x"}}, params=OLD)
-        listed = await inside.arm.get(ENVIRONMENT.removesuffix("/1"), params=OLD)
-        whole = await inside.arm.get(ENVIRONMENT.removesuffix("/versions/1"), params=OLD)
-        curated = "azureml://registries/azureml/environments/acpt/versions/9"
-        taken = await submit(inside, "a", environmentId=curated)
+async def test_an_environment_is_an_image_and_keeps_it(inside: Inside) -> None:
+    await make_workspace(inside)
+    again = await inside.arm.put(ENVIRONMENT, json={"properties": {"image": "x"}}, params=OLD)
+    built = {"properties": {"image": "x", "condaFile": "dependencies: []"}}
+    other = ENVIRONMENT.removesuffix("1") + "2"
+    conda = await inside.arm.put(other, json=built, params=OLD)
+    await inside.arm.put(other, json={"properties": {"image": "x"}}, params=OLD)
+    listed = await inside.arm.get(ENVIRONMENT.removesuffix("/1"), params=OLD)
+    whole = await inside.arm.get(ENVIRONMENT.removesuffix("/versions/1"), params=OLD)
+    curated = "azureml://registries/azureml/environments/acpt/versions/9"
+    taken = await submit(inside, "a", environmentId=curated)
 
     assert (again.status_code, conda.status_code, taken.status_code) == (409, 400, 201)
     assert [row["name"] for row in listed.json()["value"]] == ["2", "1"]

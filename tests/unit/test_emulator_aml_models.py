@@ -1,13 +1,11 @@
 """Azure ML's models: versions of names, each of which keeps where its files lie."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clock import Clock
 from tests.emulator_aml import OLD, WORKSPACE, make_workspace, submit
-from tests.emulator_inside import Inside, emulator_inside
+from tests.emulator_inside import Inside
 
 MODELS = f"{WORKSPACE}/models"
 BLOB = "https://account.blob.core.windows.net/models/run-1"
@@ -25,33 +23,31 @@ async def names(inside: Inside, path: str, **query: str) -> list[str]:
     return [row["name"] for row in rows]
 
 
-async def test_a_model_has_versions_the_newest_first(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        made = await register(inside, "1", tags={"job": "j-1"})
-        await register(inside, "2")
-        versions = f"{MODELS}/chat/versions"
-        whole = (await inside.arm.get(f"{MODELS}/chat", params=OLD)).json()["properties"]
-        assert await names(inside, MODELS) == ["chat"]
-        assert await names(inside, versions) == ["2", "1"]
-        assert await names(inside, versions, **{"$top": "1"}) == ["2"]
+async def test_a_model_has_versions_the_newest_first(inside: Inside) -> None:
+    await make_workspace(inside)
+    made = await register(inside, "1", tags={"job": "j-1"})
+    await register(inside, "2")
+    versions = f"{MODELS}/chat/versions"
+    whole = (await inside.arm.get(f"{MODELS}/chat", params=OLD)).json()["properties"]
+    assert await names(inside, MODELS) == ["chat"]
+    assert await names(inside, versions) == ["2", "1"]
+    assert await names(inside, versions, **{"$top": "1"}) == ["2"]
 
     assert made[0] == 201
     assert (made[1]["properties"]["flavors"], made[1]["properties"]["tags"]) == ({}, {"job": "j-1"})
     assert (whole["latestVersion"], whole["nextVersion"]) == ("2", "3")
 
 
-async def test_an_archived_model_is_listed_only_if_asked_for(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        await register(inside, "1")
-        again = await register(inside, "1", isArchived=True)
-        other = await register(inside, "1", uri=f"{BLOB}-2")
-        versions = f"{MODELS}/chat/versions"
-        assert await names(inside, versions) == []
-        assert await names(inside, versions, listViewType="ArchivedOnly") == ["1"]
-        gone = [(await inside.arm.delete(f"{versions}/1", params=OLD)).status_code for _ in "ab"]
-        missing = await inside.arm.get(f"{versions}/1", params=OLD)
+async def test_an_archived_model_is_listed_only_if_asked_for(inside: Inside) -> None:
+    await make_workspace(inside)
+    await register(inside, "1")
+    again = await register(inside, "1", isArchived=True)
+    other = await register(inside, "1", uri=f"{BLOB}-2")
+    versions = f"{MODELS}/chat/versions"
+    assert await names(inside, versions) == []
+    assert await names(inside, versions, listViewType="ArchivedOnly") == ["1"]
+    gone = [(await inside.arm.delete(f"{versions}/1", params=OLD)).status_code for _ in "ab"]
+    missing = await inside.arm.get(f"{versions}/1", params=OLD)
 
     assert (again[0], other[0], gone, missing.status_code) == (200, 409, [200, 204], 404)
 
@@ -69,9 +65,8 @@ async def test_an_archived_model_is_listed_only_if_asked_for(tmp_path: Path) -> 
     ],
 )
 async def test_a_model_lies_at_a_blob_a_job_or_a_datastore(
-    tmp_path: Path, uri: str, status: int
+    inside: Inside, uri: str, status: int
 ) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await make_workspace(inside)
-        await submit(inside, "a")
-        assert (await register(inside, "1", uri=uri))[0] == status
+    await make_workspace(inside)
+    await submit(inside, "a")
+    assert (await register(inside, "1", uri=uri))[0] == status

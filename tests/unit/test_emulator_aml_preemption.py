@@ -60,51 +60,47 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
     ("then", "end", "error"),
     [("cancel", "Canceled", ""), ("fail", "Failed", "PreemptionError")],
 )
-async def test_an_evicted_job_can_end(tmp_path: Path, then: str, end: str, error: str) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await running(inside)
-        assert await order(inside, "preempt", job="a", then=then) == 200
-        await inside.pass_time(5)
-        assert (await status(inside, "a"), await counts(inside)) == (end, {})
-        details = (await inside.arm.get(f"{HISTORY}/runs/a/details")).json()
+async def test_an_evicted_job_can_end(inside: Inside, then: str, end: str, error: str) -> None:
+    await running(inside)
+    assert await order(inside, "preempt", job="a", then=then) == 200
+    await inside.pass_time(5)
+    assert (await status(inside, "a"), await counts(inside)) == (end, {})
+    details = (await inside.arm.get(f"{HISTORY}/runs/a/details")).json()
 
     assert error in str(details["error"])
     assert bool(details["error"]) is bool(error)
 
 
-async def test_a_job_that_is_not_heard_of_comes_back(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await running(inside)
-        assert await order(inside, "silence", job="a", seconds=60) == 200
-        await inside.pass_time(50)
-        assert (await status(inside, "a"), await counts(inside)) == (
-            "NotResponding",
-            {"running": 2},
-        )
-        await inside.pass_time(12)
-        assert await status(inside, "a") == "Running"
+async def test_a_job_that_is_not_heard_of_comes_back(inside: Inside) -> None:
+    await running(inside)
+    assert await order(inside, "silence", job="a", seconds=60) == 200
+    await inside.pass_time(50)
+    assert (await status(inside, "a"), await counts(inside)) == (
+        "NotResponding",
+        {"running": 2},
+    )
+    await inside.pass_time(12)
+    assert await status(inside, "a") == "Running"
 
 
-async def test_a_job_that_is_not_heard_of_can_be_cancelled(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await running(inside)
-        await order(inside, "silence", job="a", seconds=6000)
-        await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
-        await inside.pass_time(2)
-        assert await status(inside, "a") == "Canceled"
+async def test_a_job_that_is_not_heard_of_can_be_cancelled(inside: Inside) -> None:
+    await running(inside)
+    await order(inside, "silence", job="a", seconds=6000)
+    await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
+    await inside.pass_time(2)
+    assert await status(inside, "a") == "Canceled"
 
 
-async def test_orders_for_what_does_not_run_are_refused(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await running(inside)
-        await submit(inside, "waits", nodes=2)
-        refused = [
-            await order(inside, "preempt", job="none"),
-            await order(inside, "preempt", job="waits"),
-            await order(inside, "preempt", job="a", nodes=3),
-            await order(inside, "preempt", job="a", then="explode"),
-            await order(inside, "silence", job="a", seconds=0),
-        ]
+async def test_orders_for_what_does_not_run_are_refused(inside: Inside) -> None:
+    await running(inside)
+    await submit(inside, "waits", nodes=2)
+    refused = [
+        await order(inside, "preempt", job="none"),
+        await order(inside, "preempt", job="waits"),
+        await order(inside, "preempt", job="a", nodes=3),
+        await order(inside, "preempt", job="a", then="explode"),
+        await order(inside, "silence", job="a", seconds=0),
+    ]
 
     assert refused == [404, 409, 400, 400, 400]
 
@@ -121,15 +117,14 @@ async def test_scarcity_of_spot_machines_preempts_jobs_too(tmp_path: Path) -> No
         assert (await status(inside, "a"), await counts(inside)) == ("Running", {"running": 2})
 
 
-async def test_a_job_has_low_priority_nodes_for_a_week(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await running(inside)
-        job = inside.fabric.state.resources[f"{JOBS}/a".lower()].body["properties"]
-        await inside.pass_time(6 * 86400, step=86400)
-        assert job["status"] == "Running"
-        await inside.pass_time(86400, step=43200)
-        await inside.pass_time(2)
-        assert job["status"] == "Canceled"
+async def test_a_job_has_low_priority_nodes_for_a_week(inside: Inside) -> None:
+    await running(inside)
+    job = inside.fabric.state.resources[f"{JOBS}/a".lower()].body["properties"]
+    await inside.pass_time(6 * 86400, step=86400)
+    assert job["status"] == "Running"
+    await inside.pass_time(86400, step=43200)
+    await inside.pass_time(2)
+    assert job["status"] == "Canceled"
 
 
 async def test_nodes_are_on_the_bill_of_their_workspace_until_they_are_evicted(

@@ -2,26 +2,17 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx
 import pytest
 
 from emulator import lenient_json
-from tests.clock import Clock
-from tests.emulator_inside import HERE, Inside, emulator_inside
+from tests.emulator_inside import HERE, Inside
 from tests.emulator_process import GROUP, scale_set
 
 GROUP_URL = f"{HERE}/resourceGroups/{GROUP}"
 COMPUTE = f"{GROUP_URL}/providers/Microsoft.Compute"
 SET = f"{COMPUTE}/virtualMachineScaleSets/rk-1"
-
-
-@pytest.fixture
-async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    async with emulator_inside(tmp_path, Clock()) as made:
-        await made.make_group()
-        yield made
 
 
 def told(answer: httpx.Response) -> tuple[int, str]:

@@ -1,14 +1,11 @@
 """What clients other than ours ask, in the form in which they ask it."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.clock import Clock
-from tests.emulator_inside import HERE, Inside, emulator_inside
+from tests.emulator_inside import HERE, Inside
 from tests.emulator_process import GROUP, scale_set
 from tests.unit.deployed import deploy, network, template
 
@@ -17,13 +14,6 @@ PROVIDERS = f"{GROUP_URL}/providers"
 SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
 IMAGES = f"{HERE}/providers/Microsoft.Compute/locations/eastus/publishers"
 UBUNTU = f"{IMAGES}/Canonical/artifacttypes/vmimage/offers/ubuntu-24_04-lts/skus/server/versions"
-
-
-@pytest.fixture
-async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    async with emulator_inside(tmp_path, Clock()) as made:
-        await made.make_group()
-        yield made
 
 
 def refusal(answer: httpx.Response) -> tuple[int, str]:

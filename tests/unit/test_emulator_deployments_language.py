@@ -1,25 +1,13 @@
 """The language of templates: every function that we have, and what it says when it cannot."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from emulator import lenient_json
 from emulator.deployments.expressions import Call, Literal, Member, TemplateError, parse
-from tests.clock import Clock
-from tests.emulator_inside import Inside, emulator_inside
+from tests.emulator_inside import Inside
 from tests.unit.deployed import GROUP_ID, Json, deploy, template, value_of
 
 SUBSCRIPTION_ID = GROUP_ID.partition("/resourceGroups/")[0]
-
-
-@pytest.fixture
-async def azure(tmp_path: Path) -> AsyncIterator[Inside]:
-    """An emulator with a resource group."""
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await inside.make_group()
-        yield inside
 
 
 def test_an_expression_is_calls_members_and_literals() -> None:
@@ -62,8 +50,8 @@ VALUES: list[tuple[str, Json]] = [
 
 
 @pytest.mark.parametrize(("expression", "value"), VALUES, ids=[case[0][:40] for case in VALUES])
-async def test_an_expression_has_a_value(azure: Inside, expression: str, value: Json) -> None:
-    found = await value_of(azure, expression)
+async def test_an_expression_has_a_value(inside: Inside, expression: str, value: Json) -> None:
+    found = await value_of(inside, expression)
 
     if value is None:
         assert "doesn't exist, available properties are" in found["message"]
@@ -71,9 +59,10 @@ async def test_an_expression_has_a_value(azure: Inside, expression: str, value: 
         assert found == value
 
 
-async def test_unique_strings_and_guids_are_the_same_every_time(azure: Inside) -> None:
+async def test_unique_strings_and_guids_are_the_same_every_time(inside: Inside) -> None:
     one, same, other = [
-        await value_of(azure, [f"[uniqueString('a', '{b}')]", f"[guid('a', '{b}')]"]) for b in "bbc"
+        await value_of(inside, [f"[uniqueString('a', '{b}')]", f"[guid('a', '{b}')]"])
+        for b in "bbc"
     ]
 
     assert one == same
@@ -97,45 +86,45 @@ async def test_unique_strings_and_guids_are_the_same_every_time(azure: Inside) -
     ],
 )
 async def test_an_expression_without_a_value_says_why(
-    azure: Inside, expression: str, complaint: str
+    inside: Inside, expression: str, complaint: str
 ) -> None:
-    error = await value_of(azure, expression)
+    error = await value_of(inside, expression)
 
     assert error["code"] == "DeploymentOutputEvaluationFailed"
     assert complaint in error["message"]
 
 
-async def test_variables_may_refer_to_each_other(azure: Inside) -> None:
+async def test_variables_may_refer_to_each_other(inside: Inside) -> None:
     variables = {
         "name": "[concat(variables('stem'), '-x')]",
         "stem": "rk",
     }
 
-    found = await value_of(azure, {"name": "[variables('name')]"}, variables=variables)
+    found = await value_of(inside, {"name": "[variables('name')]"}, variables=variables)
 
     assert found == {"name": "rk-x"}
 
 
-async def test_a_variable_that_refers_to_itself_is_no_endless_loop(azure: Inside) -> None:
+async def test_a_variable_that_refers_to_itself_is_no_endless_loop(inside: Inside) -> None:
     circle = {"a": "[variables('b')]", "b": "[variables('a')]"}
 
-    error = await value_of(azure, "[variables('a')]", variables=circle)
+    error = await value_of(inside, "[variables('a')]", variables=circle)
 
     assert "refers to itself" in error["message"]
 
 
-async def test_secrets_are_shown_neither_as_parameters_nor_as_outputs(azure: Inside) -> None:
+async def test_secrets_are_shown_neither_as_parameters_nor_as_outputs(inside: Inside) -> None:
     wanted = template(
         parameters={"password": {"type": "secureString"}, "plain": {"type": "string"}},
         outputs={"out": {"type": "secureString", "value": "[parameters('password')]"}},
     )
 
-    shown = await deploy(azure, wanted, password="hush-hush", plain="open")
+    shown = await deploy(inside, wanted, password="hush-hush", plain="open")
 
     assert shown["parameters"]["plain"]["value"] == "open"
     assert shown["parameters"]["password"] == {"type": "SecureString"}
     assert "hush-hush" not in str(shown)
-    assert "hush-hush" not in str(azure.fabric.state.resources)
+    assert "hush-hush" not in str(inside.fabric.state.resources)
 
 
 def test_the_json_of_az_is_read_with_its_comments_and_bare_keys() -> None:

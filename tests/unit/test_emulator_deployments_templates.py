@@ -1,12 +1,8 @@
 """Templates unrolled: loops, conditions, children, symbols, and what is refused before all."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from tests.clock import Clock
-from tests.emulator_inside import Inside, emulator_inside
+from tests.emulator_inside import Inside
 from tests.unit.deployed import (
     DEPLOYMENTS,
     GROUP_ID,
@@ -22,30 +18,22 @@ from tests.unit.deployed import (
 ACCOUNTS = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts"
 
 
-@pytest.fixture
-async def azure(tmp_path: Path) -> AsyncIterator[Inside]:
-    """An emulator with a resource group."""
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await inside.make_group()
-        yield inside
-
-
-async def names(azure: Inside) -> list[str]:
+async def names(inside: Inside) -> list[str]:
     """The names of all resources of the group."""
-    rows = (await azure.arm.get(f"{GROUP_ID}/resources")).json()["value"]
+    rows = (await inside.arm.get(f"{GROUP_ID}/resources")).json()["value"]
     return [row["name"] for row in rows]
 
 
-async def test_what_a_condition_rules_out_is_not_made_and_not_waited_for(azure: Inside) -> None:
+async def test_what_a_condition_rules_out_is_not_made_and_not_waited_for(inside: Inside) -> None:
     unwanted = account("unwanted", condition="[greater(1, 2)]")
     wanted = template(unwanted, account("wanted", dependsOn=["unwanted"]))
 
-    await deploy(azure, wanted)
+    await deploy(inside, wanted)
 
-    assert await names(azure) == ["wanted"]
+    assert await names(inside) == ["wanted"]
 
 
-async def test_children_may_be_nested_and_still_have_to_wait(azure: Inside) -> None:
+async def test_children_may_be_nested_and_still_have_to_wait(inside: Inside) -> None:
     nested = {
         "type": "blobServices",
         "apiVersion": "2024-01-01",
@@ -53,16 +41,16 @@ async def test_children_may_be_nested_and_still_have_to_wait(azure: Inside) -> N
         "dependsOn": ["[resourceId('Microsoft.Storage/storageAccounts', 'account')]"],
         "properties": {"isVersioningEnabled": True},
     }
-    await deploy(azure, template(account(resources=[nested])))
+    await deploy(inside, template(account(resources=[nested])))
 
-    found = (await azure.arm.get(f"{ACCOUNTS}/account/blobServices/default")).json()
+    found = (await inside.arm.get(f"{ACCOUNTS}/account/blobServices/default")).json()
     assert found["properties"]["isVersioningEnabled"] is True
 
 
-async def test_a_child_that_does_not_wait_for_its_parent_fails(azure: Inside) -> None:
+async def test_a_child_that_does_not_wait_for_its_parent_fails(inside: Inside) -> None:
     early = account("account/default", type="Microsoft.Storage/storageAccounts/blobServices")
 
-    shown = await deploy(azure, template(early, account()))
+    shown = await deploy(inside, template(early, account()))
 
     [detail] = shown["error"]["details"]
     assert (shown["error"]["code"], detail["code"]) == (
@@ -121,10 +109,10 @@ BAD: list[tuple[Json, dict[str, Json], str]] = [
 
 @pytest.mark.parametrize(("wanted", "passed", "complaint"), BAD, ids=[case[2][:40] for case in BAD])
 async def test_a_template_that_makes_no_sense_is_refused_at_once(
-    azure: Inside, wanted: Json, passed: dict[str, Json], complaint: str
+    inside: Inside, wanted: Json, passed: dict[str, Json], complaint: str
 ) -> None:
-    code, message = await refusal(azure, wanted, **passed)
-    validated = await azure.arm.post(f"{DEPLOYMENTS}/d/validate", json=body(wanted, **passed))
+    code, message = await refusal(inside, wanted, **passed)
+    validated = await inside.arm.post(f"{DEPLOYMENTS}/d/validate", json=body(wanted, **passed))
 
     assert code == "InvalidTemplate"
     assert message.startswith("Deployment template validation failed: '")
@@ -147,13 +135,13 @@ async def test_a_template_that_makes_no_sense_is_refused_at_once(
     ],
 )
 async def test_what_a_provider_would_refuse_is_told_before_anything_is_made(
-    azure: Inside, resource: Json, code: str
+    inside: Inside, resource: Json, code: str
 ) -> None:
-    answer = await azure.arm.put(
+    answer = await inside.arm.put(
         f"{DEPLOYMENTS}/d", json=body(template(network("first"), resource))
     )
 
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (400, "InvalidTemplateDeployment")
     assert [detail["code"] for detail in error["details"]] == [code]
-    assert await names(azure) == []
+    assert await names(inside) == []

@@ -1,13 +1,10 @@
 """What Azure's answers have beyond what the client wrote, and mixes of VM sizes."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clock import Clock
-from tests.emulator_inside import HERE, Inside, emulator_inside
+from tests.emulator_inside import HERE, Inside
 from tests.emulator_process import GROUP, scale_set
 from tests.unit.deployed import deploy, template
 
@@ -15,13 +12,6 @@ PROVIDERS = f"{HERE}/resourceGroups/{GROUP}/providers"
 SETS = f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets"
 SIZES = ("Standard_D4s_v5", "Standard_D2s_v5")
 REFUSED = "SkuProfile"
-
-
-@pytest.fixture
-async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    async with emulator_inside(tmp_path, Clock()) as made:
-        await made.make_group()
-        yield made
 
 
 def mix(*sizes: dict[str, Any], strategy: str | None = "Prioritized") -> dict[str, Any]:

@@ -198,10 +198,9 @@ async def test_who_asks_too_often_is_told_when_to_come_back(tmp_path: Path) -> N
     ],
 )
 async def test_a_query_that_cannot_succeed_is_refused(
-    tmp_path: Path, wrong: dict[str, Any]
+    inside: Inside, wrong: dict[str, Any]
 ) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        answer = await inside.arm.post(f"{HERE}{COSTS}", json=QUERY | wrong)
+    answer = await inside.arm.post(f"{HERE}{COSTS}", json=QUERY | wrong)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "BadRequest")
 

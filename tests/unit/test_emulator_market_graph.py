@@ -23,9 +23,8 @@ async def ask(inside: Inside, query: str, **options: object) -> dict[str, Any]:
     return found
 
 
-async def test_prices_are_told_of_each_size_in_each_region(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        rows = (await ask(inside, PRICES))["data"]
+async def test_prices_are_told_of_each_size_in_each_region(inside: Inside) -> None:
+    rows = (await ask(inside, PRICES))["data"]
 
     assert [(row["size"], row["location"]) for row in rows] == [
         ("standard_nd96amsr_a100_v4", "eastus"),
@@ -42,11 +41,10 @@ async def test_eviction_rates_are_bands(tmp_path: Path) -> None:
     assert {row["r"] for row in rows} == {"0-5"}
 
 
-async def test_pages_go_on_from_the_token(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        first = await ask(inside, PRICES, **{"$top": 1})
-        last = await ask(inside, PRICES, **{"$top": 1, "$skipToken": first["$skipToken"]})
-        everything = await ask(inside, PRICES)
+async def test_pages_go_on_from_the_token(inside: Inside) -> None:
+    first = await ask(inside, PRICES, **{"$top": 1})
+    last = await ask(inside, PRICES, **{"$top": 1, "$skipToken": first["$skipToken"]})
+    everything = await ask(inside, PRICES)
 
     assert first["data"] + last["data"] == everything["data"]
     assert "$skipToken" not in last
@@ -54,10 +52,9 @@ async def test_pages_go_on_from_the_token(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("query", ["", "where where", "Resources | take 1", "(" * 5000])
 async def test_any_other_query_is_refused_and_told_which_one_there_is(
-    tmp_path: Path, query: str
+    inside: Inside, query: str
 ) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        answer = await inside.arm.post(GRAPH, json={"query": query})
+    answer = await inside.arm.post(GRAPH, json={"query": query})
 
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (400, "BadRequest")

@@ -54,9 +54,8 @@ async def test_each_zone_has_its_score(tmp_path: Path) -> None:
     }
 
 
-async def test_of_what_is_not_sold_nothing_is_known(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        found = await scores(inside, desiredSizes=[{"sku": "Standard_D2_v2"}])
+async def test_of_what_is_not_sold_nothing_is_known(inside: Inside) -> None:
+    found = await scores(inside, desiredSizes=[{"sku": "Standard_D2_v2"}])
 
     assert [row["score"] for row in found] == ["DataNotFoundOrStale"]
 
@@ -74,6 +73,5 @@ async def test_of_what_is_not_sold_nothing_is_known(tmp_path: Path) -> None:
         {"availabilityZones": "yes"},
     ],
 )
-async def test_a_wish_beyond_the_limits_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        assert (await inside.arm.post(GENERATE, json=WISH | wrong)).status_code == 400
+async def test_a_wish_beyond_the_limits_is_refused(inside: Inside, wrong: dict[str, Any]) -> None:
+    assert (await inside.arm.post(GENERATE, json=WISH | wrong)).status_code == 400

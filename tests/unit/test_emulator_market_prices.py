@@ -30,9 +30,8 @@ async def found(inside: Inside, wanted: str, **query: str) -> list[dict[str, Any
         (f"{ND} and serviceName eq 'virtual machines'", set()),
     ],
 )
-async def test_a_filter_finds_what_it_says(tmp_path: Path, wanted: str, skus: set[str]) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        rows = await found(inside, wanted)
+async def test_a_filter_finds_what_it_says(inside: Inside, wanted: str, skus: set[str]) -> None:
+    rows = await found(inside, wanted)
 
     assert {row["skuName"].removeprefix("ND96amsr A100 v4") for row in rows} == skus
 
@@ -58,32 +57,29 @@ async def test_before_2023_a_filter_knows_no_case(tmp_path: Path) -> None:
         "(" * 1000,
     ],
 )
-async def test_a_filter_that_cannot_be_read_is_refused(tmp_path: Path, wanted: str) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        answer = await inside.arm.get(PRICES, params={"$filter": wanted})
+async def test_a_filter_that_cannot_be_read_is_refused(inside: Inside, wanted: str) -> None:
+    answer = await inside.arm.get(PRICES, params={"$filter": wanted})
 
     assert answer.status_code == 400
     assert answer.json()["Error"]["Message"] == "Invalid OData parameters supplied"
 
 
-async def test_pages_join_without_a_gap(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        everything = await found(inside, ND)
-        answer = (await inside.arm.get(PRICES, params={"$filter": ND, "$top": "3"})).json()
-        rest = (await inside.arm.get(PRICES, params={"$filter": ND, "$skip": "3"})).json()
-        for name in ("$top", "$skip", "currencyCode"):
-            assert (await inside.arm.get(PRICES, params={name: "-x"})).status_code == 400
+async def test_pages_join_without_a_gap(inside: Inside) -> None:
+    everything = await found(inside, ND)
+    answer = (await inside.arm.get(PRICES, params={"$filter": ND, "$top": "3"})).json()
+    rest = (await inside.arm.get(PRICES, params={"$filter": ND, "$skip": "3"})).json()
+    for name in ("$top", "$skip", "currencyCode"):
+        assert (await inside.arm.get(PRICES, params={name: "-x"})).status_code == 400
 
     assert (answer["Count"], answer["NextPageLink"]) == (3, None)
     assert answer["Items"] + rest["Items"] == everything
 
 
 async def test_a_spot_price_stands_for_a_month_and_a_reservation_for_its_term(
-    tmp_path: Path,
+    inside: Inside,
 ) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        spot = await found(inside, f"{ND} and skuName eq '{LISTED} Spot'")
-        reserved = await found(inside, f"{ND} and priceType eq 'Reservation'")
+    spot = await found(inside, f"{ND} and skuName eq '{LISTED} Spot'")
+    reserved = await found(inside, f"{ND} and priceType eq 'Reservation'")
 
     assert spot[0]["effectiveStartDate"] == "2026-11-01T00:00:00Z"
     assert spot[0]["effectiveEndDate"] == "2026-11-30T23:59:59Z"
@@ -114,21 +110,19 @@ async def test_a_planted_row_stands_beside_the_sizes_own_with_its_members_change
     assert len(left) == 1
 
 
-async def test_a_planted_row_alone_stands_for_the_sizes_own(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await planted(inside, row={"retailPrice": "free"}, alone=True)
-        rows = await found(inside, f"{ND} and skuName eq '{LISTED}'")
+async def test_a_planted_row_alone_stands_for_the_sizes_own(inside: Inside) -> None:
+    await planted(inside, row={"retailPrice": "free"}, alone=True)
+    rows = await found(inside, f"{ND} and skuName eq '{LISTED}'")
 
     assert [r["retailPrice"] for r in rows if r["type"] == "Consumption"] == ["free"]
 
 
-async def test_primary_meters_may_be_asked_for_alone(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        before = len(await found(inside, ND))
-        await planted(inside, row={"isPrimaryMeterRegion": False})
-        everything = await found(inside, ND)
-        primary = await found(inside, ND, meterRegion="'primary'")
-        other = await inside.arm.get(PRICES, params={"meterRegion": "'other'"})
+async def test_primary_meters_may_be_asked_for_alone(inside: Inside) -> None:
+    before = len(await found(inside, ND))
+    await planted(inside, row={"isPrimaryMeterRegion": False})
+    everything = await found(inside, ND)
+    primary = await found(inside, ND, meterRegion="'primary'")
+    other = await inside.arm.get(PRICES, params={"meterRegion": "'other'"})
 
     assert (len(everything), len(primary)) == (before + 1, before)
     assert other.status_code == 400
@@ -146,7 +140,6 @@ async def test_primary_meters_may_be_asked_for_alone(tmp_path: Path) -> None:
     ],
 )
 async def test_a_row_that_cannot_be_planted_is_refused(
-    tmp_path: Path, order: dict[str, Any]
+    inside: Inside, order: dict[str, Any]
 ) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        assert (await planted(inside, **order)).status_code == 400
+    assert (await planted(inside, **order)).status_code == 400

@@ -22,9 +22,8 @@ async def restrict(inside: Inside, **body: object) -> int:
     return (await inside.arm.post("/_emulator/market/restrictions", json=order)).status_code
 
 
-async def test_a_size_tells_what_it_can_do(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        found = (await skus(inside, **{"$filter": "location eq 'eastus'"}))[ND]
+async def test_a_size_tells_what_it_can_do(inside: Inside) -> None:
+    found = (await skus(inside, **{"$filter": "location eq 'eastus'"}))[ND]
 
     can = {row["name"]: row["value"] for row in found["capabilities"]}
     assert found["family"] == "StandardNDAMSv4_A100Family"
@@ -34,25 +33,22 @@ async def test_a_size_tells_what_it_can_do(tmp_path: Path) -> None:
     assert can["HyperVGenerations"] == "V2"
 
 
-async def test_only_the_location_can_be_filtered_by(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        everywhere = await skus(inside, includeExtendedLocations="true")
-        nowhere = await skus(inside, **{"$filter": "location eq 'mars'"})
-        refused = await inside.arm.get(SKUS, params={"$filter": "name eq 'x'"})
+async def test_only_the_location_can_be_filtered_by(inside: Inside) -> None:
+    everywhere = await skus(inside, includeExtendedLocations="true")
+    nowhere = await skus(inside, **{"$filter": "location eq 'mars'"})
+    refused = await inside.arm.get(SKUS, params={"$filter": "name eq 'x'"})
 
     assert everywhere
     assert not nowhere
     assert refused.status_code == 400
 
 
-async def test_a_restricted_size_is_told_and_refused(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await inside.make_group()
-        assert await restrict(inside) == 200
-        shown = (await skus(inside, **{"$filter": "location eq 'eastus'"}))[ND]["restrictions"]
-        refused = await inside.arm.put(SET, json=scale_set(1))
-        await restrict(inside, reason=None)
-        taken = await inside.arm.put(SET, json=scale_set(1))
+async def test_a_restricted_size_is_told_and_refused(inside: Inside) -> None:
+    assert await restrict(inside) == 200
+    shown = (await skus(inside, **{"$filter": "location eq 'eastus'"}))[ND]["restrictions"]
+    refused = await inside.arm.put(SET, json=scale_set(1))
+    await restrict(inside, reason=None)
+    taken = await inside.arm.put(SET, json=scale_set(1))
 
     assert shown[0]["type"] == "Location"
     assert shown[0]["reasonCode"] == "NotAvailableForSubscription"
@@ -61,13 +57,11 @@ async def test_a_restricted_size_is_told_and_refused(tmp_path: Path) -> None:
     assert taken.status_code == 201
 
 
-async def test_a_restricted_zone_bars_only_those_who_name_it(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await inside.make_group()
-        await restrict(inside, zones=["1"], reason="QuotaId")
-        shown = (await skus(inside))[ND]
-        zonal = await inside.arm.put(SET, json=scale_set(1) | {"zones": ["1"]})
-        regional = await inside.arm.put(SET, json=scale_set(1))
+async def test_a_restricted_zone_bars_only_those_who_name_it(inside: Inside) -> None:
+    await restrict(inside, zones=["1"], reason="QuotaId")
+    shown = (await skus(inside))[ND]
+    zonal = await inside.arm.put(SET, json=scale_set(1) | {"zones": ["1"]})
+    regional = await inside.arm.put(SET, json=scale_set(1))
 
     assert shown["name"] == ND
     assert zonal.json()["error"]["code"] == "SkuNotAvailable"
@@ -83,8 +77,7 @@ async def test_a_restriction_outlives_a_restart(tmp_path: Path) -> None:
     assert [row["size"] for row in listed] == [ND]
 
 
-async def test_a_restriction_of_nothing_is_refused(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        assert await restrict(inside, region="mars") == 400
-        assert await restrict(inside, reason="mood") == 400
-        assert await restrict(inside, zones="1") == 400
+async def test_a_restriction_of_nothing_is_refused(inside: Inside) -> None:
+    assert await restrict(inside, region="mars") == 400
+    assert await restrict(inside, reason="mood") == 400
+    assert await restrict(inside, zones="1") == 400

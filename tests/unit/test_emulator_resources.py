@@ -1,14 +1,11 @@
 """Networks, accounts, registries, servers and vaults, and what Azure refuses of them."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.clock import Clock
-from tests.emulator_inside import HERE, Inside, emulator_inside
+from tests.emulator_inside import HERE, Inside
 from tests.emulator_process import GROUP, scale_set
 
 GROUP_ID = f"{HERE}/resourceGroups/{GROUP}"
@@ -23,27 +20,25 @@ TENANT = "11111111-1111-1111-1111-111111111111"
 Json = dict[str, Any]
 
 
-@pytest.fixture
-async def azure(tmp_path: Path) -> AsyncIterator[Inside]:
-    """An emulator with a resource group."""
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await inside.make_group()
-        yield inside
-
-
-async def put(azure: Inside, what: str, /, location: str = "eastus", **body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
+async def put(
+    inside: Inside,
+    what: str,
+    /,
+    location: str = "eastus",
+    **body: Any,  # noqa: ANN401 - JSON
+) -> httpx.Response:
     """Put a resource in the group."""
-    return await azure.arm.put(f"{PROVIDERS}/{what}", json={"location": location, **body})
+    return await inside.arm.put(f"{PROVIDERS}/{what}", json={"location": location, **body})
 
 
-async def made(azure: Inside, what: str, /, **body: Any) -> Json:  # noqa: ANN401 - JSON
+async def made(inside: Inside, what: str, /, **body: Any) -> Json:  # noqa: ANN401 - JSON
     """Put a resource that will do."""
-    return dict((await put(azure, what, **body)).raise_for_status().json())
+    return dict((await put(inside, what, **body)).raise_for_status().json())
 
 
-async def get(azure: Inside, what: str) -> Json:
+async def get(inside: Inside, what: str) -> Json:
     """Show what there is."""
-    return dict((await azure.arm.get(f"{PROVIDERS}/{what}")).raise_for_status().json())
+    return dict((await inside.arm.get(f"{PROVIDERS}/{what}")).raise_for_status().json())
 
 
 def code(answer: httpx.Response) -> str:
@@ -77,17 +72,17 @@ VAULT: Json = {
 }
 
 
-async def test_a_resource_lives_from_put_to_delete(azure: Inside) -> None:
+async def test_a_resource_lives_from_put_to_delete(inside: Inside) -> None:
     name = f"{ACCOUNTS}/account"
-    first = await put(azure, name, **ACCOUNT, tags={"a": "1"})
-    second = await put(azure, name.upper().replace("ACCOUNT", "account"), **ACCOUNT)
-    changed = await azure.arm.patch(
+    first = await put(inside, name, **ACCOUNT, tags={"a": "1"})
+    second = await put(inside, name.upper().replace("ACCOUNT", "account"), **ACCOUNT)
+    changed = await inside.arm.patch(
         f"{PROVIDERS}/{name}", json={"properties": {"accessTier": "Cool"}}
     )
-    listed = (await get(azure, ACCOUNTS))["value"]
-    everywhere = (await azure.arm.get(f"{HERE}/providers/{ACCOUNTS}")).json()["value"]
-    deleted = [(await azure.arm.delete(f"{PROVIDERS}/{name}")).status_code for _ in range(2)]
-    gone = await azure.arm.get(f"{PROVIDERS}/{name}")
+    listed = (await get(inside, ACCOUNTS))["value"]
+    everywhere = (await inside.arm.get(f"{HERE}/providers/{ACCOUNTS}")).json()["value"]
+    deleted = [(await inside.arm.delete(f"{PROVIDERS}/{name}")).status_code for _ in range(2)]
+    gone = await inside.arm.get(f"{PROVIDERS}/{name}")
 
     assert [first.status_code, second.status_code, changed.status_code] == [200, 200, 200]
     assert first.json()["properties"]["provisioningState"] == "Succeeded"
@@ -99,37 +94,37 @@ async def test_a_resource_lives_from_put_to_delete(azure: Inside) -> None:
     assert (deleted, code(gone)) == ([200, 204], "ResourceNotFound")
 
 
-async def test_an_etag_guards_a_resource(azure: Inside) -> None:
-    old = (await made(azure, f"{NETWORKS}/n", **network()))["etag"]
-    new = (await made(azure, f"{NETWORKS}/n", **network()))["etag"]
+async def test_an_etag_guards_a_resource(inside: Inside) -> None:
+    old = (await made(inside, f"{NETWORKS}/n", **network()))["etag"]
+    new = (await made(inside, f"{NETWORKS}/n", **network()))["etag"]
     url, body = f"{PROVIDERS}/{NETWORKS}/n", {"location": "eastus", **network()}
-    stale = await azure.arm.put(url, json=body, headers={"If-Match": old})
-    exists = await azure.arm.put(url, json=body, headers={"If-None-Match": "*"})
-    fresh = await azure.arm.put(url, json=body, headers={"If-Match": new})
+    stale = await inside.arm.put(url, json=body, headers={"If-Match": old})
+    exists = await inside.arm.put(url, json=body, headers={"If-None-Match": "*"})
+    fresh = await inside.arm.put(url, json=body, headers={"If-Match": new})
 
     assert [stale.status_code, exists.status_code, fresh.status_code] == [412, 412, 200]
 
 
-async def test_a_group_takes_its_resources_along(azure: Inside) -> None:
-    await made(azure, f"{ACCOUNTS}/account", **ACCOUNT)
-    await azure.arm.delete(GROUP_ID)
-    await azure.pass_time(5)
-    await azure.make_group()
+async def test_a_group_takes_its_resources_along(inside: Inside) -> None:
+    await made(inside, f"{ACCOUNTS}/account", **ACCOUNT)
+    await inside.arm.delete(GROUP_ID)
+    await inside.pass_time(5)
+    await inside.make_group()
 
-    assert (await azure.arm.get(f"{GROUP_ID}/resources")).json()["value"] == []
-    assert (await put(azure, f"{ACCOUNTS}/account", **ACCOUNT)).status_code == 200
+    assert (await inside.arm.get(f"{GROUP_ID}/resources")).json()["value"] == []
+    assert (await put(inside, f"{ACCOUNTS}/account", **ACCOUNT)).status_code == 200
 
 
-async def test_everything_in_a_group_can_be_listed_and_filtered(azure: Inside) -> None:
-    await made(azure, f"{ACCOUNTS}/account", **ACCOUNT)
-    await made(azure, f"{NETWORKS}/n", **network(nodes="10.0.0.0/24"))
-    await azure.arm.put(
+async def test_everything_in_a_group_can_be_listed_and_filtered(inside: Inside) -> None:
+    await made(inside, f"{ACCOUNTS}/account", **ACCOUNT)
+    await made(inside, f"{NETWORKS}/n", **network(nodes="10.0.0.0/24"))
+    await inside.arm.put(
         f"{PROVIDERS}/Microsoft.Compute/virtualMachineScaleSets/rk", json=scale_set(1)
     )
     url, only = f"{HERE}/resources", f"resourceGroup eq '{GROUP}' and resourceType eq '{NETWORKS}'"
-    rows = (await azure.arm.get(url, params={"$expand": "provisioningState"})).json()["value"]
-    some = (await azure.arm.get(url, params={"$filter": only})).json()["value"]
-    odd = await azure.arm.get(url, params={"$filter": "size gt 3"})
+    rows = (await inside.arm.get(url, params={"$expand": "provisioningState"})).json()["value"]
+    some = (await inside.arm.get(url, params={"$filter": only})).json()["value"]
+    odd = await inside.arm.get(url, params={"$filter": "size gt 3"})
 
     assert sorted(row["name"] for row in rows) == ["account", "n", "rk"]
     assert all("properties" not in row and row["provisioningState"] for row in rows)
@@ -150,43 +145,45 @@ NETWORK_FAULTS: list[tuple[Json, str]] = [
 
 
 @pytest.mark.parametrize(("body", "refusal"), NETWORK_FAULTS)
-async def test_networks_that_cannot_be_are_refused(azure: Inside, body: Json, refusal: str) -> None:
-    assert code(await put(azure, f"{NETWORKS}/n", **body)) == refusal
+async def test_networks_that_cannot_be_are_refused(
+    inside: Inside, body: Json, refusal: str
+) -> None:
+    assert code(await put(inside, f"{NETWORKS}/n", **body)) == refusal
 
 
-async def test_the_range_that_rdma_uses_is_no_concern_of_azure(azure: Inside) -> None:
-    assert (await put(azure, f"{NETWORKS}/n", **network("172.16.0.0/16"))).status_code == 201
+async def test_the_range_that_rdma_uses_is_no_concern_of_azure(inside: Inside) -> None:
+    assert (await put(inside, f"{NETWORKS}/n", **network("172.16.0.0/16"))).status_code == 201
 
 
-async def test_what_a_subnet_or_a_gateway_uses_must_exist(azure: Inside) -> None:
+async def test_what_a_subnet_or_a_gateway_uses_must_exist(inside: Inside) -> None:
     body = network(a="10.0.0.0/24")
     guard = f"{PROVIDERS}/{GUARDS}/g"
     body["properties"]["subnets"][0]["properties"]["networkSecurityGroup"] = {"id": guard}
     uses = {"publicIpAddresses": [{"id": f"{PROVIDERS}/Microsoft.Network/publicIPAddresses/a"}]}
-    early = await put(azure, f"{NETWORKS}/n", **body)
-    lost = await put(azure, "Microsoft.Network/natGateways/g", properties=uses)
-    await made(azure, f"{GUARDS}/g", properties={"securityRules": []})
-    await made(azure, f"{NETWORKS}/n", **body)
+    early = await put(inside, f"{NETWORKS}/n", **body)
+    lost = await put(inside, "Microsoft.Network/natGateways/g", properties=uses)
+    await made(inside, f"{GUARDS}/g", properties={"securityRules": []})
+    await made(inside, f"{NETWORKS}/n", **body)
 
     assert {code(early), code(lost)} == {"InvalidResourceReference"}
 
 
-async def test_names_of_accounts_are_the_worlds(azure: Inside) -> None:
-    await made(azure, f"{ACCOUNTS}/taken", **ACCOUNT)
-    await azure.make_group("other")
+async def test_names_of_accounts_are_the_worlds(inside: Inside) -> None:
+    await made(inside, f"{ACCOUNTS}/taken", **ACCOUNT)
+    await inside.make_group("other")
     other = f"{HERE}/resourceGroups/other/providers/{ACCOUNTS}/taken"
-    again = await azure.arm.put(other, json={"location": "eastus", **ACCOUNT})
+    again = await inside.arm.put(other, json={"location": "eastus", **ACCOUNT})
 
     assert code(again) == "StorageAccountAlreadyTaken"
-    assert code(await put(azure, f"{ACCOUNTS}/UPPER", **ACCOUNT)) == "AccountNameInvalid"
+    assert code(await put(inside, f"{ACCOUNTS}/UPPER", **ACCOUNT)) == "AccountNameInvalid"
 
 
-async def test_an_account_has_keys_that_stay_and_a_blob_service(azure: Inside) -> None:
+async def test_an_account_has_keys_that_stay_and_a_blob_service(inside: Inside) -> None:
     account, versions = f"{ACCOUNTS}/account", {"isVersioningEnabled": True}
-    await made(azure, account, **ACCOUNT)
-    keys = [(await azure.arm.post(f"{PROVIDERS}/{account}/listKeys")).json() for _ in range(2)]
-    await made(azure, f"{account}/blobServices/default", properties=versions)
-    service = await get(azure, f"{account}/blobServices/default")
+    await made(inside, account, **ACCOUNT)
+    keys = [(await inside.arm.post(f"{PROVIDERS}/{account}/listKeys")).json() for _ in range(2)]
+    await made(inside, f"{account}/blobServices/default", properties=versions)
+    service = await get(inside, f"{account}/blobServices/default")
 
     assert [key["keyName"] for key in keys[0]["keys"]] == ["key1", "key2"]
     assert keys[0] == keys[1]
@@ -205,14 +202,14 @@ async def test_an_account_has_keys_that_stay_and_a_blob_service(azure: Inside) -
         {"definition": {"filters": BLOCKS | {"prefixMatch": [7]}, "actions": COOL}},
     ],
 )
-async def test_lifecycle_rules_are_held_to_what_azure_knows(azure: Inside, fault: Json) -> None:
-    await made(azure, f"{ACCOUNTS}/account", **ACCOUNT)
+async def test_lifecycle_rules_are_held_to_what_azure_knows(inside: Inside, fault: Json) -> None:
+    await made(inside, f"{ACCOUNTS}/account", **ACCOUNT)
     definition = {"filters": BLOCKS, "actions": {"baseBlob": {"tierToCool": AGE}}}
     good = {"name": "r", "type": "Lifecycle", "definition": definition}
 
     async def put_rule(row: Json) -> httpx.Response:
         policy: Json = {"properties": {"policy": {"rules": [row]}}}
-        return await put(azure, f"{ACCOUNTS}/account/managementPolicies/default", **policy)
+        return await put(inside, f"{ACCOUNTS}/account/managementPolicies/default", **policy)
 
     assert (await put_rule(good)).status_code == 200
     assert code(await put_rule(good | fault)) == "InvalidRequestPropertyValue"
@@ -220,50 +217,50 @@ async def test_lifecycle_rules_are_held_to_what_azure_knows(azure: Inside, fault
 
 @pytest.mark.parametrize("password", ["short", "RK-and-more-1", None])
 async def test_a_server_with_a_weak_password_is_refused(
-    azure: Inside, password: str | None
+    inside: Inside, password: str | None
 ) -> None:
     weak = SERVER["properties"] | {"administratorLoginPassword": password}
 
-    refused = await put(azure, f"{SERVERS}/db1", **(SERVER | {"properties": weak}))
+    refused = await put(inside, f"{SERVERS}/db1", **(SERVER | {"properties": weak}))
 
     assert code(refused) == "PasswordNotComplex"
 
 
-async def test_a_server_keeps_its_password_to_itself(azure: Inside) -> None:
-    shown = await made(azure, f"{SERVERS}/db1", **SERVER)
+async def test_a_server_keeps_its_password_to_itself(inside: Inside) -> None:
+    shown = await made(inside, f"{SERVERS}/db1", **SERVER)
     other = SERVER | {"sku": {"name": "Standard_D2s_v3", "tier": "Burstable"}}
-    wrong = await put(azure, f"{SERVERS}/db2", **other)
-    await made(azure, f"{SERVERS}/db1/databases/rekindle", properties={})
+    wrong = await put(inside, f"{SERVERS}/db2", **other)
+    await made(inside, f"{SERVERS}/db1/databases/rekindle", properties={})
 
     assert "Horse" not in str(shown)
     assert shown["properties"]["fullyQualifiedDomainName"] == "db1.postgres.database.azure.com"
     assert code(wrong) == "InvalidParameterValue"
 
 
-async def test_vaults_hide_their_secrets(azure: Inside) -> None:
-    shown = await made(azure, f"{VAULTS}/vault", **VAULT)
-    secret = await made(azure, f"{VAULTS}/vault/secrets/s", properties={"value": "hush-hush"})
+async def test_vaults_hide_their_secrets(inside: Inside) -> None:
+    shown = await made(inside, f"{VAULTS}/vault", **VAULT)
+    secret = await made(inside, f"{VAULTS}/vault/secrets/s", properties={"value": "hush-hush"})
     policies = VAULT["properties"] | {"enableRbacAuthorization": False}
 
     assert shown["properties"]["vaultUri"] == "https://vault.vault.azure.net/"
-    assert "hush-hush" not in str(secret) + str(azure.fabric.state.resources)
-    assert code(await put(azure, f"{VAULTS}/other", properties=policies)) == "BadRequest"
-    assert code(await put(azure, f"{VAULTS}/bad--name", **VAULT)) == "VaultNameNotValid"
+    assert "hush-hush" not in str(secret) + str(inside.fabric.state.resources)
+    assert code(await put(inside, f"{VAULTS}/other", properties=policies)) == "BadRequest"
+    assert code(await put(inside, f"{VAULTS}/bad--name", **VAULT)) == "VaultNameNotValid"
 
 
-async def test_a_registry_has_a_server_and_a_name_of_its_own(azure: Inside) -> None:
-    shown = await made(azure, f"{REGISTRIES}/images", sku={"name": "Basic"})
-    await azure.make_group("other")
+async def test_a_registry_has_a_server_and_a_name_of_its_own(inside: Inside) -> None:
+    shown = await made(inside, f"{REGISTRIES}/images", sku={"name": "Basic"})
+    await inside.make_group("other")
     other = f"{HERE}/resourceGroups/other/providers/{REGISTRIES}/Images"
-    again = await azure.arm.put(other, json={"location": "eastus", "sku": {"name": "Basic"}})
+    again = await inside.arm.put(other, json={"location": "eastus", "sku": {"name": "Basic"}})
 
     assert shown["properties"]["loginServer"] == "images.azurecr.io"
     assert code(again) == "AlreadyInUse"
     assert (
-        code(await put(azure, f"{REGISTRIES}/no-dash", sku={"name": "Basic"}))
+        code(await put(inside, f"{REGISTRIES}/no-dash", sku={"name": "Basic"}))
         == "InvalidResourceName"
     )
-    assert code(await put(azure, f"{REGISTRIES}/images", sku={"name": "Gold"})) == "InvalidSku"
+    assert code(await put(inside, f"{REGISTRIES}/images", sku={"name": "Gold"})) == "InvalidSku"
 
 
 @pytest.mark.parametrize(
@@ -279,16 +276,16 @@ async def test_a_registry_has_a_server_and_a_name_of_its_own(azure: Inside) -> N
     ],
 )
 async def test_what_azure_does_not_have_it_refuses_to_make(
-    azure: Inside, path: str, refusal: str
+    inside: Inside, path: str, refusal: str
 ) -> None:
-    assert code(await put(azure, path, properties={})) == refusal
+    assert code(await put(inside, path, properties={})) == refusal
 
 
-async def test_a_place_is_given_once_and_exists(azure: Inside) -> None:
-    await made(azure, f"{ACCOUNTS}/account", **ACCOUNT)
-    moved = await put(azure, f"{ACCOUNTS}/account", "westus2", **ACCOUNT)
-    nowhere = await put(azure, f"{ACCOUNTS}/account2", "atlantis", **ACCOUNT)
-    missing = await put(azure, f"{ACCOUNTS}/account3", "", **ACCOUNT)
+async def test_a_place_is_given_once_and_exists(inside: Inside) -> None:
+    await made(inside, f"{ACCOUNTS}/account", **ACCOUNT)
+    moved = await put(inside, f"{ACCOUNTS}/account", "westus2", **ACCOUNT)
+    nowhere = await put(inside, f"{ACCOUNTS}/account2", "atlantis", **ACCOUNT)
+    missing = await put(inside, f"{ACCOUNTS}/account3", "", **ACCOUNT)
 
     assert (code(moved), moved.status_code) == ("InvalidResourceLocation", 409)
     assert code(nowhere) == "LocationNotAvailableForResourceType"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clock import Clock
-from tests.emulator_inside import HERE, emulator_inside
+from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set
 
 SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
@@ -101,12 +101,10 @@ async def _answers(rows: list[tuple[str, str, str]]) -> None:
                 assert listed.status_code in (200, 404)
 
 
-async def test_a_number_beyond_all_bounds_is_refused(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await inside.make_group()
-        body = json.dumps({**scale_set(1), "plan": {"name": "HUGE"}}).replace('"HUGE"', "1e400")
-        answer = await inside.arm.put(f"{SETS}/new", content=body)
-        assert answer.status_code == 400
+async def test_a_number_beyond_all_bounds_is_refused(inside: Inside) -> None:
+    body = json.dumps({**scale_set(1), "plan": {"name": "HUGE"}}).replace('"HUGE"', "1e400")
+    answer = await inside.arm.put(f"{SETS}/new", content=body)
+    assert answer.status_code == 400
 
 
 @settings(max_examples=60)

@@ -107,18 +107,16 @@ async def test_arm_itself_refuses_after_250_reads_and_gives_25_back_a_second(
         assert (await ask(inside, groups, 26))[-2:] == [200, 429]
 
 
-async def test_unless_told_otherwise_nothing_is_refused(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await made(inside, "rk-1")
-        assert set(await ask(inside, f"{SET}/virtualMachines", 300)) == {200}
-        assert left(await inside.arm.get(SET))["GetVMScaleSetResource"] > 1000
+async def test_unless_told_otherwise_nothing_is_refused(inside: Inside) -> None:
+    await made(inside, "rk-1")
+    assert set(await ask(inside, f"{SET}/virtualMachines", 300)) == {200}
+    assert left(await inside.arm.get(SET))["GetVMScaleSetResource"] > 1000
 
 
-async def test_a_planted_fault_says_its_own_limit(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await made(inside, "rk-1")
-        await inside.arm.post("/_emulator/faults", json={"kind": "throttle", "count": 1})
-        assert left(await inside.arm.get(SET)) == {"HighCostGet30Min": 0}
+async def test_a_planted_fault_says_its_own_limit(inside: Inside) -> None:
+    await made(inside, "rk-1")
+    await inside.arm.post("/_emulator/faults", json={"kind": "throttle", "count": 1})
+    assert left(await inside.arm.get(SET)) == {"HighCostGet30Min": 0}
 
 
 @pytest.mark.parametrize(

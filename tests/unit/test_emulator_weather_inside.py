@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,11 +25,6 @@ def trace(*minutes: int, **more: object) -> dict[str, Any]:
     data = [*minutes, *minutes[-1:] * 10_000]
     entry = {"region": "eastus", "kind": "trace", "data": data, "gap_seconds": 60, "start": NOON}
     return entry | {"without_notice": 0} | more
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def weather(folder: Path, *entries: dict[str, Any]) -> Path:

@@ -6,33 +6,31 @@ import pytest
 
 from emulator.fabric import Fabric, Settings
 from tests.clock import Clock
-from tests.emulator_inside import HERE, emulator_inside
+from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set
 
 SETS = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
 
 
-async def test_every_request_is_in_the_log_without_its_secrets(tmp_path: Path) -> None:
-    async with emulator_inside(tmp_path, Clock()) as inside:
-        await inside.make_group()
-        await inside.arm.put(f"{SETS}/rk-1", json=scale_set(1))
-        ((_, vm),) = inside.fabric.instances()
-        events = f"/vm/{vm.token}/metadata/scheduledevents?api-version=2020-07-01&sig=hidden"
-        await inside.metadata.get(events, headers={"Metadata": "true"})
+async def test_every_request_is_in_the_log_without_its_secrets(inside: Inside) -> None:
+    await inside.arm.put(f"{SETS}/rk-1", json=scale_set(1))
+    ((_, vm),) = inside.fabric.instances()
+    events = f"/vm/{vm.token}/metadata/scheduledevents?api-version=2020-07-01&sig=hidden"
+    await inside.metadata.get(events, headers={"Metadata": "true"})
 
-        told = await inside.arm.get("/_emulator/requests")
-        put, asked = told.json()["value"][-2:]
-        assert (put["method"], put["path"], put["status"]) == ("PUT", f"{SETS}/rk-1", 201)
-        assert put["principal"] == "tests"
-        assert "api-version=2026-04-01" in put["query"]
-        assert (asked["path"], asked["principal"]) == ("/vm/…/metadata/scheduledevents", "rk-1_0")
-        secrets = (
-            vm.token,
-            "hidden",
-            inside.arm.headers["authorization"].split()[1],
-            "Not shown 1",
-        )
-        assert not [secret for secret in secrets if secret in told.text]
+    told = await inside.arm.get("/_emulator/requests")
+    put, asked = told.json()["value"][-2:]
+    assert (put["method"], put["path"], put["status"]) == ("PUT", f"{SETS}/rk-1", 201)
+    assert put["principal"] == "tests"
+    assert "api-version=2026-04-01" in put["query"]
+    assert (asked["path"], asked["principal"]) == ("/vm/…/metadata/scheduledevents", "rk-1_0")
+    secrets = (
+        vm.token,
+        "hidden",
+        inside.arm.headers["authorization"].split()[1],
+        "Not shown 1",
+    )
+    assert not [secret for secret in secrets if secret in told.text]
 
 
 async def test_the_log_is_searched_and_read_on(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.domain import lineage
 from service.domain.lineage import Source
-from tests.unit.test_reinforcement_requests import GRADER
+from tests.datasets import GRADER
 from trainer.contract import Reinforcement
 
 PROJECT, JOB = "proj-01", "ftjob-02"

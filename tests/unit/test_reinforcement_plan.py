@@ -15,10 +15,10 @@ from service.domain.recipe import Recipe, Training, resolve
 from service.domain.reinforcement import lacking
 from service.domain.rollout import Rollout, cpu_seconds, gpu_seconds
 from service.domain.throughput import CPU_STEP, cpu_step, gpu_step
+from tests.datasets import GRADER
 from tests.unit.test_memory import LORA_64, QWEN_2B, QWEN_7B, QWEN_14B, QWEN_72B
 from tests.unit.test_plan import LLAMA_70B, REQUEST
 from tests.unit.test_recipe import ARCH
-from tests.unit.test_reinforcement_requests import GRADER
 from tests.unit.test_throughput import ND, WORK, with_options
 from trainer.contract import Lora, Reinforcement, TrainingOptions
 

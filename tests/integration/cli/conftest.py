@@ -4,22 +4,20 @@ import asyncio
 import contextlib
 import json
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typer.testing import CliRunner
 
 from rekindle.cli.main import app
 from service.api.app import make_app
-from tests.clock import Clock
 from tests.served import served
-from tests.world import DATASET, World, open_world
+from tests.world import DATASET, World
 
 
 @contextlib.contextmanager
@@ -46,6 +44,24 @@ class Ended:
         return json.loads(self.out)
 
 
+async def invoke(
+    url: str, key: str, arguments: Sequence[str], environment: Mapping[str, str]
+) -> Ended:
+    """Run `rekindle` beside this service, with this key in the environment."""
+    env: dict[str, str | None] = {
+        "REKINDLE_URL": url,
+        "REKINDLE_API_KEY": key,
+        "OPENAI_BASE_URL": None,
+        "OPENAI_API_KEY": None,
+        "COLUMNS": "160",
+        "NO_COLOR": "1",
+        **environment,
+    }
+    ended = await asyncio.to_thread(CliRunner().invoke, app, arguments, env=env)
+    assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
+    return Ended(ended.exit_code, ended.stdout, ended.stderr)
+
+
 @dataclass(frozen=True)
 class Shell:
     """A shell in an empty folder whose environment names the service and a key."""
@@ -58,31 +74,13 @@ class Shell:
 
     async def run(self, *arguments: str, **environment: str) -> Ended:
         """Run `rekindle` with these arguments to its end."""
-        env: dict[str, str | None] = {
-            "REKINDLE_URL": self.url,
-            "REKINDLE_API_KEY": self.key,
-            "OPENAI_BASE_URL": None,
-            "OPENAI_API_KEY": None,
-            "COLUMNS": "160",
-            "NO_COLOR": "1",
-            **environment,
-        }
-        ended = await asyncio.to_thread(CliRunner().invoke, app, arguments, env=env)
-        assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
-        return Ended(ended.exit_code, ended.stdout, ended.stderr)
+        return await invoke(self.url, self.key, arguments, environment)
 
     def dataset(self, name: str = "chats.jsonl", data: bytes = DATASET) -> str:
         """A training file in the folder."""
         path = self.folder / name
         path.write_bytes(data)
         return str(path)
-
-
-@pytest.fixture
-async def world(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
-    """A service with an empty database."""
-    async with open_world(engine, database_url, clock) as made:
-        yield made
 
 
 class Switch:

@@ -98,17 +98,6 @@ async def test_a_wish_is_granted_once_and_refused_where_it_makes_no_sense(shell:
     assert "Cancelled" in shown.out
 
 
-async def test_the_exit_code_says_what_kind_of_failure_it_was(shell: Shell) -> None:
-    unknown = await shell.run("show", "ftjob-" + "0" * 26)
-    wrong = await shell.run("list", "--key", "rk-wrong")
-    keyless = await shell.run("list", REKINDLE_API_KEY="")
-    typed = await shell.run("list", "--nonsense")
-    address = await shell.run("list", "--url", "127.0.0.1:9")
-
-    assert [e.code for e in (unknown, wrong, keyless, typed, address)] == [5, 4, 4, 2, 2]
-    assert all(e.err and "Traceback" not in e.err for e in (unknown, wrong, keyless, address))
-
-
 async def test_a_service_that_is_away_is_tried_again_and_then_said_to_be_away(shell: Shell) -> None:
     shell.switch.is_away = True
 
@@ -170,18 +159,10 @@ async def test_doctor_knows_the_service_the_key_and_the_clock(shell: Shell) -> N
     assert verdicts(away) == {"service": "missing"}
 
 
-async def test_nothing_but_a_local_stack_is_broken_on_purpose(shell: Shell) -> None:
-    job = await submit(shell)
-
-    evict = await shell.run("evict", job)
-    broken = await shell.run("break", "service")
+async def test_what_can_be_broken_on_purpose_is_listed(shell: Shell) -> None:
     listed = await shell.run("break", "--json")
-    unknown = await shell.run("break", "everything")
 
-    assert (evict.code, broken.code, unknown.code) == (3, 3, 2)
-    assert "rekindle up" in evict.err
     assert {"service", "vm", "capacity"} <= {b["what"] for b in listed.json["data"]}
-    assert "There is: service" in unknown.err
 
 
 async def test_an_upload_that_the_service_could_not_take_is_sent_again(shell: Shell) -> None:

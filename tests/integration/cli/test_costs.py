@@ -152,7 +152,6 @@ async def test_attempts_come_page_by_page_those_first_that_differ_most(shell: Sh
 
     first = (await shell.world.call("GET", path)).json()
     second = (await shell.world.call("GET", f"{path}&after=att-3")).json()
-    lost = await shell.world.call("GET", f"{path}&after=att-9")
 
     assert [[a["id"] for a in p["attempts"]] for p in (first, second)] == [
         ["att-2", "att-3"],
@@ -160,18 +159,6 @@ async def test_attempts_come_page_by_page_those_first_that_differ_most(shell: Sh
     ]
     assert [p["has_more"] for p in (first, second)] == [True, False]
     assert {p["whole"]["metered"] for p in (first, second)} == {"48.0000"}
-    assert lost.status_code == 400
-
-
-async def test_days_beside_a_start_time_and_too_many_of_them_are_refused(world: World) -> None:
-    path = "/v1/organization/costs?days=30"
-
-    both = await world.call("GET", f"{path}&start_time=9")
-    many = await world.call("GET", f"{path}&bucket_width=1h")
-
-    assert [a.status_code for a in (both, many)] == [400, 400]
-    assert "not both" in both.json()["error"]["message"]
-    assert "more than 180 buckets of 1h" in many.json()["error"]["message"]
 
 
 async def test_costs_are_shown_by_day_with_what_was_saved(shell: Shell) -> None:
@@ -248,9 +235,6 @@ async def test_operators_see_what_each_project_spent_and_saved(shell: Shell) -> 
     told = (await shell.run("costs", "--projects", "--json")).json
     shown = await shell.run("costs", "--projects")
     today = (await shell.run("costs", "--projects", "--days", "1", "--json")).json
-    key = await shell.world.other_key()
-    refused = await shell.run("costs", "--projects", "--key", key)
-    both = await shell.run("costs", "--projects", "--reconcile")
 
     (dear, cheap) = told["data"]
     assert (dear["name"], dear["spent"], dear["evictions"]) == ("p-theirs", "30.0000", 3)
@@ -259,7 +243,6 @@ async def test_operators_see_what_each_project_spent_and_saved(shell: Shell) -> 
     assert (told["whole"]["spent"], told["projects"]) == ("46.0000", 2)
     assert "2 projects: machines cost $46.00, which is $138.00 less" in shown.out
     assert [one["name"] for one in today["data"]] == ["p-theirs"]
-    assert (refused.code, both.code) == (4, 2)
 
 
 async def spends_more_than_all(world: World, job: str) -> None:
@@ -281,14 +264,10 @@ async def test_projects_come_page_by_page_all_of_one_moment(shell: Shell) -> Non
     await spends_more_than_all(world, job)
     second = (await world.call("GET", f"{rest}{first['last_id']}")).json()
     lost = await world.call("GET", f"{rest}p-unknown")
-    moving = await world.call("GET", f"{path}&after={first['last_id']}")
-    early = await world.call("GET", f"{path}&until={first['until'] + 7200}")
     fresh = (await world.call("GET", path)).json()
 
     assert [p["data"][0]["name"] for p in (first, second)] == ["p-theirs", "tests"]
     assert [p["has_more"] for p in (first, second)] == [True, False]
     assert {p["whole"]["spent"] for p in (first, second)} == {"46.0000"}
     assert fresh["data"][0]["name"] == "tests"
-    assert [a.status_code for a in (lost, moving, early)] == [400, 400, 400]
-    assert "Send `until` of the first page" in moving.json()["error"]["message"]
-    assert "still to come" in early.json()["error"]["message"]
+    assert lost.status_code == 400

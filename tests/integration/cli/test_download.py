@@ -92,16 +92,6 @@ async def test_a_file_of_the_same_size_but_other_content_is_replaced(
     assert held(folder) == FILES
 
 
-async def test_a_job_without_a_model_says_so(shell: Shell, tmp_path: Path) -> None:
-    name = str((await shell.world.submit())["id"])
-
-    ended = await shell.run("download", name)
-
-    assert ended.code == 5
-    assert "no model yet" in ended.err
-    assert held(tmp_path) == {}
-
-
 async def test_the_model_of_another_job_is_never_overwritten(
     shell: Shell, job: str, tmp_path: Path
 ) -> None:

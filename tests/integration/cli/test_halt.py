@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import pytest
 from sqlalchemy import text
 
 from tests.integration.cli.conftest import Shell
@@ -41,19 +40,6 @@ async def test_an_operator_looks_at_and_ends_a_job_of_another_project(shell: She
     assert [j["id"] for j in listed.json["data"]] == [job]
     assert f"rekindle watch {job} --project others" in ended.out
     assert await phases(them, job) == ["cancelling"]
-
-
-async def test_a_project_that_may_not_be_or_is_not_is_said_so(shell: Shell) -> None:
-    them = await theirs(shell)
-
-    refused = await shell.run("list", "--project", "tests", "--key", them.key)
-    nobodys = await shell.run("list", "--project", "nobodys")
-    unset = await shell.run("pause", "--all", "--project", "")
-    strange = await shell.run("list", "--project", "köln")
-    none = await shell.run("projects", "--job", "ftjob-1")
-
-    assert [e.code for e in (refused, nobodys, unset, strange, none)] == [4, 5, 2, 2, 5]
-    assert "rekindle projects" in nobodys.err
 
 
 async def test_the_jobs_of_all_projects_are_listed_by_project(shell: Shell) -> None:
@@ -116,11 +102,10 @@ async def test_every_page_and_every_project_is_stopped(shell: Shell) -> None:
     mine = [(await shell.world.submit())["id"] for _ in range(101)]  # more than a page
     other = (await them.submit())["id"]
 
-    refused = await shell.run("pause", "--all", "--all-projects", "--key", them.key)
     before = await phases(them, other)
     paused = await shell.run("pause", "--all", "--yes", "--all-projects", "--json")
 
-    assert (refused.code, paused.code) == (4, 0)
+    assert paused.code == 0
     assert before == ["validating"]
     told = {(one["id"], one["project"]) for one in paused.json["data"]}
     assert told == {(other, "others"), *((job, "tests") for job in mine)}
@@ -186,26 +171,6 @@ async def test_a_service_that_goes_away_meanwhile_leaves_what_was_done_and_says_
     assert f"{second}: told to pause" in broken.out
     assert "run it again for the rest" in broken.err
     assert [one["id"] for one in again.json["data"]] == [first]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("pause",),
-        ("pause", "last", "--all"),
-        ("resume",),
-        ("pause", "--all-projects"),
-        ("pause", "last", "--all-projects"),
-        ("pause", "--all", "--all-projects", "--project", "others"),
-    ],
-)
-async def test_one_or_all_must_be_said(shell: Shell, arguments: tuple[str, ...]) -> None:
-    job = await submit(shell)
-
-    ended = await shell.run(*arguments)
-
-    assert ended.code == 2
-    assert await phases(shell.world, job) == ["validating"]
 
 
 async def test_a_job_that_ends_meanwhile_is_no_failure(shell: Shell) -> None:

@@ -10,10 +10,9 @@ import pytest
 
 from rekindle.cli.choose import JOBS
 from tests import waiting
+from tests.datasets import PAIRS, prompts
 from tests.integration.cli.conftest import Shell
 from tests.integration.made import finish
-from tests.integration.test_api_preferences import PAIRS
-from tests.integration.test_api_reinforcement import prompts
 from tests.world import MODEL
 
 SEED = {"seed": 7, "infrastructure": {"nodes": 2}}

@@ -22,12 +22,3 @@ async def test_submit_takes_a_plan_and_uploads_the_file_no_second_time(shell: Sh
 
     assert job["plan"]["cost_p50"] == plan["chosen"]["cost_p50"]
     assert [file["id"] for file in files] == [job["training_file"]]
-
-
-async def test_a_submit_that_is_not_as_planned_says_which_member_differs(shell: Shell) -> None:
-    asked = (shell.dataset(), "--model", MODEL, "--json")
-    plan = (await shell.run("plan", *asked)).json
-    ended = await shell.run("submit", *asked, "--lora", "--set", f"plan={plan['id']}")
-
-    assert ended.code != 0
-    assert ended.json["error"]["param"] == "training"

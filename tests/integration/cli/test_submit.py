@@ -1,14 +1,13 @@
 """What goes in by `rekindle submit`, and what comes back."""
 
-import json
 import shlex
 
 import pytest
 
 from rekindle.setup import ROOT
+from tests.datasets import PAIRS
 from tests.integration.cli.conftest import Shell
-from tests.integration.test_api_preferences import PAIRS
-from tests.world import MODEL, ROW
+from tests.world import MODEL
 
 MODEL_OPTION = ("--model", MODEL)
 
@@ -169,26 +168,6 @@ async def test_options_of_a_method_reach_the_job(
     assert "preference" in (await shell.run("files", "list")).out
 
 
-async def test_what_the_request_does_not_know_is_refused_before_the_upload(shell: Shell) -> None:
-    config = shell.folder / "job.yaml"
-    config.write_text("training:\n  ema_decey: 0.9\n")
-    alone = ("submit", shell.dataset(), *MODEL_OPTION)
-
-    typo = await shell.run(*alone, "--config", str(config), "--json")
-    wrong = await shell.run(*alone, *sets("training.ema_decay=1"), "--json")
-    other = await shell.run(*alone, *sets("method.dpo.loss=ipo"), "--json")
-    absent = await shell.run(*alone, "--validation", "nowhere.jsonl", "--json")
-
-    errors = [ended.json["error"] for ended in (typo, wrong, other, absent)]
-    assert [error["exit_code"] for error in errors] == [2, 2, 2, 2]
-    assert errors[0]["message"].startswith(f"{config}:2: training.ema_decey")
-    assert errors[0]["next"] == "Did you mean training.ema_decay?"
-    assert [e["param"] for e in errors] == [
-        *("training.ema_decey", "training.ema_decay", "method.dpo", None),
-    ]
-    assert (await shell.run("files", "list", "--json")).json["data"] == [], "nothing was sent"
-
-
 async def test_a_refusal_of_the_service_names_its_member(shell: Shell) -> None:
     refused = await shell.run(
         *("submit", shell.dataset(), *MODEL_OPTION, "--qlora", "--json"),
@@ -217,27 +196,6 @@ async def test_an_uploaded_file_can_be_named_by_its_id(shell: Shell) -> None:
     assert ended.json["training_file"] == kept["id"]
 
 
-async def test_a_file_that_cannot_be_is_refused_before_anything_is_sent(shell: Shell) -> None:
-    absent = await shell.run("submit", "nowhere.jsonl", *MODEL_OPTION)
-    empty = await shell.run("submit", shell.dataset("none.jsonl", b""), *MODEL_OPTION)
-    pair = await shell.run("submit", shell.dataset(), *MODEL_OPTION, "--metadata", "red")
-
-    assert [e.code for e in (absent, empty, pair)] == [2, 2, 2]
-    assert "nowhere.jsonl does not exist" in absent.err
-    assert "is empty" in empty.err
-    assert "KEY=VALUE" in pair.err
-
-
-async def test_a_bad_line_is_named_by_its_number(shell: Shell) -> None:
-    rows = [json.dumps(ROW)] * 12
-    rows[4] = '{"messages": []}'
-
-    ended = await shell.run("submit", shell.dataset(data="\n".join(rows).encode()), *MODEL_OPTION)
-
-    assert ended.code == 2
-    assert "line 5" in ended.err.lower()
-
-
 async def test_warnings_of_the_file_are_shown_with_their_lines(shell: Shell) -> None:
     ended = await shell.run("files", "upload", shell.dataset())
 
@@ -245,13 +203,6 @@ async def test_warnings_of_the_file_are_shown_with_their_lines(shell: Shell) -> 
     shown = (await shell.run("files", "show", kept["id"], "--json")).json
     assert shown["warnings"]
     assert f"chats.jsonl:{shown['warnings'][0]['line']}: " in ended.err
-
-
-async def test_an_unknown_model_is_said_to_be_one(shell: Shell) -> None:
-    ended = await shell.run("submit", shell.dataset(), "--model", "nobody/knows-it")
-
-    assert ended.code in (2, 5)
-    assert "nobody/knows-it" in ended.err
 
 
 async def test_json_is_one_document_and_nothing_else_even_when_it_fails(shell: Shell) -> None:
@@ -275,20 +226,3 @@ async def test_limits_can_be_set_anew(shell: Shell) -> None:
     assert "$200.00 of $200.00 left, then pause" in changed.out
     assert (asked["budget"]["on_exhausted"], asked["deadline"]) == ("cancel", None)
     assert (asked["max_price"]["amount"], asked["on_deadline_risk"]) == ("3.90", "notify")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--budget", "a lot"), "no amount of dollars"),
-        (("--deadline", "soon"), "no time"),
-        (("--on-exhausted", "cancel"), "nothing without --budget"),
-    ],
-)
-async def test_a_limit_that_makes_no_sense_is_refused_before_anything_is_sent(
-    shell: Shell, options: tuple[str, ...], message: str
-) -> None:
-    ended = await shell.run("set", "last", *options)
-
-    assert ended.code == 2
-    assert message in ended.err

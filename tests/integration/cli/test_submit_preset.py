@@ -35,25 +35,3 @@ async def test_a_dry_run_shows_request_and_plan_and_makes_no_job(shell: Shell) -
     assert "machines" in for_a_person.out
     assert for_a_person.out.count("note: This service emulates its machines") == 1
     assert (await shell.run("list", "--json")).json["data"] == []
-
-
-async def test_what_cannot_go_with_a_preset_is_said_before_a_file_is_sent(shell: Shell) -> None:
-    file = shell.dataset()
-    neither = await shell.run("submit", file)
-    unknown = await shell.run("submit", file, "--preset", "gpt-5")
-    other = await shell.run("submit", file, "--preset", "qwen3-8b-sft", "--method", "dpo")
-    full = await shell.run("submit", file, "--preset", "qwen3-8b-sft", "--qlora")
-
-    assert [e.code for e in (neither, unknown, other, full)] == [2, 2, 2, 2]
-    assert "--preset that names one" in neither.err
-    assert "rekindle presets lists them" in unknown.err
-    assert "a recipe for supervised" in other.err
-    assert "another learning rate" in full.err
-    assert (await shell.run("files", "list", "--json")).json["data"] == []
-
-
-async def test_a_preset_whose_model_is_not_staged_says_so(shell: Shell) -> None:
-    ended = await shell.run("submit", shell.dataset(), "--preset", "qwen3-8b-sft")
-
-    assert ended.code != 0
-    assert "Qwen/Qwen3-8B" in ended.err

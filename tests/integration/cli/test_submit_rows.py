@@ -1,8 +1,8 @@
 """Rankings, labelled texts and orders of rows by the command line."""
 
+from tests.datasets import labelled, rankings
 from tests.integration.cli.conftest import Shell
 from tests.integration.cli.test_submit import MODEL_OPTION, sets, submit
-from tests.integration.test_api_rankings import labelled, rankings
 
 
 async def test_options_of_rankings_and_of_the_order_reach_the_job(shell: Shell) -> None:

@@ -37,16 +37,6 @@ async def test_a_dry_run_says_what_it_costs_and_moves_nothing(shell: Shell, job:
     assert {b.tier for b in (await tiers(shell.world.store, job, "models/")).values()} == {"hot"}
 
 
-async def test_where_nobody_can_be_asked_nothing_is_moved_without_yes(
-    shell: Shell, job: str
-) -> None:
-    ended = await shell.run("tier", job, "cool")
-
-    assert ended.code == 2
-    assert "--yes" in ended.err
-    assert await moves(shell.world).run_once() == 0
-
-
 async def test_a_model_is_archived_and_the_download_says_how_to_get_it_back(
     shell: Shell, job: str
 ) -> None:

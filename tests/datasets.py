@@ -1,0 +1,47 @@
+"""Training files of every format, forty rows each, and a grader for those that are graded."""
+
+import json
+from typing import Any
+
+GRADER = {
+    "type": "string_check",
+    "name": "right",
+    "input": "{{sample.output_text}}",
+    "reference": "{{item.answer}}",
+    "operation": "eq",
+}
+QUESTION = {"messages": [{"role": "user", "content": "What is two and two?"}]}
+PAIR = {
+    "input": QUESTION,
+    "preferred_output": [{"role": "assistant", "content": "Four."}],
+    "non_preferred_output": [{"role": "assistant", "content": "Five."}],
+}
+PROMPT = QUESTION | {"answer": "four"}
+REWARD = {"type": "reward", "reward": {"hyperparameters": {"n_epochs": 2}}}
+
+
+def jsonl(rows: list[dict[str, Any]]) -> bytes:
+    """A file of these rows."""
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+PAIRS = jsonl([PAIR] * 40)
+
+
+def prompts(*odd: dict[str, Any]) -> bytes:
+    """Prompts with the answer that the grader reads; the last rows are ``odd``."""
+    return jsonl([*[PROMPT] * (40 - len(odd)), *odd])
+
+
+def rankings(answers: int) -> bytes:
+    """Rankings of two answers, the last one of so many."""
+    said = [[{"role": "assistant", "content": f"{n}."}] for n in range(4, 4 + answers)]
+    rows = [{"input": QUESTION, "ranked_outputs": said[:2]}] * 39
+    return jsonl([*rows, rows[0] | {"ranked_outputs": said}])
+
+
+def labelled(*labels: str) -> bytes:
+    """Texts with these labels in turn."""
+    return jsonl(
+        [{"text": f"This is text {n}.", "label": labels[n % len(labels)]} for n in range(40)]
+    )

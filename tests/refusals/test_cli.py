@@ -1,0 +1,26 @@
+"""Every command line that is refused, by a row of a table: exit status, and what is said."""
+
+import shlex
+
+import pytest
+
+from tests.refusals import table
+from tests.refusals.conftest import Stage
+
+COMMANDS = table.read_commands()
+
+
+@pytest.mark.asyncio(loop_scope="package")
+@pytest.mark.parametrize("row", COMMANDS, ids=table.names(COMMANDS))
+async def test_a_command_that_cannot_work_ends_with_what_to_do(
+    stage: Stage, row: table.Command
+) -> None:
+    before = await stage.kept()
+
+    ended = await stage.run(shlex.split(stage.filled(row.words)))
+
+    assert ended.code == row.code, ended
+    assert [part for part in row.parts if stage.filled(part) not in ended.err] == [], ended.err
+    assert ended.err
+    assert "Traceback" not in ended.err
+    assert await stage.kept() == before

@@ -1,0 +1,25 @@
+"""The emulator in this process, open to everybody or guarded."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.clock import Clock
+from tests.emulator_inside import Inside, emulator_inside
+from tests.unit.access_world import Guarded, guarded
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
+    """An emulator with a resource group."""
+    async with emulator_inside(tmp_path, Clock()) as made:
+        await made.make_group()
+        yield made
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
+    """An emulator that enforces access."""
+    async with guarded(tmp_path) as made:
+        yield made
