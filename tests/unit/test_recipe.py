@@ -238,7 +238,7 @@ def test_rows_are_at_most_as_long_as_the_base_model_takes() -> None:
             Training(lora=LORA, train_embeddings=False),
             "training.train_embeddings",
         ),
-        (Hyperparameters(), Training(loss_chunk=8), "training.loss_chunk"),
+        (Hyperparameters(), Training(loss_chunk=15), "training.loss_chunk"),
         (Hyperparameters(), replace(PREFERRING, loss_chunk=1024), "training.loss_chunk"),
         (
             Hyperparameters(),
@@ -255,6 +255,11 @@ def test_a_number_that_can_never_work_is_named(
         recipe(hyper, training)
 
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize("chunk", [0, 16])
+def test_a_loss_is_chunked_from_16_positions_on(chunk: int) -> None:
+    assert recipe(training=Training(loss_chunk=chunk)).loss_chunk == chunk
 
 
 def test_what_cannot_go_together_is_said_with_what_can() -> None:
