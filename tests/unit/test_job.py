@@ -83,6 +83,10 @@ RULES: dict[str, tuple[Job, Step]] = {
         a_job(RECOVERING, EVICTED),
         StartAttempt(number=4),
     ),
+    "so does one that has trained, whatever its reason begins with": (
+        a_job(RECOVERING, replace(EVICTED, reason="1 of 2 machines evicted"), has_trained=True),
+        StartAttempt(number=4),
+    ),
     "a job that never trained stays queued between attempts": (
         a_job(QUEUED, EVICTED),
         StartAttempt(number=4),
