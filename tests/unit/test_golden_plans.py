@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from service.domain.layout import Layout, fit, same_batch
 from service.domain.memory import GIB
 from service.domain.option import Option
 from service.domain.plan import make_plan
@@ -31,7 +30,6 @@ from tests.unit.test_plan import (
     offer,
 )
 from tests.unit.test_reinforcement_plan import GRPO, PPO, training
-from tests.unit.test_throughput import sku
 
 NC96 = "Standard_NC96ads_A100_v4"
 RATES = {ND: 0.02, NC96: 0.1, NC24: 0.3, ND40: 0.05}
@@ -166,34 +164,3 @@ def figures(o: Option) -> str:
 @pytest.mark.parametrize("name", PLANS)
 def test_a_plan_has_the_figures_of_the_table(name: str) -> None:
     assert f"{name}:\n{figures(make_plan(PLANS[name]).chosen)}" == FIGURES[name]
-
-
-@pytest.mark.parametrize(
-    ("more_nodes", "laid_out"),
-    [
-        (False, [(1, 2, 6), (1, 1, 12)]),
-        (
-            True,
-            [
-                (1, 2, 6),
-                (1, 1, 12),
-                (2, 2, 3),
-                (2, 1, 6),
-                (3, 4, 1),
-                (3, 2, 2),
-                (3, 1, 4),
-                (4, 1, 3),
-            ],
-        ),
-    ],
-)
-def test_a_batch_is_laid_out_on_every_number_of_nodes_that_divides_it(
-    more_nodes: bool, laid_out: list[tuple[int, int, int]]
-) -> None:
-    needs = asked(hyperparameters=Hyperparameters(batch_size=96), max_nodes=5).needs
-    first = fit(needs, sku(ND))
-    assert isinstance(first, Layout)
-
-    found = same_batch(needs, sku(ND), first, more_nodes=more_nodes)
-
-    assert [(one.nodes, one.micro_batch, one.accumulation) for one in found] == laid_out
