@@ -2,7 +2,8 @@
 
 import json
 
-from tests.integration.test_api_preferences import DPO, PAIRS, create, told
+from tests.datasets import PAIRS
+from tests.integration.test_api_preferences import DPO, create, told
 from tests.world import MODEL, World
 
 ORPO = {"type": "orpo", "orpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.25}}}

@@ -1,18 +1,21 @@
 """A replica had a clock that was an hour ahead: what it wrote then holds up nobody for an hour."""
 
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
-from service.db import quotas
+from service.db import budgets, quotas
+from service.domain.budget import OF_PROJECT
 from service.domain.politeness import FAILURES, Kind
 from service.reconciler.admission import Admissions
 from service.reconciler.lister import Lister
 from service.reconciler.polite import PoliteCloud
 from tests.clock import Clock
+from tests.integration.rows import add_job
 from tests.integration.test_admission import CORES, JOBS, ONE, limited, region, submitted
 from tests.integration.test_polite import EVERY, failing, fine
 from tests.world import SPOT, World
@@ -66,3 +69,16 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_it
     assert let_in == 1
     assert cores.limit == 4 * CORES
     assert (await world.job(second))["queue"] is None
+
+
+async def test_a_replica_whose_clock_was_ahead_stops_no_job_for_a_budget_that_was_set_since(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    because, wrong = f"{OF_PROJECT} of 5 USD is used up", clock() + timedelta(hours=1)
+    async with engine.begin() as conn:
+        await add_job(conn, clock(), over_budget_at=wrong, over_budget_because=because)
+        before = await budgets.stopped_by_another(conn)
+        await budgets.set_project(conn, "p-job", Decimal(9), clock(), clock())
+        after = await budgets.stopped_by_another(conn)
+
+    assert (before, after) == ([], ["job"])

@@ -4,18 +4,20 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import checkpoints, events, generations, jobs, ledger, metrics, tables
+from service.db import attempts, checkpoints, events, generations, jobs, ledger, metrics, tables
 from service.db.ledger import Exist
 from service.db.metrics import Steps
 from service.domain.cost import spent
 from service.domain.fleet import Price
 from service.domain.ids import new_id
+from service.domain.states import ATTEMPT_OVER, AttemptState
 from service.operations import heads
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, generation
@@ -378,3 +380,16 @@ async def test_a_list_says_why_each_checkpoint_is_kept_as_head_changes(
         {2: "milestone", 1: "best"},
         {3: "best", 2: "milestone"},
     ]
+
+
+@pytest.mark.parametrize("state", AttemptState)
+async def test_an_attempt_may_have_machines_until_it_has_ended(
+    engine: AsyncEngine, clock: Clock, state: AttemptState
+) -> None:
+    end: dict[str, Any] = {"outcome": "evicted"} if state in ATTEMPT_OVER else {}
+    end |= {"ended_at": clock()} if state is AttemptState.ENDED else {}
+    async with engine.begin() as conn:
+        await conn.execute(update(tables.attempts).values(state=state, **end))
+        live = await attempts.live_ids(conn)
+
+    assert live == (set() if state is AttemptState.ENDED else {"att-1"})

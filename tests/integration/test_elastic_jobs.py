@@ -120,6 +120,19 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     assert lived.evicted_s < 120
 
 
+async def test_of_machines_that_are_taken_together_those_with_notice_are_counted(
+    world: World,
+) -> None:
+    alone = {"nodes": 3, "elastic": {"min_nodes": 1}}
+    job_id, (first, second, gone), number = await _trains(world, infrastructure=alone)
+    await second.notice(number, step=3)
+    survivors = await _lose(world, [first, second, gone], number)
+    await train(world, survivors[:1], step=4)
+
+    told = await _events(world, job_id)
+    assert ("node.evicted", "Azure took 2 of 3 machines back, 1 of them with notice") in told
+
+
 async def test_a_replacement_that_never_joins_is_given_back_and_another_one_asked_for(
     world: World,
 ) -> None:

@@ -69,6 +69,20 @@ async def test_a_worker_that_looked_too_long_ago_is_refused(after: int) -> None:
     assert (await _head(store)).generation == 5
 
 
+@pytest.mark.parametrize(("first", "is_taken"), [("", True), ("other", False)])
+async def test_a_head_that_names_a_checkpoint_by_another_hash_than_at_first_is_not_taken(
+    first: str, is_taken: bool
+) -> None:
+    entry = checkpoint(10)
+    store = await _store(Head(generation=4, checkpoints=(entry,)))
+
+    taking = heads.fence(store, "job", 4, anchors={entry.path: first, "checkpoints/other": "x"})
+    (taken,) = await asyncio.gather(taking, return_exceptions=True)
+
+    assert isinstance(taken, Head if is_taken else heads.Rewritten)
+    assert (await _head(store)).generation == 4 + is_taken
+
+
 async def test_a_commit_between_the_read_and_the_fence_is_not_overwritten() -> None:
     head = Head(generation=4, checkpoints=(checkpoint(7, 4),))
     store = await _store(head, readers=2)

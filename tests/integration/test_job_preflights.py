@@ -2,9 +2,12 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from service.operations.preflights import Preflights
+import pytest
+
+from service.operations.preflights import Preflights, _code
 from service.preflight.inline import InlineChecker
 from tests.vocabulary import TEMPLATE, tokenizer_files
 from tests.world import MODEL, World, stage
@@ -151,3 +154,22 @@ async def test_a_model_without_a_tokenizer_fails_the_job_with_what_to_do(world: 
     assert job["status"] == "failed"
     assert job["error"]["code"] == "unsupported_model"
     assert "tokenizer.json" in job["error"]["message"]
+
+
+def test_another_release_of_a_library_that_renders_checks_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _code()
+    codes = {before}
+    for library in ("jinja2", "tokenizers"):
+        told = tmp_path / library / f"{library}-0.0.1.dist-info"
+        told.mkdir(parents=True)
+        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {library}\nVersion: 0.0.1\n")
+        monkeypatch.syspath_prepend(told.parent)
+        _code.cache_clear()
+        codes.add(_code())
+    monkeypatch.undo()
+    _code.cache_clear()
+
+    assert len(codes) == 3
+    assert _code() == before

@@ -4,17 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
 
 import pytest
 from sqlalchemy import Table, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, leases, tables
+from service.db import attempts, budgets, files, jobs, leases, locks, nodes, tables
 from service.db import metrics as measured_rows
 from service.db.attempts import AttemptRow
+from service.db.file_tables import files as file_table
 from service.db.leases import Claim
 from service.domain.findings import Fault
+from service.domain.fleet import Price
+from service.domain.node import node_id
 from service.operations import findings, heads, heartbeats
 from tests import waiting
 from tests.clock import Clock
@@ -25,10 +29,15 @@ from tests.integration.rows import (
     add_node,
     blocked,
     checkpoint,
+    claim_attempt,
     transact,
 )
 from tests.scripted_node import metrics
+from tests.world import SPOT
 from trainer.contract import Head
+
+NODE = node_id("att-1", "vm")
+PRICE = Price(hourly=Decimal(1), on_demand_hourly=Decimal(2))
 
 
 @pytest.mark.parametrize("table", [tables.attempts, tables.jobs], ids=str)
@@ -150,3 +159,75 @@ async def test_a_job_is_locked_before_its_checkpoints(
     await telling
 
     assert sorted(steps) == [0, 1]
+
+
+async def _hold_all(conn: AsyncConnection, claim: Claim, _: datetime) -> None:
+    await leases.hold_all(conn, [claim])
+
+
+async def _lock_budgets(conn: AsyncConnection, _: Claim, now: datetime) -> None:
+    await budgets.set_project(conn, "p-job", Decimal(9), None, now)
+    await conn.commit()
+    await budgets.lock(conn, "job")
+
+
+# By what is done: what it locks, and whether others may then write rows that refer to it.
+LOCKS: dict[
+    str, tuple[Callable[[AsyncConnection, Claim, datetime], Awaitable[object]], Table, bool]
+] = {
+    "hold claims": (_hold_all, tables.attempts, True),
+    "hold a claim": (lambda conn, claim, _: leases.hold(conn, claim), tables.attempts, True),
+    "take jobs": (lambda conn, *_: locks.take(conn, tables.jobs, ["job"]), tables.jobs, True),
+    "find a job to write it": (
+        lambda conn, *_: jobs.find(conn, "job", to_write=True),
+        tables.jobs,
+        True,
+    ),
+    "lock the budgets of a job": (_lock_budgets, tables.jobs, True),
+    "lock the budget of its project": (_lock_budgets, tables.projects, True),
+    "read a project's budget to write it": (
+        lambda conn, *_: budgets.project(conn, "p-job", to_write=True),
+        tables.projects,
+        True,
+    ),
+    "give an attempt another price": (
+        lambda conn, *_: attempts.reprice(conn, SPOT, PRICE),
+        tables.attempts,
+        True,
+    ),
+    "lock a node": (lambda conn, *_: nodes.lock(conn, NODE), tables.nodes, False),
+    "lock a file": (lambda conn, *_: files.lock(conn, "p-job", "f-job"), file_table, False),
+}
+
+
+@pytest.mark.parametrize("what", LOCKS)
+async def test_who_locks_a_row_keeps_its_writers_out_and_lets_those_in_that_refer_to_it(
+    engine: AsyncEngine, clock: Clock, what: str
+) -> None:
+    lock, table, lets_in = LOCKS[what]
+    async with engine.begin() as conn:
+        await add_job(conn, clock())
+        await add_attempt(conn, clock())
+        await add_node(conn, clock(), "vm")
+        claim, _ = await claim_attempt(conn, clock())
+    mine = {tables.projects: "p-job", tables.attempts: "att-1", tables.nodes: NODE}
+    row = mine.get(table, "f-job" if table is file_table else "job")
+    free = select(table.c.id).where(table.c.id == row)
+
+    async with engine.connect() as conn, engine.connect() as other:
+        await lock(conn, claim, clock())
+        writes = (await other.execute(free.with_for_update(skip_locked=True, key_share=True))).all()
+        refers = free.with_for_update(skip_locked=True, key_share=True, read=True)
+        assert (len(writes), len((await other.execute(refers)).all())) == (0, lets_in)
+
+
+async def test_the_row_of_a_project_without_a_budget_stays_free(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    async with engine.begin() as conn:
+        await add_job(conn, clock())
+    free = select(tables.projects.c.id).with_for_update(skip_locked=True)
+
+    async with engine.connect() as conn, engine.connect() as other:
+        await budgets.lock(conn, "job")
+        assert (await other.execute(free)).scalars().all() == ["p-job"]

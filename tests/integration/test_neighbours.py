@@ -1,16 +1,20 @@
 """A write for one job, attempt, node or file leaves those beside it as they were."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, files, jobs, leases, nodes, storage_cost, tables
+from service.db import attempts, files, jobs, leases, nodes, politeness, storage_cost, tables
+from service.db.cloud_tables import cloud_circuits
 from service.db.file_tables import files as file_table
 from service.db.storage_tables import storage_ledger
 from service.domain.node import node_id
+from service.domain.politeness import PROBE, Circuit
 from service.domain.storage_cost import Change
 from service.domain.tiers import Tier
 from tests.clock import Clock
@@ -82,3 +86,21 @@ async def test_a_write_changes_its_own_row_and_none_beside_it(
     }
     assert changed[table] == [False, True, False]
     assert all(not (first or last) for first, _, last in changed.values())
+
+
+async def test_a_region_that_is_shut_is_probed_and_opened_by_itself(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    regions, shut = ("eastus", "northeurope", "westus"), clock() + timedelta(seconds=5)
+    async with engine.begin() as conn:
+        for region in regions:
+            await add(conn, cloud_circuits, region=region, failures=1, shut_until=shut)
+        clock.advance(seconds=6)
+        assert await politeness.probe(conn, "northeurope", clock())
+        probed = [await politeness.circuit(conn, region) for region in regions]
+        await politeness.succeeded(conn, "northeurope")
+        opened = [await politeness.circuit(conn, region) for region in regions]
+
+    kept = Circuit(failures=1, shut_until=shut)
+    assert probed == [kept, replace(kept, shut_until=clock() + PROBE), kept]
+    assert opened == [kept, Circuit(), kept]

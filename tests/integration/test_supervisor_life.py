@@ -53,6 +53,8 @@ async def test_a_noticed_eviction_loses_nothing(scene: Scene) -> None:
     await scene.until(lambda: node.acknowledged)
 
     assert _newest(scene).step == 10
+    said = [beat.seq for beat in node.heartbeats]
+    assert said == [*range(1, len(said) + 1)], "the service ignores what is not newer"
     happened = scene.service.happened
     order = ["one noticed", "one stopped 1", "one acknowledged"]
     assert sorted(order, key=happened.index) == order

@@ -240,10 +240,11 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
         access.blocks = stalled = Stalled()
         for step, kind in ((10, "periodic"), (20, "stop")):
             save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, kind)
-        working = asyncio.create_task(
-            _uploads(JobContainer(access, job.grants.job), folder).work(wishes)
-        )
+        uploads = _uploads(JobContainer(access, job.grants.job), folder)
+        working = asyncio.create_task(uploads.work(wishes))
         await _names(job, 10)
+        # As fast as the first one went, the second would be there by now.
+        await until(_looked(lambda: uploads.pending), lambda left: left == 0)
         stalled.over.set()
         wishes.gone(ended_well=True)
         await asyncio.wait_for(working, 30.0)

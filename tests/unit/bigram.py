@@ -11,6 +11,7 @@ class Answer:
     """What a model returns."""
 
     logits: torch.Tensor
+    token_values: torch.Tensor | None = None  # of a critic, where there is one
 
 
 class Bigram(torch.nn.Module):  # type: ignore[misc] # torch is not followed

@@ -1,6 +1,5 @@
 """Candidates, situations and weather for the tests of the policy."""
 
-from service.domain.ages import NOTHING
 from service.domain.fleet import Offering
 from service.domain.simulation import Case, Experience, Life, Signs, Weather, live
 from service.domain.situation import Candidate, Held, Situation
@@ -46,8 +45,9 @@ def life(
     cold: int,
     lost: int = 0,
     signs: Signs = RIGHT,
+    seen: Experience | None = None,
 ) -> Life:
-    """One life in ticks of five minutes, begun knowing nothing."""
+    """One life in ticks of five minutes, begun knowing nothing; adds to ``seen``."""
     zones = tuple(spot(f"region-{z}", cold_start_s=cold * TICK_S) for z in range(len(weather)))
     case = Case(
         tick_s=TICK_S,
@@ -59,4 +59,4 @@ def life(
         on_demand=paid(cold_start_s=cold * TICK_S),
         signs=signs,
     )
-    return live(case, weather, 0, Experience(holds=[NOTHING] * len(zones)))
+    return live(case, weather, 0, seen or Experience.none(len(zones)))

@@ -203,8 +203,13 @@ def test_a_generation_saves_as_often_as_it_says_and_else_as_the_run_spec() -> No
     assert chosen.spec_of(SPEC) == replace(SPEC, checkpoint_seconds=77.0)
 
 
-def test_each_multiple_of_a_milestone_is_saved_however_long_the_interval() -> None:
-    saver, spec = Saver(), replace(SPEC, checkpoint_seconds=3600.0, milestone_every_steps=10)
+@pytest.mark.parametrize(
+    ("every", "marks"), [(0, []), (1, [*range(8, 20), *range(22, 35)]), (10, [10, 22, 30])]
+)
+def test_each_multiple_of_a_milestone_is_saved_however_long_the_interval(
+    every: int, marks: list[int]
+) -> None:
+    saver, spec = Saver(), replace(SPEC, checkpoint_seconds=3600.0, milestone_every_steps=every)
     saves = Saves(saver, spec, lambda: 0.0, 7)  # type: ignore[arg-type]  # resumed at step 7
     saved = []
     for step in range(8, 35):
@@ -213,4 +218,15 @@ def test_each_multiple_of_a_milestone_is_saved_however_long_the_interval() -> No
             saves.periodic(State(step=step), congested=congested)
             saved += [] if congested else [step]
 
-    assert saved == [10, 22, 30]
+    assert saved == marks
+
+
+def test_a_step_that_waits_with_its_save_says_so_once_until_it_is_saved(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    saves = Saves(Saver(), SPEC, lambda: 0.0, 0)  # type: ignore[arg-type]  # as above
+    for step, congested in enumerate([True, True, False, True], start=1):
+        saves.periodic(State(step=step), congested=congested)
+
+    waited = [record.args for record in caplog.records if "on their way" in record.msg]
+    assert waited == [(1,), (4,)]

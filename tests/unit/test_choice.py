@@ -38,6 +38,18 @@ def test_the_newest_band_counts_and_where_there_is_none_that_of_the_plan() -> No
     assert rate(NO_PAST) == pytest.approx(planned)
 
 
+@pytest.mark.parametrize(("steps", "seconds"), [(-3, 1.0), (0, 1.0), (1, 10.0)])
+def test_work_that_is_done_still_takes_a_second(steps: int, seconds: float) -> None:
+    assert Work(steps=steps, seconds_per_step=10.0, terms=Terms()).seconds(CHOSEN) == seconds
+
+
+def test_a_plan_of_no_length_expects_no_evictions() -> None:
+    place = Place(option=replace(CHOSEN, duration_p50=0.0), price=CHOSEN.price)
+    work = Work(steps=3600, seconds_per_step=10.0, terms=Terms())
+
+    assert situation([place], work, NOW, 2).candidates[0].evictions_per_hour == 0.0
+
+
 def test_an_eviction_undoes_half_of_the_interval_in_force() -> None:
     bought = option("westus", 2.0)
     away = replace(bought.offering, capacity_type=CapacityType.ON_DEMAND)

@@ -10,7 +10,7 @@ import pytest
 from service.domain import forecast
 from service.domain.ages import BUCKETS, DROUGHT_PRIOR, Ages, expected_rest, quantile
 from service.domain.answers import NO_PAST, Answer, Past
-from service.domain.droughts import after_evictions, lasts, rates, wait
+from service.domain.droughts import after_evictions, lasts, made_good, rates, wait
 from service.domain.forecast import NOTHING_SEEN, Course, Seen, ToCome
 from service.domain.shortage import Shortage
 from tests.world import SPOT
@@ -29,6 +29,20 @@ def waits(hours: float, past: Past = NO_PAST) -> ToCome:
     found = wait([refused(hours)], replace(past, refused_at=NOW), NOW)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(
+    ("spots", "hops", "odds"),
+    [(1, (0, 0), 0.0), (2, (0, 0), 0.4), (4, (0, 0), 0.784), (1, (6, 2), 0.2), (4, (6, 2), 0.5136)],
+)
+def test_another_offering_takes_over_the_likelier_the_more_there_are(
+    spots: int, hops: tuple[int, int], odds: float
+) -> None:
+    assert made_good(hops, spots) == pytest.approx(odds)
+
+
+def test_half_of_all_old_droughts_end_after_the_half_life_of_their_rate() -> None:
+    assert quantile((0.5, 0.5, 0.1, 0.1), 30.0, 0.5) == pytest.approx(math.log(2) / 0.1)
 
 
 def test_what_has_lasted_is_likely_to_last() -> None:

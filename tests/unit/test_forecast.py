@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.forecast import Course, Seen, ToCome, of
+from service.domain.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome, of
 
 CALM = Course(
     seconds_per_step=10.0,
@@ -17,6 +17,7 @@ CALM = Course(
     seconds_per_step_p90=12.5,
     verify_seconds=0.0,
 )
+DRY = Aftermath(share=0.4, p50=1800.0, p90=9000.0, seen=5.0)
 
 
 def test_without_evictions_only_the_time_of_a_step_is_unsure() -> None:
@@ -66,6 +67,25 @@ def test_a_job_that_was_evicted_more_often_than_planned_expects_it_to_go_on() ->
     )
 
     assert lucky.p50 < planned.p50 < unlucky.p50
+
+
+@pytest.mark.parametrize(
+    ("per_hour", "seen", "after", "told"),
+    [
+        (0.3, Seen(), NO_WAIT, (31509.7, 35159.7, 39441.9)),
+        (0.3, Seen(evictions=8, trained_s=86400.0), DRY, (32933.8, 37734.0, 52237.6)),
+        (0.02, Seen(steps=60, low=8.0, high=14.0), DRY, (32269.5, 34395.9, 36639.8)),
+    ],
+)
+def test_a_forecast_has_the_figures_of_the_table(
+    per_hour: float, seen: Seen, after: Aftermath, told: tuple[float, float, float]
+) -> None:
+    """Not measured: they show a change of any formula; lives are compared below."""
+    course = replace(CALM, evictions_per_second=per_hour / 3600, answered=0.4)
+
+    left = of(course, steps=3000, seconds_per_step=11.0, running=False, seen=seen, after=after)
+
+    assert (left.p10, left.p50, left.p90) == pytest.approx(told, abs=0.1)
 
 
 def test_the_odds_of_a_deadline_grow_with_the_time_that_is_left() -> None:

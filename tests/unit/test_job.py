@@ -20,6 +20,7 @@ from service.domain.job import (
     Step,
     Wait,
     next_step,
+    pause_after,
 )
 from service.domain.states import (
     ATTEMPT_OVER,
@@ -81,6 +82,10 @@ RULES: dict[str, tuple[Job, Step]] = {
     ),
     "a job that recovers starts the next attempt, while the last is torn down": (
         a_job(RECOVERING, EVICTED),
+        StartAttempt(number=4),
+    ),
+    "so does one that has trained, whatever its reason begins with": (
+        a_job(RECOVERING, replace(EVICTED, reason="1 of 2 machines evicted"), has_trained=True),
         StartAttempt(number=4),
     ),
     "a job that never trained stays queued between attempts": (
@@ -253,3 +258,10 @@ def test_whatever_became_of_the_attempt_the_jobs_move_exists(
     step = next_step(job, NOW)
 
     assert not isinstance(step, Move) or step.to in JOB_MOVES[state]
+
+
+def test_the_pauses_between_failures_grow_to_five_minutes() -> None:
+    pauses = [pause_after(refusals, 0).total_seconds() for refusals in range(8)]
+
+    assert pauses == [0, 15, 30, 60, 120, 300, 300, 300]
+    assert [pause_after(2, duds).total_seconds() for duds in (1, 3)] == [30, 60]

@@ -56,6 +56,23 @@ def test_the_least_request_leaves_everything_to_the_planner() -> None:
     assert request.infrastructure.nodes is None
 
 
+@pytest.mark.parametrize("limit", ["budget", "max_price"])
+@pytest.mark.parametrize(
+    ("amount", "is_taken"),
+    [("0.000001", True), (1, True), ("99999999.999999", True)]
+    + [(bad, False) for bad in (0, "0", "-1", "0.0000001", "100000000", "NaN", "Infinity", "")],
+)
+def test_an_amount_is_more_than_nothing_and_no_finer_than_is_stored(
+    limit: str, amount: object, is_taken: bool
+) -> None:
+    infrastructure = {limit: {"amount": amount}}
+
+    if is_taken:
+        asked(infrastructure=infrastructure)
+    else:
+        assert refusal(infrastructure=infrastructure).param == f"infrastructure.{limit}.amount"
+
+
 def test_null_is_the_same_as_left_out() -> None:
     nothing = dict.fromkeys(("validation_file", "suffix", "seed", "metadata", "integrations"))
 

@@ -315,4 +315,6 @@ def test_a_trainer_that_failed_beside_a_supervisor_that_started_again_is_not_to_
     failed, peer = node("0", FAILED), node("1", STOPPED)
 
     assert is_trainers_fault(GENERATION_2, [failed, peer])
+    assert not is_trainers_fault(GENERATION_2, [replace(failed, generation=1), peer])
+    assert not is_trainers_fault(GENERATION_2, [replace(failed, phase=STOPPED), peer])
     assert not is_trainers_fault(GENERATION_2, [failed, replace(peer, restarted_in=2)])

@@ -46,3 +46,17 @@ async def test_a_model_whose_head_is_broken_is_not_among_those_to_use() -> None:
 
     assert "is not staged as it should be" in said
     assert "Use acme/good. To stage a model" in said
+
+
+async def test_a_base_model_is_known_once_its_head_says_that_name() -> None:
+    store, where = MemoryStore(), models.container("m")
+    await store.create_container(where)
+    nothing = await models.base(store, "m")
+    await stage(store, "another")
+    head, _ = await store.read(models.container("another"), models.HEAD)
+    await store.write(where, models.HEAD, head)
+
+    assert (nothing, await models.base(store, "m")) == (None, None)
+    found = await models.base(store, "another")
+    assert found is not None
+    assert found.name == "another"

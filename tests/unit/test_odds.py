@@ -1,5 +1,6 @@
 """What is believed of weather: hazards, lifetimes, what is still to be paid, how jobs go."""
 
+import math
 import random
 
 import pytest
@@ -108,6 +109,12 @@ def test_lives_without_evictions_all_cost_the_same() -> None:
 
     assert told.dollars.p10 == told.dollars.p90 == pytest.approx(2 * 4200 / 3600)
     assert told.evictions.p90 == 0
+
+
+def test_a_job_that_never_comes_further_never_ends() -> None:
+    told = odds.one_life(odds.Job(work_s=2.0, cold_start_s=600), lambda: 0.1, lambda: 1.0)
+
+    assert (told.seconds, told.dollars, told.evictions) == (math.inf, math.inf, 10_000)
 
 
 def test_what_was_seen_narrows_an_interval() -> None:

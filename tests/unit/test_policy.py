@@ -10,17 +10,22 @@ from hypothesis import strategies as st
 
 from service.domain.outlay import solve
 from service.domain.policy import choose, ranked
-from service.domain.simulation import Signs
-from service.domain.situation import Kind, Moves
-from tests.unit.policy_world import HOUR, held, life, paid, situation, spot
+from service.domain.simulation import Case, Experience, Signs, live
+from service.domain.situation import Candidate, Kind, Moves, Situation
+from tests.unit.policy_world import HOUR, TICK_S, held, life, paid, situation, spot
 
 GONE = spot(refused_s=0.0, down_s=0.0)
-
-
-def test_spot_is_asked_first_when_there_is_time() -> None:
-    decision = choose(situation())
-
-    assert (decision.kind, decision.candidate) == (Kind.RUN, spot())
+SLOW, BACK = spot(speed=0.5), (paid(), spot())
+DEAR, LIKELY = spot(move_dollars=0.5), spot(likely_s=900.0)
+TWICE = situation(held=held(paid(hourly=2.0)), candidates=(DEAR, paid(hourly=2.0)))
+DRY = situation(
+    candidates=(GONE, replace(GONE, offering=spot("westus").offering), paid(hourly=2.0)),
+    lost_s=500.0,
+    hops=(3, 1),
+)
+LEAVING = situation(
+    held=held(paid()), candidates=(LIKELY, paid()), moves=Moves.LEAVES_FIRST, leave_s=900.0
+)
 
 
 def test_without_a_deadline_full_price_is_never_paid() -> None:
@@ -33,20 +38,6 @@ def test_what_refused_is_asked_again_after_a_while() -> None:
     rested = situation(left_s=None, candidates=(spot(refused_s=61.0), paid()))
 
     assert choose(rested).kind is Kind.RUN
-
-
-def test_with_much_time_to_spare_a_refused_job_waits() -> None:
-    refused = situation(candidates=(GONE, paid()), left_s=60 * HOUR)
-
-    assert choose(refused).kind is Kind.WAIT
-
-
-def test_a_long_drought_and_little_time_are_worth_full_price() -> None:
-    refused = situation(candidates=(GONE, paid()), left_s=12 * HOUR, drought_s=9 * HOUR)
-
-    decision = choose(refused)
-
-    assert (decision.kind, decision.candidate) == (Kind.RUN, paid())
 
 
 def test_a_deadline_that_only_just_can_be_met_begins_on_demand() -> None:
@@ -70,20 +61,51 @@ def test_a_missed_deadline_is_said() -> None:
     assert "cannot be met" in choose(situation(left_s=9 * HOUR)).why
 
 
-def test_a_job_on_spot_leaves_while_it_still_can() -> None:
-    slow = situation(held=held(spot()), left_s=10 * HOUR + 700, lost_s=200.0)
+@pytest.mark.parametrize(
+    ("now", "beyond_s", "before", "then"),
+    [
+        (situation(), 1260, paid(), spot()),
+        (situation(held=held(spot()), lost_s=200.0), 600, spot(), paid()),
+        (situation(held=held(spot()), lost_s=200.0), 800, paid(), spot()),
+        (situation(held=held(spot()), lost_s=200.0, margin_s=90.0, step_s=600.0), 890, *BACK),
+        (situation(held=held(SLOW), candidates=(SLOW, paid()), step_s=600.0), 900, paid(), SLOW),
+        (situation(candidates=(GONE, paid()), drought_s=3 * HOUR), 9000, paid(), None),
+        (situation(held=held(paid())), 1200, paid(), spot()),
+        (LEAVING, 600 + 600 + 900 + 60, paid(), LIKELY),
+    ],
+    ids=["none", "too late", "spot", "margin", "slow spot", "refused", "on demand", "leaves first"],
+)
+def test_the_choice_turns_at_a_second(
+    now: Situation, beyond_s: int, before: Candidate, then: Candidate | None
+) -> None:
+    """So many seconds beyond the ten hours of work."""
+    turns = 10 * HOUR + beyond_s
 
-    assert choose(slow).candidate == paid()
+    for left_s, candidate in ((turns - 1, before), (turns, then)):
+        decision = choose(replace(now, left_s=left_s))
+        stays = candidate is not None and now.held == held(candidate)
+        kind = Kind.WAIT if candidate is None else Kind.STAY if stays else Kind.RUN
+        assert (decision.kind, decision.candidate) == (kind, candidate)
 
 
-def test_a_job_on_spot_stays_when_a_change_would_be_too_late() -> None:
-    assert choose(situation(held=held(spot()), left_s=10 * HOUR + 500)).kind is Kind.STAY
-
-
-def test_a_job_on_demand_goes_back_to_spot_with_time_to_spare() -> None:
-    ahead = situation(held=held(paid()), left_s=20 * HOUR)
-
-    assert choose(ahead).candidate == spot()
+@pytest.mark.parametrize(
+    ("now", "figures"),
+    [
+        (replace(TWICE, drought_s=HOUR / 2), {"go_dollars": 9.8868, "stay_dollars": 11.1626}),
+        (replace(TWICE, drought_s=9 * HOUR), {"go_dollars": 9.8868, "stay_dollars": 16.5998}),
+        (
+            replace(LEAVING, returned=(5, 1), left_s=15 * HOUR),
+            {"go_dollars": 6.4523, "stay_dollars": 7.2061},
+        ),
+        (replace(DRY, drought_s=HOUR / 2), {"wait_dollars": 7.6382, "on_demand_dollars": 8.3666}),
+        (replace(DRY, drought_s=9 * HOUR), {"wait_dollars": 13.8585, "on_demand_dollars": 14.8326}),
+        (replace(DRY, drought_seen=False), {"wait_dollars": 10.6904, "on_demand_dollars": 11.6222}),
+    ],
+)
+def test_a_choice_is_told_with_the_dollars_that_were_weighed(
+    now: Situation, figures: dict[str, float]
+) -> None:
+    assert choose(now).figures == pytest.approx(figures, abs=5e-4)
 
 
 def test_a_job_on_demand_stays_when_moving_is_not_possible() -> None:
@@ -109,17 +131,6 @@ def test_on_demand_is_left_for_spot_only_on_a_sign(spot_is: dict[str, Any], kind
     )
 
     assert choose(ahead).kind is kind
-
-
-def test_on_demand_is_not_left_without_the_time_to_come_back_to_it() -> None:
-    likely = spot(likely_s=900.0)
-    tight = situation(
-        held=held(paid()), moves=Moves.LEAVES_FIRST, leave_s=900.0, candidates=(likely, paid())
-    )
-    enough = 10 * HOUR + 2 * 600 + 900 + 60
-
-    assert choose(replace(tight, left_s=enough - 1)).kind is Kind.STAY
-    assert choose(replace(tight, left_s=enough + HOUR)).kind is Kind.RUN
 
 
 def test_signs_that_were_wrong_are_believed_less() -> None:
@@ -224,6 +235,26 @@ def ends_in_time(world: dict[str, Any]) -> bool:
     return lived.finished is not None and lived.finished <= deadline
 
 
+@pytest.mark.parametrize(
+    ("zones", "deadline", "lost", "lived"),  # finished, on Spot, on demand, evictions, starts
+    [
+        (1, 100, 1, (97, 70, 7, 5, 6)),
+        (2, 90, 1, (77, 74, 0, 4, 5)),
+        (2, None, 2, (81, 78, 0, 4, 5)),
+    ],
+)
+def test_a_life_in_known_weather_is_known(
+    zones: int, deadline: int | None, lost: int, lived: tuple[int, ...]
+) -> None:
+    weather = [([True] * 14 + [False] * 5) * 20, ([False] * 3 + [True] * 30) * 12]
+
+    found = life(weather[:zones], work=60, deadline=deadline, cold=2, lost=lost)
+
+    assert lived == (found.finished, found.spot, found.on_demand, found.evictions, found.starts)
+    price = (0.3 * found.spot + found.on_demand) * TICK_S / HOUR
+    assert found.dollars == pytest.approx(price)
+
+
 def test_steady_spot_costs_its_price_and_one_start() -> None:
     alone = life([[True] * 200], work=60, deadline=100, cold=2)
 
@@ -251,13 +282,26 @@ DRY_AT_FIRST = [[False] * 60 + [True] * 300]
 
 
 def test_a_job_that_began_on_demand_ends_on_spot_once_there_is_some() -> None:
-    alone = life(DRY_AT_FIRST, work=150, deadline=200, cold=2)
+    seen = Experience.none(1)
+    alone = life(DRY_AT_FIRST, work=150, deadline=200, cold=2, seen=seen)
 
     assert alone.on_demand > 0
     assert alone.spot > 60
     assert alone.starts == 2
+    assert (seen.moved, seen.found) == (1, 1)
     assert alone.finished is not None
     assert alone.finished <= 200
+
+
+def test_a_life_begins_where_its_checkpoint_lies() -> None:
+    here, there = spot("here", move_dollars=1.0), spot("there", 0.28, move_dollars=1.0)
+    case = Case(
+        tick_s=TICK_S, work=60, deadline=None, cold=2, lost=0, zones=(here, there), on_demand=None
+    )
+
+    found = live(case, [[True] * 90] * 2, 0, Experience.none(2))
+
+    assert found.dollars == pytest.approx(0.3 * 62 * TICK_S / HOUR)
 
 
 def test_without_a_sign_a_job_stays_on_demand() -> None:

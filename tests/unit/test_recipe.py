@@ -212,6 +212,11 @@ def test_rows_are_at_most_as_long_as_the_base_model_takes() -> None:
     assert made.max_seq_len == 512
 
 
+@pytest.mark.parametrize("chunk", [0, 16])
+def test_a_loss_is_chunked_from_16_positions_on(chunk: int) -> None:
+    assert recipe(training=Training(loss_chunk=chunk)).loss_chunk == chunk
+
+
 @pytest.mark.parametrize(("known", "size"), KNOWN.values(), ids=KNOWN)
 def test_all_layers_with_embedding_and_head_are_the_whole_model(
     known: dict[str, Any], size: int

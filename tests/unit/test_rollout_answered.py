@@ -1,5 +1,6 @@
 """What is kept of the model's own answers, and that a checkpoint forgets nothing of it."""
 
+import json
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from trainer.checkpoint.randomness import capture
 from trainer.contract import FileEntry
 from trainer.rollout.answered import Answered, Experience
 from trainer.state import Identity
+from trainer.wire import LATER
 
 ME = Identity(rank=1, local_rank=1, world_size=2, generation=2, run_spec_sha256="", nonce="")
 
@@ -142,3 +144,12 @@ def test_with_a_smaller_micro_batch_a_rank_has_all_that_wait_and_its_own_old_ans
     assert names(same.waiting) == [(101, 0)]
     assert names(narrowed.waiting) == [(100, 0), (101, 0)]
     assert names(narrowed.replay) == names(same.replay) == [(1, 0), (11, 0)]
+
+
+def test_an_index_of_an_older_release_leaves_later_members_as_they_usually_are() -> None:
+    told = index(0).to_plain()
+    later = [f.name for f in fields(Index) if f.metadata == LATER]
+    older = json.dumps({name: value for name, value in told.items() if name not in later})
+
+    read = Index.from_json(older)
+    assert [getattr(read, name) for name in later] == [False, *[None] * 5, False]

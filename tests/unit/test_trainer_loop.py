@@ -174,6 +174,23 @@ def test_a_run_goes_to_its_last_step_without_a_save_at_the_end(rig: Rig) -> None
     assert len(rig.rundir.metrics.read_text().splitlines()) == 3
 
 
+class Told(Sft):
+    """Remembers which steps were begun."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def begin(self, step: int) -> None:
+        self.steps.append(step)
+
+
+def test_a_method_is_told_the_number_of_each_step_before_it(rig: Rig) -> None:
+    told = Told()
+    train(replace(rig.parts, method=told), State(step=1, consumed_samples=2))
+
+    assert told.steps == [2, 3]
+
+
 def test_a_stop_in_the_middle_of_a_step_drops_it_and_saves_the_boundary(rig: Rig) -> None:
     boundaries: list[Randomness] = []
     rig.feed.before = lambda _: boundaries.append(capture())

@@ -17,6 +17,7 @@ from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Curriculum, Mix, RunSpec
 from trainer.data import tokenizing
+from trainer.data.batch import Batch
 from trainer.data.curriculum import Eased
 from trainer.data.feed import Feed
 from trainer.data.measure import order_of
@@ -256,6 +257,27 @@ def test_a_feed_gives_out_the_rows_of_the_order(data: Path) -> None:
     said = [rows[order(n)]["messages"][-1]["content"] for n in range(4)]
     ids = [row for batch in (first, second) for row in batch.ids.tolist()]
     assert all(s in TOKENIZER.decode(i) for s, i in zip(said, ids, strict=True))
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_the_rest_of_a_run_is_every_row_that_is_still_trained_once(data: Path, world: int) -> None:
+    """Of steps 3 to 5, on all ranks together; ranks that have none left get empty batches."""
+    spec = replace(MIXING, mix=None, total_steps=5, global_batch=4)
+    source = Fresh(data, TOKENIZER, spec)
+    ranks = [list(Feed(source, 0, spec, me(rank, world)).rest(8)) for rank in range(world)]
+
+    wanted = {row_at(spec.seed, len(source), cursor) for cursor in range(8, 20)}
+    ids = sorted(tuple(source[row].ids) for row in wanted)
+    rows = [row for batches in ranks for batch in batches for row in trained_rows(batch)]
+    assert sorted(rows) == ids
+    assert len({len(batches) for batches in ranks}) == 1
+
+
+def trained_rows(batch: Batch) -> list[tuple[int, ...]]:
+    """Their tokens without padding; rows that are all padding are nobody's."""
+    assert batch.attention is not None
+    kept = zip(batch.ids, batch.attention.bool(), strict=True)
+    return [tuple(ids[there].tolist()) for ids, there in kept if there.any()]
 
 
 def test_no_order_is_a_shuffle(data: Path) -> None:

@@ -2,15 +2,16 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.unit.bigram import Bigram
+from tests.unit.bigram import Answer, Bigram
 from tests.unit.trainer_spec import GRADED
 from trainer.methods.forward import log_probabilities, summed
-from trainer.methods.reinforcement import LeaveOneOut, Policy, make_policy
+from trainer.methods.reinforcement import VALUE_SHARE, LeaveOneOut, Policy, make_policy
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
 from trainer.rollout.answered import Answered
 
@@ -98,6 +99,38 @@ def test_leave_one_out_takes_an_answer_for_one_action() -> None:
     assert method.units(batch) == 2
     by_hand = math.exp(0.2) - 2 * math.exp(0.1)
     assert method.scores(model, batch).loss.item() == pytest.approx(by_hand, rel=1e-5)
+
+
+class Valued(Bigram):
+    """With a critic that expects the same of every token."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = torch.nn.Parameter(torch.tensor(value))
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> Answer:  # noqa: ANN401 - as Bigram's
+        return replace(super().forward(input_ids), token_values=self.value.expand(input_ids.shape))
+
+
+@pytest.mark.parametrize(
+    ("value", "loss", "slope"),  # expected 0.5 before, should have expected 2.0; clip 0.2
+    [
+        (0.6, 1.4**2, -1.4),  # near enough
+        (1.0, 1.3**2, 0.0),  # no credit for going further than 0.7
+        (0.1, 1.9**2, -1.9),  # the wrong way: all of it counts
+    ],
+)
+def test_a_critic_is_pulled_to_what_came_but_not_far_at_once(
+    value: float, loss: float, slope: float
+) -> None:
+    model, method = Valued(value), make_policy(replace(GRADED, algorithm="ppo"))
+    rows = [row(2, 3, advantage=0.0)]
+    batch = answer_batch(rows, 0, least=1, returns=np.array([2.0, 2.0]))
+    found = method.scores(model, replace(batch, values=torch.tensor([0.5, 0.5])))
+    found.loss.backward()
+
+    assert found.loss.item() == pytest.approx(2 * VALUE_SHARE * loss / 2)  # of two tokens
+    assert model.value.grad.item() == pytest.approx(2 * VALUE_SHARE * slope)
 
 
 def test_a_batch_without_answers_moves_nothing() -> None:

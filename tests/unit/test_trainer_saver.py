@@ -134,6 +134,7 @@ def test_a_save_that_breaks_half_way_has_no_record_and_is_told(tmp_path: Path) -
     folder = rundir.save_folder(PATH)
     (folder / index_name(0)).mkdir(parents=True)  # where the index would go
     saver = Saver(Replicated(0, 1), rundir, identity(0, 1))
+    assert not saver.busy, "nothing is saved yet"
     saver.save(STATE, capture(), "stop")
 
     with pytest.raises(IsADirectoryError):

@@ -128,6 +128,31 @@ def test_a_deadline_changes_what_is_done_about_the_weather_and_not_the_weather()
     assert {way.unfinished_pct for way in alone} == {alone[0].unfinished_pct}
 
 
+def test_a_case_is_the_first_option_in_ticks_and_every_offering_of_its_size() -> None:
+    first = replace(option("eastus", 3.0), checkpoint_seconds=1200.0)
+    other = replace(option("westus", 1.0), total_steps=99, nodes=3)
+
+    zones = zones_of([first, other], {})
+    case = case_of(first, zones, 15 * HOUR, finest_s=300.0)
+
+    assert (case.tick_s, case.work, case.deadline, case.cold, case.lost) == (300, 120, 180, 2, 2)
+    assert [(z.hourly, z.cold_start_s, z.evictions_per_hour) for z in zones] == [
+        (2.0, 600.0, 0.3),
+        (3.0, 600.0, 0.1),
+    ]
+    assert case.on_demand is not None
+    assert (case.on_demand.hourly, case.on_demand.cold_start_s) == (8.0, 600.0)
+
+
+def test_the_lives_are_those_of_the_option_that_was_chosen() -> None:
+    first = option("eastus", 0.0)
+    second = replace(option("westus", 0.0), total_steps=7200)
+
+    found = trials([first, second], {}, deadline_s=None, lives=1, seed=1)
+
+    assert found[-1].hours.p50 == pytest.approx(10.2, abs=0.1)
+
+
 def test_a_second_of_work_after_a_long_start_is_lived_in_as_few_ticks() -> None:
     first = replace(option("eastus", 0.0), total_steps=1, seconds_per_step=1.0)
     zones = zones_of([first], {})

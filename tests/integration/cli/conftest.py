@@ -91,6 +91,7 @@ class Switch:
         self.is_away = False
         self.away_for = ""  # paths that end so; "": none
         self.conflicts_for = ""  # likewise
+        self.knows_ranges = True  # else every answer is the whole
         self.refused = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,7 +102,8 @@ class Switch:
             return
         ends = bool(self.away_for) and scope.get("path", "").endswith(self.away_for)
         if not self.is_away and not ends:
-            await self._app(scope, receive, send)
+            heard = [h for h in scope.get("headers", ()) if self.knows_ranges or h[0] != b"range"]
+            await self._app({**scope, "headers": heard}, receive, send)
             return
         self.refused += 1
         await PlainTextResponse("no upstream", status_code=503)(scope, receive, send)

@@ -44,6 +44,19 @@ async def test_a_model_is_downloaded_whole_and_not_twice(
     assert {f["outcome"] for f in again.json["files"]} == {"there already"}
 
 
+async def test_a_download_begins_anew_where_a_gateway_sends_the_whole_file(
+    shell: Shell, job: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.safetensors.part").write_bytes(FILES["model.safetensors"][:100_000])
+    shell.switch.knows_ranges = False
+
+    ended = await shell.run("download", job, str(folder))
+
+    assert (ended.code, held(folder)) == (0, FILES)
+
+
 async def test_a_download_goes_on_where_it_broke_off(
     shell: Shell, job: str, tmp_path: Path
 ) -> None:
