@@ -166,7 +166,7 @@ async def _hold_all(conn: AsyncConnection, claim: Claim, _: datetime) -> None:
 
 
 async def _lock_budgets(conn: AsyncConnection, _: Claim, now: datetime) -> None:
-    await budgets.set_project(conn, "p-job", Decimal(9), None, now)
+    await budgets.set_project(conn, "p-job", Decimal(9), now, now)
     await conn.commit()
     await budgets.lock(conn, "job")
 

@@ -397,14 +397,3 @@ def test_a_refusal_is_told_with_azures_own_words() -> None:
     told = why_ended(Outcome.NO_CAPACITY, "AllocationFailed: no room")
 
     assert told == "Azure had no room: AllocationFailed: no room."
-
-
-@pytest.mark.parametrize(
-    ("members", "who"), [(0, "on 3 machines"), (2, "on 2 of 3 machines"), (3, "on 3 machines")]
-)
-def test_an_elastic_job_is_said_to_train_on_fewer_machines_only_while_it_does(
-    members: int, who: str
-) -> None:
-    facts = trained(RUNNING, attempt(ACTIVE, instance_count=3, members=members, **GOING))
-
-    assert f"{who} of {WHERE}" in tell(facts).message

@@ -1,4 +1,4 @@
-"""What a user is told of a job on one machine: in the singular."""
+"""How the number of machines is said: one in the singular, of an elastic job those it has."""
 
 from dataclasses import replace
 
@@ -72,3 +72,14 @@ ONE_MACHINE: list[tuple[JobFacts, str]] = [
 @pytest.mark.parametrize(("facts", "message"), ONE_MACHINE, ids=lambda v: str(v)[:60])
 def test_one_machine_is_told_of_in_the_singular(facts: JobFacts, message: str) -> None:
     assert tell(facts).message == message
+
+
+@pytest.mark.parametrize(
+    ("members", "who"), [(0, "on 3 machines"), (2, "on 2 of 3 machines"), (3, "on 3 machines")]
+)
+def test_an_elastic_job_is_said_to_train_on_fewer_machines_only_while_it_does(
+    members: int, who: str
+) -> None:
+    facts = trained(RUNNING, attempt(ACTIVE, instance_count=3, members=members, **GOING))
+
+    assert f"{who} of {WHERE}" in tell(facts).message
