@@ -16,7 +16,7 @@ from service.db.schema import Schema
 from service.operations.pulse import LATE, Pulse
 from tests.world import World, client
 
-BEFORE, NOW, LATER = "0001", "0002", "0003"
+BEFORE, NOW, LATER = "0002", "0003", "0004"
 
 
 async def ask(parts: Parts) -> httpx.Response:
