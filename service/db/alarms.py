@@ -1,4 +1,4 @@
-"""What sweeps found that should not be there: since when, and when operators were last told.
+"""What sweeps found that should not be there: since when, and the time of its last alarm.
 
 Replicas share it, so each alarm is raised by one of them, and a restart forgets nothing.
 """
@@ -19,10 +19,10 @@ order by name on conflict (kind, name) do update set since = least(alarms.since,
 """)  # `least`: the clock of a replica may have been ahead
 
 
-async def seen(
+async def record(
     conn: AsyncConnection, kind: str, names: Collection[str], now: datetime, *, whole: bool = True
 ) -> dict[str, datetime]:
-    """Note that these are there now; return since when each is.
+    """Record that these are there now; return since when each is.
 
     ``whole``: there are no others, so what a sweep saw before and is not among them is forgotten.
     """
@@ -42,9 +42,9 @@ async def claim(
     now: datetime,
     again: timedelta | None = None,
 ) -> list[str]:
-    """Return those of which operators are to be told now, in order; nobody else gets them.
+    """Return the names whose alarm the caller must raise now, in order; no other replica gets them.
 
-    ``again``: after which time they are told once more; None: never.
+    ``again``: the time after which an alarm is repeated; None: never.
     """
     c = alarms.c
     # A time far ahead is of a clock gone wrong.

@@ -38,6 +38,6 @@ alarms = Table(
     Column("kind", Text, nullable=False),  # the log event that tells of it
     Column("name", Text, nullable=False),  # what should not be there
     Column("since", Moment, nullable=False),  # a sweep first saw it
-    Column("told_at", Moment),  # the last time that operators were told
+    Column("told_at", Moment),  # when the last alarm was raised
     PrimaryKeyConstraint("kind", "name"),
 )

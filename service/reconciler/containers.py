@@ -37,8 +37,8 @@ class ContainerWatch:
             log.warning("containers.not_listed", extra={"cause": str(fault)})
             return []
         async with self.engine.begin() as conn:
-            await alarms.seen(conn, ALARM, found, now)
+            await alarms.record(conn, ALARM, found, now)
             new = await alarms.claim(conn, ALARM, found, now)
-        if new:
-            log.warning(ALARM, extra={"count": len(new), "first": new[:SHOWN]})
+            if new:  # before the commit: a warning may be repeated, and is never lost
+                log.warning(ALARM, extra={"count": len(new), "first": new[:SHOWN]})
         return new

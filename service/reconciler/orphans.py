@@ -50,7 +50,7 @@ class OrphanSweep:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
             billed = await ledger.open_after_the_end(conn)
         orphans = [s for s in owned if s.name not in live]
-        since = await self._seen(orphans, whole=not engines.unlisted(owned))
+        since = await self._record(orphans, whole=not engines.unlisted(owned))
         faults = list[SQLAlchemyError]()
         for orphan in orphans:
             known = await self._bill(maker(orphan), billed, faults)
@@ -72,10 +72,10 @@ class OrphanSweep:
         if age > TOO_LONG_TO_DELETE:
             await self._raise_alarm(orphan, refusal)
 
-    async def _seen(self, orphans: Sequence[ScaleSet], *, whole: bool) -> dict[str, datetime]:
+    async def _record(self, orphans: Sequence[ScaleSet], *, whole: bool) -> dict[str, datetime]:
         async with self.engine.begin() as conn:
             names = [orphan.name for orphan in orphans]
-            return await alarms.seen(conn, ALARM, names, self.now(), whole=whole)
+            return await alarms.record(conn, ALARM, names, self.now(), whole=whole)
 
     async def _bill(self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]) -> bool:
         """False: it is not. What is of this bill alone holds up no other one."""

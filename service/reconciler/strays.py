@@ -37,11 +37,11 @@ class StrayWatch:
             return []
         now = self.now()
         async with self.engine.begin() as conn:
-            since = await alarms.seen(conn, ALARM, found, now)
+            since = await alarms.record(conn, ALARM, found, now)
             old = [name for name in found if now - since[name] >= GRACE]
             late = await alarms.claim(conn, ALARM, old, now, AGAIN)
-        for name in late:
-            _tell(name, found[name])
+            for name in late:  # before the commit: an alarm may be repeated, and is never lost
+                _tell(name, found[name])
         return late
 
 

@@ -1,5 +1,6 @@
 """What carries our tag and is no scale set is told to operators, and left alone."""
 
+import asyncio
 import logging
 from dataclasses import replace
 from datetime import timedelta
@@ -10,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import JOB_TAG, OWNER_TAG, Misconfigured
 from service.domain.fleet import Resource
+from service.reconciler import strays
 from service.reconciler.strays import ALARM, StrayWatch
 from tests.clock import Clock
 
@@ -91,3 +93,19 @@ async def test_a_replica_whose_clock_was_ahead_delays_no_alarm(
 
     assert (first, await watch.run_once()) == ([], [DISK])
     assert len(cloud.strays) == 2
+
+
+async def test_a_process_that_is_killed_while_it_raises_an_alarm_leaves_it_to_the_next_look(
+    engine: AsyncEngine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(_: str, __: Resource) -> None:
+        raise asyncio.CancelledError
+
+    _, watch = watched(engine, clock)
+    await watch.run_once()
+    clock.advance(minutes=15)
+    with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
+        patch.setattr(strays, "_tell", die)
+        await watch.run_once()
+
+    assert await watch.run_once() == [DISK]
