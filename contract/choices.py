@@ -23,20 +23,20 @@ class Format(StrEnum):
 
     @property
     def sequences(self) -> int:
-        """How many the trainer makes of one row, each with its own copy of the prompt.
+        """Return how many sequences the trainer makes of a row; of a ranking at least so many.
 
-        Of a ranking there are as many as it has answers, at least so many.
+        Each has its own copy of the prompt. A ranking has one for each of its answers.
         """
         return 2 if self in (Format.PREFERENCE, Format.RANKING) else 1
 
     @property
     def plural(self) -> str:
-        """As sentences call many of them."""
+        """Return the word for many rows."""
         return f"{self.singular}s"
 
     @property
     def singular(self) -> str:
-        """As sentences call one of them."""
+        """Return the word for one row."""
         return self.value.replace("_", " ")
 
 

@@ -109,7 +109,7 @@ class Descriptor:
 
     @property
     def sequences(self) -> int:
-        """How many a sample is."""
+        """Return how many sequences a sample has."""
         return self.rows[0].sequences
 
 

@@ -35,14 +35,14 @@ class OptionsRequest(Strict):
 
     @property
     def own(self) -> dict[str, object]:
-        """What the method has beside OpenAI's three hyperparameters, on one level."""
+        """Return all options but OpenAI's three hyperparameters, by name, on one level."""
         hyper = (self.hyperparameters or self.kind_of_hyperparameters()()).model_dump()
         more = {n: v for n, v in hyper.items() if n not in HyperparametersRequest.model_fields}
         return self.model_dump(exclude={"hyperparameters"}) | more
 
     @classmethod
     def kind_of_hyperparameters(cls) -> type[HyperparametersRequest]:
-        """The model of its hyperparameters."""
+        """Return the model of its hyperparameters."""
         found: type[HyperparametersRequest] = get_args(
             cls.model_fields["hyperparameters"].annotation
         )[0]

@@ -115,7 +115,7 @@ class Parts:
 
     @cached_property
     def plan_inputs(self) -> Cache:
-        """What plans rest on and what moves slowly: prices, evictions, staged models, files.
+        """Return a cache of what plans rest on: prices, evictions, staged models, files.
 
         A plan is an estimate, so these may be half a minute old. What must hold when a job is
         written is checked by that statement.

@@ -205,7 +205,7 @@ def _method(hyper: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_options(method: Method, recipe: dict[str, Any]) -> dict[str, Any]:
-    """What the method has beside OpenAI's three hyperparameters."""
+    """Return all options but OpenAI's three hyperparameters, by name."""
     if method == "reward":
         ranked = recipe.get("ranked")
         return {"loss": "ranked_margin", **ranked} if ranked else {"loss": "bradley_terry"}

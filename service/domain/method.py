@@ -1,4 +1,4 @@
-"""In what the methods of training differ for whoever plans them."""
+"""What the planner and messages need to know of a training method, beside its descriptor."""
 
 from contract.choices import Format
 from contract.methods import METHODS, Method
@@ -13,18 +13,18 @@ def formats(method: Method, ranked: Ranked | None) -> tuple[Format, ...]:
 
 
 def learning_from(rows: Format) -> list[str]:
-    """The methods that a file of such rows is for, as a message names them."""
+    """Return the methods that learn from such rows, as a message names them."""
     if rows is Format.RANKING:
         return ["reward with loss ranked_margin"]
     return [name for name, method in METHODS.items() if method.rows[0] is rows]
 
 
 def keeps_reference(method: Method, reinforcement: Reinforcement | None) -> bool:
-    """Whether a frozen model scores every sequence as well."""
-    dear = reinforcement is not None and reinforcement.beta > 0
-    return METHODS[method].reference or dear
+    """Return whether a frozen model scores every sequence as well."""
+    has_penalty = reinforcement is not None and reinforcement.beta > 0
+    return METHODS[method].reference or has_penalty
 
 
 def models_trained(reinforcement: Reinforcement | None) -> int:
-    """PPO's critic is a second model of the same size."""
+    """Return how many models are trained: PPO's critic is a second one of the same size."""
     return 2 if reinforcement is not None and reinforcement.algorithm == "ppo" else 1

@@ -1,7 +1,7 @@
 """Hear nodes: their heartbeats, and the long polls for their directives.
 
-What arrives while a transaction is under way shares the next one. `take` has the rules for one
-heartbeat, and `hear_all` writes what many of them change.
+What arrives while a transaction is under way shares the next one. `decide_change` has the
+rules for one heartbeat, and `hear_all` writes what many of them change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from service.operations import node_reports
 from service.operations.nodes import OVER, another_boot, printable
 from trainer.contract import GpuErrors, Heartbeat
 
-# Between two batches: nobody waits for what they say, unless many do.
+# A batch waits so many seconds after the one before it, unless this many heartbeats wait.
 _BREATH_SECONDS, _MANY = 0.05, 50
 
 
@@ -105,14 +105,16 @@ async def hear_all(
     Locks nodes, then what was measured, then attempts, then jobs, each kind in one order.
     """
     found = await heartbeats.speakers(conn, list(said))
-    answers = {node: take(node, found.get(node), beat, now) for node, beat in sorted(said.items())}
+    answers = {
+        node: decide_change(node, found.get(node), beat, now) for node, beat in sorted(said.items())
+    }
     taken = [answer for answer in answers.values() if isinstance(answer, Taken)]
     if taken:
         await _write(conn, taken, now)
     return answers
 
 
-def take(
+def decide_change(
     node: str, speaker: Speaker | None, heartbeat: Heartbeat, now: datetime
 ) -> Taken | Heard | Exception:
     """Decide what one heartbeat changes, and what its node is answered. Pure."""
@@ -141,13 +143,13 @@ async def _write(conn: AsyncConnection, taken: Sequence[Taken], now: datetime) -
     await leases.hint_all(conn, tables.attempts, wakes, now)
     notices = [t for t in taken if t.is_notice]
     progress = {t.speaker.job_id: _progress(t) for t in taken if t.is_progress}
-    reports = [t for t in taken if node_reports.are_in(t.heartbeat)]
+    reports = [t for t in taken if node_reports.has_reports(t.heartbeat)]
     jobs = {t.speaker.job_id for t in (*notices, *reports)} | progress.keys()
     await locks.before_writing(conn, tables.jobs, jobs)
     await versions.raise_all(conn, {t.speaker.job_id for t in notices}, now)
     await events.add_all(conn, [_notice(t, now) for t in notices])
     for one in reports:
-        await node_reports.keep(conn, one.speaker, one.heartbeat, now)
+        await node_reports.keep_reports(conn, one.speaker, one.heartbeat, now)
     await heartbeats.progressed(conn, list(progress.values()), now)
 
 

@@ -333,7 +333,7 @@ def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...
     if asked and regions != before and not (regions and set(regions) <= set(asked)):
         raise InvalidRequest(
             f"The job was submitted for {', '.join(asked)} alone, and its plan has no machines"
-            " elsewhere. Cancel it, and submit it again without regions or with other ones.",
+            " elsewhere. To train elsewhere, cancel it and submit it with other regions or none.",
             param="infrastructure.regions",
         )
     places = {option.offering.region for option in Plan.from_dict(job.plan).options}

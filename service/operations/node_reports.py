@@ -17,12 +17,12 @@ _LONGEST = 400  # of what a node says in a sentence
 _LONGEST_SENTENCE = 4000  # of a trouble
 
 
-def are_in(heartbeat: Heartbeat) -> bool:
-    """Whether `keep` has something to keep."""
+def has_reports(heartbeat: Heartbeat) -> bool:
+    """Return whether `keep_reports` has something to write."""
     return bool(heartbeat.spans or heartbeat.troubles or heartbeat.broken or heartbeat.unhealthy)
 
 
-async def keep(
+async def keep_reports(
     conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat, now: datetime
 ) -> None:
     """Write them, with their events. The caller has locked the node and its job."""

@@ -48,7 +48,7 @@ async def generation_of(conn: AsyncConnection, attempt_id: str, number: int) -> 
 
 
 def another_boot() -> StaleEpoch:
-    """Return what a boot is told that another one has followed."""
+    """Return the error for a boot of a VM that has booted again since."""
     return StaleEpoch("Another boot of this VM has registered since. Register again.")
 
 

@@ -104,8 +104,9 @@ async def test_a_process_that_is_killed_while_it_raises_an_alarm_leaves_it_to_th
     _, watch = watched(engine, clock)
     await watch.run_once()
     clock.advance(minutes=15)
-    with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
+    with monkeypatch.context() as patch:
         patch.setattr(strays, "_tell", die)
-        await watch.run_once()
+        with pytest.raises(asyncio.CancelledError):
+            await watch.run_once()
 
     assert await watch.run_once() == [DISK]
