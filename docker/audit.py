@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _python(options: argparse.Namespace) -> Iterator[str]:
-    """The vulnerabilities of what pip installs into the images."""
+    """Yield the known vulnerabilities of the Python packages in the images."""
     _reach(options.osv)
     for lock in options.locks:
         words = ["-m", "pip_audit", "--requirement", str(lock), "--disable-pip", "--format", "json"]
@@ -61,7 +61,7 @@ def _python(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _npm(_: argparse.Namespace) -> Iterator[str]:
-    """The vulnerabilities of what npm installs: the local stack's Azurite."""
+    """Yield the known vulnerabilities of the npm packages (the local stack's Azurite)."""
     words = ("audit", "--omit=dev", "--package-lock-only", "--json", "--fetch-retries=0")
     done = _run("npm", *words)
     report: dict[str, Any] = json.loads(done.stdout or "{}")

@@ -51,7 +51,7 @@ class Engine:
 
     @contextmanager
     def running(self, name: str, *words: str) -> Iterator[None]:
-        """A container in the background, gone at the end."""
+        """Run a container in the background and remove it at the end."""
         started = self.ask("run", "--detach", *self._as_production(name), *words)
         try:
             if started.returncode:
@@ -70,7 +70,7 @@ class Engine:
 def find(
     program: str, *, confined: bool, secrets: Mapping[str, Path | None], volumes: Sequence[str]
 ) -> Engine:
-    """The engine that was asked for, or else the first that is there."""
+    """Return the engine named by ``program``, else the first installed one."""
     named = program or next((name for name in ("docker", "podman") if _works(name)), "")
     if not named:
         sys.exit("no container engine: install docker, or podman with runc (docs/images.md)")

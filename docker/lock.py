@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def pins(text: str) -> list[str]:
-    """The packages of a lock file, each with its version and hashes."""
+    """Return the entries of a lock file, each with its version and hashes."""
     return re.findall(r"^[^\s#].*(?:\n .*)*\n?", text, re.MULTILINE)
 
 

@@ -34,7 +34,7 @@ def write(engine: Engine, image: str, locks: Sequence[str]) -> Path:
 
 
 def render(image: str, debian: str, locks: Sequence[str]) -> str:
-    """The bill of materials as JSON; ``debian`` is what dpkg-query prints for FIELDS."""
+    """Return the bill of materials as JSON; ``debian`` is dpkg-query's output for FIELDS."""
     purls = [*_debian(debian)]
     for name in locks:
         content = (HERE / name).resolve().read_text()

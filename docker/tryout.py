@@ -74,7 +74,7 @@ def trainer(engine: Engine, image: str) -> None:
 
 @contextmanager
 def _database() -> Iterator[str]:
-    """A PostgreSQL that containers reach over the loopback address."""
+    """Start a PostgreSQL that containers reach over the loopback address."""
     with tempfile.TemporaryDirectory() as folder:
         data, port = Path(folder) / "postgres", _free_port()
         postgres.initialize(data)
@@ -99,7 +99,7 @@ def _settings(database_url: str, port: int) -> list[str]:
 
 
 def _node(folder: Path, port: int) -> list[str]:
-    """The options of `docker run` that cloud-init would give, and what it would leave on disk."""
+    """Return the `docker run` options of cloud-init; write the files that it would write."""
     config = NodeConfig(
         protocol=PROTOCOL,
         service_url=f"http://127.0.0.1:{port}",
@@ -141,11 +141,11 @@ class _Answers(BaseHTTPRequestHandler):
     server: _Standin
 
     def do_GET(self) -> None:
-        """What the metadata service says."""
+        """Answer as the instance metadata service."""
         self._answer(200, INSTANCE if "instance" in self.path else {"Events": []})
 
     def do_POST(self) -> None:
-        """A registration, which is put off."""
+        """Refuse a registration with 503, so that the node tries again."""
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.registered.set()
         self._answer(503, {"error": {"message": "come again", "code": "unavailable"}})
@@ -188,7 +188,7 @@ def _expect_no_setuid(engine: Engine, image: str) -> None:
 
 
 def _expect_health(engine: Engine, image: str, name: str, port: int = 8080) -> None:
-    """The image's own health check says yes within its container."""
+    """Wait until the image's own health check succeeds in its container."""
     words = [word.replace(":8080/", f":{port}/") for word in health_check(engine, image)]
     wait_until(lambda: engine.ask("exec", name, *words).returncode, 0)
     print_ok(f"{name.removeprefix('rk-')}: healthy")

@@ -76,7 +76,7 @@ def refused_grader(message: str) -> InvalidRequest:
 
 
 async def _run_child(request: bytes) -> tuple[int, bytes, bytes]:
-    """The exit status and both outputs of one child, which does not outlive this call."""
+    """Run one child process to its end; return its exit status, output and errors."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", PROGRAM),
         stdin=PIPE,

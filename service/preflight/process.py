@@ -114,7 +114,7 @@ class ProcessChecker:
     async def _child(
         self, module: str, rows: Rows, task: Task, progress: Callable[[int], None]
     ) -> dict[str, Any] | None:
-        """The last message of a child, or None where answers must be split."""
+        """Run a child; return its last message, or None if answers must be split."""
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", module, task.to_json()),
             stdin=PIPE,
@@ -186,7 +186,7 @@ def write_files(folder: Path, files: Files) -> None:
 
 
 def unusable(message: str) -> InvalidRequest:
-    """The refusal of a base model whose tokenizer or template cannot be used."""
+    """Return the error for a base model whose tokenizer or template cannot be used."""
     return InvalidRequest(message, code="unsupported_model", param="model")
 
 
@@ -207,7 +207,7 @@ async def _feed(child: Process, rows: AsyncIterator[bytes]) -> None:
 
 
 def _end_unfed(child: Process, feeding: "asyncio.Task[None]") -> None:
-    """A child whose rows cannot be read to their end would wait for them."""
+    """Kill a child whose rows cannot be read: it would wait for them for ever."""
     if not feeding.cancelled() and feeding.exception() and child.returncode is None:
         child.kill()
 

@@ -49,7 +49,7 @@ class Arm:
         )
 
     async def post(self, path: str, version: str, body: Json) -> Json:
-        """What is answered to ``body``; ``path`` may be a whole link to another page.
+        """POST ``body`` and return the answer; ``path`` may be a whole link to another page.
 
         Raises MarketUnavailable.
         """
@@ -97,7 +97,9 @@ def _answer(response: AsyncHttpResponse, path: str) -> Json:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """The longest wait that an answer asks for; services have headers of their own for it.
+    """Return the longest wait in seconds that the headers ask for.
+
+    Azure's services have headers of their own for it.
 
     >>> retry_after({"x-ms-ratelimit-microsoft.costmanagement-qpu-retry-after": "9"})
     9.0

@@ -37,7 +37,7 @@ class AzureMarket:
         self._page = page  # rows in one answer; Azure gives no more than 1,000
 
     async def bands(self, places: Collection[Place]) -> dict[Place, Band]:
-        """A band that we do not know is as if Azure had said nothing."""
+        """Return the eviction band of each place; skip bands that we do not know."""
         rows = await self._rows(_BANDS, places, "band = tostring(properties.evictionRate)")
         known = {band.value for band in Band}
         told = {place: row["band"] for place, row in _placed(rows, places)}
@@ -133,7 +133,7 @@ def _listed(row: Row) -> list[Any]:
 
 
 def _points(row: Row) -> Iterator[PricePoint]:
-    """The prices of a row. One that is no price is left out: the others hold."""
+    """Yield the valid prices of a row; log and skip malformed ones."""
     for told in _listed(row):
         if point := _point(told):
             yield point

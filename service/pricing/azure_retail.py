@@ -83,7 +83,7 @@ class RetailPrices:
         return found
 
     async def storage(self, account: Account) -> StoragePrices:
-        """The account's meters as listed lately, else those of the dated table."""
+        """Return the account's storage prices: recently listed ones, else the dated table."""
         return await self._storage.of(account) if account.region else storage_prices.TABLE
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class RetailPrices:
         await self._client.aclose()
 
     async def _quoted(self, place: Place) -> Quotes:
-        """The prices of a size in a region by capacity type."""
+        """Fetch the prices of a VM size in a region by capacity type."""
         sku = lookup(place.vm_size)
         conditions = {
             "serviceName": "Virtual Machines",
@@ -150,12 +150,12 @@ class RetailPrices:
 
 
 def _quoted(value: str) -> str:
-    """A value as a filter has it."""
+    """Escape a value for an OData filter."""
     return value.replace("'", "''")
 
 
 def _as_rows(items: list[Any]) -> list[Row]:
-    """The rows of a page. An item that is no object is no row."""
+    """Return the items of a page that are JSON objects."""
     return [item for item in items if isinstance(item, dict)]
 
 

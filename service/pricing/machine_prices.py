@@ -24,7 +24,7 @@ _LOW_PRIORITY = "low priority"
 
 
 def listed(rows: Iterable[Row], place: Place, now: datetime) -> dict[CapacityType, Listed]:
-    """What the list says of a place now, by capacity type."""
+    """Return what the price list says of a place at ``now``, by capacity type."""
     mine = [row for row in rows if _is_linux_hour(row, place)]
     return {
         capacity: price_rows.listed((row for row in mine if _capacity(row) is capacity), now)

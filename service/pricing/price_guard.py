@@ -31,7 +31,7 @@ class PriceGuard:
     async def machines(
         self, place: Place, told: Mapping[CapacityType, Listed]
     ) -> dict[CapacityType, Price]:
-        """The prices to use in a place; without a price on demand there is none of Spot."""
+        """Return the prices to use in a place; no Spot price without an on-demand price."""
         meters = {capacity: f"{place} {capacity}" for capacity in _BOTH}
         doubts = await self._memory.doubts(meters.values())
         last = await self._last_of(place, meters, doubts)
@@ -53,7 +53,7 @@ class PriceGuard:
         return found
 
     async def storage(self, account: Account, told: Mapping[Meter, Listed]) -> dict[Meter, Decimal]:
-        """The prices of an account's meters to use; without one the table holds."""
+        """Return the prices of an account's meters to use; the table holds for the others."""
         names = {meter: meter.name(account) for meter in told}
         doubts = await self._memory.doubts(names.values())
         found = {}
@@ -74,9 +74,9 @@ class PriceGuard:
         bounds: Bounds,
         most: Decimal | None = None,
     ) -> Decimal | None:
-        """The price of a meter to use, ``most`` at most; None where there is none.
+        """Return the price of a meter to use, at most ``most``; None if there is none.
 
-        Doubts are kept, and operators told.
+        Stores the doubt and reports it to operators.
         """
         verdict = listed_price.judge(listed, last, doubt, bounds, self._now())
         if verdict.doubt:
@@ -95,7 +95,7 @@ class PriceGuard:
         return price
 
     def _last_good(self, meter: str, doubt: Doubt | None) -> Decimal | None:
-        """The last good price: that this process has used, or one that has settled."""
+        """Return the last good price: used by this process, or settled."""
         settled = doubt.price if doubt and self._now() >= doubt.settles_at else None
         return self._last.get(meter, settled)
 
@@ -107,7 +107,9 @@ class PriceGuard:
         return known if len(known) == len(meters) else await self._memory.paid(place) | known
 
     def _is_over(self, doubt: Doubt, price: Decimal) -> bool:
-        """A doubt that has settled stays for other replicas, as long as its price holds."""
+        """Return whether a doubt can be forgotten.
+
+        A settled doubt stays for other replicas as long as its price holds."""
         return self._now() < doubt.settles_at or listed_price.is_jump(price, doubt.price)
 
     def _report(self, meter: str, listed: Listed, used: Decimal | None, reason: str) -> None:

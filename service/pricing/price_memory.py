@@ -17,7 +17,7 @@ class PriceMemory(Protocol):
     """Remembers over restarts."""
 
     async def paid(self, place: Place) -> dict[CapacityType, Decimal]:
-        """The last good prices of a place, as far as any are known."""
+        """Return the last good prices of a place by capacity type."""
         ...
 
     async def doubts(self, meters: Collection[str]) -> dict[str, Doubt]:

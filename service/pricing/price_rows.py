@@ -17,7 +17,9 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
 def listed(rows: Iterable[Row], now: datetime, *, free: bool = False) -> Listed:
-    """The price of one meter: of its newest row in force; ``free``: it may cost nothing.
+    """Return the price of one meter from its newest row in force.
+
+    With ``free`` a price of zero is valid.
 
     Rows of the primary meter go first; of two that began together the dearer one counts, so that
     a budget is not overspent.
@@ -37,12 +39,12 @@ def listed(rows: Iterable[Row], now: datetime, *, free: bool = False) -> Listed:
 
 
 def amount(row: Row) -> Decimal | None:
-    """The price of a row as exactly as it is written, or None."""
+    """Return the exact price of a row, or None if it is not a number."""
     return _number(row.get("retailPrice"))
 
 
 def is_in_force(row: Row, now: datetime) -> bool:
-    """True when the row's dates include ``now``. A row that does not say since when is not."""
+    """Return whether the row's dates include ``now``; False without a start date."""
     try:
         begins = _moment(row["effectiveStartDate"])
         ends = row.get("effectiveEndDate")
@@ -52,25 +54,27 @@ def is_in_force(row: Row, now: datetime) -> bool:
 
 
 def is_first_tier(row: Row) -> bool:
-    """True for the price from the first unit on: others fall with the volume."""
+    """Return whether the price holds from the first unit on, without a volume discount."""
     least = row.get("tierMinimumUnits")
     return least is None or _number(least) == 0
 
 
 def is_consumption(row: Row) -> bool:
-    """True for what is paid as it is used, in US dollars: no reservation, no Dev/Test offer."""
+    """Return whether the row is pay-as-you-go in US dollars: no reservation, no Dev/Test offer."""
     used = has(row, "type", "Consumption") and not row.get("reservationTerm")
     return used and has(row, "currencyCode", "USD")
 
 
 def has(row: Row, name: str, wanted: str) -> bool:
-    """True when the member has this value in any case, or is absent: it was asked for."""
+    """Return whether the member equals ``wanted`` (ignoring case) or is absent.
+
+    The query's filter fixed the value of an absent member."""
     told = row.get(name)
     return told is None or text(row, name) == wanted.casefold()
 
 
 def text(row: Row, name: str) -> str:
-    """A member of a row for comparing; "" where it is absent."""
+    """Return a member of a row, case-folded for comparison; "" if absent."""
     return str(row.get(name) or "").strip().casefold()
 
 
@@ -82,7 +86,7 @@ def begins_at(row: Row) -> datetime:
 def _newest(
     good: Sequence[tuple[Row, Decimal]],
 ) -> tuple[Decimal | None, datetime | None, list[str]]:
-    """The price, since when it holds, and what is wrong with it."""
+    """Return the newest price, the start of its validity, and its faults."""
     primary = [pair for pair in good if pair[0].get("isPrimaryMeterRegion") is not False] or good
     if not primary:
         return None, None, []

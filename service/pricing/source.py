@@ -22,7 +22,7 @@ class PriceSource(Protocol):
         ...
 
     async def storage(self, account: Account) -> StoragePrices:
-        """What the account's tiers cost; a dated table where the list does not know it.
+        """Return the account's storage prices by tier; from a dated table where unlisted.
 
         Raises PricesUnavailable.
         """

@@ -72,7 +72,7 @@ TABLE = StoragePrices(
 
 
 def listed(rows: Sequence[Row], account: Account, now: datetime) -> dict[Meter, Listed]:
-    """What the list says of each meter of the account now."""
+    """Return what the price list says of each meter of the account at ``now``."""
     mine = [row for row in rows if _is_ours(row, account)]
     return {
         meter: price_rows.listed(
@@ -83,7 +83,9 @@ def listed(rows: Sequence[Row], account: Account, now: datetime) -> dict[Meter, 
 
 
 def bounds(meter: Meter) -> Bounds:
-    """What it can cost, by the table: regions and redundancies differ by less than ten times."""
+    """Return the plausible prices of a meter.
+
+    Prices of regions and redundancies differ by less than a factor of ten."""
     usual = _in_table(meter)
     if not usual:
         return Bounds(low=Decimal(0), high=Decimal(1))
@@ -93,7 +95,7 @@ def bounds(meter: Meter) -> Bounds:
 def merge(
     found: Mapping[Meter, Decimal], rows: Iterable[Row], account: Account, now: datetime
 ) -> StoragePrices:
-    """The account's prices: those found, and the table's word where there is none."""
+    """Return the account's prices: listed ones, completed from the dated table."""
     known = {tier: _members(found, tier) for tier in Tier}
     if not any(known.values()):
         return TABLE
@@ -128,7 +130,7 @@ def _in_table(meter: Meter) -> Decimal:
 
 
 def _is_ours(row: Row, account: Account) -> bool:
-    """A row of the account's product and region that is paid as it is used."""
+    """Return whether a row is of the account's product and region, and pay-as-you-go."""
     product = has(row, "serviceName", "Storage") and has(row, "productName", PRODUCT)
     paid = price_rows.is_consumption(row) and price_rows.is_first_tier(row)
     return product and paid and has(row, "armRegionName", account.region)

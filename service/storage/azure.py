@@ -92,7 +92,7 @@ class AzureBlobStore:
             await self._service.delete_container(container)
 
     async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
-        """The first block tells the size: of one that is too large no more is read."""
+        """Read a small blob; stop after the first block if it is too large."""
         async with translated(f"{container}/{name}"):
             download = await self._blob(container, name).download_blob()
             if download.size > most:
@@ -241,7 +241,7 @@ class AzureBlobStore:
     async def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:
-        """Valid at once, also by clocks that run a little behind."""
+        """Return a SAS URL without a start time, so that slow clocks accept it at once."""
         signature = await self._signature(expires_at)
         common = {"expiry": expires_at, **self._signing(container, signature)}
         if name:
@@ -256,7 +256,7 @@ class AzureBlobStore:
     async def set_access_policies(
         self, container: str, policies: Mapping[str, datetime], *, permissions: str
     ) -> None:
-        """The end is in the policy: Azurite knows no other one."""
+        """Set stored access policies with their expiry; Azurite ignores it elsewhere."""
         letters = ContainerSasPermissions.from_string(permissions)
         given = {
             name: AccessPolicy(permission=letters, expiry=end) for name, end in policies.items()

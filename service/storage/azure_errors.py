@@ -61,7 +61,7 @@ async def translated(what: str, *, allow: frozenset[str] = frozenset()) -> Async
 
 
 def _code(error: HttpResponseError) -> str:
-    """The SDK gives a member of an enumeration for some codes and the bare text for others."""
+    """Return the error code as text; the SDK gives an enumeration member for some codes."""
     code = getattr(error, "error_code", None) or ""
     return str(getattr(code, "value", code))
 

@@ -34,7 +34,7 @@ class Signature:
     start: datetime | None = None  # None: at once
 
     def arguments(self) -> dict[str, Any]:
-        """The same as keyword arguments."""
+        """Return the signature as keyword arguments of the SDK."""
         return {k: v for k, v in vars(self).items() if v is not None}
 
 
@@ -55,7 +55,9 @@ class _Kept:
     end: datetime  # of the key
 
     def signs(self, now: datetime, expires_at: datetime) -> bool:
-        """False as well when the clock was set back to before the request for the key."""
+        """Return whether the key can sign until ``expires_at``.
+
+        False as well if the clock was set back to before the key was requested."""
         return expires_at <= self.end and timedelta() <= now - self.asked < KEPT
 
 

@@ -13,7 +13,7 @@ LISTED = 200_000  # blobs of one container that nodes write to, of which more he
 
 
 def is_account_url(account: str) -> bool:
-    """True for the URL of an account; False for a connection string, which holds its key."""
+    """Return whether ``account`` is a URL; False for a connection string, which holds a key."""
     return account.startswith(("https://", "http://"))
 
 
@@ -80,7 +80,7 @@ class BlobStore(Protocol):
         ...
 
     async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
-        """The whole (small) blob and its ETag, or raise BlobNotFound.
+        """Return the whole (small) blob and its ETag, or raise BlobNotFound.
 
         Raises BlobTooLarge for one of more than ``most`` bytes, which may be of any size.
         """
@@ -89,7 +89,7 @@ class BlobStore(Protocol):
     def stream(
         self, container: str, name: str, *, offset: int = 0, if_match: str = ""
     ) -> AsyncIterator[bytes]:
-        """The blob in chunks from ``offset`` on, memory flat; raises BlobNotFound.
+        """Yield the blob in chunks from ``offset`` on, in constant memory; raise BlobNotFound.
 
         With ``if_match`` only of that ETag; raises PreconditionFailed otherwise.
         """

@@ -36,7 +36,7 @@ class TensorBoard:
         return self.store.blob_url(run.job_id, FOLDER)
 
     async def close(self) -> None:
-        """The store is the service's."""
+        """Do nothing: the service owns the store."""
 
 
 def _as_events(began: float, points: Sequence[Point]) -> bytes:
