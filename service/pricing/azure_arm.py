@@ -1,5 +1,7 @@
-"""Questions to Azure Resource Manager that no SDK client of ours asks: one POST, through the
-SDK's own pipeline, with its retries left out."""
+"""Send POST requests to Azure Resource Manager for which there is no SDK client.
+
+One request goes through the SDK's own pipeline, without its retries.
+"""
 
 import asyncio
 from collections.abc import Mapping
