@@ -71,7 +71,7 @@ def stages(torch: str) -> Iterator[Stage]:
     """Everything there is to install, in order; made one by one, as each looks at the last."""
     yield _in_venv("the virtual environment", "python", sys.version, _make_venv)
     yield _in_venv("torch (the largest download)", "torch", _torch_key(torch), _torch(torch))
-    extras = ".[local,azureml,trainer,dev]"
+    extras = ".[local,azureml,trainer,dev,docs]"
     yield _in_venv("packages", "packages", _packages_key(), _pip("-e", extras))
     if _node() is None:
         yield _in_venv("node", "node", NODE_WHEEL, _pip(NODE_WHEEL))

@@ -1,6 +1,6 @@
 """What one key, and one project, may ask of this process: requests a minute, and things at once.
 
-Counts are of one process and in memory: docs/adr/0062-strangers-and-keys.md says why.
+Counts are of one process and in memory: docs/adr/0062-request-limits.md says why.
 """
 
 import math

@@ -36,6 +36,13 @@ def test_the_changelog_has_a_place_for_what_comes_next() -> None:
     assert "## [Unreleased]" in text(Path("CHANGELOG.md"))
 
 
+def test_an_entry_of_the_changelog_is_one_line_of_at_most_160_characters() -> None:
+    entries = text(Path("CHANGELOG.md")).split("## [Unreleased]")[1].splitlines()
+
+    assert [line for line in entries if line and not line.startswith(("- ", "#"))] == []
+    assert [line for line in entries if len(line) > 160] == []
+
+
 def test_the_operators_page_names_every_setting_and_no_other() -> None:
     table = text(Path("docs/operations.md")).split("\n## Settings\n")[1].split("\n## ")[0]
     named = re.findall(r"`REKINDLE_([A-Z_]+)`", table)
