@@ -24,13 +24,13 @@ help: ## list the targets
 
 setup: ## install everything into .venv and node_modules (TORCH="wheel or pip arguments")
 	$(if $(PYTHON),,$(error Python 3.11 or newer is needed; say where it is: make PYTHON=/path/to/python3.11))
-	@$(PYTHON) -m rekindle.setup --torch '$(TORCH)'
+	@$(PYTHON) -m rekindle.local.setup --torch '$(TORCH)'
 
 demo: setup ## train a model on the local stack, evict it, watch it come back (MODEL=name ENGINE=name); the last line is JSON
-	@$(VENV)/python -m rekindle.demo $(if $(MODEL),--model '$(MODEL)') $(if $(ENGINE),--engine '$(ENGINE)')
+	@$(VENV)/python -m rekindle.local.demo $(if $(MODEL),--model '$(MODEL)') $(if $(ENGINE),--engine '$(ENGINE)')
 
 up: setup ## run the local stack in the foreground (STATE=dir PORT=n MODEL=name ENGINE=name WEATHER=file)
-	@$(VENV)/python -m rekindle.up --state '$(STATE)' --port $(PORT) $(if $(MODEL),--model '$(MODEL)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(WEATHER),--weather '$(WEATHER)')
+	@$(VENV)/python -m rekindle.local.up --state '$(STATE)' --port $(PORT) $(if $(MODEL),--model '$(MODEL)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(WEATHER),--weather '$(WEATHER)')
 
 test: check ## lint, types, import contracts and every test that needs no cloud and no GPU (T=path narrows)
 	@$(NPM) test

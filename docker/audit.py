@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from docker.engine import ROOT
-from rekindle.setup import tools_path
+from rekindle.local.setup import tools_path
 
 OSV = "https://api.osv.dev/v1/query"
 # Any package will do to learn whether a database answers at all.

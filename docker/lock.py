@@ -10,7 +10,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from rekindle.setup import NODE_WHEEL
+from rekindle.local.setup import NODE_WHEEL
 
 HERE = Path(__file__).parent
 UV = ("uv", "pip", "compile", "-", "--quiet", "--no-header", "--generate-hashes", "--no-annotate")

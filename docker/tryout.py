@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 
 from docker.engine import Engine, EngineError
-from rekindle import postgres
+from rekindle.local import postgres
 from trainer.contract import PROTOCOL, NodeConfig
 
 USER = 10001

@@ -16,7 +16,7 @@ import yaml
 
 from docker.engine import ROOT, Engine
 from docker.tryout import expect, give_to_user, health_check, print_ok, wait_until
-from rekindle import postgres
+from rekindle.local import postgres
 
 HERE = ROOT / "docker"
 SERVICES: dict[str, Any] = yaml.safe_load((HERE / "compose.yaml").read_text())["services"]

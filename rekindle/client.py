@@ -24,9 +24,9 @@ from openai import APIError, AsyncOpenAI, OpenAI, RequestOptions
 from openai._legacy_response import HttpxBinaryResponseContent
 from openai.resources.fine_tuning import jobs as openai_jobs
 
-from rekindle.answers import Attempt, AttemptList, Cost, Job, Plan
 from rekindle.cli.connection import Asked, Connection, connect
-from rekindle.patience import Patience
+from rekindle.polling import Patience
+from rekindle.responses import Attempt, AttemptList, Cost, Job, Plan
 
 OVER = ("succeeded", "failed", "cancelled")
 _JOBS = "/fine_tuning/jobs"

@@ -23,7 +23,7 @@ from azure.storage.blob import (
 )
 
 from bench import ports
-from rekindle.setup import tools_path
+from rekindle.local.setup import tools_path
 
 NEAR = "near"  # another account of the same Azurite, with the same key
 ACCOUNT = "devstoreaccount1"  # Azurite's one account and key are public knowledge

@@ -11,7 +11,7 @@ from alembic import command
 from hypothesis import settings
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from rekindle import postgres
+from rekindle.local import postgres
 from service.db.engine import make_engine
 from tests import azurite as blob_emulator
 from tests import postgres as test_postgres

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 from alembic.config import Config
 
-from rekindle import postgres
+from rekindle.local import postgres
 from service.db.tables import metadata
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from rekindle import postgres
+from rekindle.local import postgres
 
 ASKED = 10  # requests, one after the other
 _SECONDS = 0.5  # until every process of the server has read its settings

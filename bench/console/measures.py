@@ -18,7 +18,7 @@ from bench.api.__main__ import JOBS, _body, _client, _ok, _trains
 from bench.console.pages import Pages
 from bench.report import Measure, percentile
 from bench.scale.stack import CannotMeasure, Shape, Stack, stack
-from rekindle.setup import ROOT, tools_path
+from rekindle.local.setup import ROOT, tools_path
 
 LANES = 16  # requests at a time
 OFTEN = 2.0  # seconds between two heartbeats of the job that is watched: more of them are seen

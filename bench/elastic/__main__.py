@@ -19,8 +19,8 @@ from bench import report
 from bench.elastic import measures, run
 from bench.elastic.lives import Life
 from bench.recovery.run import CannotMeasure
-from rekindle.running import NotThere
-from rekindle.state import CannotStart
+from rekindle.local.running_stack import NotThere
+from rekindle.local.state_folder import CannotStart
 
 STDOUT = Path("-")
 CANNOT_MEASURE, INTERRUPTED = 2, 130

@@ -20,11 +20,11 @@ from bench.elastic import lives
 from bench.elastic.lives import Life, Strike
 from bench.ports import free
 from bench.recovery.run import CannotMeasure
-from rekindle import faults
-from rekindle.layout import TINY_MODEL, Layout
-from rekindle.running import Facts
-from rekindle.stack import stack
-from rekindle.state import Ports, State
+from rekindle.local import faults
+from rekindle.local.layout import TINY_MODEL, Layout
+from rekindle.local.running_stack import Facts
+from rekindle.local.stack import stack
+from rekindle.local.state_folder import Ports, State
 
 NODES, LEAST = 4, 2
 BATCH, MICRO_BATCH = 24, 2  # 3 micro-steps on four nodes, 4 on three, 6 on two

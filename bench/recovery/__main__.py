@@ -25,8 +25,8 @@ from bench.recovery import measures, run
 from bench.recovery.book import Book
 from bench.recovery.records import JobRecord
 from contract.choices import Engine
-from rekindle.layout import Layout
-from rekindle.state import CannotStart, Ports, State
+from rekindle.local.layout import Layout
+from rekindle.local.state_folder import CannotStart, Ports, State
 
 STDOUT = Path("-")
 BOTH = "both"

@@ -15,7 +15,7 @@ from bench.recovery import blobs
 from bench.recovery.blobs import Containers
 from bench.recovery.book import Outcome
 from bench.recovery.phases import OVER
-from rekindle.layout import TINY_MODEL
+from rekindle.local.layout import TINY_MODEL
 
 ROWS = 480
 PATIENCE_SECONDS = 90.0  # with a service that is being killed

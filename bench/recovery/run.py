@@ -20,10 +20,10 @@ from bench.recovery.sight import Eyes
 from bench.recovery.slot import WHOLE_SECONDS, Slot, Tools
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
-from rekindle.layout import Layout
-from rekindle.parts import Crew
-from rekindle.running import VM_MARK
-from rekindle.stack import stack
+from rekindle.local.layout import Layout
+from rekindle.local.parts import Crew
+from rekindle.local.running_stack import VM_MARK
+from rekindle.local.stack import stack
 
 SPECS = (SOLO, PAIR)
 GRACE_SECONDS = 30.0  # after the last job, for deletions

@@ -16,8 +16,8 @@ import httpx
 import psycopg
 
 from contract.choices import Engine
-from rekindle.layout import CLIENT, SUBSCRIPTION, TENANT, Layout
-from rekindle.subscription import SPACE
+from rekindle.local.layout import CLIENT, SUBSCRIPTION, TENANT, Layout
+from rekindle.local.subscription_setup import SPACE
 
 ATTEMPT_TAG, JOB_TAG = "rekindle-attempt", "rekindle-job"
 COMPUTE = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Compute"

@@ -7,7 +7,7 @@ import httpx
 import psutil
 
 from bench.recovery.victims import alive
-from rekindle.layout import Layout
+from rekindle.local.layout import Layout
 
 BACK_SECONDS = 90.0
 

@@ -1,13 +1,13 @@
 """The process that a kill strikes, found before the moment comes.
 
-`rekindle.faults` looks for it when it is called, which takes longer than a save does.
+`rekindle.local.faults` looks for it when it is called, which takes longer than a save does.
 """
 
 import psutil
 
 from bench.recovery.plan import Kind
 from bench.recovery.sight import Vm
-from rekindle.running import RANK, SUPERVISOR, TORCHRUN
+from rekindle.local.running_stack import RANK, SUPERVISOR, TORCHRUN
 
 _PROGRAMS = {Kind.SUPERVISOR: SUPERVISOR, Kind.TRAINER: RANK, Kind.LAUNCHER: TORCHRUN}
 

@@ -4,7 +4,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from rekindle import postgres
+from rekindle.local import postgres
 
 DATABASE = "bare"
 CLIENTS = 16

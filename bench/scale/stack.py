@@ -18,7 +18,7 @@ import psutil
 
 from bench import ports
 from bench.scale.parts.line import Line
-from rekindle import postgres
+from rekindle.local import postgres
 
 SIZE, REGION = "Standard_ND96amsr_A100_v4", "eastus"
 LIMITS_TIMES = 1000  # Azure's own limits would be what is measured: 125 new sets a minute

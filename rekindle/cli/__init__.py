@@ -1,0 +1,1 @@
+"""The `rekindle` command line."""

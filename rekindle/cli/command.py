@@ -20,12 +20,12 @@ import typer
 
 from contract.printable import printable_json
 from rekindle.cli.connection import Asked, Connection, connect
-from rekindle.cli.trouble import ExitCode, Trouble
+from rekindle.cli.errors import ExitCode, Trouble
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rekindle.cli.client import Client
+    from rekindle.cli.api_client import Client
     from rekindle.terminal import Console
 
 _PLAIN_WIDTH = 200  # where no terminal says how wide it is: tables keep their columns
@@ -93,7 +93,7 @@ class Cli:
     @cached_property
     def client(self) -> "Client":
         """Talks to it."""
-        from rekindle.cli.client import Client
+        from rekindle.cli.api_client import Client
 
         return Client(self.connection)
 

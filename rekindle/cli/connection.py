@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.cli.trouble import ExitCode, Trouble
+from rekindle.cli.errors import ExitCode, Trouble
 
 FACTS = "stack.json"
 _OUR_KEYS = "rk-"

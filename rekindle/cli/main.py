@@ -11,37 +11,19 @@ from collections.abc import Callable
 import typer
 
 from contract.printable import printable
-from rekindle.cli import (
-    audit,
-    breaking,
-    costs,
-    distil,
-    doctor,
-    download,
-    files,
-    halt,
-    import_file,
-    jobs,
-    keys,
-    local,
-    logs,
-    metrics,
-    pipeline,
-    plan,
-    presets,
-    preview,
-    projects,
-    report,
-    simulate,
-    submit,
-    terms,
-    tier,
-    traces,
-    watch,
-)
 from rekindle.cli.command import command
-from rekindle.cli.submit_removed import SubmitCommand
-from rekindle.cli.trouble import ExitCode
+from rekindle.cli.diagnostics import audit, doctor
+from rekindle.cli.distil import distil_command
+from rekindle.cli.errors import ExitCode
+from rekindle.cli.files import file_commands, preview
+from rekindle.cli.imports import import_command
+from rekindle.cli.jobs import job_commands, logs, metrics, pause, report, simulate, terms, watch
+from rekindle.cli.local import breaking, stack_commands
+from rekindle.cli.models import download, tier
+from rekindle.cli.pipelines import pipeline_command
+from rekindle.cli.projects import costs, keys, project_commands, traces
+from rekindle.cli.submit import plan, presets, submit_command
+from rekindle.cli.submit.removed_options import SubmitCommand
 
 _EPILOG = """
 JOB is an id, the unique beginning of one, or `last`.
@@ -77,32 +59,32 @@ _traces = typer.Typer(help="What your jobs saw of Spot capacity.", no_args_is_he
 
 _COMMANDS: dict[str, Callable[..., int | None]] = {
     "presets": presets.presets,
-    "pipeline": pipeline.pipeline,
-    "list": jobs.list_jobs,
-    "show": jobs.show,
+    "pipeline": pipeline_command.pipeline,
+    "list": job_commands.list_jobs,
+    "show": job_commands.show,
     "watch": watch.watch,
     "logs": logs.logs,
     "metrics": metrics.metrics,
     "report": report.report,
-    "events": jobs.events,
-    "cost": jobs.cost,
-    "cancel": jobs.cancel,
-    "pause": halt.pause,
-    "resume": halt.resume,
+    "events": job_commands.events,
+    "cost": job_commands.cost,
+    "cancel": job_commands.cancel,
+    "pause": pause.pause,
+    "resume": pause.resume,
     "set": terms.set_terms,
     "simulate": simulate.simulate,
     "download": download.download,
     "tier": tier.tier,
 }
 app.command("plan", cls=SubmitCommand, rich_help_panel=_JOBS)(command(plan.plan))
-app.command("submit", cls=SubmitCommand, rich_help_panel=_JOBS)(command(submit.submit))
+app.command("submit", cls=SubmitCommand, rich_help_panel=_JOBS)(command(submit_command.submit))
 for _name, _function in _COMMANDS.items():
     app.command(_name, rich_help_panel=_JOBS)(command(_function))
-_files.command("list")(command(files.list_files))
-_files.command("show")(command(files.show_file))
-_files.command("upload")(command(files.upload_file))
+_files.command("list")(command(file_commands.list_files))
+_files.command("show")(command(file_commands.show_file))
+_files.command("upload")(command(file_commands.upload_file))
 _files.command("preview")(command(preview.preview_file))
-_files.command("delete")(command(files.delete_file))
+_files.command("delete")(command(file_commands.delete_file))
 _keys.command("create")(command(keys.create_key))
 _keys.command("list")(command(keys.list_keys))
 _keys.command("revoke")(command(keys.revoke_key))
@@ -110,14 +92,14 @@ _traces.command("export")(command(traces.export_traces))
 app.add_typer(_files, name="files", rich_help_panel=_MORE)
 app.add_typer(_keys, name="keys", rich_help_panel=_MORE)
 app.add_typer(_traces, name="traces", rich_help_panel=_MORE)
-app.command("import", rich_help_panel=_MORE)(command(import_file.import_file))
-app.command("distil", rich_help_panel=_MORE)(command(distil.distil))
+app.command("import", rich_help_panel=_MORE)(command(import_command.import_file))
+app.command("distil", rich_help_panel=_MORE)(command(distil_command.distil))
 app.command("costs", rich_help_panel=_MORE)(command(costs.costs))
 app.command("audit", rich_help_panel=_MORE)(command(audit.audit))
-app.command("projects", rich_help_panel=_MORE)(command(projects.projects))
+app.command("projects", rich_help_panel=_MORE)(command(project_commands.projects))
 app.command("doctor", rich_help_panel=_MORE)(command(doctor.doctor))
-app.command("up", rich_help_panel=_LOCAL)(local.up)
-app.command("evict", rich_help_panel=_LOCAL)(command(local.evict))
+app.command("up", rich_help_panel=_LOCAL)(stack_commands.up)
+app.command("evict", rich_help_panel=_LOCAL)(command(stack_commands.evict))
 app.command("break", rich_help_panel=_LOCAL)(command(breaking.break_something))
 
 

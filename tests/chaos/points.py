@@ -13,7 +13,7 @@ from alembic import command
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from rekindle import postgres
+from rekindle.local import postgres
 from service.db.engine import make_engine
 from tests import postgres as test_postgres
 from tests.chaos.life import Life

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from rekindle.cli.simulate import table
+from rekindle.cli.jobs.simulate import table
 from tests.world import World
 
 JOBS = "/v1/fine_tuning/jobs"

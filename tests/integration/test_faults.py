@@ -11,11 +11,11 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from rekindle import faults
-from rekindle.faults import Facts, Machine, NotThere
-from rekindle.parts import Crew, Part
-from rekindle.running import RANK, SUPERVISOR, TORCHRUN, part, processes
-from rekindle.state import State
+from rekindle.local import faults
+from rekindle.local.faults import Facts, Machine, NotThere
+from rekindle.local.parts import Crew, Part
+from rekindle.local.running_stack import RANK, SUPERVISOR, TORCHRUN, part, processes
+from rekindle.local.state_folder import State
 from tests import waiting
 from tests.emulator_process import Emulator, compute, create, remove, scale_set
 

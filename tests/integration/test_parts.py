@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from bench import ports
-from rekindle import leftovers
-from rekindle.parts import HELD, Crew, Part
-from rekindle.running import VM_MARK
-from rekindle.state import CannotStart, Ports, State
+from rekindle.local import leftover_processes
+from rekindle.local.parts import HELD, Crew, Part
+from rekindle.local.running_stack import VM_MARK
+from rekindle.local.state_folder import CannotStart, Ports, State
 from tests import waiting
 
 SERVE = "import pathlib, signal; print('hello'); pathlib.Path({flag!r}).touch(); signal.pause()"
@@ -150,15 +150,15 @@ async def test_what_a_killed_stack_left_is_ended_by_the_next(tmp_path: Path) -> 
     await asyncio.to_thread(subprocess.run, command, check=False)
     left = psutil.Process(Stage(tmp_path).pid())
 
-    assert leftovers.end_parts(State(tmp_path)) == ["echo"]
+    assert leftover_processes.end_parts(State(tmp_path)) == ["echo"]
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
-    assert leftovers.end_parts(State(tmp_path)) == []
+    assert leftover_processes.end_parts(State(tmp_path)) == []
 
 
 async def test_a_process_that_was_given_the_id_of_a_dead_part_is_left_alone(stage: Stage) -> None:
     (stage.state / "pids" / "echo").write_text(str(os.getpid()))
 
-    assert leftovers.end_parts(stage.state) == []
+    assert leftover_processes.end_parts(stage.state) == []
 
 
 def test_two_stacks_never_share_a_state_folder(tmp_path: Path) -> None:
@@ -200,10 +200,10 @@ def test_vms_are_ended_even_when_somebody_has_removed_their_disks(tmp_path: Path
 
     ours, other = vm(tmp_path / "ours"), vm(tmp_path / "other")
 
-    assert leftovers.end_vms(State(tmp_path / "ours")) == 1
+    assert leftover_processes.end_vms(State(tmp_path / "ours")) == 1
     assert not psutil.pid_exists(ours.pid)
     assert psutil.pid_exists(other.pid)
-    assert leftovers.end_vms(State(tmp_path / "other")) == 1
+    assert leftover_processes.end_vms(State(tmp_path / "other")) == 1
     assert [ours.wait(), other.wait()] == [0, 0], "psutil has collected them"
 
 

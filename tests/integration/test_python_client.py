@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 import rekindle
-from rekindle.cli.trouble import Trouble
+from rekindle.cli.errors import Trouble
 from service.api.app import make_app
 from tests.scripted_node import boot, train
 from tests.served import served

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import typer
 
-from rekindle.cli.job_members import find
 from rekindle.cli.main import app
+from rekindle.cli.submit.job_settings import find
 from tests.repository.sources import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

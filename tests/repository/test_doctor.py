@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from rekindle.cli import check_roles
+from rekindle.cli.diagnostics import check_roles
 
 TEMPLATE = json.loads((Path(__file__).parents[2] / "infra" / "main.json").read_text())
 

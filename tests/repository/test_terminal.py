@@ -5,10 +5,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN_WORDS = {  # files that print by themselves: their own sentences, or text made printable there
-    "rekindle/setup.py",
+    "rekindle/local/setup.py",
     "rekindle/stage.py",
-    "rekindle/up.py",
-    "rekindle/demo.py",
+    "rekindle/local/up.py",
+    "rekindle/local/demo.py",
     "rekindle/cli/main.py",
     "rekindle/cli/command.py",
 }

@@ -7,9 +7,9 @@ import shutil
 import sys
 from typing import Final
 
-from rekindle.layout import Layout
-from rekindle.setup import ROOT, tools_path
-from rekindle.state import Ports, State
+from rekindle.local.layout import Layout
+from rekindle.local.setup import ROOT, tools_path
+from rekindle.local.state_folder import Ports, State
 from tests.system.stacks import Up
 
 BROWSERS: Final = (

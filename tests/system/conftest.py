@@ -9,7 +9,7 @@ import pytest
 
 from bench import ports
 from contract.choices import Engine
-from rekindle.running import Facts
+from rekindle.local.running_stack import Facts
 from tests.system.product import Product
 from tests.system.stacks import up
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rekindle.setup import tools_path
+from rekindle.local.setup import tools_path
 from tests.emulator_process import SUBSCRIPTION, TENANT, VERSION, Emulator
 from tests.system.transcripts import Transcript
 

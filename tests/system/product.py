@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from rekindle.running import Facts
+from rekindle.local.running_stack import Facts
 from tests import waiting
 
 ROW = {

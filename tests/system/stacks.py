@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from contract.choices import Engine
-from rekindle.layout import TINY_MODEL
+from rekindle.local.layout import TINY_MODEL
 from tests import waiting
 
 START_SECONDS = 180.0
@@ -48,7 +48,15 @@ async def up(
 
     With these settings of the service, beyond those that the stack gives it.
     """
-    command = [sys.executable, "-m", "rekindle.up", "--state", str(state), "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "rekindle.local.up",
+        "--state",
+        str(state),
+        "--port",
+        str(port),
+    ]
     command += ["--model", model, *(f"--engine={engine}" for engine in engines)]
     with _printing(state) as output:
         environment = {**os.environ, **settings}  # noqa: TID251 - what `make up` would inherit

@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from rekindle import faults
-from rekindle.running import Facts
+from rekindle.local import faults
+from rekindle.local.running_stack import Facts
 from tests import waiting
 from tests.system.product import Product
 

@@ -10,9 +10,9 @@ import pytest
 from azure.identity import ClientSecretCredential
 
 from contract.choices import Engine
-from rekindle import faults
-from rekindle.faults import Facts
-from rekindle.layout import CLIENT, RESOURCE_GROUP, SUBSCRIPTION, TENANT, WORKSPACE
+from rekindle.local import faults
+from rekindle.local.faults import Facts
+from rekindle.local.layout import CLIENT, RESOURCE_GROUP, SUBSCRIPTION, TENANT, WORKSPACE
 from service.cloud import azureml_job
 from tests import waiting
 from tests.system.conftest import opened

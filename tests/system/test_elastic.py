@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from rekindle import faults
-from rekindle.layout import TINY_MODEL, model_folder
+from rekindle.local import faults
+from rekindle.local.layout import TINY_MODEL, model_folder
 from rekindle.stage import stage
 from service.storage.azure import AzureBlobStore
 from tests import waiting

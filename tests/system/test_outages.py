@@ -2,7 +2,7 @@
 
 import pytest
 
-from rekindle import faults
+from rekindle.local import faults
 from tests.system.product import Product
 
 STEPS_AN_EPOCH = 40

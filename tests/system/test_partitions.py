@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rekindle import faults
-from rekindle.faults import Facts, Machine
+from rekindle.local import faults
+from rekindle.local.faults import Facts, Machine
 from tests import waiting
 from tests.system.conftest import opened
 from tests.system.product import Product

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from bench import ports
-from rekindle.layout import MODELS, REAL_MODEL
-from rekindle.running import Facts
-from rekindle.setup import ROOT, VENV
+from rekindle.local.layout import MODELS, REAL_MODEL
+from rekindle.local.running_stack import Facts
+from rekindle.local.setup import ROOT, VENV
 from tests import waiting
 from tests.system.product import Product
 from tests.system.stacks import up

@@ -18,7 +18,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 
 from bench import ports
-from rekindle.layout import REAL_MODEL
+from rekindle.local.layout import REAL_MODEL
 from tests import waiting
 from tests.system.browser import BROWSER, browse
 from tests.system.stacks import Up, up

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rekindle.cli.audit import audit as command
-from rekindle.cli.audit import view
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import Asked
-from rekindle.cli.trouble import ExitCode
+from rekindle.cli.diagnostics.audit import audit as command
+from rekindle.cli.diagnostics.audit import view
+from rekindle.cli.errors import ExitCode
 from service.domain.audit import Owner, Standing, audit, per_hour, unpriced
 from service.domain.fleet import Offering, Price, Resource, ScaleSet, ScaleSetPhase
 from service.domain.states import AttemptState, CapacityType

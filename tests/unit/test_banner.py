@@ -3,9 +3,9 @@
 import shlex
 from pathlib import Path
 
-from rekindle.banner import banner
-from rekindle.layout import Layout
-from rekindle.state import Ports, State
+from rekindle.local.banner import banner
+from rekindle.local.layout import Layout
+from rekindle.local.state_folder import Ports, State
 
 
 def test_every_export_can_be_pasted_into_a_shell(tmp_path: Path) -> None:

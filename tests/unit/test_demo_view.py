@@ -2,7 +2,7 @@
 
 from io import StringIO
 
-from rekindle.demo_view import View
+from rekindle.local.demo_view import View
 from rekindle.terminal import Console
 
 ATTEMPT = {

@@ -7,8 +7,8 @@ import pytest
 
 from emulator import catalog
 from emulator.options import parser
-from rekindle.layout import Layout
-from rekindle.state import Ports, State
+from rekindle.local.layout import Layout
+from rekindle.local.state_folder import Ports, State
 
 NEEDED = ["--state", "x", "--arm-port", "0", "--metadata-port", "0"]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rekindle.running import Machine
+from rekindle.local.running_stack import Machine
 
 ATTEMPT = "att-01jd8m4x9g5v0c3k2n7p6q8r1s"
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from rekindle.cli.distil.teacher import LARGEST, TRIES, Later, Teacher
+from rekindle.cli.distil.teacher_messages import Ask, Reply
 from rekindle.cli.main import app
-from rekindle.cli.teacher import LARGEST, TRIES, Later, Teacher
-from rekindle.cli.teacher_messages import Ask, Reply
 from tests.integration.cli.conftest import Ended, ctrl_c_is_heard
 from tests.integration.cli.teacher_server import Json, Said, Served, answer, failure, teaching
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from rekindle.cli import check_settings
-from rekindle.cli.check import Check, Verdict
+from rekindle.cli.diagnostics import check_settings
+from rekindle.cli.diagnostics.check import Check, Verdict
 from service.api.app import make_app
 from service.db.schema import Schema
 from tests.integration.cli.conftest import Shell

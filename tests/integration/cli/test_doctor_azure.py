@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from rekindle.cli import check_azure
-from rekindle.cli.check import Check, Verdict
+from rekindle.cli.diagnostics import check_azure
+from rekindle.cli.diagnostics.check import Check, Verdict
 from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT, VERSION, Emulator
 
 ROOT = f"/subscriptions/{SUBSCRIPTION}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.cli.choose import JOBS
+from rekindle.cli.job_lookup import JOBS
 from tests import waiting
 from tests.datasets import PAIRS, prompts
 from tests.integration.cli.conftest import Shell

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rekindle.cli.report import fill_template
-from rekindle.cli.trouble import Trouble
+from rekindle.cli.errors import Trouble
+from rekindle.cli.jobs.report import fill_template
 from service.api.app import make_app
 from tests.integration.cli.conftest import Shell
 from tests.served import served

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from rekindle.setup import ROOT
+from rekindle.local.setup import ROOT
 from tests.datasets import PAIRS
 from tests.integration.cli.conftest import Shell
 from tests.world import MODEL

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli.client import Client
+from rekindle.cli.api_client import Client
 from rekindle.cli.connection import Connection
-from rekindle.cli.trouble import Trouble
-from rekindle.cli.upload_parts import send_in_parts
+from rekindle.cli.errors import Trouble
+from rekindle.cli.files.upload_parts import send_in_parts
 from service.db.files import CONTAINER
 from tests.integration.cli.conftest import Shell
 from tests.world import DATASET

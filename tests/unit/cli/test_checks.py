@@ -10,9 +10,15 @@ import httpx
 import pytest
 
 from bench import ports
-from rekindle.cli import check_azure, check_azureml, check_machine, check_reach, check_roles
-from rekindle.cli.azure_arm import Azure
-from rekindle.cli.check import Check, Verdict
+from rekindle.cli.diagnostics import (
+    check_azure,
+    check_azureml,
+    check_machine,
+    check_network,
+    check_roles,
+)
+from rekindle.cli.diagnostics.arm_client import Azure
+from rekindle.cli.diagnostics.check import Check, Verdict
 
 
 def by_name(checks: Iterator[Check]) -> dict[str, Check]:
@@ -123,7 +129,7 @@ def test_roles_that_cannot_be_read_are_a_doubt_and_no_fault() -> None:
 
 
 def test_an_image_without_a_registry_can_be_pulled_by_no_node() -> None:
-    found = check_reach.trainer_image("rekindle-trainer:latest")
+    found = check_network.trainer_image("rekindle-trainer:latest")
 
     assert found.verdict is Verdict.MISSING
     assert "names no registry" in found.found
@@ -142,7 +148,7 @@ def test_an_image_without_a_registry_can_be_pulled_by_no_node() -> None:
 def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
     url: str, address: str, fault: str, verdict: Verdict, said: str
 ) -> None:
-    found = check_reach.judge(url, {address}, fault)
+    found = check_network.judge(url, {address}, fault)
 
     assert found.verdict is verdict
     assert said in found.found
@@ -154,7 +160,7 @@ def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
 def test_clocks_may_be_a_minute_apart(seconds: int, verdict: Verdict) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
-    found = check_reach.skew(format_datetime(now + timedelta(seconds=seconds), usegmt=True), now)
+    found = check_network.skew(format_datetime(now + timedelta(seconds=seconds), usegmt=True), now)
 
     assert found.verdict is verdict
 
@@ -185,7 +191,7 @@ def test_a_subnet_needs_free_addresses_and_a_way_out(
         OFFERINGS="Standard_X@eastus",
     )
 
-    (found,) = check_reach.subnet(azure)
+    (found,) = check_network.subnet(azure)
 
     assert found.verdict is verdict
     assert said in found.found

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.cli.connection import Asked, connect, find_stack
-from rekindle.cli.trouble import ExitCode, Trouble
+from rekindle.cli.errors import ExitCode, Trouble
 
 LOCAL = {"api_url": "http://127.0.0.1:8080", "api_key": "rk-local"}
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from contract.choices import Format
-from rekindle.cli import distil_judge
-from rekindle.cli.distil_prompts import Prompt, Unfit, of_row, prompts
-from rekindle.cli.distil_rows import Kind, made, useful
-from rekindle.cli.distil_tally import Spent, Tally
-from rekindle.cli.teacher_messages import Ask, Reply
-from rekindle.cli.teacher_replies import Replies
-from rekindle.cli.trouble import Trouble
+from rekindle.cli.distil import judge
+from rekindle.cli.distil.prompts import Prompt, Unfit, of_row, prompts
+from rekindle.cli.distil.reply_cache import Replies
+from rekindle.cli.distil.rows import Kind, made, useful
+from rekindle.cli.distil.tally import Spent, Tally
+from rekindle.cli.distil.teacher_messages import Ask, Reply
+from rekindle.cli.errors import Trouble
 from tests.unit.chat_rows import jsonl, verdict
 
 USER = {"role": "user", "content": "2 + 2?"}
@@ -183,11 +183,11 @@ def test_chats_are_all_candidates_or_the_right_ones_where_that_is_known() -> Non
 def test_a_judge_says_a_whole_number_from_1_to_10_or_nothing(
     text: str, number: float | None
 ) -> None:
-    assert distil_judge.number(text) == number
+    assert judge.number(text) == number
 
 
 def test_a_judge_reads_the_conversation_and_the_answer() -> None:
-    (asked,) = distil_judge.question([USER, USER | {"content": [{"text": "Well?"}]}], "four")
+    (asked,) = judge.question([USER, USER | {"content": [{"text": "Well?"}]}], "four")
 
     assert "user: 2 + 2?\n\nuser: Well?" in asked["content"]
     assert "<answer>\nfour\n</answer>" in asked["content"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli.document_file import MAX_BYTES, UnreadableDocument, parse, read
+from rekindle.cli.submit.document_file import MAX_BYTES, UnreadableDocument, parse, read
 
 SCALARS = {
     "1e-5": 1e-5,

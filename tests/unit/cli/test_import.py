@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from contract.choices import Format as Kept
-from rekindle.cli import json_rows
-from rekindle.cli.import_members import LeftOut
-from rekindle.cli.import_rows import Format, convert, format_of
+from rekindle.cli.files import json_rows
+from rekindle.cli.imports.conversion import Format, convert, format_of
+from rekindle.cli.imports.members import LeftOut
 from rekindle.cli.main import app
 from tests.unit.chat_rows import verdict
 

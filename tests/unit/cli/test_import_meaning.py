@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rekindle.cli.import_members import LeftOut
-from rekindle.cli.import_rows import Format, convert
+from rekindle.cli.imports.conversion import Format, convert
+from rekindle.cli.imports.members import LeftOut
 from rekindle.cli.main import app
 from service.domain.dataset_line import check_line
 from service.domain.row import Row

@@ -8,12 +8,12 @@ import typer
 from typer.testing import CliRunner
 
 from contract.methods import METHODS
-from rekindle.cli import job_members
-from rekindle.cli.job_body import Config, apply, check, merge, parse_setting, read_config
+from rekindle.cli.errors import Trouble
 from rekindle.cli.main import app
-from rekindle.cli.submit_options import complete_method
-from rekindle.cli.submit_removed import REMOVED
-from rekindle.cli.trouble import Trouble
+from rekindle.cli.submit import job_settings
+from rekindle.cli.submit.job_config import Config, apply, check, merge, parse_setting, read_config
+from rekindle.cli.submit.options import complete_method
+from rekindle.cli.submit.removed_options import REMOVED
 
 BODY: dict[str, Any] = {"model": "m", "training_file": "file-1"}
 
@@ -176,20 +176,20 @@ def test_files_of_a_config_lie_beside_it_and_a_dry_run_is_one(tmp_path: Path) ->
 
 
 def test_names_and_values_of_settings_complete_with_help() -> None:
-    names = dict(job_members.complete("training.mi"))
-    values = dict(job_members.complete("training.precision="))
+    names = dict(job_settings.complete("training.mi"))
+    values = dict(job_settings.complete("training.precision="))
 
     assert {"training.micro_batch=", "training.mix.short_share="} <= set(names)
     assert all(names.values())
     assert list(values) == [f"training.precision={v}" for v in ("bf16", "fp16", "fp32")]
-    assert job_members.complete("training.precision=f") == [
+    assert job_settings.complete("training.precision=f") == [
         (f"training.precision={v}", values["training.precision=fp16"]) for v in ("fp16", "fp32")
     ]
-    assert dict(job_members.complete("training.packing=")).keys() == {
+    assert dict(job_settings.complete("training.packing=")).keys() == {
         "training.packing=true",
         "training.packing=false",
     }
-    assert job_members.complete("nothing=") == []
+    assert job_settings.complete("nothing=") == []
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_removed_option_says_what_to_use_instead(option: str) -> None:
     assert ended.exit_code == 2
     assert f"{option} is now --set {now}" in ended.stderr
     for setting in now.split("--set "):
-        assert job_members.find(setting.strip(" '").partition("=")[0]), setting
+        assert job_settings.find(setting.strip(" '").partition("=")[0]), setting
 
 
 def test_the_value_of_a_removed_option_is_kept_for_a_shell() -> None:
@@ -253,7 +253,7 @@ def test_the_value_of_a_removed_option_is_kept_for_a_shell() -> None:
 
 
 def test_methods_of_the_option_are_those_of_the_request() -> None:
-    found = job_members.find("method.type")
+    found = job_settings.find("method.type")
 
     assert found
     assert found.choices == [name for name, _ in complete_method("")] == list(METHODS)
@@ -274,7 +274,7 @@ def test_members_of_alternatives_are_known_with_the_values_of_all() -> None:
         {"properties": {"type": {"const": "dpo"}, "beta": {"type": "number"}}},
         {"properties": {"type": {"const": "reward"}}},
     ]
-    found = dict(job_members._named({"oneOf": sides}))
+    found = dict(job_settings._named({"oneOf": sides}))
 
     assert found.keys() == {"type", "beta"}
-    assert job_members.Member("method.type", found["type"]).choices == ["dpo", "reward"]
+    assert job_settings.Member("method.type", found["type"]).choices == ["dpo", "reward"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rekindle.cli.pipeline_file import Pipeline, parse, read, tags
-from rekindle.cli.pipeline_steps import Done, Follow, Submit, came_to_nothing, next_step
-from rekindle.cli.trouble import Trouble
+from rekindle.cli.errors import Trouble
+from rekindle.cli.pipelines.pipeline_file import Pipeline, parse, read, tags
+from rekindle.cli.pipelines.pipeline_steps import Done, Follow, Submit, came_to_nothing, next_step
 
 BASE = "rekindle/tiny-llama"
 SFT: dict[str, Any] = {"name": "sft", "model": BASE, "training_file": "chats.jsonl"}

@@ -1,6 +1,6 @@
 """Notes below a plan on the command line."""
 
-from rekindle.cli.submit import planned
+from rekindle.cli.submit.submit_command import planned
 
 
 def test_a_warning_of_the_recipe_is_shown_once() -> None:

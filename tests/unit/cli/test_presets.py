@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from contract.job import JobRequest
-from rekindle.cli import submit_request
-from rekindle.cli.job_body import Config, parse_setting
+from rekindle.cli.errors import Trouble
 from rekindle.cli.main import app
-from rekindle.cli.presets import known, named
-from rekindle.cli.submit_options import Named
-from rekindle.cli.trouble import Trouble
+from rekindle.cli.submit.job_config import Config, parse_setting
+from rekindle.cli.submit.options import Named
+from rekindle.cli.submit.presets import known, named
+from rekindle.cli.submit.request import request as merged_request
 from service.api.job_requests import hyperparameters_of, training_of
 from service.domain.architecture import Architecture
 from service.domain.fleet import Offering, Price
@@ -117,7 +117,7 @@ def asked(
     """The request of these layers."""
     sets = [parse_setting(text) for text in settings]
     read = Config(body=(config or {}) | FILE)
-    return submit_request.request(preset, read, named, {}, sets)
+    return merged_request(preset, read, named, {}, sets)
 
 
 def test_every_layer_wins_over_those_below_it() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import Asked
-from rekindle.cli.savings import all_projects
+from rekindle.cli.projects.savings import all_projects
 
 
 def test_every_page_is_of_the_moment_of_the_first() -> None:

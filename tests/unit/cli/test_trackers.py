@@ -2,8 +2,8 @@
 
 import pytest
 
-from rekindle.cli.trackers import _imported
-from rekindle.cli.trouble import ExitCode, Trouble
+from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.jobs.trackers import _imported
 
 
 def test_a_package_that_is_missing_is_named_with_what_needs_none() -> None:

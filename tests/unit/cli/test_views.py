@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from rekindle.cli import job_view, words
-from rekindle.cli.feed import News
-from rekindle.cli.terms import Limits, Priority
-from rekindle.cli.trouble import Unreachable
-from rekindle.cli.watch_lines import Lines
-from rekindle.cli.watch_screen import Screen, picture
+from rekindle.cli import formats
+from rekindle.cli.errors import Unreachable
+from rekindle.cli.jobs import views
+from rekindle.cli.jobs.job_feed import News
+from rekindle.cli.jobs.terms import Limits, Priority
+from rekindle.cli.jobs.watch_lines import Lines
+from rekindle.cli.jobs.watch_screen import Screen, picture
 from rekindle.terminal import Console
 
 NOW = 1_795_000_100.0
@@ -96,7 +97,7 @@ def test_the_picture_shows_budget_and_deadline_where_there_are_any() -> None:
 
 def test_a_bill_says_between_which_sums_it_will_end() -> None:
     bill = {"forecast_total": "49.1", "forecast_low": "44", "forecast_high": "61.5"}
-    table = drawn(next(iter(job_view.cost(bill | {"per_million_tokens": "0.5"}, []))))
+    table = drawn(next(iter(views.cost(bill | {"per_million_tokens": "0.5"}, []))))
 
     assert "$49.10 in all, $44.00 to $61.50 eight times in ten" in table
     assert "$0.5000" in table
@@ -121,7 +122,7 @@ def test_what_is_taken_at_once_is_shown_when_it_is_not_what_was_planned(
     planned = JOB | {"plan": {"micro_batch": 4}, "rung": None}
 
     assert told in drawn(picture(job, [], NOW))
-    assert told in "".join(drawn(piece) for piece in job_view.job(job, [], NOW))
+    assert told in "".join(drawn(piece) for piece in views.job(job, [], NOW))
     assert "micro-batch" not in drawn(picture(planned, [], NOW))
 
 
@@ -166,14 +167,14 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         "from_step": 0,
         "last_step": 146,
     }
-    for view in (picture(JOB, [EVENT], NOW), *job_view.job(JOB, [attempt], NOW)):
+    for view in (picture(JOB, [EVENT], NOW), *views.job(JOB, [attempt], NOW)):
         assert max(len(line) for line in drawn(view, width).splitlines() or [""]) <= width
 
 
 def test_members_that_an_older_service_lacks_are_dashes() -> None:
     bare = {"id": "ftjob-1", "status": "queued", "created_at": 1_795_000_000}
 
-    shown = drawn(picture(bare, [], NOW)) + "".join(drawn(v) for v in job_view.job(bare, [], NOW))
+    shown = drawn(picture(bare, [], NOW)) + "".join(drawn(v) for v in views.job(bare, [], NOW))
 
     assert "None" not in shown
     assert "Waiting for its turn" in shown
@@ -215,21 +216,21 @@ def watched(job: dict[str, Any]) -> str:
 
 
 def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
-    shown = "\n".join(drawn(part) for part in job_view.job(QUEUED, [], NOW))
+    shown = "\n".join(drawn(part) for part in views.job(QUEUED, [], NOW))
 
     assert "Waiting for its turn" in shown
     assert "3rd in the queue: it is full." in shown
-    since, again = (words.clock(QUEUED["status_reason"][k]) for k in ("since", "next_try_at"))
+    since, again = (formats.clock(QUEUED["status_reason"][k]) for k in ("since", "next_try_at"))
     assert f"waits since  {since}, looked at again by {again}" in shown
     assert "priority     high" in shown
     nobody = {"estimated_finish": None, "forecast": {"unknown_because": "Others hold it."}}
     soon = {"forecast": {"let_in": {"p10": NOW, "p50": NOW + 7500, "p90": NOW + 9000}}}
-    for view in (lambda job: "".join(map(drawn, job_view.job(job, [], NOW))), watched):
+    for view in (lambda job: "".join(map(drawn, views.job(job, [], NOW))), watched):
         assert "Others hold it." in view(QUEUED | nobody)
         assert "in about 2 h 05 min, " in view(QUEUED | soon)
         assert "let in" not in view(QUEUED | nobody)
-    assert "queued (3)" in drawn(job_view.jobs_table([QUEUED], NOW), 160)
-    assert "waits since" not in "".join(drawn(part) for part in job_view.job(JOB, [], NOW))
+    assert "queued (3)" in drawn(views.jobs_table([QUEUED], NOW), 160)
+    assert "waits since" not in "".join(drawn(part) for part in views.job(JOB, [], NOW))
 
 
 def test_lines_tell_when_a_job_that_waits_comes_forward() -> None:

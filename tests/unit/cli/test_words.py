@@ -2,7 +2,7 @@ from datetime import UTC
 
 import pytest
 
-from rekindle.cli import words
+from rekindle.cli import formats
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from rekindle.cli import words
     ],
 )
 def test_money_has_a_sign_and_digits_that_matter(amount: object, currency: str, shown: str) -> None:
-    assert words.money(amount, currency) == shown
+    assert formats.money(amount, currency) == shown
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_money_has_a_sign_and_digits_that_matter(amount: object, currency: str, 
     ],
 )
 def test_durations_are_in_two_units(seconds: object, shown: str) -> None:
-    assert words.duration(seconds) == shown
+    assert formats.duration(seconds) == shown
 
 
 @pytest.mark.parametrize(
@@ -42,34 +42,36 @@ def test_durations_are_in_two_units(seconds: object, shown: str) -> None:
     [(0, "0 B"), (999, "999 B"), (1_234_567, "1.2 MB"), (15e12, "15.0 TB"), (None, "-")],
 )
 def test_sizes_are_in_decimal_units(count: object, shown: str) -> None:
-    assert words.size(count) == shown
+    assert formats.size(count) == shown
 
 
 def test_times_are_in_the_zone_of_who_reads_them() -> None:
-    assert words.clock(1_795_000_000, UTC) == "11:06:40"
-    assert words.clock(1_795_000_000, UTC, day=True) == "2026-11-18 11:06:40"
-    assert words.clock(None) == "-"
+    assert formats.clock(1_795_000_000, UTC) == "11:06:40"
+    assert formats.clock(1_795_000_000, UTC, day=True) == "2026-11-18 11:06:40"
+    assert formats.clock(None) == "-"
 
 
 def test_a_job_that_is_over_says_how_and_not_what_it_last_did() -> None:
-    assert words.phase({"status": "failed", "phase": "done"}) == "Failed"
-    assert words.phase({"status": "running", "phase": "waiting_capacity"}) == "Looking for machines"
+    assert formats.phase({"status": "failed", "phase": "done"}) == "Failed"
+    assert (
+        formats.phase({"status": "running", "phase": "waiting_capacity"}) == "Looking for machines"
+    )
 
 
 def test_a_phase_that_is_news_to_us_is_shown_as_it_is() -> None:
-    assert words.phase({"status": "running", "phase": "warming_up"}) == "Warming up"
-    assert words.phase({}) == "-"
+    assert formats.phase({"status": "running", "phase": "warming_up"}) == "Warming up"
+    assert formats.phase({}) == "-"
 
 
 def test_a_reason_that_repeats_the_state_is_left_out() -> None:
     job = {"status": "running", "phase": "training"}
 
-    assert words.reason(job | {"status_reason": {"code": "x", "message": "training"}}) == ""
+    assert formats.reason(job | {"status_reason": {"code": "x", "message": "training"}}) == ""
     assert (
-        words.reason(job | {"status_reason": {"message": "Azure has none."}}) == "Azure has none."
+        formats.reason(job | {"status_reason": {"message": "Azure has none."}}) == "Azure has none."
     )
-    assert words.reason(job) == ""
+    assert formats.reason(job) == ""
 
 
 def test_what_strangers_wrote_cannot_move_the_cursor() -> None:
-    assert words.safe("a\x1b[2Jb\r\nc") == r"a\x1b[2Jb c"
+    assert formats.safe("a\x1b[2Jb\r\nc") == r"a\x1b[2Jb c"

@@ -1,0 +1,1 @@
+"""`rekindle doctor` and `rekindle audit`: checks of the machine, the service and Azure."""

@@ -1,0 +1,161 @@
+"""What can reach what: nodes' subnet, storage account, public address; and whether clocks agree."""
+
+import ipaddress
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from rekindle.cli.diagnostics.arm_client import SECONDS, Azure, first_line
+from rekindle.cli.diagnostics.check import Check, doubt, missing, ok, skipped
+
+_RESERVED = 5  # addresses of a subnet that Azure keeps: Microsoft's FAQ on virtual networks
+_RDMA = ipaddress.ip_network("172.16.0.0/16")  # ND sizes' own; Microsoft's page on InfiniBand
+_SKEW_SECONDS = 60.0  # far below the 15 minutes that signed addresses allow for
+_RECORD = "Run: az network dns record-set a add-record -g GROUP -z ZONE -n NAME -a ADDRESS"
+_STORAGE = "/providers/Microsoft.Storage/storageAccounts"
+
+
+def subnet(azure: Azure) -> Iterator[Check]:
+    """The nodes' subnet must be there, have room, and belong to no other service."""
+    template = azure.setting("AZURE_SUBNET_ID")
+    for place in dict.fromkeys(template.replace("{region}", r) for r in azure.regions):
+        yield _subnet(azure.get_id(place, "2024-05-01")["properties"], place)
+
+
+def _subnet(properties: dict[str, Any], place: str) -> Check:
+    name = "subnet"
+    change = f"az network vnet subnet update --ids {place}"
+    if delegated := [d["properties"]["serviceName"] for d in properties.get("delegations") or []]:
+        found = f"is delegated to {', '.join(delegated)}: no machine may be in it"
+        return missing(name, found, f"Run: {change} --remove delegations")
+    prefixes = properties.get("addressPrefixes") or [properties["addressPrefix"]]
+    networks = [ipaddress.ip_network(prefix) for prefix in prefixes]
+    if any(n.version == 4 and n.overlaps(_RDMA) for n in networks):
+        found = f"{', '.join(prefixes)} overlaps {_RDMA}, which RDMA uses on ND sizes"
+        return doubt(name, found, f"Run: {change} --address-prefixes PREFIX")
+    used = len(properties.get("ipConfigurations") or [])
+    left = sum(n.num_addresses - _RESERVED for n in networks) - used
+    if left < 1:
+        return missing(name, "has no free address", f"Run: {change} --address-prefixes PREFIX")
+    if properties.get("defaultOutboundAccess") is False and not properties.get("natGateway"):
+        found = "has no way out: neither a NAT gateway nor default outbound access"
+        return doubt(name, found, f"Run: {change} --nat-gateway NAME")
+    return ok(name, f"{left} free addresses")
+
+
+def storage(azure: Azure) -> Iterator[Check]:
+    """The account's firewall must let the nodes' subnet in; `storage` is asked from here."""
+    name = "storage firewall"
+    told = re.search(r"AccountName=([^;]+)|//([^./]+)\.blob\.", azure.setting("STORAGE"))
+    account = (told[1] or told[2]) if told else ""
+    accounts = azure.get(_STORAGE, "2024-01-01")["value"] if account else []
+    mine = [a for a in accounts if a["name"].lower() == account.lower()]
+    if not mine:
+        yield skipped(name, "the account of REKINDLE_STORAGE is not in this subscription")
+        return
+    properties = mine[0]["properties"]
+    rules = properties.get("networkAcls") or {}
+    if properties.get("publicNetworkAccess") == "Disabled":
+        found = "public network access is off: nodes need a private endpoint in their network"
+        run = f"Run: az storage account update -n {account} --public-network-access Enabled"
+        yield doubt(name, found, run)
+        return
+    add = "Run: az storage account network-rule add"
+    allowed = {str(r["id"]).lower() for r in rules.get("virtualNetworkRules") or []}
+    template = azure.setting("AZURE_SUBNET_ID")
+    for place in dict.fromkeys(template.replace("{region}", r) for r in azure.regions):
+        if rules.get("defaultAction") == "Deny" and place.lower() not in allowed:
+            run = f"{add} --account-name {account} --subnet {place}"
+            yield missing(name, f"keeps out the nodes' subnet {place.rpartition('/')[2]}", run)
+        else:
+            yield ok(name, f"lets in the nodes' subnet {place.rpartition('/')[2]}")
+
+
+def clock(azure: Azure) -> Iterator[Check]:
+    """Compare this machine's clock with ARM's `Date`."""
+    answer = azure.http.get("", params={"api-version": "2021-04-01"})
+    yield skew(answer.headers.get("date", ""), datetime.now(UTC))
+
+
+def skew(date: str, now: datetime) -> Check:
+    """Judge how far apart a `Date` header and a time are."""
+    try:
+        apart = abs((now - parsedate_to_datetime(date)).total_seconds())
+    except ValueError:
+        return skipped("clock of Azure", "ARM does not say its time")
+    if apart <= _SKEW_SECONDS:
+        return ok("clock of Azure", "the same as this machine's")
+    found = (
+        f"{apart:.0f} s apart from this machine's; from 15 minutes on, signed addresses are refused"
+    )
+    return missing("clock of Azure", found, "Run: sudo timedatectl set-ntp true")
+
+
+def public_url(azure: Azure) -> Iterator[Check]:
+    """Check what can be checked from here: nodes call this address from their own network."""
+    url = azure.setting("PUBLIC_URL")
+    parts = urlsplit(url)
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 443) if parts.hostname else []
+    except OSError as error:
+        yield missing("public URL", f"{parts.hostname}: {first_line(error)}", _RECORD)
+        return
+    addresses = {str(row[4][0]).partition("%")[0] for row in found}
+    yield judge(url, addresses, _tls(url) if url.startswith("https:") else "")
+
+
+def judge(url: str, addresses: set[str], fault: str) -> Check:
+    """Judge the address that nodes call; ``fault``: what is wrong with its certificate."""
+    name, parsed = "public URL", [ipaddress.ip_address(address) for address in addresses]
+    if not parsed or any(a.is_loopback or a.is_unspecified for a in parsed):
+        return missing(name, f"{url or 'none'} is this machine's own: no node reaches it", _RECORD)
+    if not url.startswith("https:"):
+        return doubt(name, f"{url} is not HTTPS: tokens travel in the clear", _RECORD)
+    if fault:
+        return missing(name, f"{url}: {fault}", "See: az keyvault certificate list")
+    if any(not a.is_global for a in parsed):
+        found = f"{url} is {', '.join(sorted(addresses))}: nodes' networks must be peered with it"
+        return doubt(name, found, "See: az network vnet peering list -g GROUP --vnet-name NETWORK")
+    return ok(name, f"{url} has a public address and a good certificate")
+
+
+def _tls(url: str) -> str:
+    """Why the certificate is refused; "" where it is good, or nothing answers at all."""
+    host, port = urlsplit(url).hostname or "", urlsplit(url).port or 443
+    try:
+        with socket.create_connection((host, port), timeout=SECONDS) as plain:
+            ssl.create_default_context().wrap_socket(plain, server_hostname=host).close()
+    except ssl.SSLError as error:
+        return first_line(error)
+    except OSError as error:
+        return f"does not answer: {first_line(error)}"
+    return ""
+
+
+def trainer_image(image: str) -> Check:
+    """The nodes must be able to pull it: it needs a registry, and to be in it."""
+    host = image.partition("/")[0] if "/" in image else ""
+    if "." not in host and ":" not in host:
+        remedy = "Set REKINDLE_TRAINER_IMAGE. Run: az acr login -n NAME && docker push IMAGE"
+        return missing("trainer image", f"{image or 'none'} names no registry", remedy)
+    name, _, reference = image.removeprefix(f"{host}/").partition("@")
+    name, _, tag = name.partition(":")
+    registry = host.partition(".")[0]
+    see = f"See: az acr repository show -n {registry} --image {name}:{tag or 'latest'}"
+    url = f"https://{host}/v2/{name}/manifests/{reference or tag or 'latest'}"
+    try:
+        answer = httpx.head(url, timeout=SECONDS, follow_redirects=True)
+    except httpx.HTTPError as error:
+        return missing("trainer image", f"{host}: {first_line(error)}", see)
+    if answer.status_code in (401, 403):
+        return doubt("trainer image", f"{host} shows {name} only to those it knows", see)
+    if answer.is_error:
+        return missing("trainer image", f"{image}: {answer.status_code}", see)
+    return ok("trainer image", image)

@@ -1,0 +1,68 @@
+"""`rekindle doctor`: what is missing, on this machine, at the service, in the subscription."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rekindle.cli.command import Cli
+from rekindle.cli.connection import FACTS
+from rekindle.cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rekindle.cli.diagnostics.check import Check
+
+_STYLES = {"ok": "green", "missing": "bold red", "doubt": "yellow", "skipped": "dim"}
+_TOPICS = {"machine": "This machine", "service": "The service", "azure": "Azure"}
+
+
+def doctor(
+    cli: Cli,
+    port: Annotated[int, typer.Option("--port", help="The first port of a local stack.")] = 8080,
+) -> int:
+    """Look for what is missing, and say how to mend it. Exit code 1 when something is."""
+    found = {topic: list(each) for topic, each in _found(cli, port)}
+    absent = [c for each in found.values() for c in each if c.verdict == "missing"]
+    document = {
+        "object": "doctor",
+        "ok": not absent,
+        "checks": [c.as_dict() | {"topic": t} for t, each in found.items() for c in each],
+    }
+    cli.show(document, lambda: _view(found, len(absent)))
+    return ExitCode.FAILED if absent else ExitCode.OK
+
+
+def _found(cli: Cli, port: int) -> "Iterator[tuple[str, Iterable[Check]]]":
+    from rekindle.cli.diagnostics import check_azure, check_machine, check_service
+    from rekindle.cli.diagnostics.check import skipped
+
+    state = cli.asked.state or Path(".rekindle")
+    if _is_elsewhere(cli):
+        why = "a service elsewhere is named: no local stack is needed"
+        yield "machine", [skipped("local stack", why)]
+    else:
+        runs = (state / FACTS).is_file()
+        yield "machine", check_machine.checks(state.resolve(), port, stack_runs=runs)
+    yield "service", check_service.checks(cli.asked)
+    yield "azure", check_azure.checks(os.environ)
+
+
+def _is_elsewhere(cli: Cli) -> bool:
+    url = cli.asked.url or os.environ.get("REKINDLE_URL") or os.environ.get("OPENAI_BASE_URL")
+    return bool(url) and not any(host in str(url) for host in ("127.0.0.1", "localhost"))
+
+
+def _view(found: "dict[str, list[Check]]", absent: int) -> Iterator[Any]:
+    for topic, each in found.items():
+        yield Text(_TOPICS[topic], style="bold")
+        table = Table.grid(padding=(0, 2))
+        for check in each:
+            remedy = f"\n{check.remedy}" if check.remedy else ""
+            row = Text(str(check.verdict), style=_STYLES[check.verdict])
+            table.add_row("", row, check.name, Text(check.found + remedy))
+        yield table
+    yield "Nothing is missing." if not absent else f"{absent} missing: see above what to do."

@@ -1,0 +1,1 @@
+"""`rekindle distil`: build training rows from a teacher model's answers."""

@@ -1,0 +1,1 @@
+"""`rekindle files`: upload, list, preview and delete training files."""

@@ -1,0 +1,97 @@
+"""`rekindle files`: what was uploaded to train on."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from rekindle.cli import formats
+from rekindle.cli.command import Cli
+from rekindle.cli.files.upload import FILES, upload
+from rekindle.cli.job_lookup import pages
+from rekindle.cli.jobs import views
+
+Json = dict[str, Any]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE_ID", help="As `files list` shows it.")]
+
+
+def list_files(
+    cli: Cli,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")
+    ] = 20,
+) -> None:
+    """Your files, newest first."""
+    found = pages(cli.client, FILES, limit + 1)
+    shown, more = found[:limit], len(found) > limit
+    document = {"object": "list", "data": shown, "has_more": more}
+    cli.show(document, lambda: _table(shown, time.time()))
+
+
+def show_file(cli: Cli, file: FileArgument) -> None:
+    """One file, and every line that the service wonders about."""
+    shown = cli.client.get(f"{FILES}/{file}")
+    cli.show(shown, lambda: _file(shown))
+
+
+def upload_file(
+    cli: Cli,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="One chat, or preference, a line.")],
+) -> None:
+    """Upload a file without training on it yet."""
+    kept = upload(cli, path)
+    cli.show(kept, lambda: [kept["id"], f"Next: rekindle submit {kept['id']} --model MODEL"])
+
+
+def delete_file(cli: Cli, file: FileArgument) -> None:
+    """Delete a file that no live job needs."""
+    gone = cli.client.delete(f"{FILES}/{file}")
+    cli.show(gone, lambda: [f"{file} is deleted"])
+
+
+def _table(files: list[Json], now: float) -> Iterable[Any]:
+    if not files:
+        yield "No files. Upload one: rekindle files upload FILE"
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("file", no_wrap=True)
+    table.add_column("name", overflow="fold")
+    table.add_column("format", no_wrap=True)
+    for name in ("size", "examples", "warnings", "age"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for file in files:
+        counts = formats.part(file, "counts")
+        table.add_row(
+            file["id"],
+            Text(formats.safe(file.get("filename", formats.NOTHING))),
+            Text(formats.safe(file.get("format") or formats.NOTHING)),
+            formats.size(file.get("bytes")),
+            formats.number(counts.get("examples", file.get("examples"))),
+            formats.number(counts.get("warnings")),
+            formats.duration(now - file["created_at"]),
+        )
+    yield table
+
+
+def _file(file: Json) -> Iterable[Any]:
+    counts = formats.part(file, "counts")
+    yield views.facts(
+        [
+            ("file", file["id"]),
+            ("name", formats.safe(file.get("filename", formats.NOTHING))),
+            ("status", str(file.get("status", formats.NOTHING))),
+            ("format", formats.safe(file.get("format") or formats.NOTHING)),
+            ("size", formats.size(file.get("bytes"))),
+            ("examples", formats.number(counts.get("examples", file.get("examples")))),
+            ("tokens", f"about {formats.number(counts.get('tokens'))}"),
+            ("uploaded", formats.clock(file.get("created_at"), day=True)),
+        ]
+    )
+    for warning in file.get("warnings") or []:
+        where = f"line {warning['line']}: " if warning.get("line") else ""
+        yield Text(f"{where}{formats.safe(warning.get('message', ''))}", style="yellow")

@@ -1,0 +1,191 @@
+"""Sends a training file with a progress bar, and tells what the service thinks of its lines."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from rekindle.cli import formats
+from rekindle.cli.command import Cli
+from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.job_lookup import pages
+
+if TYPE_CHECKING:
+    import httpx
+
+Json = dict[str, Any]
+FILES = "/files"
+IN_PARTS_BEYOND = 64 * 1024**2  # bytes; the largest part that the service takes
+_SHOWN_WARNINGS = 3
+_SECONDS_TO_JUDGE = 600.0  # what the service may need once it has the last byte
+
+
+class Counted:
+    """A file that says how much of it was read."""
+
+    def __init__(self, stream: BinaryIO, read: Callable[[int], object]) -> None:
+        self._stream = stream
+        self._read = read
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        data = self._stream.read(size)
+        self._read(len(data))
+        return data
+
+    def fileno(self) -> int:
+        """httpx asks it for the length."""
+        return self._stream.fileno()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """httpx starts from the beginning."""
+        return self._stream.seek(offset, whence)
+
+
+def upload(cli: Cli, path: Path, *, same_once: bool = False) -> Json:
+    """The file object. With ``same_once`` a file of this content that is there already is it."""
+    require(path)
+    name = path.name
+    if same_once:
+        name = _named_by_content(path)
+        if (there := _find(cli, name)) is not None:
+            cli.note(f"{path.name} is there already as {there['id']}")
+            return there
+    with _Bar(cli, path) as bar:
+        file = _send_file(cli, path, name, bar)
+    cli.note(f"uploaded {path.name} ({_described(file)}) as {file['id']}")
+    tell_warnings(cli, file, path.name)
+    return file
+
+
+def uploaded(cli: Cli, named: str, *, same_once: bool = False) -> str:
+    """The id of an upload as it is; a path is uploaded."""
+    if named.startswith("file-") and not Path(named).exists():
+        return named
+    file_id: str = upload(cli, Path(named), same_once=same_once)["id"]
+    return file_id
+
+
+def require(path: Path) -> None:
+    """Raise Trouble for what can never be a training file, before anything is sent."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise Trouble(
+            f"{path} {what}.",
+            "Give a file of JSONL: one chat a line, or one row of what the method learns from.",
+            exit_code=ExitCode.USAGE,
+            code="no_such_file",
+        )
+    if not path.stat().st_size:
+        raise Trouble(
+            f"{path} is empty.",
+            "Give a file of JSONL: one chat a line, or one row of what the method learns from.",
+            exit_code=ExitCode.USAGE,
+            code="empty_file",
+        )
+
+
+def tell_warnings(cli: Cli, file: Mapping[str, Any], name: str) -> None:
+    """The first few lines that the service wonders about."""
+    warnings = file.get("warnings") or []
+    for warning in warnings[:_SHOWN_WARNINGS]:
+        where = f"{name}:{warning['line']}" if warning.get("line") else name
+        cli.note(f"  {where}: {formats.safe(warning.get('message', ''))}", style="yellow")
+    total = formats.part(file, "counts").get("warnings")
+    more = (total if isinstance(total, int) else len(warnings)) - _SHOWN_WARNINGS
+    if more > 0:
+        cli.note(f"  and {more:,} more: rekindle files show {file['id']}", style="yellow")
+
+
+class _Bar:
+    """Progress on a terminal; silent elsewhere."""
+
+    def __init__(self, cli: Cli, path: Path) -> None:
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self._cli = cli
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+            console=cli.err,
+            transient=True,
+            disable=cli.as_json or not cli.err.is_terminal,
+        )
+        self._task = self._progress.add_task("uploading", total=path.stat().st_size)
+
+    def __enter__(self) -> "_Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def at(self, done: int) -> None:
+        """Show the number of bytes sent."""
+        self._progress.update(self._task, completed=done)
+
+    def checking(self, done: int) -> None:
+        """Show the number of bytes checked; all of them are sent."""
+        self._progress.update(self._task, description="checking rows", completed=done)
+
+    def again(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
+        """Show why the upload is sent again."""
+        self._cli.note(f"{attempt.outcome.exception()} Sending it again.")
+
+
+def _send_file(cli: Cli, path: Path, name: str, bar: _Bar) -> Json:
+    """Upload the file, in parts if it is large, and return the file object."""
+    if path.stat().st_size > IN_PARTS_BEYOND:
+        from rekindle.cli.files.upload_parts import send_in_parts
+
+        return send_in_parts(cli.client, path, name, bar)
+    answer = cli.client.repeated(lambda: _send(cli, path, name, bar.at), before=bar.again)
+    file: Json = answer.json()
+    return file
+
+
+def _send(cli: Cli, path: Path, name: str, at: Callable[[int], object]) -> "httpx.Response":
+    import httpx
+
+    from rekindle.cli.api_client import checked
+
+    done = 0
+
+    def count(read: int) -> None:
+        nonlocal done
+        done += read
+        at(done)
+
+    with path.open("rb") as stream, cli.client.translated():
+        answer = cli.client.http.post(
+            FILES,
+            data={"purpose": "fine-tune"},
+            files={"file": (name, Counted(stream, count), "application/jsonl")},  # type: ignore[dict-item] # httpx needs read and fileno only
+            timeout=httpx.Timeout(60.0, read=_SECONDS_TO_JUDGE),
+        )
+    return checked(answer)
+
+
+def _named_by_content(path: Path) -> str:
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return f"{path.stem}-{digest[:16]}{path.suffix}"
+
+
+def _find(cli: Cli, name: str) -> Json | None:
+    listed = pages(cli.client, FILES)
+    return next((file for file in listed if file.get("filename") == name), None)
+
+
+def _described(file: Mapping[str, Any]) -> str:
+    examples = formats.part(file, "counts").get("examples", file.get("examples"))
+    shown = f", {formats.count(examples, 'example')}" if isinstance(examples, int) else ""
+    return f"{formats.size(file.get('bytes'))}{shown}"

@@ -1,0 +1,1 @@
+"""`rekindle import`: convert another program's rows to training rows."""

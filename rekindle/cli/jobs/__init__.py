@@ -1,0 +1,1 @@
+"""Commands about existing jobs: show, watch, logs, metrics, pause and change."""

@@ -1,0 +1,183 @@
+"""`rekindle list`, `show`, `cost`, `events`, `cancel`; the wish of one job."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from rekindle.cli import formats
+from rekindle.cli.command import Cli
+from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.job_lookup import JOBS, JobArgument, job_id, pages
+from rekindle.cli.jobs import views
+from rekindle.cli.jobs.job_feed import Feed
+from rekindle.cli.projects import project_commands
+
+Json = dict[str, Any]
+_STATUSES = {
+    "validating_files",
+    "queued",
+    "running",
+    "paused",
+    "succeeded",
+    "failed",
+    "cancelled",
+}
+_LOOKED_THROUGH = 1000  # jobs that a filter reads at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Page:
+    jobs: list[Json]
+    status: str | None  # all of them have it
+    after: str | None  # jobs older than this one were not looked at; None: there are none
+
+    @property
+    def document(self) -> Json:
+        more = self.after is not None
+        return {"object": "list", "data": self.jobs, "has_more": more, "last_id": self.after}
+
+
+def list_jobs(
+    cli: Cli,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")
+    ] = 20,
+    after: Annotated[
+        str | None, typer.Option(metavar="JOB", help="Only those made before this one.")
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help=f"Only these: {', '.join(sorted(_STATUSES))}."),
+    ] = None,
+    all_projects: Annotated[
+        bool, typer.Option("--all-projects", help="So many of every project. For operators.")
+    ] = False,
+) -> None:
+    """Your jobs, newest first."""
+    if status is not None and status not in _STATUSES:
+        raise Trouble(
+            f"There is no status {status!r}.",
+            f"It is one of: {', '.join(sorted(_STATUSES))}.",
+            exit_code=ExitCode.USAGE,
+            code="unknown_status",
+        )
+    if all_projects:
+        _list_all(cli, limit, after, status)
+        return
+    page = _page(cli, limit, job_id(cli.client, after) if after else None, status)
+    cli.show(page.document, lambda: _listed(page, cli.same_project))
+
+
+def show(cli: Cli, job: JobArgument) -> None:
+    """One job: what it is doing and why, its steps, its money, its attempts."""
+    name = job_id(cli.client, job)
+    shown = cli.client.get(f"{JOBS}/{name}")
+    tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
+    # Two answers in one document: the attempts' list has a name that the job does not use.
+    document = shown | {"attempt_list": tried}
+    cli.show(document, lambda: views.job(shown, tried, time.time()))
+
+
+def cost(cli: Cli, job: JobArgument) -> None:
+    """What a job has cost, will cost, and saves against on-demand machines."""
+    name = job_id(cli.client, job)
+    bill = cli.client.get(f"{JOBS}/{name}/cost")
+    tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
+    cli.show(bill | {"attempts": tried}, lambda: views.cost(bill, tried))
+
+
+def events(
+    cli: Cli,
+    job: JobArgument,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many of the newest.")
+    ] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new ones until the job is over.")
+    ] = False,
+) -> None:
+    """What happened to a job, oldest first."""
+    name = job_id(cli.client, job)
+    path = f"{JOBS}/{name}/events"
+    found = pages(cli.client, path, limit)[::-1]
+    if not follow:
+        document = {"object": "list", "data": found, "has_more": len(found) == limit}
+        cli.show(document, lambda: (views.event_line(e, day=True) for e in found))
+        return
+    _print_events(cli, found)
+    feed = Feed(cli.client, name, last_event=found[-1]["id"] if found else None)
+    for news in feed.news(on_away=lambda trouble: cli.note(f"{trouble.message} Trying again.")):
+        _print_events(cli, news.events)
+
+
+def cancel(cli: Cli, job: JobArgument) -> None:
+    """End a job: its machines are deleted; what it has saved so far stays."""
+    wish(cli, job, "cancel", "is being cancelled")
+
+
+def wish(cli: Cli, job: str, verb: str, said: str) -> None:
+    """Ask for it, and say what the job does then."""
+    name = job_id(cli.client, job)
+    shown = cli.client.post(f"{JOBS}/{name}/{verb}")
+    cli.show(shown, lambda: _granted(shown, said, cli.same_project))
+
+
+def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> _Page:
+    """The API does not filter by status: this looks through a thousand."""
+    most = limit + 1 if status is None else _LOOKED_THROUGH
+    found = pages(cli.client, JOBS, most, after)
+    fitting = [job for job in found if status in (None, formats.status(job))]
+    if len(fitting) > limit:
+        return _Page(jobs=fitting[:limit], status=status, after=fitting[limit - 1]["id"])
+    return _Page(jobs=fitting, status=status, after=found[-1]["id"] if len(found) == most else None)
+
+
+def _list_all(cli: Cli, limit: int, after: str | None, status: str | None) -> None:
+    project_commands.refuse_with(cli, "--after" if after else None)
+    found = [(one, _page(cli, limit, None, status)) for one in project_commands.in_each(cli)]
+    data = [job | {"project": one["name"]} for one, page in found for job in page.jobs]
+    more = any(page.after for _, page in found)
+    document = {"object": "list", "data": data, "has_more": more}
+    cli.show(document, lambda: _by_project(found))
+
+
+def _by_project(found: list[tuple[Json, _Page]]) -> Iterable[Any]:
+    told = [(one, page) for one, page in found if page.jobs or page.after]
+    if not told:
+        yield "No such jobs in any project."
+    for one, page in told:
+        yield f"Project {formats.safe(one['name'])}"
+        yield from _listed(page, f" --project {one['id']}")
+
+
+def _listed(page: _Page, same_project: str) -> Iterable[Any]:
+    only = f" --status {page.status}" if page.status else ""
+    if page.jobs:
+        yield views.jobs_table(page.jobs, time.time())
+    elif page.status:
+        through = f" of the {_LOOKED_THROUGH:,} that were looked at" if page.after else ""
+        yield f"No job{through} is {page.status}."
+    else:
+        yield "No jobs. Make one: rekindle submit FILE --model MODEL"
+    if page.after:
+        are = "may be" if page.status else "are"
+        yield f"There {are} more: rekindle list{only} --after {page.after}{same_project}"
+
+
+def _print_events(cli: Cli, found: Iterable[Json]) -> None:
+    for event in found:
+        if cli.as_json:
+            cli.line(event)
+        else:
+            cli.out.print(views.event_line(event, day=True))
+
+
+def _granted(shown: Json, said: str, same_project: str) -> Iterable[Any]:
+    if formats.is_over(shown):
+        yield f"{shown['id']} is over: {formats.phase(shown).lower()}."
+        return
+    yield f"{shown['id']} {said}."
+    yield f"Next: rekindle watch {shown['id']}{same_project}"

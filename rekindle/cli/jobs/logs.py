@@ -1,0 +1,186 @@
+"""`rekindle logs`: what a rank printed, and what it goes on to print."""
+
+import codecs
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rekindle import terminal
+from rekindle.cli import formats
+from rekindle.cli.command import Cli
+from rekindle.cli.errors import ExitCode, Trouble, Unreachable
+from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+
+if TYPE_CHECKING:
+    from rekindle.cli.api_client import Client
+
+Json = dict[str, Any]
+_NEXT = "x-next-offset"
+_MOST_LINES = 10_000  # that the service looks for from the end
+_BETWEEN_LOOKS = 1.0
+_AWAY_SECONDS = 3.0
+_PATIENCE = 1800.0
+
+
+def logs(
+    cli: Cli,
+    job: JobArgument,
+    attempt: Annotated[
+        str | None, typer.Option(metavar="N", help="Its number or id; else the newest.")
+    ] = None,
+    rank: Annotated[int, typer.Option(min=0, help="Which process of the world.")] = 0,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=0, help="Only so many of the last lines.")
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on, over evictions too, until the job is over."),
+    ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bytes as they were printed, for a file or a pipe.")
+    ] = False,
+) -> None:
+    """What one rank of a job printed."""
+    name = job_id(cli.client, job)
+    log = Log(cli.client, name, rank)
+    if follow:
+        _follow(log, attempt, _Shown(cli, tail, raw=raw))
+        return
+    text = _last_lines(log.read(attempt, tail), tail)
+    if cli.as_json:
+        document = {"object": "fine_tuning.job.logs", "job": name, "attempt": attempt}
+        cli.line(document | {"rank": rank, "text": text.decode(errors="replace")}, indent=2)
+        return
+    _Text(raw=raw).write(text, final=True)
+    if not text:
+        cli.note(f"{name} has printed nothing there yet. rekindle events {name} says where it is.")
+
+
+class Log:
+    """One rank's output of every attempt; remembers how far each was read."""
+
+    def __init__(self, client: "Client", name: str, rank: int) -> None:
+        self._client = client
+        self._path = f"{JOBS}/{name}"
+        self._rank = rank
+        self._offsets: dict[str, int] = {}
+
+    def read(self, attempt: str | None, tail: int | None = None) -> bytes:
+        """What is new of this attempt's output, or of the newest's; at first its end alone."""
+        offset = self._offsets.get(attempt or "", 0)
+        last = tail if tail and not offset and tail <= _MOST_LINES else None
+        query = {"rank": self._rank, "attempt": attempt, "offset": offset or None, "tail": last}
+        given = {name: str(value) for name, value in query.items() if value is not None}
+        answer = self._client.send("GET", f"{self._path}/logs", params=given)
+        following = answer.headers.get(_NEXT)
+        if following is None:  # a service that sends all of it, always
+            fresh = answer.content[offset:]
+            self._offsets[attempt or ""] = offset + len(fresh)
+            return fresh
+        self._offsets[attempt or ""] = int(following)
+        return answer.content
+
+    def standing(self) -> tuple[bool, list[Json]]:
+        """Whether the job is over, and its attempts, oldest first."""
+        over = formats.is_over(self._client.get(self._path))
+        return over, self._client.get(f"{self._path}/attempts")["data"]
+
+
+def _follow(log: Log, attempt: str | None, shown: "_Shown") -> None:
+    """The attempt that was asked for, or the newest one and all that come after it."""
+    heard = time.monotonic()
+    while True:
+        try:
+            if _round(log, attempt, shown):
+                shown.end()
+                return
+            heard = time.monotonic()
+            time.sleep(_BETWEEN_LOOKS)
+        except Unreachable as trouble:
+            if time.monotonic() - heard > _PATIENCE:
+                raise
+            shown.cli.note(f"{trouble.message} Trying again.")
+            time.sleep(_AWAY_SECONDS)
+
+
+def _round(log: Log, asked: str | None, shown: "_Shown") -> bool:
+    """Print what is new; True when nothing can come any more.
+
+    States are read before the text: what was printed before the end is among it.
+    """
+    over, tried = log.standing()
+    if asked is not None:
+        wanted = [a for a in tried if asked in (a["id"], str(a["number"]))]
+        over = over or any(a["state"] == "ended" for a in wanted)
+        if tried and not wanted:
+            raise Trouble(
+                f"There is no attempt {asked!r}: the newest is {tried[-1]['number']}.",
+                exit_code=ExitCode.NOT_FOUND,
+                code="attempt_not_found",
+            )
+    else:
+        wanted = [a for a in tried[-1:] if not shown.number] or [
+            a for a in tried if a["number"] >= shown.number
+        ]
+    for attempt in wanted:
+        shown.add(attempt["number"], log.read(attempt["id"], shown.tail))
+    return over
+
+
+class _Shown:
+    """What is printed so far."""
+
+    def __init__(self, cli: Cli, tail: int | None, *, raw: bool) -> None:
+        self.cli = cli
+        self._text = _Text(raw=raw)
+        self.tail = tail  # of the first text alone
+        self._rest = b""
+        self.number = 0  # of the newest attempt that was looked at
+
+    def add(self, number: int, text: bytes) -> None:
+        """Text of an attempt; says where another one begins."""
+        if number != self.number and self.number:
+            self.end()
+            self.cli.note(f"== attempt {number} ==", style="bold")
+        if self.tail is not None:
+            text, self.tail = _last_lines(text, self.tail), None
+        self.number = number
+        if not self.cli.as_json:
+            self._text.write(text)
+            return
+        *lines, self._rest = (self._rest + text).split(b"\n")
+        for line in lines:
+            self._line(line)
+
+    def end(self) -> None:
+        """Nothing comes after this: a last line that was cut off in its middle is one too."""
+        self._text.write(b"", final=True)
+        if self._rest:
+            self._line(self._rest)
+        self._rest = b""
+
+    def _line(self, line: bytes) -> None:
+        self.cli.line({"attempt": self.number, "line": line.decode(errors="replace")})
+
+
+def _last_lines(text: bytes, count: int | None) -> bytes:
+    if count is None:
+        return text
+    return b"".join(text.splitlines(keepends=True)[-count:]) if count else b""
+
+
+class _Text:
+    """Writes what comes in pieces. A log may hold anything; a carriage return begins a line."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
+
+    def write(self, piece: bytes, *, final: bool = False) -> None:
+        """Write a piece; a character may go on in the next one unless this is the ``final`` one."""
+        if self._raw:
+            terminal.write_raw(piece)
+            return
+        text = self._decoder.decode(piece, final)
+        terminal.write(text.replace("\r\n", "\n").replace("\r", "\n"))

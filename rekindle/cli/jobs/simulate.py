@@ -1,0 +1,73 @@
+"""`rekindle simulate`: what a job may cost and how long it may take, by living it many times."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rekindle.cli.command import Cli
+from rekindle.cli.formats import duration, money
+from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Json = dict[str, Any]
+_NAMES = {"rekindle": "with the deadline", "spot_only": "Spot alone", "on_demand": "on demand"}
+
+
+def simulate(
+    cli: Cli,
+    job: JobArgument,
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            metavar="HOURS",
+            help="Done within so many hours; else by the job's own, if on demand may keep it.",
+        ),
+    ] = None,
+    lives: Annotated[int, typer.Option(min=1, max=100, help="More are surer, and slower.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Another one invents other weather.")] = 1,
+) -> None:
+    """Live a job's plan many times in invented Spot weather; nothing is bought or changed."""
+    name = job_id(cli.client, job)
+    asked: Json = {"lives": lives, "seed": seed}
+    if deadline is not None:
+        asked["deadline_hours"] = deadline
+    found = cli.client.post(f"{JOBS}/{name}/simulation", asked)
+    cli.show(found, lambda: [table(found)])
+
+
+def table(found: Mapping[str, Any]) -> "Table":
+    """One row per way of running it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    limit = found.get("deadline_hours")
+    within = "" if limit is None else f", a deadline after {duration(limit * 3600)}"
+    shown = Table(box=SIMPLE_HEAD, title=f"{found['lives']} lives{within}")
+    shown.add_column("way")
+    for column in ("cost p50", "p90", "time p50", "p90", "evictions", "on demand", "in time"):
+        shown.add_column(column, justify="right")
+    for way in found["ways"]:
+        shown.add_row(*_cells(way))
+    return shown
+
+
+def _cells(way: Mapping[str, Any]) -> list[str]:
+    cost, hours = way["dollars"], way["hours"]
+    late = way["in_time_pct"]
+    return [
+        _NAMES.get(way["name"], way["name"]),
+        money(cost["p50"]),
+        money(cost["p90"]),
+        _hours(hours["p50"]),
+        _hours(hours["p90"]),
+        f"{way['evictions']['p50']:g}",
+        f"{way['on_demand_pct']:.0f} %",
+        "-" if late is None else f"{late:.0f} %",
+    ]
+
+
+def _hours(hours: float | None) -> str:
+    return "never" if hours is None else duration(hours * 3600)

@@ -1,0 +1,69 @@
+"""A job's measurements in MLflow or Weights & Biases: copied by whoever looks, not by the training.
+
+Both packages are the user's own; what is missing is said. A later copy goes on in the same run.
+"""
+
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from importlib import import_module
+from typing import Any
+
+from contract.figures import JOB_TAG as TAG
+from contract.figures import STEP_TAG as LAST
+from rekindle.cli.errors import ExitCode, Trouble
+
+BATCH = 1000  # measurements that MLflow takes at once
+
+Rows = Sequence[tuple[int, float, dict[str, float]]]  # step, unix seconds, what was measured
+
+
+def to_mlflow(uri: str, job: str, rows: Rows) -> str:
+    """Write all rows into the job's run of the experiment `rekindle`; say where that is."""
+    _imported("mlflow", "--mlflow")
+    client = import_module("mlflow.tracking").MlflowClient(tracking_uri=uri)
+    metric = import_module("mlflow.entities").Metric
+    found = client.get_experiment_by_name("rekindle")
+    experiment = found.experiment_id if found else client.create_experiment("rekindle")
+    known = client.search_runs([experiment], f"tags.`{TAG}` = {_quoted(job)}", max_results=1)
+    run = known[0] if known else client.create_run(experiment, tags={TAG: job}, run_name=job)
+    copied = int(run.data.tags.get(LAST, 0))
+    told = [
+        metric(name, value, int(1000 * at), step)
+        for step, at, measured in rows
+        if step > copied
+        for name, value in measured.items()
+    ]
+    for first in range(0, len(told), BATCH):
+        client.log_batch(run.info.run_id, metrics=told[first : first + BATCH])
+    client.set_tag(run.info.run_id, LAST, max([copied, *(step for step, _, _ in rows)]))
+    with redirect_stdout(sys.stderr):  # it prints links, and ours may be JSON
+        client.set_terminated(run.info.run_id)
+    return f"run {run.info.run_id} of {uri}"
+
+
+def _quoted(value: str) -> str:
+    """The value as a filter of MLflow takes it: either quotes, and no escape for them."""
+    return f'"{value}"' if "'" in value else f"'{value}'"
+
+
+def to_wandb(project: str, job: str, rows: Rows) -> str:
+    """Write all rows into the job's run of this project; say where that is."""
+    wandb = _imported("wandb", "--wandb")
+    run = wandb.init(project=project, id=job, name=job, resume="allow")
+    for step, _, measured in rows:
+        run.log(measured, step=step)
+    run.finish()
+    return f"run {job} of project {project}"
+
+
+def _imported(package: str, option: str) -> Any:  # noqa: ANN401 - a module
+    try:
+        return import_module(package)
+    except ImportError:
+        raise Trouble(
+            f"{option} needs the package {package}, which is not installed here.",
+            f"Install it: pip install {package}. Or take --csv or --tensorboard, which need none.",
+            exit_code=ExitCode.USAGE,
+            code="package_missing",
+        ) from None

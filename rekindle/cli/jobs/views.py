@@ -1,0 +1,332 @@
+"""A job, a list of jobs and a job's money, drawn for a terminal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rekindle.cli import formats
+from rekindle.cli.formats import NOTHING, money, part
+
+Json = Mapping[str, Any]
+_WORTH_A_LINE = 0.1  # second of an attempt's time
+
+
+def jobs_table(jobs: Sequence[Json], now: float) -> Table:
+    """One line a job, newest first."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("job", "status", "model"):
+        table.add_column(name, no_wrap=name == "job", overflow="fold")
+    for name in ("steps", "spent", "age"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for job in jobs:
+        status = str(job.get("status", NOTHING))
+        position = part(job, "queue").get("position")
+        name = str(job.get("model", NOTHING))
+        suffix = job.get("user_provided_suffix")
+        table.add_row(
+            str(job["id"]),
+            Text(f"{status} ({position})" if position else status, formats.STYLES.get(status, "")),
+            Text(formats.safe(f"{name} ({suffix})" if suffix else name)),
+            steps(job),
+            spent(job),
+            formats.duration(now - job["created_at"]),
+        )
+    return table
+
+
+def steps(job: Json) -> str:
+    """`40/140`."""
+    progress = part(job, "progress")
+    if not progress.get("total_steps"):
+        return NOTHING
+    return f"{progress.get('step', 0):,}/{progress['total_steps']:,}"
+
+
+def spent(job: Json) -> str:
+    """What it has cost so far."""
+    cost = part(job, "cost")
+    return money(cost.get("spent"), cost.get("currency", "USD"))
+
+
+def job(shown: Json, attempts: Sequence[Json], now: float) -> Iterator[RenderableType]:
+    """All that there is to say of one job."""
+    yield heading(shown)
+    yield facts(list(_facts(shown, now)))
+    if attempts:
+        yield attempts_table(attempts, part(shown, "cost").get("currency", "USD"))
+        if attempts[-1].get("timeline"):
+            yield timeline(attempts[-1])
+    yield next_steps(shown)
+
+
+def heading(shown: Json) -> Text:
+    """Its id and what it is doing."""
+    status = str(shown.get("status", ""))
+    style = formats.STYLES.get(status, "bold")
+    return Text.assemble((str(shown["id"]), "bold"), "  ", (formats.phase(shown), style))
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> Table:
+    """Names and values, two columns."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, Text(value))
+    return table
+
+
+def attempts_table(attempts: Sequence[Json], currency: object) -> Table:
+    """Every hold on machines: where, from which step to which, how it ended, what it cost."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, title="Attempts", title_justify="left")
+    table.add_column("#")
+    table.add_column("where", overflow="fold")
+    for name in ("steps", "lost", "cost"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("how it ended", overflow="fold", ratio=1)
+    for a in attempts:
+        machine = f"{a.get('nodes')} x {a.get('sku')} in {a.get('region')} ({a.get('capacity')})"
+        ended = str(a.get("outcome") or a.get("state") or NOTHING)
+        reason = a.get("reason")
+        cost = money(a.get("cost"), currency)
+        row = (str(a.get("number", "")), machine, attempt_steps(a), str(a.get("lost_steps", 0)))
+        table.add_row(*row, cost, Text(f"{ended}: {reason}" if reason else ended))
+    return table
+
+
+def timeline(attempt: Json) -> Table:
+    """Where an attempt's time went; phases of machines overlap, so they do not add up."""
+    table = Table.grid(padding=(0, 2))
+    table.title, table.title_justify = f"Time of attempt {attempt.get('number')}", "left"
+    table.add_column(justify="right", no_wrap=True)
+    for phase in attempt["timeline"]:
+        open_ended = phase.get("ended_at") is None
+        seconds = phase.get("seconds") or 0.0
+        if seconds < _WORTH_A_LINE and not open_ended:
+            continue
+        took = "now" if open_ended else f"{formats.number(seconds, 1)} s"
+        table.add_row(took, Text(formats.safe(phase.get("title") or phase.get("name", ""))))
+    return table
+
+
+def attempt_steps(attempt: Json) -> str:
+    """`40 to 96`; a dash where no step was done."""
+    first, last = attempt.get("from_step"), attempt.get("last_step")
+    return NOTHING if first is None or last is None else f"{first:,} to {last:,}"
+
+
+def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
+    """The bill, and what each attempt has to do with it."""
+    unit = bill.get("currency", "USD")
+    final = "final: every machine is seen to be gone" if bill.get("final") else "so far"
+    pairs = [
+        ("spent", f"{money(bill.get('spent'), unit)} ({final})"),
+        ("of it storage", _stored(bill)),
+        ("forecast", _range(bill)),
+        *_budget(bill),
+        ("planned", money(bill.get("planned_total"), unit)),
+        ("on demand", f"{money(bill.get('on_demand_equivalent'), unit)} for the same hours"),
+        ("saved", saved(bill)),
+        ("per million tokens", money(bill.get("per_million_tokens"), unit)),
+        ("as of", formats.clock(bill.get("as_of"), day=True)),
+    ]
+    yield facts(pairs)
+    if attempts:
+        yield attempts_table(attempts, unit)
+
+
+def limits(shown: Json) -> Iterator[tuple[str, str]]:
+    """Budget, deadline and the rest, where the job has them."""
+    asked, outlook = part(shown, "infrastructure"), part(shown, "forecast")
+    yield from _budget(part(shown, "cost"), part(asked, "budget").get("on_exhausted"))
+    if asked.get("deadline"):
+        odds = outlook.get("meets_deadline")
+        likely = f", in time with {100 * odds:.0f} %" if isinstance(odds, int | float) else ""
+        yield "deadline", f"{formats.clock(asked['deadline'], day=True)}{likely}"
+    if most := part(asked, "max_price").get("amount"):
+        yield "max price", f"{money(most)} per GPU-hour"
+    if asked.get("regions"):
+        yield "regions", formats.safe(", ".join(asked["regions"]))
+    if asked.get("engine"):
+        yield "engine", formats.safe(asked["engine"])
+    if asked.get("priority") not in (None, "normal"):
+        yield "priority", formats.safe(asked["priority"])
+
+
+def _budget(bill: Json, then: object = None) -> Iterator[tuple[str, str]]:
+    if bill.get("budget"):
+        unit = bill.get("currency", "USD")
+        left = f"{money(bill.get('budget_remaining'), unit)} of {money(bill['budget'], unit)} left"
+        yield "budget", f"{left}, then {formats.safe(then)}" if then else left
+
+
+def _range(bill: Json) -> str:
+    """`$49.10 in all, 44.00 to 61.50 eight times in ten`."""
+    unit = bill.get("currency", "USD")
+    low, high = bill.get("forecast_low"), bill.get("forecast_high")
+    between = f", {money(low, unit)} to {money(high, unit)} eight times in ten"
+    wide = low is not None and low != high
+    return f"{money(bill.get('forecast_total'), unit)} in all{between if wide else ''}"
+
+
+def _stored(bill: Json) -> str:
+    unit = bill.get("currency", "USD")
+    monthly = money(bill.get("storage_a_month"), unit)
+    return f"{money(bill.get('storage'), unit)}, now {monthly} a month"
+
+
+def has_spent(shown: Json) -> bool:
+    """Whether there is anything yet that can be compared."""
+    return str(part(shown, "cost").get("spent") or "0").strip("0.") != ""
+
+
+def saved(bill: Json) -> str:
+    """`$1.20 (74 %)`."""
+    share = bill.get("saved_percent")
+    percent = f" ({share:.0f} %)" if isinstance(share, int | float) else ""
+    return f"{money(bill.get('saved'), bill.get('currency', 'USD'))}{percent}"
+
+
+def next_steps(shown: Json) -> str:
+    """What to type next."""
+    name = shown["id"]
+    status = formats.status(shown)
+    if status == "succeeded":
+        return f"Next: rekindle download {name}"
+    if status == "failed":
+        return f"Next: rekindle logs {name}, rekindle events {name}"
+    if status == "paused":
+        return f"Next: rekindle resume {name}, rekindle cancel {name}"
+    if status == "cancelled":
+        return f"Next: rekindle events {name}"
+    return f"Next: rekindle watch {name}, rekindle logs {name} --follow"
+
+
+def event_line(event: Json, *, day: bool = False) -> Text:
+    """When and what."""
+    return Text("  ").join(event_cells(event, day=day))
+
+
+def event_cells(event: Json, *, day: bool = False) -> tuple[Text, Text]:
+    """When, and what coloured by its level."""
+    styles = {"warn": "yellow", "error": "bold red"}
+    when = Text(formats.clock(event.get("created_at"), day=day), style="dim", no_wrap=True)
+    message = formats.safe(event.get("message", ""))
+    return when, Text(message, style=styles.get(str(event.get("level")), ""))
+
+
+def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
+    bill, unit = part(shown, "cost"), part(shown, "cost").get("currency", "USD")
+    if why := formats.reason(shown):
+        yield "why", formats.safe(why)
+    if since := part(shown, "status_reason").get("since"):
+        again = formats.clock(part(shown, "status_reason").get("next_try_at"))
+        yield "waits since", f"{formats.clock(since)}, looked at again by {again}"
+    yield from let_in(shown, now)
+    fault = part(shown, "error").get("message")
+    if fault and fault.casefold() != formats.reason(shown).casefold():
+        yield "error", formats.safe(fault)
+    yield "model", formats.safe(shown.get("model", NOTHING))
+    yield "trained on", formats.safe(shown.get("training_file", NOTHING))
+    yield "method", formats.safe(part(shown, "method").get("type", NOTHING))
+    yield "data", counted(part(shown, "plan"))
+    yield "steps", _progress(shown)
+    yield "speed", speed(shown) or NOTHING
+    yield from rung(shown)
+    if checkpoint := part(shown, "latest_checkpoint"):
+        when = formats.ago(checkpoint.get("created_at"), now)
+        yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
+    yield "spent", f"{money(bill.get('spent'), unit)} of {_forecast(bill)}"
+    yield "saved", f"{saved(bill)} against on-demand"
+    yield from limits(shown)
+    yield "evictions", str(part(shown, "attempts").get("evictions", NOTHING))
+    yield "created", formats.clock(shown.get("created_at"), day=True)
+    if shown.get("finished_at"):
+        took = shown["finished_at"] - shown["created_at"]
+        yield (
+            "finished",
+            f"{formats.clock(shown['finished_at'], day=True)}, {formats.duration(took)}",
+        )
+    elif isinstance(shown.get("estimated_finish"), int):
+        yield "finishes in", f"about {formats.duration(shown['estimated_finish'] - now)}"
+    elif unknown := part(shown, "forecast").get("unknown_because"):
+        yield "finishes in", formats.safe(unknown)
+    if shown.get("fine_tuned_model"):
+        yield "result", formats.safe(shown["fine_tuned_model"])
+
+
+def bought(place: Mapping[str, Any]) -> str:
+    """How machines are bought, and by whom they are run where that is no scale set of ours."""
+    how = f"{place.get('capacity_type')}"
+    return f"{how}, Azure ML" if place.get("engine") == "azureml" else how
+
+
+def counted(plan: Mapping[str, Any]) -> str:
+    """What the check of the training file's rows counted."""
+    data = part(plan, "data")
+    if not data:
+        return "not counted yet; lengths are estimates"
+    return (
+        f"{formats.number(data['examples'])} examples, "
+        f"{formats.number(data['kept_tokens'])} tokens, "
+        f"{formats.number(data['trained_tokens'])} of them trained"
+    )
+
+
+def let_in(shown: Json, now: float) -> Iterator[tuple[str, str]]:
+    """When its turn for machines is likely to come, while it waits for that."""
+    if at := part(part(shown, "forecast"), "let_in").get("p50"):
+        yield "let in", f"in about {formats.duration(at - now)}, {formats.clock(at)}"
+
+
+def _forecast(bill: Json) -> str:
+    forecast = money(bill.get("forecast_total"), bill.get("currency", "USD"))
+    return f"{forecast} forecast"
+
+
+def _progress(shown: Json) -> str:
+    percent = part(shown, "progress").get("percent")
+    done = f" ({percent:.0f} %)" if isinstance(percent, int | float) else ""
+    return f"{steps(shown)}{done}"
+
+
+def rung(shown: Json) -> Iterator[tuple[str, str]]:
+    """How much it takes at once, once memory ran out with what was planned."""
+    now, planned = part(shown, "rung"), part(shown, "plan")
+    if not now:
+        return
+    size, before = now.get("micro_batch"), planned.get("micro_batch")
+    instead = f" instead of {before}" if before != size else ""
+    recomputed = ", with gradient_checkpointing" if now.get("gradient_checkpointing") else ""
+    yield "micro-batch", f"{size}{instead}{recomputed}, as memory ran out"
+
+
+def speed(shown: Json) -> str:
+    """Loss and pace, as far as they are known."""
+    progress = part(shown, "progress")
+    graded = progress.get("reward") is not None
+    unseen = progress.get("valid_loss")  # minus the mean reward, with reinforcement
+    known = [
+        (progress.get("loss"), "loss {}", 4),
+        (None if graded else unseen, "validation loss {}", 4),
+        (progress.get("margin"), "margin {}", 4),
+        (progress.get("reward"), "reward {}", 4),
+        (
+            -unseen if graded and isinstance(unseen, int | float) else None,
+            "validation reward {}",
+            4,
+        ),
+        (progress.get("kl"), "KL {}", 3),
+        (progress.get("answer_tokens"), "{} tokens an answer", 0),
+        (progress.get("tokens_per_second"), "{} tokens/s", 0),
+        (progress.get("seconds_per_step"), "{} s/step", 2),
+    ]
+    return " · ".join(
+        text.format(formats.number(value, digits))
+        for value, text, digits in known
+        if isinstance(value, int | float)
+    )

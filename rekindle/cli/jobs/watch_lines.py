@@ -1,0 +1,91 @@
+"""Watching without a terminal: one line a change, for logs and for programs."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rekindle.cli import formats
+from rekindle.cli.formats import money, part
+from rekindle.cli.jobs import views
+
+if TYPE_CHECKING:
+    from rekindle.cli.errors import Unreachable
+    from rekindle.cli.jobs.job_feed import News
+    from rekindle.terminal import Console
+
+Json = Mapping[str, Any]
+PROGRESS_SECONDS = 5.0  # between two lines that differ in nothing but the step
+
+
+class Lines:
+    """Sentences with the time before them."""
+
+    def __init__(self, console: "Console", now: Callable[[], float]) -> None:
+        self._console = console
+        self._now = now
+        self._told: tuple[str, object] = ("", None)
+        self._told_at = 0.0
+        self._is_away = False
+
+    def show(self, news: "News") -> None:
+        """Events, then the state if it changed or the step if some time has passed."""
+        if self._is_away:
+            self._is_away = False
+            self._say("The service answers again.")
+        for event in news.events:
+            self._console.print(views.event_line(event))
+        job, now = news.job, self._now()
+        phase, step = formats.phase(job), part(job, "progress").get("step")
+        step = part(job, "queue").get("position") or step  # of what it waits for it is the progress
+        stepped = (phase, step) != self._told and now - self._told_at >= PROGRESS_SECONDS
+        if phase != self._told[0] or stepped:
+            self._told, self._told_at = (phase, step), now
+            self._say(standing(job), part(job, "cost").get("as_of"))
+        if formats.is_over(job):
+            self._console.print(views.next_steps(job))
+
+    def away(self, trouble: "Unreachable") -> None:
+        """Said once, not at every try."""
+        if not self._is_away:
+            self._is_away = True
+            self._say(f"{trouble.message} The job goes on without it; trying again.")
+
+    def _say(self, text: str, at: object = None) -> None:
+        """With the service's own time where it gave one: events have it as well."""
+        moment = at if isinstance(at, int | float) else self._now()
+        self._console.print(f"{formats.clock(moment)}  {text}")
+
+
+class JsonLines:
+    """Jobs and events as the API gives them, told apart by their member `object`."""
+
+    def __init__(self, line: Callable[[object], None]) -> None:
+        self._line = line
+
+    def show(self, news: "News") -> None:
+        """Events first, as they are what led to the job's new state."""
+        for event in news.events:
+            self._line(event)
+        self._line(news.job)
+
+    def away(self, trouble: "Unreachable") -> None:
+        """A line like any other: the stream goes on after it."""
+        self._line(trouble.as_dict())
+
+
+def standing(job: Json) -> str:
+    """Where the job is, on one line."""
+    cost = part(job, "cost")
+    unit = cost.get("currency", "USD")
+    evictions = part(job, "attempts").get("evictions")
+    pieces = [
+        formats.phase(job),
+        f"step {views.steps(job)}",
+        views.speed(job),
+        f"{money(cost.get('spent'), unit)} of {money(cost.get('forecast_total'), unit)}",
+        f"saved {views.saved(cost)}" if views.has_spent(job) else "",
+        formats.count(evictions, "eviction") if isinstance(evictions, int) else "",
+    ]
+    why = part(job, "error").get("message") or ""
+    if part(job, "queue"):
+        why = formats.reason(job)
+    return " · ".join(p for p in pieces if p) + (f": {formats.safe(why)}" if why else "")

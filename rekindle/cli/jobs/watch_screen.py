@@ -1,0 +1,132 @@
+"""Watching on a terminal: one picture of the job that renews itself, history above it."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rekindle.cli import formats
+from rekindle.cli.formats import NOTHING, money, part
+from rekindle.cli.jobs import views
+from rekindle.terminal import Console
+
+if TYPE_CHECKING:
+    from rekindle.cli.errors import Unreachable
+    from rekindle.cli.jobs.job_feed import News
+
+Json = Mapping[str, Any]
+_EVENTS = 8  # that stay in the picture
+_HINT = "Ctrl-C ends the watching, not the job."
+
+
+class Screen:
+    """The picture; it is drawn again every second, as times in it run on."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._news: News | None = None
+        self._events: deque[Json] = deque(maxlen=_EVENTS)
+        self._away = ""
+
+    def show(self, news: "News") -> None:
+        """Keep what the next drawing shows."""
+        self._news, self._away = news, ""
+        self._events.extend(news.events)
+
+    def away(self, trouble: "Unreachable") -> None:
+        """Say so below the picture, which stays as it was."""
+        self._away = f"{trouble.message} The job goes on without it; trying again."
+
+    def __rich__(self) -> RenderableType:
+        """The whole picture."""
+        if self._news is None:
+            return Text("asking the service ...", style="dim")
+        return picture(self._news.job, list(self._events), self._now(), self._away)
+
+
+@contextmanager
+def screen(console: Console, now: Callable[[], float]) -> Iterator[Screen]:
+    """The picture on the terminal meanwhile; its last state stays."""
+    shown = Screen(now)
+    with Live(shown, console=console, refresh_per_second=2, vertical_overflow="crop"):
+        yield shown
+
+
+def picture(job: Json, events: list[Json], now: float, away: str = "") -> RenderableType:
+    """One job: what it does, how far it is, what it costs, what happened."""
+    over = formats.is_over(job)
+    pieces: list[RenderableType] = [views.heading(job)]
+    if why := part(job, "error").get("message") or formats.reason(job):
+        pieces.append(Text(formats.safe(why), style="red" if job.get("error") else ""))
+    pieces += [_bar(job), views.facts(list(_facts(job, now))), Text("")]
+    pieces.append(_history(events))
+    if away:
+        pieces.append(Text(away, style="bold yellow"))
+    pieces.append(Text(views.next_steps(job) if over else _HINT, style="dim"))
+    return Group(*pieces)
+
+
+def _history(events: list[Json]) -> Table:
+    """Long sentences go on below themselves, not below the time."""
+    table = Table.grid(padding=(0, 2))
+    for event in events:
+        table.add_row(*views.event_cells(event))
+    return table
+
+
+def _bar(job: Json) -> RenderableType:
+    progress = part(job, "progress")
+    step, total = progress.get("step") or 0, progress.get("total_steps") or 0
+    percent = progress.get("percent")
+    row = Table.grid(padding=(0, 1), expand=False)
+    row.add_row(
+        ProgressBar(total=total or 1, completed=step, width=30),
+        Text(f"{step:,}/{total:,} steps" if total else NOTHING),
+        Text(f"{percent:.0f} %" if isinstance(percent, int | float) else ""),
+    )
+    return row
+
+
+def _facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
+    cost, attempts = part(job, "cost"), part(job, "attempts")
+    unit = cost.get("currency", "USD")
+    yield "model", formats.safe(job.get("model", NOTHING))
+    if speed := views.speed(job):
+        yield "speed", speed
+    yield from views.rung(job)
+    yield (
+        "cost",
+        f"{money(cost.get('spent'), unit)} so far · "
+        f"{money(cost.get('forecast_total'), unit)} forecast · "
+        f"{money(cost.get('planned_total'), unit)} planned",
+    )
+    yield "saved", f"{views.saved(cost)} against on-demand"
+    yield from views.limits(job)
+    lost = part(job, "progress").get("lost_steps")
+    again = f" · {formats.count(lost, 'step')} done again" if isinstance(lost, int) else ""
+    number = attempts.get("count", NOTHING)
+    yield "evictions", f"{attempts.get('evictions', NOTHING)} · attempt {number}{again}"
+    if checkpoint := part(job, "latest_checkpoint"):
+        when = formats.ago(checkpoint.get("created_at"), now)
+        yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
+    yield from views.let_in(job, now)
+    yield "time", _time(job, now)
+    if unknown := part(job, "forecast").get("unknown_because"):
+        yield "finishes in", formats.safe(unknown)
+
+
+def _time(job: Json, now: float) -> str:
+    created = job.get("created_at")
+    if not isinstance(created, int):
+        return NOTHING
+    if job.get("finished_at"):
+        return formats.duration(job["finished_at"] - created)
+    left = job.get("estimated_finish")
+    about = f" · about {formats.duration(left - now)} left" if isinstance(left, int) else ""
+    return f"{formats.duration(now - created)}{about}"

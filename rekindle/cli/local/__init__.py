@@ -1,0 +1,1 @@
+"""`rekindle up`, `evict` and `break`: commands about the local stack."""

@@ -1,0 +1,76 @@
+"""`rekindle break`: harm a local stack on purpose, and see a job come through."""
+
+from typing import Annotated
+
+import typer
+
+from rekindle.cli.command import Cli
+from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.job_lookup import LAST
+from rekindle.cli.jobs.views import facts as two_columns
+from rekindle.cli.local import stack_commands
+
+_SECONDS = 20.0
+
+
+def complete_what(incomplete: str) -> list[tuple[str, str]]:
+    """What can be broken, for the shell."""
+    from rekindle.cli.local.breakages import BREAKAGES
+
+    return [(name, b.then) for name, b in BREAKAGES.items() if name.startswith(incomplete)]
+
+
+def break_something(
+    cli: Cli,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WHAT]",
+            help="Omit to list the available faults.",
+            autocompletion=complete_what,
+        ),
+    ] = None,
+    job: Annotated[
+        str,
+        typer.Option(
+            "--job", metavar="JOB", help="Job whose machine it is, for faults of machines."
+        ),
+    ] = LAST,
+    machine: Annotated[
+        int | None,
+        typer.Option(
+            "--machine", metavar="N", min=1, help="Number of the machine; default: the last."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="Duration, for faults that last.")
+    ] = _SECONDS,
+) -> None:
+    """Break something on purpose and watch it heal. Local stack only."""
+    from rekindle.cli.local.breakages import BREAKAGES, carry_out
+
+    if what is None:
+        document = [{"what": name, "then": b.then} for name, b in BREAKAGES.items()]
+        view = [two_columns([(name, b.then) for name, b in BREAKAGES.items()])]
+        cli.show({"object": "list", "data": document}, lambda: [*view, "Next: rekindle break WHAT"])
+        return
+    if (found := BREAKAGES.get(what)) is None:
+        raise Trouble(
+            f"There is no {what!r} to break.",
+            f"There is: {', '.join(BREAKAGES)}.",
+            exit_code=ExitCode.USAGE,
+            code="unknown_breakage",
+        )
+    stack = stack_commands.stack(cli)
+    victim = (
+        stack_commands.one(stack_commands.machines_of(cli, stack, job), machine)
+        if found.of_a_machine
+        else None
+    )
+    if not cli.as_json:
+        cli.note(found.then.replace("--seconds", f"{seconds:g} s"))
+    stack_commands.run(carry_out(found, stack, victim, seconds))
+    name = victim.name if victim else None
+    document_done = {"object": "breakage", "what": what, "machine": name, "seconds": seconds}
+    lines = [f"done: {what}, machine {name}", f"Next: rekindle watch {job}"]
+    cli.show(document_done, lambda: lines if name else [f"done: {what}"])

@@ -1,0 +1,1 @@
+"""Commands about trained models: download them and change their storage tier."""

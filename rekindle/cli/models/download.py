@@ -1,0 +1,150 @@
+"""`rekindle download`: the final model's files, checked, and gone on with after a break.
+
+What is not whole is called NAME.part. A file gets its name once its size and checksum are right.
+"""
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rekindle.cli import formats
+from rekindle.cli.command import Cli
+from rekindle.cli.errors import Trouble, Unreachable
+from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+Json = dict[str, Any]
+PART = ".part"
+TRIES = 5  # in a row that bring nothing new
+_PAUSE_SECONDS = 2.0
+_PARTIAL_CONTENT = 206
+
+
+def download(
+    cli: Cli,
+    job: JobArgument,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Where to; else the job's id.")
+    ] = None,
+) -> None:
+    """Fetch the final model. Broken off it goes on where it was; whole files stay."""
+    name = job_id(cli.client, job)
+    listed = cli.client.get(f"{JOBS}/{name}/model")
+    target = folder or Path(name)
+    if (other := _model_in(target)) not in ("", name):
+        raise Trouble(f"{target} holds the model of job {other}.", "Name another folder.")
+    target.mkdir(parents=True, exist_ok=True)
+    files: list[Json] = listed["data"]
+    with _progress(cli) as progress:
+        done = [_fetch(cli, name, target, file, progress) for file in files]
+    document = {
+        "object": "download",
+        "job": name,
+        "folder": str(target),
+        "files": done,
+    }
+    cli.show(document, lambda: [_summary(target, done)])
+
+
+def _model_in(folder: Path) -> str:
+    """The job whose model lies in the folder, by its report; "" where there is none."""
+    try:
+        report = json.loads((folder / "report.json").read_bytes())
+        return str(report["job_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _fetch(cli: Cli, job: str, folder: Path, file: Json, progress: "Progress") -> Json:
+    """One file, whole and checked."""
+    path = _inside(folder, file["name"])
+    task = progress.add_task(formats.safe(file["name"]), total=file["bytes"])
+    if path.is_file() and not _fault(path, file):
+        progress.update(task, completed=file["bytes"])
+        return _entry(file, path, "there already")
+    part = path.with_name(path.name + PART)
+    part.parent.mkdir(parents=True, exist_ok=True)
+    _receive(cli, f"{JOBS}/{job}/model/{file['name']}", part, file, (progress, task))
+    if fault := _fault(part, file):
+        part.unlink()
+        raise Trouble(f"{file['name']} arrived {fault}; it was removed.", "Download it again.")
+    part.replace(path)
+    return _entry(file, path, "downloaded")
+
+
+def _receive(cli: Cli, url: str, part: Path, file: Json, shown: "tuple[Progress, TaskID]") -> None:
+    """Append to the part until it is as long as it should be."""
+    idle = 0
+    while (before := part.stat().st_size if part.exists() else 0) < file["bytes"]:
+        try:
+            _append(cli, url, part, before, shown)
+        except Unreachable:
+            idle = 0 if part.exists() and part.stat().st_size > before else idle + 1
+            if idle >= TRIES:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+    if not part.exists():
+        part.touch()  # an empty file
+
+
+def _append(cli: Cli, url: str, part: Path, offset: int, shown: "tuple[Progress, TaskID]") -> None:
+    progress, task = shown
+    wanted = {"range": f"bytes={offset}-"} if offset else {}
+    with cli.client.streamed(url, wanted) as answer:
+        goes_on = answer.status_code == _PARTIAL_CONTENT
+        done = offset if goes_on else 0
+        with part.open("ab" if goes_on else "wb") as stream:
+            for chunk in answer.iter_raw():
+                stream.write(chunk)
+                done += len(chunk)
+                progress.update(task, completed=done)
+
+
+def _fault(path: Path, file: Json) -> str:
+    """What is wrong with it; empty when nothing is."""
+    size = path.stat().st_size
+    if size != file["bytes"]:
+        return f"with {size} bytes instead of {file['bytes']}"
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    wanted = file["sha256"]
+    return f"with the checksum {found} instead of {wanted}" if found != wanted else ""
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Its place below the folder; a name that leads out of it is refused."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()) or path == folder.resolve():
+        raise Trouble(f"The service names a file {name!r}, which leads out of {folder}.")
+    return path
+
+
+def _entry(file: Json, path: Path, what: str) -> Json:
+    return {"name": file["name"], "bytes": file["bytes"], "path": str(path), "outcome": what}
+
+
+def _summary(target: Path, done: list[Json]) -> str:
+    total = sum(file["bytes"] for file in done)
+    kept = sum(file["outcome"] != "downloaded" for file in done)
+    there = f", {kept} there already" if kept else ""
+    count = f"{formats.count(len(done), 'file')} ({formats.size(total)}{there})"
+    return f"{count} in {target}, checked"
+
+
+def _progress(cli: Cli) -> "Progress":
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=cli.err,
+        disable=cli.as_json or not cli.err.is_terminal,
+    )

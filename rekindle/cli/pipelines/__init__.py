@@ -1,0 +1,1 @@
+"""`rekindle pipeline`: run several jobs in order."""

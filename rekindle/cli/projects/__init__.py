@@ -1,0 +1,1 @@
+"""Commands about projects: their costs, API keys and capacity traces."""

@@ -1,0 +1,73 @@
+"""`rekindle keys`: API keys of the project that the key in use belongs to."""
+
+import time
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from contract.choices import Scope
+from rekindle.cli import formats
+from rekindle.cli.command import Cli
+from rekindle.cli.job_lookup import pages
+
+Json = dict[str, Any]
+KEYS = "/api_keys"
+
+
+def create_key(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    scope: Annotated[Scope, typer.Option(help="What it may do.")] = Scope.WRITE,
+    days: Annotated[
+        int | None,
+        typer.Option(min=1, max=3650, help="Days until it expires; default: when yours does."),
+    ] = None,
+) -> None:
+    """Make a key, which may do no more than yours. It is shown this once."""
+    asked: Json = {"name": name, "scope": scope.value}
+    if days is not None:
+        asked["expires_at"] = round(time.time()) + days * 86_400
+    made = cli.client.post(KEYS, asked, tries=1)
+    cli.show(made, lambda: [str(made["key"])])
+    cli.note(f"{made['id']}: keep it now, it cannot be shown again.")
+
+
+def list_keys(cli: Cli) -> None:
+    """The project's keys; of each only the end is shown."""
+    found = pages(cli.client, KEYS)
+    cli.show({"object": "list", "data": found, "has_more": False}, lambda: _table(found))
+
+
+def revoke_key(
+    cli: Cli,
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="As `keys list` shows it.")],
+) -> None:
+    """Make a key worthless, at once and for good. Jobs that it made go on."""
+    gone = cli.client.delete(f"{KEYS}/{key_id}")
+    cli.show(gone, lambda: [f"{key_id} is revoked"])
+
+
+def _table(found: list[Json]) -> Iterable[Any]:
+    if not found:
+        yield "No keys."
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("id", "name", "ends in", "scope", "age", "made by", "last use", "expires in"):
+        table.add_column(name, no_wrap=name != "name", overflow="fold")
+    now = time.time()
+    for key in found:
+        table.add_row(
+            key["id"],
+            Text(formats.safe(key.get("name", ""))),
+            key.get("hint", ""),
+            key.get("scope", formats.NOTHING),
+            formats.duration(now - key["created_at"]),
+            key.get("created_by") or formats.NOTHING,
+            formats.ago(key.get("last_used_at"), now),
+            formats.duration(end - now) if (end := key.get("expires_at")) else "never",
+        )
+    yield table

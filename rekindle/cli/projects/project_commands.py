@@ -1,0 +1,63 @@
+"""`rekindle projects`, and what a command does in each of them. For operators."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+import typer
+
+from rekindle.cli.command import Cli
+from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.formats import clock, safe
+from rekindle.cli.job_lookup import pages
+
+Json = dict[str, Any]
+PROJECTS = "/organization/projects"
+
+
+def projects(
+    cli: Cli,
+    job: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only the one that has this job.")
+    ] = None,
+) -> None:
+    """Every project, newest first; `--project` acts in it. For operators."""
+    found = pages(cli.client, PROJECTS, sys.maxsize, query={"job": job})
+    if job is not None and not found:
+        raise Trouble(
+            f"No project has a job {job!r}.",
+            "Give its whole id.",
+            exit_code=ExitCode.NOT_FOUND,
+            code="job_not_found",
+        )
+    cli.show({"object": "list", "data": found, "has_more": False}, lambda: _table(found))
+
+
+def in_each(cli: Cli) -> Iterator[Json]:
+    """Every project; what is asked before the next one is asked in it."""
+    for one in pages(cli.client, PROJECTS, sys.maxsize):
+        cli.client.act_in(one["id"])
+        yield one
+
+
+def refuse_with(cli: Cli, other: str | None) -> None:
+    """Whatever means one project, where every project is meant."""
+    if clash := "--project" if cli.asked.project is not None else other:
+        raise Trouble(
+            f"--all-projects is of every project, {clash} of one.",
+            "Leave one out.",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def _table(found: list[Json]) -> Iterable[Any]:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("name", "id", "since"):
+        table.add_column(column, no_wrap=column == "id", overflow="fold")
+    for one in found:
+        table.add_row(Text(safe(one["name"])), one["id"], clock(one["created_at"], day=True))
+    yield table

@@ -1,0 +1,1 @@
+"""`rekindle submit`, `plan` and `presets`: build a job's request and send it."""

@@ -1,0 +1,102 @@
+"""`rekindle plan`: what a job would cost and how long it would take, before it is created."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rekindle.cli import formats
+from rekindle.cli.command import Cli
+from rekindle.cli.formats import money
+from rekindle.cli.jobs import views
+from rekindle.cli.jobs.terms import Limits
+from rekindle.cli.submit import options, submit_command
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Json = dict[str, Any]
+PLANS = "/fine_tuning/plans"
+_GIB = 2**30
+_MEMORY = (
+    *("parameters", "gradients", "optimizer", "activations", "logits", "update"),
+    *("buffers", "runtime", "cache"),
+)
+
+
+def plan(
+    cli: Cli,
+    *,
+    file: options.File = None,
+    validation: options.Validation = None,
+    preset: options.Preset = None,
+    named: options.Named,
+    limits: Limits,
+    config: options.Config = None,
+    settings: options.Settings = None,
+) -> None:
+    """Plan a job: places, time, cost, memory, and what would be cheaper or faster.
+
+    Creates no job. The plan is kept for a day: `rekindle submit ... --set plan=ID` takes it.
+    """
+    body = submit_command.checked(
+        cli,
+        file=file,
+        validation=validation,
+        preset=preset,
+        named=named,
+        limits=limits,
+        config=config,
+        settings=settings,
+    )
+    found = cli.client.post(PLANS, submit_command.with_uploads(cli, body, same_once=True))
+    cli.show(found, lambda: _view(found))
+
+
+def _view(found: Json) -> "Iterator[RenderableType]":
+    whole = found["plan"]
+    yield views.facts([("steps", _steps(whole)), ("data", views.counted(whole))])
+    yield _places([found["chosen"], *found["next"]])
+    yield views.facts([("memory", _memory(found["chosen"]["memory"])), ("why", whole["why"])])
+    for suggestion in found["suggestions"]:
+        yield _suggested(suggestion)
+    for warning in dict.fromkeys(whole["warnings"]):
+        yield f"note: {formats.safe(warning)}"
+    yield f"\n{found['id']}, kept until {formats.clock(found['expires_at'], day=True)}"
+    yield f"Next: the same command with `submit` for `plan`, and --set plan={found['id']}"
+
+
+def _steps(whole: Mapping[str, Any]) -> str:
+    steps, batch = whole["total_steps"], whole["global_batch"]
+    return f"{formats.number(steps)} of {formats.count(batch, 'example')}"
+
+
+def _places(places: list[Json]) -> "RenderableType":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("", "machines", "time", "9 of 10", "cost", "9 of 10", "evictions"):
+        table.add_column(title, overflow="fold")
+    for number, place in enumerate(places):
+        machines = f"{place['nodes']} x {place['vm_size']} in {place['region']}"
+        table.add_row(
+            "chosen" if number == 0 else f"then {number}",
+            f"{machines} ({views.bought(place)})",
+            formats.duration(place["duration_p50"]),
+            formats.duration(place["duration_p90"]),
+            money(place["cost_p50"], "USD"),
+            money(place["cost_p90"], "USD"),
+            f"{place['expected_evictions']:.1f}",
+        )
+    return table
+
+
+def _memory(memory: Mapping[str, int]) -> str:
+    """GiB of one GPU, by what holds them; what holds less than a hundredth is left out."""
+    parts = [(name, memory.get(name, 0) / _GIB) for name in _MEMORY]
+    said = [f"{name} {size:.2f}" for name, size in parts if size >= 0.01]
+    return f"{memory['needed'] / _GIB:.2f} GiB of a GPU needed: {', '.join(said)}"
+
+
+def _suggested(found: Mapping[str, Any]) -> str:
+    cost, time = money(found["cost_p50"], "USD"), formats.duration(found["duration_p50"])
+    return f"{found['aim']}: {cost} and {time} with {formats.safe(found['change'])}"

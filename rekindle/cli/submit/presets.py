@@ -1,0 +1,132 @@
+"""`rekindle presets`: recipes with their sources, and the requests that they make."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rekindle.cli import formats
+from rekindle.cli.command import Cli
+from rekindle.cli.errors import ExitCode, Trouble
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Json = dict[str, Any]
+FILE = "presets.toml"
+_OF_THE_METHOD = ("hyperparameters", "method")
+
+Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, value by value.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """One member of a request."""
+
+    member: str  # as presets.toml calls it
+    value: object
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A recipe for one model and one method."""
+
+    name: str
+    about: str
+    model: str
+    method: str
+    values: tuple[Value, ...]
+    adapter: str = ""  # lora, qlora; empty: all weights
+
+    def body(self) -> Json:
+        """The request's members that it sets."""
+        options: Json = {}
+        training: Json = {"adapter": {"type": self.adapter}} if self.adapter else {}
+        for value in self.values:
+            kind, _, member = value.member.partition(".")
+            within = options if kind in _OF_THE_METHOD else training
+            if kind in ("hyperparameters", "adapter"):
+                within = within.setdefault(kind, {})
+            within[member] = value.value
+        method = {"type": self.method, self.method: options}
+        return {"model": self.model, "method": method, "training": training}
+
+    def as_dict(self) -> Json:
+        """For a program."""
+        told = {"name": self.name, "about": self.about, "model": self.model}
+        values = [vars(value) for value in self.values]
+        return told | {"method": self.method, "values": values, "request": self.body()}
+
+
+def presets(cli: Cli, name: Name = None) -> None:
+    """List the recipes for `rekindle submit --preset`; of one, every value and its source."""
+    if name is not None:
+        found = named(name)
+        cli.show(found.as_dict(), lambda: _one(found))
+        return
+    every = list(known().values())
+    cli.show({"object": "list", "data": [p.as_dict() for p in every]}, lambda: _table(every))
+
+
+@cache
+def known() -> Mapping[str, Preset]:
+    """All that there are, by name."""
+    document = tomllib.loads((files("rekindle.cli.submit") / FILE).read_text(encoding="utf-8"))
+    sources = document["sources"]
+    found = {}
+    for name, told in document["presets"].items():
+        values = tuple(
+            Value(member=member, value=value, source=sources[source])
+            for member, value, source in told.pop("values")
+        )
+        found[name] = Preset(name=name, values=values, **told)
+    return found
+
+
+def named(name: str) -> Preset:
+    """The preset of this name, or Trouble."""
+    if name in known():
+        return known()[name]
+    raise Trouble(
+        f"There is no preset {name!r}.",
+        "rekindle presets lists them.",
+        exit_code=ExitCode.USAGE,
+        code="no_such_preset",
+    )
+
+
+def _table(every: list[Preset]) -> "Iterator[RenderableType]":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("preset", "method", "what it trains", "learning rate", "batch", "model"):
+        table.add_column(title, overflow="fold")
+    for preset in every:
+        values = {value.member: value.value for value in preset.values}
+        rate, batch = values.get("training.learning_rate"), values.get("hyperparameters.batch_size")
+        shown = (formats.NOTHING if v is None else f"{v:g}" for v in (rate, batch))
+        table.add_row(preset.name, preset.method, preset.about, *shown, preset.model)
+    yield table
+    yield "Every value with its source: rekindle presets NAME"
+    yield "Next: rekindle submit FILE --preset NAME; what is told beside it wins."
+
+
+def _one(preset: Preset) -> "Iterator[RenderableType]":
+    from rich import box
+    from rich.table import Table
+
+    yield f"{preset.name}: {preset.model}, method {preset.method}, {preset.about}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("member", "value", "source"):
+        table.add_column(title, overflow="fold")
+    for value in preset.values:
+        shown = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
+        table.add_row(value.member, shown, value.source)
+    yield table
+    yield f"Next: rekindle submit FILE --preset {preset.name}"

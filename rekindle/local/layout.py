@@ -1,0 +1,247 @@
+"""What the local stack consists of: every part's command line, settings and sign of readiness."""
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import signal
+import ssl
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from contract.choices import Engine
+from rekindle.local import postgres
+from rekindle.local.parts import MOST_RESTARTS, Part
+from rekindle.local.setup import ROOT, tools_path
+from rekindle.local.state_folder import CannotStart, Ports, State
+
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"  # the emulator's
+TENANT = "11111111-1111-1111-1111-111111111111"  # the emulator's
+CLIENT = "00000000-0000-4000-8000-000000000003"  # any will do for the emulator
+RESOURCE_GROUP = "rekindle"
+REGION = "eastus"
+SUBNET = (
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}"
+    "/providers/Microsoft.Network/virtualNetworks/rekindle-{region}/subnets/nodes"
+)
+SSH_KEY = "ssh-ed25519 AAAA nobody"  # Azure wants one; emulated VMs have no sshd
+WORKSPACE = "rekindle"  # of Azure ML, where the engine is
+VM_SIZE = "Standard_ND96amsr_A100_v4"
+BLOB_ACCOUNT = "rekindle"
+REGION_ACCOUNT = f"rekindle{REGION}"  # holds copies of the base models
+ENGINE_HELP = "what runs the machines; default: scale_set"
+TRAINER_IMAGE = "rekindle-trainer:local"
+TINY_MODEL = "rekindle/tiny-llama"
+REAL_MODEL = "rekindle/smollm2-135m"
+BASE_MODELS = {  # name: the program that makes its folder
+    TINY_MODEL: "trainer.tiny",
+    REAL_MODEL: "trainer.smollm2",
+}
+MODELS = ROOT / ".rekindle" / "models"  # shared by all stacks of the checkout
+CPU_SPEED = ROOT / ".rekindle" / "cpu_flops"  # likewise; of this computer, see trainer.cpu_speed
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One stack: where its state is and which ports it has."""
+
+    state: State
+    ports: Ports
+    restarts: int = MOST_RESTARTS  # of one part within a minute, before the stack gives up
+    weather: Path | None = None  # Spot capacity over time, as docs/emulator.md has it
+    create_seconds: float | None = None  # until machines are there; None: the emulator's own
+    models: tuple[str, ...] = (TINY_MODEL,)  # the base models that are staged
+    engines: tuple[Engine, ...] = (Engine.SCALE_SET,)  # an offering of each
+
+    @property
+    def api_url(self) -> str:
+        """Where the service answers."""
+        return f"http://127.0.0.1:{self.ports.api}"
+
+    @property
+    def arm_url(self) -> str:
+        """Where the emulator speaks as Azure Resource Manager."""
+        return f"https://localhost:{self.ports.arm}"
+
+    @property
+    def blob_url(self) -> str:
+        """Where Azurite answers for the stack's storage account."""
+        return f"http://127.0.0.1:{self.ports.blob}/{BLOB_ACCOUNT}"
+
+    @property
+    def metadata_url(self) -> str:
+        """Where the emulator speaks as the instance metadata service."""
+        return f"http://127.0.0.1:{self.ports.metadata}"
+
+    @property
+    def ca(self) -> Path:
+        """The certificate authority that the emulator made for itself."""
+        return self.state / "azure" / "tls" / "ca.pem"
+
+    @property
+    def client_secret(self) -> str:
+        """What the emulator's service principal logs in with."""
+        return self._derived("client secret").hex()
+
+    @property
+    def storage(self) -> str:
+        """The connection string of the main account in Azurite."""
+        return self._connection(BLOB_ACCOUNT)
+
+    def postgres(self) -> Part:
+        """The database; durable, as jobs are meant to survive the stack."""
+        data = self.state / "postgres"
+
+        async def ready() -> bool:
+            return postgres.is_ready(data)
+
+        return Part(
+            name="postgres",
+            argv=postgres.argv(data, "max_connections=200", "shared_buffers=64MB"),
+            ready=ready,
+            stop_signal=signal.SIGINT,
+            user=postgres.runs_as(),
+        )
+
+    def azurite(self) -> Part:
+        """Microsoft's Blob emulator, with two accounts of our own."""
+        main = ROOT / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+        node = shutil.which("node", path=tools_path())
+        if node is None or not main.exists():
+            raise CannotStart("Azurite is not installed: run make setup")
+        where = ["--blobHost", "127.0.0.1", "--blobPort", str(self.ports.blob)]
+        key = self._account_key
+        flags = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+        return Part(
+            name="azurite",
+            argv=[node, str(main), "--location", str(self.state / "azurite"), *where, *flags],
+            env={"AZURITE_ACCOUNTS": f"{BLOB_ACCOUNT}:{key};{REGION_ACCOUNT}:{key}"},
+            ready=_answers(f"http://127.0.0.1:{self.ports.blob}/"),
+        )
+
+    def emulator(self) -> Part:
+        """Azure itself."""
+        folders = [
+            "--state",
+            str(self.state / "azure"),
+            "--images",
+            str(self.state / "images.json"),
+        ]
+        ports = ["--arm-port", str(self.ports.arm), "--metadata-port", str(self.ports.metadata)]
+        sky = ["--weather", str(self.weather)] if self.weather else []
+        if self.create_seconds is not None:
+            sky += ["--create-seconds", str(self.create_seconds)]
+        return Part(
+            name="emulator",
+            argv=[sys.executable, "-m", "emulator", *folders, *ports, *sky, "--proxies"],
+            ready=_answers(f"{self.arm_url}/metadata/endpoints?api-version=2022-09-01", self.ca),
+        )
+
+    def service(self) -> Part:
+        """API and reconciler in one process."""
+        return Part(
+            name="service",
+            argv=[sys.executable, "-m", "service.main", "all", "--port", str(self.ports.api)],
+            env=self.settings(),
+            ready=_answers(f"{self.api_url}/readyz"),
+        )
+
+    def settings(self) -> Mapping[str, str]:
+        """The service's settings."""
+        speed = {"REKINDLE_CPU_FLOPS": CPU_SPEED.read_text()} if CPU_SPEED.exists() else {}
+        return speed | {
+            "REKINDLE_DATABASE_URL": postgres.url(self.state / "postgres"),
+            "REKINDLE_STORAGE": self.storage,
+            "REKINDLE_REGION_STORAGE": json.dumps({REGION: self._connection(REGION_ACCOUNT)}),
+            "REKINDLE_PUBLIC_URL": self.api_url,
+            "REKINDLE_SECRET_KEY": self._derived("service").hex(),
+            "REKINDLE_DEPLOYMENT": "local",
+            "REKINDLE_OPERATOR_PROJECT": "local",
+            "REKINDLE_CLOUD": "azure",
+            "REKINDLE_AZURE_SUBSCRIPTION_ID": SUBSCRIPTION,
+            "REKINDLE_AZURE_RESOURCE_GROUP": RESOURCE_GROUP,
+            "REKINDLE_AZURE_TENANT_ID": TENANT,
+            "REKINDLE_AZURE_CLIENT_ID": CLIENT,
+            "REKINDLE_AZURE_CLIENT_SECRET": self.client_secret,
+            "REKINDLE_AZURE_ENDPOINT": self.arm_url,
+            "REKINDLE_AZURE_CA": str(self.ca),
+            "REKINDLE_AZURE_SUBNET_ID": SUBNET,
+            "REKINDLE_AZURE_SSH_PUBLIC_KEY": SSH_KEY,
+            "REKINDLE_PRICES_URL": self.arm_url,
+            "REKINDLE_OFFERINGS": ",".join(map(_offering, self.engines)),
+            "REKINDLE_AZUREML_WORKSPACE": WORKSPACE if Engine.AZUREML in self.engines else "",
+            "REKINDLE_ACCELERATOR": "cpu",
+            "REKINDLE_PROCESSES_PER_NODE": "1",
+            "REKINDLE_TRAINER_IMAGE": TRAINER_IMAGE,
+            "REKINDLE_RECOVERY_SECONDS": "15",
+            "REKINDLE_POLL_SECONDS": "1",
+            "REKINDLE_READ_LAG_SECONDS": "2",
+            "REKINDLE_DRAIN_SECONDS": "1",
+            "REKINDLE_DELETE_SECONDS": "60",  # the emulator needs 2, and as long as VMs need to end
+            "REKINDLE_BUDGET_OUTAGE_SECONDS": "60",  # parts that end are started again at once
+        }
+
+    @property
+    def images(self) -> Mapping[str, object]:
+        """What the emulator's VMs run instead of a container image."""
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        env = {
+            "PYTHONPATH": str(ROOT),
+            "PATH": programs,  # where a job in Azure ML finds python3, and sh
+            "REKINDLE_MEMORY_DIR": "memory",  # /dev/shm is this computer's, and not of one VM
+        }
+        command = [sys.executable, "-m", "trainer.supervisor"]
+        return {TRAINER_IMAGE: {"command": command, "env": env}}
+
+    def _connection(self, account: str) -> str:
+        where = f"http://127.0.0.1:{self.ports.blob}/{account}"
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={account};"
+            f"AccountKey={self._account_key};BlobEndpoint={where};"
+        )
+
+    @property
+    def _account_key(self) -> str:
+        return base64.b64encode(self._derived("storage account")).decode()
+
+    def _derived(self, purpose: str) -> bytes:
+        secret = self.state.secret("secret")
+        return hashlib.sha256(f"{secret}/{purpose}".encode()).digest()
+
+
+def model_folder(model: str) -> Path:
+    """Return the folder of a base model's files; it exists once the model is made."""
+    return MODELS / model.rpartition("/")[2]
+
+
+def _offering(engine: Engine) -> str:
+    suffix = "" if engine is Engine.SCALE_SET else f":{engine}"
+    return f"{VM_SIZE}@{REGION}{suffix}"
+
+
+def _answers(url: str, ca: Path | None = None) -> Callable[[], Awaitable[bool]]:
+    """A check that somebody answers there, and not with a failure of its own."""
+
+    async def ready() -> bool:
+        context = _trust(ca)
+        if context is None:
+            return False
+        async with httpx.AsyncClient(verify=context, timeout=2, trust_env=False) as client:
+            try:
+                return (await client.get(url)).status_code < 500
+            except httpx.TransportError:
+                return False
+
+    return ready
+
+
+def _trust(ca: Path | None) -> ssl.SSLContext | None:
+    """What to check a certificate against; None while the authority is not there yet."""
+    if ca is not None and not ca.exists():
+        return None
+    return ssl.create_default_context(cafile=ca)

@@ -1,0 +1,68 @@
+"""Processes that outlive their stack: those that a killed stack left, and the emulator's VMs."""
+
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from rekindle.local.parts import GRACE_SECONDS, MARK
+from rekindle.local.running_stack import VM_MARK
+from rekindle.local.state_folder import State
+
+
+def end_parts(state: State) -> list[str]:
+    """End the parts that a killed stack left running; return their names."""
+    found: dict[str, psutil.Process] = {}
+    for note in sorted((state / "pids").glob("*")):
+        process = _marked(note.read_text().strip(), state)
+        if process is not None:
+            found[note.name] = process
+        note.unlink()
+    # SIGINT asks PostgreSQL to end without waiting for its clients; the others take it as Ctrl-C.
+    _end(found.values(), signal.SIGINT)
+    return sorted(found)
+
+
+def end_vms(state: State) -> int:
+    """Kill every process of the emulated VMs, while no emulator runs; return how many."""
+    killed = 0
+    while found := [p for p in psutil.process_iter() if _of_vm(p, state / "azure" / "vms")]:
+        for process in found:
+            process.kill()
+        psutil.wait_procs(found, timeout=GRACE_SECONDS)
+        killed += len(found)
+    return killed
+
+
+def _marked(pid: str, state: State) -> psutil.Process | None:
+    """The process of that id, if it is still the one that was noted."""
+    if not pid.isdigit() or not psutil.pid_exists(int(pid)):
+        return None
+    process = psutil.Process(int(pid))
+    return process if _variable(process, MARK) == str(state.path) else None
+
+
+def _of_vm(process: psutil.Process, disks: Path) -> bool:
+    """Whether it belongs to a VM whose disk, which is its HOME, is or was in that folder."""
+    if _variable(process, VM_MARK) is None:
+        return False
+    return Path(_variable(process, "HOME") or "/").is_relative_to(disks)
+
+
+def _variable(process: psutil.Process, name: str) -> str | None:
+    """A variable of the process's environment; None when it has ended or is not ours."""
+    try:
+        return process.environ().get(name)
+    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+        return None
+
+
+def _end(processes: Iterable[psutil.Process], how: signal.Signals) -> None:
+    processes = list(processes)
+    for process in processes:
+        process.send_signal(how)
+    _, alive = psutil.wait_procs(processes, timeout=GRACE_SECONDS)
+    for process in alive:
+        process.kill()
+    psutil.wait_procs(alive, timeout=GRACE_SECONDS)

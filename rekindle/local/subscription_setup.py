@@ -1,0 +1,45 @@
+"""What has to exist in the emulated subscription before the service can use it."""
+
+import ssl
+
+import httpx
+
+from contract.choices import Engine
+from rekindle.local.layout import (
+    CLIENT,
+    REGION,
+    RESOURCE_GROUP,
+    SUBSCRIPTION,
+    TENANT,
+    WORKSPACE,
+    Layout,
+)
+
+GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}"
+SPACE = f"{GROUP}/providers/Microsoft.MachineLearningServices/workspaces/{WORKSPACE}"
+
+
+async def prepare(layout: Layout) -> None:
+    """Make the resource group and, where its engine is used, the Azure ML workspace.
+
+    Repeating is harmless.
+    """
+    trust = ssl.create_default_context(cafile=layout.ca)
+    async with httpx.AsyncClient(base_url=layout.arm_url, verify=trust, trust_env=False) as http:
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": CLIENT,
+            "client_secret": layout.client_secret,
+            "scope": f"{layout.arm_url}/.default",
+        }
+        token = (await http.post(f"/{TENANT}/oauth2/v2.0/token", data=form)).raise_for_status()
+        wanted = [(GROUP, "2021-04-01")]
+        wanted += [(SPACE, "2023-08-01-preview")] if Engine.AZUREML in layout.engines else []
+        for path, version in wanted:
+            answer = await http.put(
+                path,
+                params={"api-version": version},
+                headers={"Authorization": f"Bearer {token.json()['access_token']}"},
+                json={"location": REGION},
+            )
+            answer.raise_for_status()

@@ -1,0 +1,107 @@
+"""`python -m rekindle.local.up`: the local stack in the foreground, until Ctrl-C or SIGTERM."""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+
+from contract.choices import Engine
+from contract.printable import printable_lines
+from rekindle.local.banner import banner
+from rekindle.local.layout import BASE_MODELS, ENGINE_HELP, Layout
+from rekindle.local.parts import MOST_RESTARTS
+from rekindle.local.stack import sign_in_token, stack
+from rekindle.local.state_folder import CannotStart, Ports, State
+
+
+def main() -> int:
+    """Read the arguments and run the stack."""
+    parser = argparse.ArgumentParser(prog="make up", description=__doc__)
+    parser.add_argument("--state", type=Path, default=Path(".rekindle"), help="the state folder")
+    parser.add_argument("--port", type=int, default=8080, help="the first of four ports")
+    parser.add_argument(
+        "--weather",
+        type=Path,
+        metavar="FILE",
+        help="how many Spot machines Azure has, over time: docs/emulator.md",
+    )
+    parser.add_argument(
+        "--model",
+        choices=BASE_MODELS,
+        action="append",
+        help="a base model to stage; repeatable; default: all of them",
+    )
+    parser.add_argument(
+        "--engine",
+        type=Engine,
+        choices=list(Engine),
+        action="append",
+        help=f"{ENGINE_HELP}; repeatable",
+    )
+    parser.add_argument("--keep", action="store_true", help="leave the emulated VMs running")
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        default=MOST_RESTARTS,
+        help="how often a part may die within a minute before the stack gives up",
+    )
+    options = parser.parse_args()
+    ports = Ports.starting_at(options.port)
+    weather = options.weather and options.weather.resolve()
+    layout = Layout(
+        State(options.state.resolve()),
+        ports,
+        options.restarts,
+        weather,
+        models=tuple(options.model or BASE_MODELS),
+        engines=tuple(options.engine or [Engine.SCALE_SET]),
+    )
+    try:
+        asyncio.run(_run(layout, keep_vms=options.keep))
+    except CannotStart as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+async def _run(layout: Layout, *, keep_vms: bool) -> None:
+    """Stop at the first signal, or when a part cannot be kept alive."""
+    running = asyncio.create_task(_serve(layout, keep_vms=keep_vms))
+    loop = asyncio.get_running_loop()
+    for wanted in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(wanted, _interrupt, running)
+    try:
+        await running
+    except asyncio.CancelledError:
+        _say("everything has ended")
+
+
+async def _serve(layout: Layout, *, keep_vms: bool) -> None:
+    _say("starting the local stack")
+    async with stack(layout, _say, keep_vms=keep_vms) as crew:
+        key = (layout.state / "api-key").read_text().strip()
+        _print(banner(layout, key, await sign_in_token(layout, crew)))
+        await crew.watch()
+
+
+def _interrupt(running: "asyncio.Task[None]") -> None:
+    """The first signal ends the stack; further ones change nothing, as the end is under way."""
+    if not running.cancelling():
+        _say("ending")
+        running.cancel()
+
+
+def _say(text: str) -> None:
+    _print(f"rekindle: {text}")
+
+
+def _print(text: str) -> None:
+    """Print if anybody still reads: a stack whose reader is gone must end in order, too."""
+    with contextlib.suppress(BrokenPipeError):
+        print(printable_lines(text), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
