@@ -1,6 +1,6 @@
 """`rekindle break`: harm a local stack on purpose, and see a job come through."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from rekindle.cli.errors import ExitCode, Trouble
 from rekindle.cli.job_lookup import LAST
 from rekindle.cli.jobs.views import facts as two_columns
 from rekindle.cli.local import stack_commands
+
+if TYPE_CHECKING:
+    from rekindle.cli.local.breakages import Breakage
 
 _SECONDS = 20.0
 
@@ -47,13 +50,37 @@ def break_something(
     ] = _SECONDS,
 ) -> None:
     """Break something on purpose and watch it heal. Local stack only."""
-    from rekindle.cli.local.breakages import BREAKAGES, carry_out
+    from rekindle.cli.local.breakages import carry_out
 
     if what is None:
-        document = [{"what": name, "then": b.then} for name, b in BREAKAGES.items()]
-        view = [two_columns([(name, b.then) for name, b in BREAKAGES.items()])]
-        cli.show({"object": "list", "data": document}, lambda: [*view, "Next: rekindle break WHAT"])
+        _list(cli)
         return
+    found = _breakage(what)
+    stack = stack_commands.stack(cli)
+    victim = None
+    if found.of_a_machine:
+        victim = stack_commands.one(stack_commands.machines_of(cli, stack, job), machine)
+    cli.note(found.then.replace("--seconds", f"{seconds:g} s"))
+    stack_commands.run(carry_out(found, stack, victim, seconds))
+    name = victim.name if victim else None
+    document = {"object": "breakage", "what": what, "machine": name, "seconds": seconds}
+    lines = [f"done: {what}, machine {name}", f"Next: rekindle watch {job}"]
+    cli.show(document, lambda: lines if name else [f"done: {what}"])
+
+
+def _list(cli: Cli) -> None:
+    """Show every fault and what happens then."""
+    from rekindle.cli.local.breakages import BREAKAGES
+
+    document = [{"what": name, "then": b.then} for name, b in BREAKAGES.items()]
+    view = [two_columns([(name, b.then) for name, b in BREAKAGES.items()])]
+    cli.show({"object": "list", "data": document}, lambda: [*view, "Next: rekindle break WHAT"])
+
+
+def _breakage(what: str) -> "Breakage":
+    """Return the fault of this name."""
+    from rekindle.cli.local.breakages import BREAKAGES
+
     if (found := BREAKAGES.get(what)) is None:
         raise Trouble(
             f"There is no {what!r} to break.",
@@ -61,16 +88,4 @@ def break_something(
             exit_code=ExitCode.USAGE,
             code="unknown_breakage",
         )
-    stack = stack_commands.stack(cli)
-    victim = (
-        stack_commands.one(stack_commands.machines_of(cli, stack, job), machine)
-        if found.of_a_machine
-        else None
-    )
-    if not cli.as_json:
-        cli.note(found.then.replace("--seconds", f"{seconds:g} s"))
-    stack_commands.run(carry_out(found, stack, victim, seconds))
-    name = victim.name if victim else None
-    document_done = {"object": "breakage", "what": what, "machine": name, "seconds": seconds}
-    lines = [f"done: {what}, machine {name}", f"Next: rekindle watch {job}"]
-    cli.show(document_done, lambda: lines if name else [f"done: {what}"])
+    return found
