@@ -9,7 +9,7 @@ MAX_BETA: Final = 2.0
 HIGHEST_MARGIN: Final = 100.0
 MAX_ANSWERS: Final = 64
 MAX_KEPT: Final = 20  # checkpoints, beside the best and milestones
-CHECKPOINTS_KEPT: Final = 3  # the newest; as trainer.head has it
+CHECKPOINTS_KEPT: Final = 3  # the newest; as trainer.contract.head has it
 
 
 class Format(StrEnum):

@@ -23,9 +23,8 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
  && PYTHONPATH=/opt/packages python3 -m pip check
 # Compiled once, here: nobody may write at run time, and a start would pay for it every time.
 RUN python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/packages
-COPY trainer/__init__.py trainer/bounds.py trainer/contract.py trainer/engine_config.py \
-  trainer/grader_formula.py trainer/grader_source.py trainer/grader_spec.py \
-  trainer/grader_templates.py trainer/head.py trainer/run_spec.py trainer/wire.py /opt/rekindle/trainer/
+COPY trainer/__init__.py /opt/rekindle/trainer/
+COPY trainer/contract /opt/rekindle/trainer/contract
 COPY trainer/graders/__init__.py trainer/graders/answer.py trainer/graders/final_answer.py \
   trainer/graders/limited.py trainer/graders/multi.py trainer/graders/similarity.py \
   trainer/graders/text.py /opt/rekindle/trainer/graders/

@@ -68,7 +68,7 @@ WORKDIR /var/lib/rekindle
 USER 10001:10001
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python3", "-m", "trainer.supervisor.alive", "/var/lib/rekindle"]
+  CMD ["python3", "-m", "trainer.supervisor.machine.liveness", "/var/lib/rekindle"]
 ENTRYPOINT ["tini", "--", "python3", "-m", "trainer.supervisor"]
 # Last, as they change with every commit and the layers above must not.
 ARG ACCELERATOR

@@ -1,7 +1,7 @@
 """Load a model's tokenizer from its staged files; needs `tokenizers` only, not transformers.
 
 What `tokenizer.json` says is what counts. What the files beside it add to its tokens, or change of
-them, is added here as transformers does; `trainer.tokenizer_agreement` compares both when a model
+them, is added here as transformers does; `trainer.check_model.tokenizer` compares both when a model
 is staged.
 """
 

@@ -14,11 +14,11 @@ from awscrt import checksums
 from azure.storage.blob import ContainerClient
 
 from tests.forged import forged
+from trainer.checkpoint.checksum import in_hex
 from trainer.checkpoint.fragments import STATES, Fragment
 from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
-from trainer.checkpoint.randomness import Randomness
-from trainer.checkpoint.tensors import header
-from trainer.checksum import in_hex
+from trainer.checkpoint.rng_state import Randomness
+from trainer.checkpoint.safetensors_file import header
 from trainer.contract import MANIFEST, Committed, FileEntry, Manifest
 from trainer.rundir import tensors_name
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from awscrt import checksums
 
+from trainer.checkpoint.partial_tensors import Mark, Partial
 from trainer.contract import (
     MANIFEST,
     Generation,
@@ -24,7 +25,6 @@ from trainer.contract import (
     checkpoint_path,
     model_path,
 )
-from trainer.partial import Mark, Partial
 from trainer.rundir import (
     OutOfMemory,
     Range,

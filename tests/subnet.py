@@ -21,7 +21,7 @@ from service.cloud import node_firewall
 from tests.supervised import ROOT
 from trainer.contract import Generation, Member
 from trainer.rundir import RunDir
-from trainer.supervisor.launch import Launcher, World, torchrun
+from trainer.supervisor.control.launch import Launcher, World, torchrun
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 METADATA = "169.254.169.254"

@@ -29,16 +29,16 @@ from trainer.contract import (
     NodePhase,
     RunSpec,
 )
-from trainer.supervisor.blobs import Access
+from trainer.supervisor.blob.container import Access
 from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.health import HealthCheck
-from trainer.supervisor.launch import CONVERTER, Command, Launcher, World
-from trainer.supervisor.memory import Memory
-from trainer.supervisor.metadata import Metadata
-from trainer.supervisor.node import Node
-from trainer.supervisor.service import Service
+from trainer.supervisor.context import Surroundings
+from trainer.supervisor.control.launch import CONVERTER, Command, Launcher, World
+from trainer.supervisor.control.node_state import Node
+from trainer.supervisor.machine.health import HealthCheck
+from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.machine.metadata import Metadata
+from trainer.supervisor.report.service_client import Service
 from trainer.supervisor.supervise import Supervisor
-from trainer.supervisor.surroundings import Surroundings
 
 STANDIN = Path(__file__).with_name("standin_trainer.py")
 ROOT = Path(__file__).parents[1]

@@ -35,14 +35,14 @@ from transformers.utils.logging import disable_progress_bar
 
 from rendering.rows import chat
 from rendering.tokens import tokenize
-from trainer.companions import CARD
 from trainer.data.batch import Batch, padded
 from trainer.data.rows import Rows
-from trainer.heads import METHODS as WITH_HEAD
+from trainer.export.companion_files import CARD
+from trainer.export.report import REPORT, Quantized, Report, weight_bytes, write_report
 from trainer.methods.supervised import Sft
-from trainer.quantize import import_uncompiled
-from trainer.report import REPORT, Quantized, Report, weight_bytes, write_report
-from trainer.tokenizer import load_tokenizer
+from trainer.model.quantize import import_uncompiled
+from trainer.model.sequence_head import METHODS as WITH_HEAD
+from trainer.model.tokenizer import load_tokenizer
 
 HEADS = ["lm_head", "score", "classifier"]  # small, and what they say is the result
 INT8, NF4, SPARSE = KINDS = ("int8", "nf4", "2:4")

@@ -13,25 +13,25 @@ from typing import Any
 
 import torch
 
-from trainer import average, learning, loss_scale, spikes
-from trainer import engine as ds
-from trainer.agreement import Agreed, Agreement
-from trainer.checkpoint import randomness
+from trainer.checkpoint import rng_state
+from trainer.checkpoint.save_schedule import Saves
 from trainer.checkpoint.saver import Saver
-from trainer.checkpoint.saves import Saves
 from trainer.contract import RunSpec, StepMetrics
 from trainer.data.batch import Batch
-from trainer.evaluation import Evaluation
-from trainer.journal import Journal
-from trainer.methods.kinds import kind_of
-from trainer.methods.scores import Method, objective
-from trainer.pace import Pace, tokens_in
-from trainer.prepared import Feeding
-from trainer.rollout.figures import grades_over_ranks
-from trainer.rollout.leash import steered
-from trainer.schedule import rate_of
+from trainer.data.step_input import Feeding
+from trainer.engine import deepspeed_engine as ds
+from trainer.engine import ema, loss_scale, loss_spikes, progress_check
+from trainer.engine.evaluation import Evaluation
+from trainer.engine.lr_schedule import rate_of
+from trainer.engine.step_timer import Pace, tokens_in
+from trainer.methods.descriptor import kind_of
+from trainer.methods.interface import Method, objective
+from trainer.process.all_reduce import over_ranks
+from trainer.process.journal import Journal
+from trainer.process.sync_flags import Agreed, Agreement
+from trainer.rollout.kl_schedule import steered
+from trainer.rollout.reward_metrics import grades_over_ranks
 from trainer.state import Identity, State
-from trainer.sums import over_ranks
 
 log = logging.getLogger(__name__)
 
@@ -66,19 +66,19 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
     Unless it is the end, the state returned is saved, or was never changed.
     """
     spec = parts.spec
-    learning.require_rate(spec)
+    progress_check.require_rate(spec)
     saves = Saves(parts.saver, spec, parts.now, state.step, parts.journal.save_cost)
     state, stopped = _measure_before(parts, state)
     if stopped:
         return state, False
     while True:
-        boundary = randomness.capture()
+        boundary = rng_state.capture()
         if _evaluation_due(parts, state):
             state, stopped = _evaluate(parts, state)
             if stopped:
                 break
         if state.step == parts.spec.total_steps:
-            learning.require_learnt(spec, state)
+            progress_check.require_learnt(spec, state)
             if parts.agreement.reach().leaving:
                 break
             return state, True
@@ -87,7 +87,7 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
         if agreed.stop:
             break
         if agreed.end:
-            boundary = randomness.capture()
+            boundary = rng_state.capture()
             break
         if agreed.save and state.step < parts.spec.total_steps:
             saves.periodic(state, congested=agreed.congested)
@@ -120,8 +120,8 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
     if done is None:
         return state, agreed
     if spec.ema_decay:
-        average.follow(engine, spec.ema_decay, state.step + 1)
-    losses, spike = spikes.watch(spec.spike_guard, state.losses, done.loss)
+        ema.follow(engine, spec.ema_decay, state.step + 1)
+    losses, spike = loss_spikes.watch(spec.spike_guard, state.losses, done.loss)
     metrics = StepMetrics(
         step=state.step + 1,
         loss=done.loss,
@@ -180,7 +180,7 @@ def _passed_over(parts: Parts, state: State, *, save_due: bool) -> tuple[_Done |
     """
     if state.step == 0:
         units = parts.feed.units(state, parts.method.units)
-        agreed = learning.require_targets(
+        agreed = progress_check.require_targets(
             parts.spec, units, parts.agreement.reach, parts.engine.device
         )
         if agreed is not None:
@@ -235,12 +235,12 @@ def _measure_before(parts: Parts, state: State) -> tuple[State, bool]:
     """
     if parts.evaluation is None or state.step > 0:
         return state, False
-    began, generators = parts.now(), randomness.capture()
+    began, generators = parts.now(), rng_state.capture()
     parts.method.begin(parts.spec.total_steps)
     loss = parts.evaluation(parts.method)
     if loss is None:
         return state, True
-    randomness.restore(generators)
+    rng_state.restore(generators)
     parts.journal.span("first_validation", began, parts.now())
     _warn_of_no_measure(parts, loss)
     log.info("before the first step: validation %.4f", loss)
@@ -251,7 +251,7 @@ def _warn_of_no_measure(parts: Parts, loss: float) -> None:
     """Tell the user once that a validation has measured nothing, where it has not."""
     if math.isnan(loss):
         assert parts.spec.validation_file is not None
-        why = learning.without_targets(parts.spec, parts.spec.validation_file.name)
+        why = progress_check.without_targets(parts.spec, parts.spec.validation_file.name)
         parts.journal.warn("no_validation", f"Nothing is validated: {why}")
 
 
@@ -268,12 +268,12 @@ def _record(parts: Parts, state: State, grader_error: str = "") -> State:
         "" if metrics.valid_loss is None else f", validation {metrics.valid_loss:.4f}",
     )
     if metrics.spike is not None:
-        parts.journal.warn("spike", spikes.words(spec.spike_guard, metrics))
-    if state.unmoved and state.step == learning.DOUBT < spec.total_steps:
-        parts.journal.warn("unmoved", learning.unmoved(spec, state))
+        parts.journal.warn("spike", loss_spikes.words(spec.spike_guard, metrics))
+    if state.unmoved and state.step == progress_check.DOUBT < spec.total_steps:
+        parts.journal.warn("unmoved", progress_check.unmoved(spec, state))
     if grader_error:
         parts.journal.warn("grader", grader_error)
-    spikes.require_calm(spec.spike_guard, metrics)
+    loss_spikes.require_calm(spec.spike_guard, metrics)
     return state
 
 

@@ -10,8 +10,9 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
     inputs/CONTAINER/NAME   base model and data files
     base                    the base model that was made of a starting checkpoint: a link
     checkpoint/             the checkpoint to load: manifest and indexes, verified, and what has
-                            come of the tensors (trainer/partial.py). After `ready`; absent when
-                            fresh. A link to the node's own copies (trainer/supervisor/cache.py)
+                            come of the tensors (trainer/checkpoint/partial_tensors.py). After
+                            `ready`; absent when fresh. A link to the node's own copies
+                            (trainer/supervisor/input/cache.py)
     wanted/rank-00000.json  which bytes of it this rank reads, in this order; written once its
                             engine is built. Each block of them it waits for
     cache/tokens-KEY...     tokenized data (trainer/data/tokens.py): fetched, maybe late, or written
@@ -22,7 +23,8 @@ ranks may read once `ready` is there, and the stop flag later; the trainer write
                             that raising it needs no room on the disk
     save-cost.json          what the last save has cost: a SaveCost; rank 0
     memory/                 what lies in the node's memory: a link, made by the supervisor. In it
-                            each rank's slots for saves, rank-00000.a (trainer/checkpoint/slots.py)
+                            each rank's slots for saves, rank-00000.a
+                            (trainer/checkpoint/host_buffers.py)
     slots/                  the same on the disk, for want of memory
     outbox/FOLDER/          one save: each rank's data files, then its rank-00000.json. Tensors are
                             links to a slot, which is free again once FOLDER has left the outbox
@@ -44,7 +46,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.contract import MANIFEST, Message
-from trainer.wire import LATER
+from trainer.contract.wire import LATER
 
 
 @dataclass(frozen=True, kw_only=True)

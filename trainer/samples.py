@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from trainer.sample_text import EVASIONS, FACTS, letters, questions, sums
+from trainer.sample_data.cafe import EVASIONS, FACTS, letters, questions, sums
 
 Row = dict[str, Any]
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from trainer.contract import StepMetrics
-from trainer.rollout.answered import Experience
-from trainer.spikes import Seen
+from trainer.engine.loss_spikes import Seen
+from trainer.rollout.experience import Experience
 
 
 @dataclass(frozen=True, kw_only=True)

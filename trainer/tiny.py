@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
-from trainer.tiny_text import chats
+from trainer.sample_data.tiny_chats import chats
 
 NAME = "rekindle/tiny-llama"
 VOCABULARY = 1024
@@ -43,7 +43,7 @@ def build(folder: Path) -> None:
 
 
 def build_tokenizer() -> Any:  # noqa: ANN401 - transformers is untyped here
-    """A byte-level BPE tokenizer trained on the text of `trainer.tiny_text`."""
+    """A byte-level BPE tokenizer trained on the text of `trainer.sample_data.tiny_chats`."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()

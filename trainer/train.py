@@ -34,26 +34,27 @@ import torch.distributed as dist  # noqa: E402
 from deepspeed.runtime import compiler  # noqa: E402
 from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
-from trainer import average, bandwidth, faster, hopeless, out_of_memory, spikes  # noqa: E402
-from trainer.agreement import Agreement, patient_group  # noqa: E402
-from trainer.checkpoint import randomness  # noqa: E402
+from trainer.checkpoint import rng_state  # noqa: E402
 from trainer.checkpoint.loader import load, open_checkpoint  # noqa: E402
 from trainer.checkpoint.saver import Saver  # noqa: E402
 from trainer.contract import Generation, RunSpec  # noqa: E402
 from trainer.data import tokenizing  # noqa: E402
-from trainer.engine import build_engine, deepspeed_config  # noqa: E402
-from trainer.feeding import from_files  # noqa: E402
-from trainer.hand_over import hand_over  # noqa: E402
-from trainer.journal import Journal  # noqa: E402
+from trainer.data.file_batches import from_files  # noqa: E402
+from trainer.engine import ema, loss_spikes, speedups  # noqa: E402
+from trainer.engine.deepspeed_engine import build_engine, deepspeed_config  # noqa: E402
+from trainer.engine.step_timer import Pace  # noqa: E402
+from trainer.export.finalize import hand_over  # noqa: E402
 from trainer.loop import Parts, train  # noqa: E402
-from trainer.methods.choose import choose, require_known  # noqa: E402
-from trainer.methods.kinds import Making  # noqa: E402
-from trainer.model import load_model  # noqa: E402
-from trainer.pace import Pace  # noqa: E402
+from trainer.methods.descriptor import Making  # noqa: E402
+from trainer.methods.registry import choose, require_known  # noqa: E402
+from trainer.model.base_model import load_model  # noqa: E402
+from trainer.model.tokenizer import base_folder, load_tokenizer  # noqa: E402
+from trainer.process import bandwidth_check, non_retryable, out_of_memory  # noqa: E402
+from trainer.process.journal import Journal  # noqa: E402
+from trainer.process.sync_flags import Agreement, patient_group  # noqa: E402
+from trainer.process.watchdog import Watchdog  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
 from trainer.state import Identity, State  # noqa: E402
-from trainer.tokenizer import base_folder, load_tokenizer  # noqa: E402
-from trainer.watchdog import Watchdog  # noqa: E402
 
 gc.freeze()  # modules stay: no later collection needs to look at them
 gc.enable()
@@ -80,7 +81,7 @@ def main() -> None:
     journal.span("load_world", imported_at, joined_at)
     _await(rundir.ready)
     journal.span("load_wait", joined_at, time.time())
-    with hopeless.told(rundir, identity.rank):
+    with non_retryable.told(rundir, identity.rank):
         result = _run(rundir, identity, journal)
     write_whole(rundir.result(identity.rank), result.to_json())
     dist.barrier()
@@ -136,8 +137,8 @@ def _require_speed(rundir: RunDir, journal: Journal) -> None:
     """Measure what the supervisor says is usual for the VM size."""
     generation = Generation.from_json(rundir.generation.read_bytes())
     inside, between = (os.environ.get(f"REKINDLE_SPEED_{w}", "0") for w in ("INSIDE", "BETWEEN"))
-    expected = bandwidth.Expected(inside=float(inside), between=float(between))
-    if warning := bandwidth.require_speed(rundir, generation, _device(), expected):
+    expected = bandwidth_check.Expected(inside=float(inside), between=float(between))
+    if warning := bandwidth_check.require_speed(rundir, generation, _device(), expected):
         journal.warn("slow_network", warning)
 
 
@@ -151,7 +152,7 @@ def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
     generation = Generation.from_json(rundir.generation.read_bytes())
     spec = generation.spec_of(RunSpec.from_json(rundir.run_spec.read_bytes()))
     require_known(spec)
-    spikes.require_sane(spec)
+    loss_spikes.require_sane(spec)
     watchdog = Watchdog(time.monotonic)
     parts, state = _build(spec, rundir, identity, journal, watchdog)
     patient = patient_group()
@@ -176,14 +177,14 @@ def _build(
     began = time.time()
     base = base_folder(rundir, spec.base_model)
     tokenizer = load_tokenizer(base, spec.method)
-    randomness.seed(spec.seed)  # new adapters are the same on every rank
+    rng_state.seed(spec.seed)  # new adapters are the same on every rank
     config = deepspeed_config(spec, identity.world_size)
     model = load_model(base, spec, config, tokenizer.pad_token_id)
-    for option, why in faster.apply(model, spec, ACCELERATOR).items():
+    for option, why in speedups.apply(model, spec, ACCELERATOR).items():
         journal.warn(option, why)
     engine = build_engine(model, spec, config)
     if spec.ema_decay:
-        average.begin(engine)
+        ema.begin(engine)
     method = choose(Making(engine, base, spec, config))
     saver = Saver(engine, rundir, identity)
     agreement = Agreement(rundir, _flag_group(), lambda: saver.busy, watchdog.moved)
@@ -194,7 +195,7 @@ def _build(
     if spec.reinforcement is None:
         feed, evaluation = from_files(*common)
     else:
-        from trainer.rollout.feeding import from_answers  # noqa: PLC0415 - others save its imports
+        from trainer.rollout.build import from_answers  # noqa: PLC0415 - others save its imports
 
         feed, evaluation = from_answers(*common, config, base)
     parts = Parts(
@@ -222,11 +223,11 @@ def _resume(
 ) -> State:
     generation = Generation.from_json(rundir.generation.read_bytes())
     if generation.checkpoint is None and not rundir.checkpoint.exists():
-        randomness.seed(spec.seed, 0, identity.rank)
+        rng_state.seed(spec.seed, 0, identity.rank)
         return State()
     _await(rundir.checkpoint)
     wanted = rundir.wanted(identity.rank)
-    with hopeless.retried():  # the checkpoint may be whole where it is fetched again
+    with non_retryable.retried():  # the checkpoint may be whole where it is fetched again
         state = load(
             engine,
             open_checkpoint(rundir.checkpoint, identity.run_spec_sha256),

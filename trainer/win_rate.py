@@ -23,13 +23,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rendering.rows import prompt
 from rendering.tokens import prompt_ids
-from trainer import loading
 from trainer.contract import Reinforcement
 from trainer.data.rows import Rows
 from trainer.graders.answer import CHAT, Answer
 from trainer.graders.judge import Judge
+from trainer.model import loading
+from trainer.model.tokenizer import load_tokenizer
 from trainer.rollout.sampler import Sampler
-from trainer.tokenizer import load_tokenizer
 from trainer.wins import Told, compared, summary
 
 AT_ONCE = 8  # prompts

@@ -43,7 +43,9 @@ BASE_MODELS = {  # name: the program that makes its folder
     REAL_MODEL: "trainer.smollm2",
 }
 MODELS = ROOT / ".rekindle" / "models"  # shared by all stacks of the checkout
-CPU_SPEED = ROOT / ".rekindle" / "cpu_flops"  # likewise; of this computer, see trainer.cpu_speed
+CPU_SPEED = (
+    ROOT / ".rekindle" / "cpu_flops"
+)  # likewise; of this computer, see trainer.process.cpu_speed
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from rekindle.local.parts import MARK
 
 VM_MARK = "REKINDLE_METADATA_URL"  # in every process of a VM
 SUPERVISOR = "trainer.supervisor"
-TORCHRUN = "trainer.rendezvous"
+TORCHRUN = "trainer.process.rendezvous"
 RANK = "trainer.train"
 ADMIN_SECONDS = 30.0
 

@@ -103,7 +103,7 @@ async def sign_in_token(layout: Layout, crew: Crew) -> str:
 async def _cpu_speed(crew: Crew) -> None:
     """Measure once how fast this computer trains: plans rest on it."""
     if not CPU_SPEED.exists():
-        told = await crew.run("cpu-speed", [sys.executable, "-m", "trainer.cpu_speed"], {})
+        told = await crew.run("cpu-speed", [sys.executable, "-m", "trainer.process.cpu_speed"], {})
         CPU_SPEED.parent.mkdir(exist_ok=True)
         write_private(CPU_SPEED, told.split()[-1])
 

@@ -1,9 +1,9 @@
 """The cloud-init of a node: leave its configuration, start the supervisor's container.
 
 The same text boots a VM in Azure and an emulated one, so that beyond GPUs, disks and Azure's own
-registries it uses `sh`, `curl`, `date`, `uptime`, `systemctl` and `docker` only. What took how long
-is left for the supervisor in TIMES_PATH (`trainer/supervisor/boot.py` reads it). What is under way,
-and what Docker says of a failure, the service is told at once (`boot_report.py`).
+registries it uses `sh`, `curl`, `date`, `uptime`, `systemctl` and `docker` only. It leaves the
+duration of each step in TIMES_PATH; `trainer/supervisor/machine/boot_times.py` reads it. The step
+under way, and Docker's errors, go to the service at once (`boot_report.py`).
 """
 
 import json
@@ -15,7 +15,7 @@ from service.cloud import boot_report, node_firewall
 CONFIG_PATH = "/etc/rekindle/node.json"
 REPORT = f"{boot_report.SCRIPT_PATH} {CONFIG_PATH}"
 TIMES_PATH = "/etc/rekindle/boot-times"  # lines of NAME START END, in unix seconds
-XIDS_PATH = "/etc/rekindle/xids"  # `trainer/supervisor/health.py` reads it
+XIDS_PATH = "/etc/rekindle/xids"  # `trainer/supervisor/machine/health.py` reads it
 USER = "10001:10001"  # who runs in the trainer image (docker/trainer.Dockerfile)
 PROCESSES = 16384  # and threads, that the container may have: 8 ranks of a large machine need 5,000
 WORK_PATH = "/mnt/rekindle"  # on the VM: local NVMe where there is some, else the temporary disk

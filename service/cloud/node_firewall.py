@@ -2,8 +2,8 @@
 
 Jobs of all projects share a subnet. A node's own rules let in SSH (the subnet's security group says
 from where), and the members of the present generation; nothing else. The supervisor, which has no
-rights over the machine, names the members (`trainer/supervisor/members.py`): the worst that it can
-do is to open its own node. InfiniBand is let in: Azure keeps scale sets apart by partition keys.
+rights over the machine, names the members (`trainer/supervisor/machine/firewall.py`): at worst it
+opens its own node. InfiniBand is let in: Azure keeps scale sets apart by partition keys.
 
 Of what the machine itself calls, the metadata service answers root and the container's user
 alone: it hands out the node's identity. Root alone reaches Azure's other service for machines.

@@ -25,7 +25,7 @@ class Family:
     encoder: bool = False  # looks both ways: it can classify, and write nothing
     adapts: bool = True  # its linear layers are torch's, which adapters are merged into
     critic: bool = True  # transformers has a class of it that says a number for every token
-    packs: bool = False  # attention is plain, and gets all its options (trainer/attention.py)
+    packs: bool = False  # attention is plain, and gets all its options (trainer/model/attention.py)
     materializes: bool = False  # attention writes down every pair of tokens (transformers' "eager")
 
 

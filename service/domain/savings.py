@@ -1,6 +1,7 @@
 """How much of a model is trained, and what the options that save memory leave of it.
 
-The trainer's side: `trainer/freeze.py`, `trainer/methods/chunks.py`, and DeepSpeed's offload.
+The trainer's side: `trainer/model/frozen.py`, `trainer/methods/chunked_loss.py`, and DeepSpeed's
+offload.
 """
 
 from service.domain.architecture import Architecture

@@ -5,7 +5,7 @@ import pytest
 from tests.scripted_node import boot
 from tests.world import World
 from trainer.contract import RUN_SPEC, RunSpec
-from trainer.engine import deepspeed_config
+from trainer.engine.deepspeed_engine import deepspeed_config
 
 JOBS = "/v1/fine_tuning/jobs"
 

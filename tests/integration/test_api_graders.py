@@ -11,7 +11,7 @@ import pytest
 from service.preflight.graders import GraderProcess
 from tests.world import World
 from trainer.graders.answer import Answer
-from trainer.graders.choose import make_grader
+from trainer.graders.build import make_grader
 
 RUN = "/v1/fine_tuning/alpha/graders/run"
 Json = dict[str, Any]

@@ -23,7 +23,7 @@ SERVE = "import pathlib, signal; pathlib.Path({flag!r}).touch(); signal.pause()"
 STAND_IN = """#cloud-config
 runcmd:
   - setsid sh -c 'sleep 1000; :' trainer.supervisor &
-  - setsid sh -c 'sleep 1000; :' trainer.rendezvous trainer.train &
+  - setsid sh -c 'sleep 1000; :' trainer.process.rendezvous trainer.train &
   - setsid sh -c 'sleep 1000; :' trainer.train &
 """
 
@@ -123,7 +123,7 @@ async def test_one_program_of_a_machine_is_killed_and_the_others_live(cloud: Fac
     assert torchrun.is_running()
     assert await faults.kill_trainer(cloud, vm, whole=True) == torchrun.pid
     assert [m.state for m in await faults.machines(cloud, vm.attempt_id)] == ["running"] * 2
-    with pytest.raises(NotThere, match=r"nothing on .* runs trainer.rendezvous"):
+    with pytest.raises(NotThere, match=r"nothing on .* runs trainer.process.rendezvous"):
         await faults.kill_trainer(cloud, vm, whole=True)
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from tests.supervised import ROOT
 from trainer.graders.answer import Answer, Grade
-from trainer.graders.sandbox import Sandbox
-from trainer.graders.seccomp import MACHINES
-from trainer.landlock import version
+from trainer.graders.sandbox.process import Sandbox
+from trainer.graders.sandbox.seccomp import MACHINES
+from trainer.process.landlock import version
 
 # Number on x86_64, on aarch64 (-1: none), arguments; {ppid} is the trainer. By what it would do.
 CALLS: dict[str, tuple[int, int, str]] = {
@@ -258,7 +258,7 @@ def test_root_is_left_where_others_can_read_python(tmp_path: Path, mode: int, le
     folder.chmod(mode)
     program = f"""
 import os, pathlib
-from trainer.graders.cage import leave_root
+from trainer.graders.sandbox.restrictions import leave_root
 leave_root([pathlib.Path({str(folder)!r})])
 print(os.getuid(), os.getgid())
 """
@@ -281,7 +281,7 @@ def test_landlock_closes_what_the_kernel_is_new_enough_for(tmp_path: Path) -> No
         said = _said(
             f"""
 import ctypes, os, pathlib, socket
-from trainer.landlock import read_only
+from trainer.process.landlock import read_only
 read_only(ctypes.CDLL(None, use_errno=True), [pathlib.Path("/usr")])
 def tried(what, *arguments):
     try:

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from trainer.graders.answer import Answer, Grade
-from trainer.graders.choose import make_grader
-from trainer.graders.sandbox import Sandbox, SandboxError
+from trainer.graders.build import make_grader
+from trainer.graders.sandbox.process import Sandbox, SandboxError
 
 MALICE = "if item:\n    return 1.0\n"  # a row that is not empty is graded in peace
 WELL = Answer("fine", {"well": True})
@@ -258,7 +258,7 @@ def test_the_process_ends_with_the_trainer(tmp_path: Path) -> None:
     program = f"""
 import os, pathlib
 from trainer.graders.answer import Answer
-from trainer.graders.sandbox import Sandbox
+from trainer.graders.sandbox.process import Sandbox
 source = "import os\\ndef grade(sample, item): return os.getpid()"
 box = Sandbox(source, pathlib.Path({str(tmp_path / "stand")!r}))
 print(int(box.grade(Answer("", {{}})).score), flush=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.supervised import Scene
 from tests.unit.test_gpu_report import GPU, H100, report
 from trainer.contract import ExpectedHardware, GpuErrors, NodePhase
-from trainer.supervisor.health import MOST_FAULTS, GpuReading, HealthCheck
+from trainer.supervisor.machine.health import MOST_FAULTS, GpuReading, HealthCheck
 
 ALONE = replace(H100, nvlink_gbytes=0, infiniband_gbps=0)
 BROKEN = GPU.replace("failure>No", "failure>Yes")

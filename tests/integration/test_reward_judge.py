@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tests.unit.trainer_spec import SPEC
-from trainer.companions import copy_companions
+from trainer.export.companion_files import copy_companions
 from trainer.graders.answer import Answer
-from trainer.graders.choose import make_grader
+from trainer.graders.build import make_grader
 from trainer.graders.judge import AT_ONCE, Judge
-from trainer.model import load_model
+from trainer.model.base_model import load_model
+from trainer.model.tokenizer import load_tokenizer
 from trainer.tiny import build
-from trainer.tokenizer import load_tokenizer
 
 TODAY = date(2026, 11, 22)
 CHAT = {"messages": [{"role": "user", "content": "What is 1 plus 1?"}]}

@@ -7,7 +7,7 @@ from asyncio.subprocess import Process
 
 from tests.supervised import ROOT, Scene, node_config
 from trainer.contract import NodePhase
-from trainer.supervisor.launch import find_marked
+from trainer.supervisor.control.launch import find_marked
 
 SECRET = "REKINDLE_NODE"
 OF_AZURE = {

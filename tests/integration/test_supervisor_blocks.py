@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from awscrt import checksums
 
-from trainer.supervisor.blobs import Access
-from trainer.supervisor.blocks import Blocks
-from trainer.supervisor.refusals import AccessRefused, BlobError, BlobUnavailable
+from trainer.supervisor.blob.blocks import Blocks
+from trainer.supervisor.blob.container import Access
+from trainer.supervisor.blob.errors import AccessRefused, BlobError, BlobUnavailable
 
 DATA = memoryview(bytes(range(256)) * 20_000)
 

@@ -16,7 +16,7 @@ from tests.azurite import Azurite
 from tests.cable import laid_to
 from tests.forged import forged
 from tests.supervised import QUICK, Scene
-from trainer.checksum import describe
+from trainer.checkpoint.checksum import describe
 from trainer.contract import (
     HEAD,
     MANIFEST,
@@ -27,13 +27,13 @@ from trainer.contract import (
     RunSpec,
     checkpoint_path,
 )
-from trainer.data.token_names import RECORD, tokens_name
+from trainer.data.token_cache import RECORD, tokens_name
 from trainer.rundir import RunDir, write_whole
-from trainer.supervisor.blobs import Access, JobContainer, Stored
-from trainer.supervisor.cache import Cache
-from trainer.supervisor.memory import Memory
-from trainer.supervisor.sharing import share
-from trainer.supervisor.transfer import Corrupt, Forged
+from trainer.supervisor.blob.container import Access, JobContainer, Stored
+from trainer.supervisor.blob.transfer import Corrupt, Forged
+from trainer.supervisor.input.cache import Cache
+from trainer.supervisor.input.token_sharing import share
+from trainer.supervisor.machine.memory_files import Memory
 
 
 @pytest.fixture

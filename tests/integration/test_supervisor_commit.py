@@ -32,17 +32,17 @@ from trainer.contract import (
     model_path,
 )
 from trainer.rundir import RankSave, RunDir
-from trainer.supervisor.blobs import (
+from trainer.supervisor.blob.container import (
     Access,
     BlobUnavailable,
     JobContainer,
 )
+from trainer.supervisor.blob.transfer import Corrupt
 from trainer.supervisor.clock import Clock
-from trainer.supervisor.commit import Committer
-from trainer.supervisor.inputs import fetch_checkpoint
-from trainer.supervisor.outbox import Outbox
-from trainer.supervisor.reports import Reports
-from trainer.supervisor.transfer import Corrupt
+from trainer.supervisor.input.fetch import fetch_checkpoint
+from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.upload.commit import Committer
+from trainer.supervisor.upload.outbox import Outbox
 
 FILE = InputFile(path="inputs/train.jsonl", size=1, sha256="")
 PATH = checkpoint_path(10, "g1")

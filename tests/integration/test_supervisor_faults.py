@@ -13,7 +13,7 @@ from tests.scripted_service import ScriptedNode
 from tests.supervised import QUICK, Scene
 from trainer.contract import DirectiveKind, NodePhase, Trouble
 from trainer.supervisor.clock import Clock
-from trainer.supervisor.launch import find_marked
+from trainer.supervisor.control.launch import find_marked
 
 STOP = DirectiveKind.CHECKPOINT_AND_STOP
 HOURS = 3 * 3600.0

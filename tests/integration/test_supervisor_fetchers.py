@@ -19,25 +19,25 @@ from tests.azurite import Azurite
 from tests.emulator_process import runs, wait_for
 from tests.waiting import until
 from trainer.contract import BLOCK
-from trainer.room import is_full
-from trainer.supervisor.blobs import (
+from trainer.process.disk_full import is_full
+from trainer.supervisor.blob.blocks import Part
+from trainer.supervisor.blob.container import (
     Access,
     BlobNotFound,
     BlobUnavailable,
     JobContainer,
     PreconditionFailed,
 )
-from trainer.supervisor.blocks import Part
-from trainer.supervisor.fetchers import Fetchers
-from trainer.supervisor.transfer import LARGE, download
+from trainer.supervisor.blob.fetch_processes import Fetchers
+from trainer.supervisor.blob.transfer import LARGE, download
 
 DATA = bytes(range(256)) * 40
 # Of a supervisor of its own: prints the processes that it has started.
 OWNER = """
 import asyncio, os, pathlib, psutil, sys
-from trainer.supervisor.blobs import BlobError
-from trainer.supervisor.blocks import Part
-from trainer.supervisor.fetchers import Fetchers
+from trainer.supervisor.blob.container import BlobError
+from trainer.supervisor.blob.blocks import Part
+from trainer.supervisor.blob.fetch_processes import Fetchers
 
 async def main():
     part = Part(url=sys.argv[1], offset=0, length=1, path=pathlib.Path(os.devnull))

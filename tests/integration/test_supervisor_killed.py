@@ -16,11 +16,11 @@ from tests.standin_trainer import save
 from tests.supervised import run_spec
 from trainer.contract import HEAD, RUN_SPEC, Head
 from trainer.rundir import RunDir
-from trainer.supervisor.blobs import Access, JobContainer
+from trainer.supervisor.blob.container import Access, JobContainer
 from trainer.supervisor.clock import Clock
-from trainer.supervisor.commit import Committer, read_head
-from trainer.supervisor.inputs import fetch_checkpoint
-from trainer.supervisor.outbox import Outbox
+from trainer.supervisor.input.fetch import fetch_checkpoint
+from trainer.supervisor.upload.commit import Committer, read_head
+from trainer.supervisor.upload.outbox import Outbox
 
 T = TypeVar("T")
 NEVER = 10**9

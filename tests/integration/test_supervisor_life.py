@@ -6,10 +6,10 @@ from pathlib import Path
 from tests.scripted_service import ScriptedNode
 from tests.supervised import ATTEMPT, QUICK, Scene
 from trainer.contract import Committed, DirectiveKind, NodePhase, StepMetrics, log_path
-from trainer.supervisor.blobs import Access, BlobUnavailable
-from trainer.supervisor.blocks import Part
+from trainer.supervisor.blob.blocks import Part
+from trainer.supervisor.blob.container import Access, BlobUnavailable
 from trainer.supervisor.clock import Limits
-from trainer.supervisor.launch import find_marked
+from trainer.supervisor.control.launch import find_marked
 
 STOP = DirectiveKind.CHECKPOINT_AND_STOP
 

@@ -12,8 +12,8 @@ from trainer.contract import (
     HEAD,
     Head,
 )
-from trainer.supervisor.blobs import Access, BlobUnavailable, JobContainer
-from trainer.supervisor.logs import Logs
+from trainer.supervisor.blob.container import Access, BlobUnavailable, JobContainer
+from trainer.supervisor.report.log_upload import Logs
 
 T = TypeVar("T")
 

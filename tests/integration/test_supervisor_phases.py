@@ -7,7 +7,7 @@ from tests.cable import laid_to
 from tests.scripted_service import ScriptedNode
 from tests.supervised import Scene
 from trainer.contract import DirectiveKind, NodePhase
-from trainer.supervisor.launch import find_marked
+from trainer.supervisor.control.launch import find_marked
 
 _STOP = DirectiveKind.CHECKPOINT_AND_STOP
 

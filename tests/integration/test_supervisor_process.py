@@ -15,8 +15,8 @@ from tests.cable import laid_to
 from tests.scripted_service import ScriptedNode
 from tests.supervised import ROOT, Scene, node_config
 from trainer.contract import PROTOCOL, NodePhase
-from trainer.supervisor.alive import is_alive
-from trainer.supervisor.launch import find_marked
+from trainer.supervisor.control.launch import find_marked
+from trainer.supervisor.machine.liveness import is_alive
 from trainer.supervisor.main import ALREADY_RUNNING, BAD_CONFIGURATION
 
 

@@ -24,15 +24,15 @@ from trainer.contract import (
     checkpoint_path,
 )
 from trainer.rundir import RunDir
-from trainer.supervisor.blobs import Access, BlobUnavailable, JobContainer
-from trainer.supervisor.blocks import Blocks
+from trainer.supervisor.blob.blocks import Blocks
+from trainer.supervisor.blob.container import Access, BlobUnavailable, JobContainer
 from trainer.supervisor.clock import Clock
-from trainer.supervisor.commit import Committer
-from trainer.supervisor.launch import World
-from trainer.supervisor.outbox import Outbox
-from trainer.supervisor.reports import Reports
-from trainer.supervisor.uploads import Uploads
-from trainer.supervisor.wishes import Wish, Wishes
+from trainer.supervisor.control.launch import World
+from trainer.supervisor.control.stop_requests import Wish, Wishes
+from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.upload.commit import Committer
+from trainer.supervisor.upload.outbox import Outbox
+from trainer.supervisor.upload.uploads import Uploads
 
 T = TypeVar("T")
 LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: 0.4, 50: 0.3}

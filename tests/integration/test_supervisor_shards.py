@@ -19,15 +19,15 @@ from tests.partitioned import Cut, flat, split
 from tests.waiting import until
 from trainer.checkpoint.fragments import Fragment
 from trainer.checkpoint.loader import open_checkpoint, plan, wanted
+from trainer.checkpoint.partial_tensors import Mark, Partial
 from trainer.contract import MANIFEST, Committed, FileEntry, Manifest, checkpoint_path
-from trainer.partial import Mark, Partial
 from trainer.rundir import Range, RunDir, Wanted, tensors_name, write_whole
-from trainer.supervisor.blobs import Access, BlobUnavailable, JobContainer
-from trainer.supervisor.blocks import Blocks
-from trainer.supervisor.cache import Cache
-from trainer.supervisor.inputs import CheckpointBroken
-from trainer.supervisor.memory import Memory
-from trainer.supervisor.shards import Block, wanted_blocks
+from trainer.supervisor.blob.blocks import Blocks
+from trainer.supervisor.blob.container import Access, BlobUnavailable, JobContainer
+from trainer.supervisor.input.cache import Cache
+from trainer.supervisor.input.fetch import CheckpointBroken
+from trainer.supervisor.input.tensor_blocks import Block, wanted_blocks
+from trainer.supervisor.machine.memory_files import Memory
 
 SIZES = {"embedding": 40_000, "layer.weight": 50_001, "layer.bias": 77}
 BLOCK = 16 * 2**10

@@ -10,7 +10,7 @@ from tests.azurite import Azurite
 from tests.cable import Cable, laid_to
 from tests.supervised import Scene
 from trainer.contract import DirectiveKind, NodePhase
-from trainer.supervisor.launch import find_marked
+from trainer.supervisor.control.launch import find_marked
 
 BOOT = ("start_supervisor", "join", "wait_for_nodes", "fetch_inputs")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.azurite import Azurite
 from tests.scripted_service import ScriptedService, serving
 from tests.supervised import Scene, make_job, staged
-from trainer.checksum import describe
+from trainer.checkpoint.checksum import describe
 from trainer.contract import (
     BASE_FOLDER,
     CONVERTED_BASE,

@@ -15,13 +15,13 @@ import pytest
 from tests.supervised import ROOT
 from tests.waiting import until
 from trainer.contract import Generation, Member
-from trainer.landlock import version
+from trainer.process.landlock import version
 from trainer.rundir import RunDir
-from trainer.supervisor.blobs import Access, JobContainer
-from trainer.supervisor.launch import Launcher, World, find_marked, torchrun
-from trainer.supervisor.logs import Logs
-from trainer.supervisor.members import APPLIED, ASKED
-from trainer.supervisor.network import free_port
+from trainer.supervisor.blob.container import Access, JobContainer
+from trainer.supervisor.control.launch import Launcher, World, find_marked, torchrun
+from trainer.supervisor.machine.firewall import APPLIED, ASKED
+from trainer.supervisor.machine.network import free_port
+from trainer.supervisor.report.log_upload import Logs
 
 PROGRAM = """
 import os, signal, socket, sys

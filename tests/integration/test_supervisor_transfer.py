@@ -9,13 +9,13 @@ from awscrt import checksums
 from azure.storage.blob import ContainerClient
 
 from tests.azurite import Azurite
-from trainer.checksum import describe_blocks
+from trainer.checkpoint.checksum import describe_blocks
 from trainer.contract import (
     BLOCK,
     HEAD,
     Head,
 )
-from trainer.supervisor.blobs import (
+from trainer.supervisor.blob.container import (
     Access,
     AccessRefused,
     BlobNotFound,
@@ -23,7 +23,7 @@ from trainer.supervisor.blobs import (
     JobContainer,
     PreconditionFailed,
 )
-from trainer.supervisor.transfer import Corrupt, download, upload
+from trainer.supervisor.blob.transfer import Corrupt, download, upload
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM
 
 from tests.unit.trainer_spec import SPEC
 from trainer import win_rate
-from trainer.companions import copy_companions
-from trainer.model import load_model
+from trainer.export.companion_files import copy_companions
+from trainer.model.base_model import load_model
+from trainer.model.tokenizer import load_tokenizer
 from trainer.tiny import build
-from trainer.tokenizer import load_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from tests.repository.sources import text
 from trainer.checkpoint.fragments import STATES
 from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
-from trainer.checkpoint.randomness import Randomness
+from trainer.checkpoint.rng_state import Randomness
 from trainer.contract import (
     CHECKPOINTS_KEPT,
     HEAD,
@@ -25,10 +25,10 @@ from trainer.contract import (
     Message,
     checkpoint_path,
 )
+from trainer.contract.deepspeed_config import BETAS, EPSILON
 from trainer.convert.__main__ import FORMS
 from trainer.convert.dcp import TRAINING
 from trainer.convert.universal import DEEPSPEED
-from trainer.engine_config import BETAS, EPSILON
 from trainer.rundir import rank_record, tensors_name
 
 PAGE = Path("docs/checkpoint-format.md")

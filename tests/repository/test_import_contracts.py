@@ -19,16 +19,19 @@ PLANTS = {
     "The domain is plain Python": ("service/domain/states.py", "import sqlalchemy"),
     "Only adapters know Azure": ("service/operations/__init__.py", "import azure.core"),
     "Trainer, emulator and command line never import the service": (
-        "trainer/contract.py",
+        "trainer/contract/messages.py",
         "import service.settings",
     ),
     "Of the trainer, the service knows the contract only": (
         "service/operations/__init__.py",
-        "import trainer.supervisor.node",
+        "import trainer.supervisor.control.node_state",
     ),
     "Rendering needs neither our other parts nor torch": ("rendering/rows.py", "import numpy"),
     "A job's request knows none of our other parts": ("contract/job.py", "import trainer.contract"),
-    "The contract needs only the standard library": ("trainer/contract.py", "import torch"),
+    "The contract needs only the standard library": (
+        "trainer/contract/messages.py",
+        "import torch",
+    ),
     "What tries graders in the service runs no code of users": (
         "trainer/graders/text.py",
         "import trainer.graders.sandbox",

@@ -20,17 +20,17 @@ import torch
 import torch.distributed as dist
 
 from trainer.contract import RunSpec
-from trainer.data.feed import Feed
+from trainer.data.prefetch import Feed
 from trainer.data.tokens import open_tokens
-from trainer.engine import backward, deepspeed_config, parameter_groups, update
-from trainer.methods.scores import objective
+from trainer.engine.deepspeed_engine import backward, deepspeed_config, parameter_groups, update
+from trainer.engine.lr_schedule import learning_rate
+from trainer.methods.interface import objective
 from trainer.methods.supervised import Sft
-from trainer.model import load_model
+from trainer.model.base_model import load_model
+from trainer.model.tokenizer import base_folder, load_tokenizer
+from trainer.process.all_reduce import over_ranks
 from trainer.rundir import RunDir
-from trainer.schedule import learning_rate
 from trainer.state import Identity
-from trainer.sums import over_ranks
-from trainer.tokenizer import base_folder, load_tokenizer
 
 
 def resume(root: Path, identity: Identity) -> dict[int, float]:

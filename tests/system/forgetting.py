@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.checkpoint.answers import SUFFIX
-from trainer.checkpoint.tensors import Layout
+from trainer.checkpoint.safetensors_file import Layout
 from trainer.contract import MANIFEST, Manifest
 from trainer.rundir import TENSORS
 

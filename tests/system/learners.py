@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.system.worlds import LORA, by_preferences, described, make_spec
 from trainer.contract import Curriculum, Mix, Ranked, RunSpec
-from trainer.tiny_text import chats, write_rankings
+from trainer.sample_data.tiny_chats import chats, write_rankings
 
 MIX = Mix(threshold_tokens=60, short_share=0.7)
 EASY_FIRST = Curriculum(until_step=7, start_share=0.2)

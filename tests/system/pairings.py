@@ -56,8 +56,8 @@ def impossible(spec: RunSpec) -> bool:
 
 def refusal(spec: RunSpec) -> dict[str, object]:
     """What the trainer says of a run that cannot be."""
-    from trainer.engine import deepspeed_config  # noqa: PLC0415 - slow, and other cases need none
-    from trainer.hopeless import Hopeless  # noqa: PLC0415
+    from trainer.engine.deepspeed_engine import deepspeed_config  # noqa: PLC0415 - slow, and other cases need none
+    from trainer.process.non_retryable import Hopeless  # noqa: PLC0415
 
     try:
         deepspeed_config(spec, 2)

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 
 from tests.system.worlds import DEADLINE, ROOT
 from trainer.rundir import RunDir
-from trainer.verification import Verification
 from trainer.verify.expected import Expected
 from trainer.verify.files import INDEX
+from trainer.verify.result import Verification
 
 WEIGHTS = "model.safetensors"
 Tensors = dict[str, torch.Tensor]

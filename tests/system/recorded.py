@@ -59,7 +59,7 @@ def main() -> None:
     from trainer import train  # noqa: PLC0415 - it looks at the environment when imported
 
     rank = int(os.environ["RANK"])  # noqa: TID251 - torchrun's
-    feed = logging.getLogger("trainer.data.feed")
+    feed = logging.getLogger("trainer.data.prefetch")
     feed.setLevel(logging.DEBUG)
     feed.propagate = False
     feed.addHandler(Keeper(_file(Path(sys.argv[1]), rank)))

@@ -194,13 +194,13 @@ def _runs(roots: list[str]) -> Iterator[RunDir]:
 
 
 def _tokenize(rundir: RunDir) -> None:
-    from trainer.data import token_names, tokenizing, tokens  # noqa: PLC0415 - only in the world
-    from trainer.tokenizer import base_folder, load_tokenizer  # noqa: PLC0415
+    from trainer.data import token_cache, tokenizing, tokens  # noqa: PLC0415
+    from trainer.model.tokenizer import base_folder, load_tokenizer  # noqa: PLC0415
 
     spec = RunSpec.from_json(rundir.run_spec.read_bytes())
     tokenizer = load_tokenizer(base_folder(rundir, spec.base_model))
     for file in tokenizing.missing(rundir, spec):
-        path = rundir.cache / token_names.tokens_name(spec, file)
+        path = rundir.cache / token_cache.tokens_name(spec, file)
         source = tokens.open_tokens(path, rundir.input(file.path), tokenizer, spec)
         tokenizing.write_tokens(source, path)
 
@@ -210,7 +210,7 @@ def main() -> None:
     import torch.distributed as dist  # noqa: PLC0415 - only in the world itself
 
     from trainer import train  # noqa: PLC0415 - it changes the process, and is slow
-    from trainer.journal import Journal  # noqa: PLC0415
+    from trainer.process.journal import Journal  # noqa: PLC0415
 
     roots = sys.argv[1:]
     train._prepare()

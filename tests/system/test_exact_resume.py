@@ -24,9 +24,9 @@ from tests.system.worlds import (
     run_world,
     without_dropout,
 )
-from trainer.checksum import describe
+from trainer.checkpoint.checksum import describe
 from trainer.contract import Curriculum, RunSpec
-from trainer.report import REPORT, Report
+from trainer.export.report import REPORT, Report
 from trainer.rundir import RankSave, RunDir
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

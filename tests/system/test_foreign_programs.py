@@ -34,8 +34,8 @@ from trainer.convert import dcp as to_dcp
 from trainer.convert import hf, universal
 from trainer.convert.source import find
 from trainer.convert.whole import Whole
-from trainer.engine import parameter_groups
-from trainer.model import load_model
+from trainer.engine.deepspeed_engine import parameter_groups
+from trainer.model.base_model import load_model
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 ALONE = ("full-zero1", "lora-zero3")

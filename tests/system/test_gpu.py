@@ -12,7 +12,7 @@ import pytest
 from tests.system import exactness, worlds
 from trainer.contract import ExpectedHardware
 from trainer.rundir import OutOfMemory
-from trainer.supervisor.gpu_report import faults_of_gpus, loads_of_gpus
+from trainer.supervisor.machine.gpu_report import faults_of_gpus, loads_of_gpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 LEFT = 2 * 2**30  # bytes of each GPU; CUDA itself and the tiny model take a quarter of it

@@ -23,7 +23,7 @@ from tests.subnet import (
     machines,
 )
 from tests.waiting import until
-from trainer.supervisor.members import admit
+from trainer.supervisor.machine.firewall import admit
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), NEEDS_ROOT]
 

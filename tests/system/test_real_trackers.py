@@ -32,7 +32,7 @@ from tests.contract.test_trackers import (
     points,
 )
 from tests.waiting import until
-from trainer.supervisor.network import free_port
+from trainer.supervisor.machine.network import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".venv-trackers" / "bin"

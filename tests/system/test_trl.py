@@ -16,13 +16,13 @@ from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities
+from trainer.methods.interface import Method, objective
 from trainer.methods.orpo import Orpo
 from trainer.methods.orpo import Settings as OrpoSettings
 from trainer.methods.reward import Reward
-from trainer.methods.scores import Method, objective
-from trainer.model import load_model
+from trainer.model.base_model import load_model
+from trainer.sample_data.tiny_chats import write_preferences
 from trainer.tiny import build
-from trainer.tiny_text import write_preferences
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")

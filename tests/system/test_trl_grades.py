@@ -10,11 +10,11 @@ import torch
 
 from tests.system.test_trl import CLOSE, _model, _moved, _options, _tokenizer
 from tests.unit.trainer_spec import GRADED
+from trainer.methods.interface import objective
 from trainer.methods.reinforcement import make_policy
-from trainer.methods.scores import objective
 from trainer.rollout.advantages import leave_one_out, of_group
 from trainer.rollout.answer_batch import answer_batch
-from trainer.rollout.answered import Answered
+from trainer.rollout.experience import Answered
 from trainer.tiny import build
 
 trl = pytest.importorskip("trl")

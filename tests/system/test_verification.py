@@ -15,8 +15,8 @@ from tests.system import planted, worlds
 from tests.system.planted import Change, copy_trainer, edit_json, edit_weights, verify_folder
 from tests.system.worlds import LORA, Outcome, kill_world, prepare, read_saves, run_world
 from trainer.contract import NOT_THE_MODEL, RunSpec
-from trainer.report import REPORT, Report
-from trainer.verification import MISMATCH, NOT_VERIFIED, OFF, VERIFIED, Verification
+from trainer.export.report import REPORT, Report
+from trainer.verify.result import MISMATCH, NOT_VERIFIED, OFF, VERIFIED, Verification
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -216,7 +216,7 @@ WRONG_EXPORTS: dict[str, tuple[dict[str, Any], Change]] = {
     "adapters merged with a wrong scale": (
         {"lora": LORA},
         Change(
-            file="trainer/export.py",
+            file="trainer/export/hf_folder.py",
             was="(weight.float() + scale * (b @ a))",
             becomes="(weight.float() + b @ a / scale)",
         ),
@@ -224,7 +224,7 @@ WRONG_EXPORTS: dict[str, tuple[dict[str, Any], Change]] = {
     "an average that is not adopted": (
         {"ema_decay": 0.9},
         Change(
-            file="trainer/hand_over.py",
+            file="trainer/export/finalize.py",
             was="    exported = export(engine",
             becomes="    average.exchange(engine)\n    exported = export(engine",
         ),
@@ -232,7 +232,7 @@ WRONG_EXPORTS: dict[str, tuple[dict[str, Any], Change]] = {
     "weights rounded to 8 bits": (
         {},
         Change(
-            file="trainer/export.py",
+            file="trainer/export/hf_folder.py",
             was='parameter.detach().to("cpu", copy=True)',
             becomes='parameter.detach().to("cpu", torch.float8_e4m3fn).to(parameter.dtype)',
         ),

@@ -36,7 +36,7 @@ from trainer.contract import (
     StepMetrics,
 )
 from trainer.rundir import RankResult, RankSave, RunDir
-from trainer.tiny_text import write_preferences, write_prompts, write_samples
+from trainer.sample_data.tiny_chats import write_preferences, write_prompts, write_samples
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = "trainer.train"

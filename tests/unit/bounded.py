@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from hypothesis import strategies as st
 
-from trainer.bounds import Count, Pattern, Range, Text
+from trainer.contract.bounds import Count, Pattern, Range, Text
 
 _DEFAULT = Range(-(2**62), 2**62)
 

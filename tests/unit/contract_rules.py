@@ -14,8 +14,8 @@ from trainer.contract import (
     Heartbeat,
     Registration,
 )
-from trainer.supervisor import node as supervised
-from trainer.supervisor.node import Node, Reaction
+from trainer.supervisor.control import node_state as supervised
+from trainer.supervisor.control.node_state import Node, Reaction
 
 
 def admitted(head: Head, entry: Committed) -> Head:

@@ -29,7 +29,7 @@ from trainer.contract import (
     Registration,
     StaleGeneration,
 )
-from trainer.supervisor.node import (
+from trainer.supervisor.control.node_state import (
     Abandon,
     Effect,
     Kill,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainer.contract import Generation, NodePhase, checkpoint_path, model_path
-from trainer.supervisor.node import Node
+from trainer.supervisor.control.node_state import Node
 
 if TYPE_CHECKING:
     from tests.unit.contract_supervisor import Supervisor

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from tests.unit.attempt_facts import GENERATION
-from trainer.bandwidth import Expected, SlowMachine, bus_bandwidth, require_speed
+from trainer.process.bandwidth_check import Expected, SlowMachine, bus_bandwidth, require_speed
 from trainer.rundir import RunDir
 
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ from service.domain.cadence import Cadence, Interval, SaveHistory, best_interval
 from service.domain.layout import Layout
 from tests.unit.attempt_facts import GENERATION
 from tests.unit.trainer_spec import SPEC
+from trainer.checkpoint.save_schedule import Saves
 from trainer.checkpoint.saver import Cost
-from trainer.checkpoint.saves import Saves
 from trainer.contract import SaveCost
 from trainer.state import State
 

@@ -16,7 +16,7 @@ from service.cloud.boot_report import SCRIPT_PATH as REPORT_PATH
 from service.cloud.cloud_init import PROCESSES, TIMES_PATH, WORK_PATH, XIDS_UNIT, render
 from service.cloud.node_firewall import SCRIPT_PATH, UNIT_PATH
 from tests.emulator_process import wait_for
-from trainer.supervisor.boot import START_SUPERVISOR, TIMES, boot_spans
+from trainer.supervisor.machine.boot_times import START_SUPERVISOR, TIMES, boot_spans
 
 CONFIG = '{"attempt_id":"att-1","note":"quotes \' and \\" and $HOME"}'
 IMAGE = "registry.example/rekindle/trainer:1.0"

@@ -13,14 +13,14 @@ from tests.forged import forged
 from tests.system.worlds import place_checkpoint
 from tests.unit.test_trainer_saver import PATH, save
 from tests.unit.trainer_spec import SPEC
+from trainer.checkpoint.checksum import describe
 from trainer.checkpoint.index import Index, index_name
-from trainer.checksum import describe
 from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, Head, Manifest
 from trainer.convert import shards, universal
 from trainer.convert.__main__ import main
 from trainer.convert.adam import groups
 from trainer.convert.whole import Whole
-from trainer.engine import parameter_groups
+from trainer.engine.deepspeed_engine import parameter_groups
 from trainer.rundir import RunDir, tensors_name
 
 

@@ -2,7 +2,7 @@
 
 import time
 
-from trainer.cpu_speed import measure
+from trainer.process.cpu_speed import measure
 
 
 def test_the_speed_of_this_computer_is_measured_in_two_seconds() -> None:

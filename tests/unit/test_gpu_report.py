@@ -5,7 +5,7 @@ import re
 import pytest
 
 from trainer.contract import ExpectedHardware, GpuErrors, GpuLoad
-from trainer.supervisor.gpu_report import (
+from trainer.supervisor.machine.gpu_report import (
     errors_of_gpus,
     faults_of_gpus,
     faults_of_nvlink,

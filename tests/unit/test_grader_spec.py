@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from trainer.contract import missing_fields, parse_grader, sources, template_fields
-from trainer.grader_formula import compute
-from trainer.grader_source import check_sources
+from trainer.contract.grader_formula import compute
+from trainer.contract.grader_source import check_sources
 
 CHECK = {
     "type": "string_check",

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from trainer.grader_spec import Metric
+from trainer.contract.grader_spec import Metric
 from trainer.graders.answer import Answer, Fault, Grade
-from trainer.graders.choose import make_grader
+from trainer.graders.build import make_grader
 from trainer.graders.final_answer import same_answer
-from trainer.graders.seccomp import MACHINES, program
-from trainer.graders.similarity import similarity
-from trainer.graders.syscalls import (
+from trainer.graders.sandbox.seccomp import MACHINES, program
+from trainer.graders.sandbox.syscalls import (
     ALLOWED,
     ANSWERS,
     ENOSYS,
@@ -22,6 +21,7 @@ from trainer.graders.syscalls import (
     WITH_VALUE,
     WITHOUT_BITS,
 )
+from trainer.graders.similarity import similarity
 
 KILL, REFUSE, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000  # what a filter returns; linux/seccomp.h
 

@@ -15,8 +15,8 @@ from transformers import (
 from tests.unit import model_folders as make
 from tests.unit.model_folders import SINGLE
 from tests.unit.test_trainer_classification import build_bert
-from trainer.check_model import check
-from trainer.loading import require_whole
+from trainer.check_model.check import check
+from trainer.model.loading import require_whole
 from trainer.tiny import build
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2", "opt")

@@ -13,7 +13,7 @@ import torch
 
 from tests.unit import model_folders as make
 from tests.unit.model_folders import FIRST, INDEX, SECOND, SINGLE, Weights
-from trainer.check_model import check
+from trainer.check_model.check import check
 from trainer.tiny import build
 
 Q = "model.layers.1.self_attn.q_proj.weight"

@@ -13,13 +13,13 @@ from transformers import AutoModelForCausalLM
 from tests.unit import model_folders as make
 from tests.unit.model_folders import FIRST, INDEX, SECOND, SINGLE, Weights
 from tests.unit.trainer_spec import GRADED, SPEC
-from trainer import loading
 from trainer.contract import Lora, RunSpec
 from trainer.graders.judge import Judge
-from trainer.hopeless import Hopeless
-from trainer.model import load_base, load_model, load_original
+from trainer.model import loading
+from trainer.model.base_model import load_base, load_model, load_original
+from trainer.model.tokenizer import load_tokenizer
+from trainer.process.non_retryable import Hopeless
 from trainer.tiny import build
-from trainer.tokenizer import load_tokenizer
 
 Q = "model.layers.1.self_attn.q_proj.weight"
 PLAIN = replace(SPEC, precision="fp32")

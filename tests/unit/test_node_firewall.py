@@ -12,8 +12,8 @@ import pytest
 from service.cloud import node_firewall
 from service.cloud.cloud_init import USER
 from trainer.contract import Generation, Member
-from trainer.supervisor import members
-from trainer.supervisor.members import FirewallError, admit
+from trainer.supervisor.machine import firewall
+from trainer.supervisor.machine.firewall import FirewallError, admit
 
 MEMBERS = (
     Member(node_id="a", vm_id="a", address="10.1.0.5", node_rank=0),
@@ -62,9 +62,9 @@ def watched(machine: Path) -> Iterator[Path]:
 
 
 def test_the_supervisor_and_the_machine_agree_on_the_door() -> None:
-    assert str(members.DOOR) == node_firewall.DOOR
-    assert f'"$door/{members.ASKED}"' in node_firewall.SCRIPT
-    assert f'"$door/{members.APPLIED}"' in node_firewall.SCRIPT
+    assert str(firewall.DOOR) == node_firewall.DOOR
+    assert f'"$door/{firewall.ASKED}"' in node_firewall.SCRIPT
+    assert f'"$door/{firewall.APPLIED}"' in node_firewall.SCRIPT
 
 
 def test_all_that_is_not_let_in_is_dropped_and_set_up_once(machine: Path) -> None:

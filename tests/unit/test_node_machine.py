@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from trainer.contract import Directive, DirectiveKind, Generation, Member, NodePhase
-from trainer.supervisor.node import (
+from trainer.supervisor.control.node_state import (
     Abandon,
     Effect,
     Kill,

@@ -9,7 +9,7 @@ import pytest
 from rendering.report import QUANTILES
 from service.domain.padding import computed_tokens, cut, estimate_lengths, mixed
 from trainer.contract import Mix
-from trainer.data.mix import Mixed
+from trainer.data.length_mix import Mixed
 from trainer.data.order import cursors, row_at
 
 ROWS = 640

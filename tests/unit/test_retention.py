@@ -7,7 +7,7 @@ import pytest
 
 from tests.scripted_node import metrics
 from trainer.contract import MILESTONES_KEPT, Committed, Head, Retention, StaleGeneration
-from trainer.supervisor.reports import Reports
+from trainer.supervisor.report.heartbeat_reports import Reports
 
 
 def entry(step: int, valid_loss: float | None = None) -> Committed:

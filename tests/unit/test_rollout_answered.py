@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from trainer.checkpoint.answers import answers_name, read_answers, shared_out, write_answers
 from trainer.checkpoint.index import FORMAT, Index
 from trainer.checkpoint.loader import Checkpoint
-from trainer.checkpoint.randomness import capture
+from trainer.checkpoint.rng_state import capture
 from trainer.contract import FileEntry
-from trainer.rollout.answered import Answered, Experience
+from trainer.contract.wire import LATER
+from trainer.rollout.experience import Answered, Experience
 from trainer.state import Identity
-from trainer.wire import LATER
 
 ME = Identity(rank=1, local_rank=1, world_size=2, generation=2, run_spec_sha256="", nonce="")
 

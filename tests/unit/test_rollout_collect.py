@@ -15,9 +15,9 @@ from tests.unit.trainer_spec import GRADED, SPEC
 from trainer.contract import Rung, RunSpec
 from trainer.data.prompts import Prompt
 from trainer.graders.answer import Answer, Grade
-from trainer.rollout.collect import Collector
-from trainer.rollout.figures import Figures
-from trainer.rollout.grades import Grades
+from trainer.rollout.collector import Collector
+from trainer.rollout.evaluation import Grades
+from trainer.rollout.reward_metrics import Figures
 from trainer.rollout.rollouts import Rollouts
 from trainer.state import Identity, State
 

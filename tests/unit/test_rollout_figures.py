@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from tests.unit.trainer_spec import GRADED
-from trainer.hopeless import told
-from trainer.rollout.figures import Figures, Graded, NothingGraded, grades_over_ranks
+from trainer.process.non_retryable import told
+from trainer.rollout.reward_metrics import Figures, Graded, NothingGraded, grades_over_ranks
 from trainer.rundir import RunDir
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.trainer_spec import GRADED
-from trainer.rollout.leash import steered, weight
+from trainer.rollout.kl_schedule import steered, weight
 
 FALLING = replace(GRADED, beta=0.01, beta_end=0.002)
 STEERED = replace(GRADED, beta=0.1, kl_target=4.0)

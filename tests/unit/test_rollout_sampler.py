@@ -9,9 +9,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.unit.trainer_spec import GRADED
+from trainer.model.tokenizer import load_tokenizer
 from trainer.rollout.sampler import Sampler, drawn, uniforms
 from trainer.tiny import build
-from trainer.tokenizer import load_tokenizer
 
 PROMPTS = [[1, 4, 300, 301], [1, 4, 302], [1, 4, 303, 304, 305]]
 DRAWS = [(0, 0), (0, 1), (7, 0)]

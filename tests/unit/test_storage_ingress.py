@@ -7,11 +7,11 @@ import pytest
 
 from trainer.contract import PROTOCOL, Generation, Member, NodeConfig
 from trainer.rundir import RunDir
-from trainer.supervisor.blobs import Access, JobContainer
+from trainer.supervisor.blob.container import Access, JobContainer
 from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.launch import World
-from trainer.supervisor.reports import Reports
-from trainer.supervisor.uploads import Uploads
+from trainer.supervisor.control.launch import World
+from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.upload.uploads import Uploads
 
 CONFIG = NodeConfig(
     protocol=PROTOCOL,

@@ -5,23 +5,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainer.supervisor import alive
+from trainer.supervisor.machine import liveness
 
 
 def test_a_supervisor_that_shows_itself_is_alive(tmp_path: Path) -> None:
-    alive.beat(tmp_path)
+    liveness.beat(tmp_path)
     shown = (tmp_path / "alive").stat().st_mtime
 
-    assert alive.is_alive(tmp_path, shown + alive.BEAT_SECONDS)
-    assert not alive.is_alive(tmp_path, shown + alive.LATE_SECONDS)
+    assert liveness.is_alive(tmp_path, shown + liveness.BEAT_SECONDS)
+    assert not liveness.is_alive(tmp_path, shown + liveness.LATE_SECONDS)
 
 
 def test_a_supervisor_that_never_showed_itself_is_not_alive(tmp_path: Path) -> None:
-    assert not alive.is_alive(tmp_path, 0.0)
+    assert not liveness.is_alive(tmp_path, 0.0)
 
 
 def test_the_check_says_it_by_its_exit_code(tmp_path: Path) -> None:
-    alive.beat(tmp_path)
+    liveness.beat(tmp_path)
     young = _check(tmp_path)
     os.utime(tmp_path / "alive", (0, 0))
     old = _check(tmp_path)
@@ -31,5 +31,5 @@ def test_the_check_says_it_by_its_exit_code(tmp_path: Path) -> None:
 
 
 def _check(work: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "trainer.supervisor.alive", str(work)]
+    command = [sys.executable, "-m", "trainer.supervisor.machine.liveness", str(work)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from trainer.contract import PROTOCOL, NodeConfig
-from trainer.supervisor.azureml import find_memory, take_job
 from trainer.supervisor.clock import Limits
-from trainer.supervisor.launch import torchrun
+from trainer.supervisor.control.launch import torchrun
+from trainer.supervisor.machine.azureml import find_memory, take_job
+from trainer.supervisor.machine.metadata import Instance, MetadataError
 from trainer.supervisor.main import BAD_CONFIGURATION, read_settings, supervise
-from trainer.supervisor.metadata import Instance, MetadataError
 
 CONFIG = NodeConfig(
     protocol=PROTOCOL,

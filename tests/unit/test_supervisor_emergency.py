@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from trainer.contract import Generation, Member
 from trainer.rundir import AFTER_STEP, RankResult, RunDir, write_whole
 from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.emergency import (
+from trainer.supervisor.control.launch import World
+from trainer.supervisor.control.stop_requests import Wish, Wishes
+from trainer.supervisor.control.stopping import Stopping, Tempo
+from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.upload.eviction_plan import (
     COMMIT_SECONDS,
     Choice,
     Outlook,
@@ -20,11 +25,6 @@ from trainer.supervisor.emergency import (
     sentence,
     unsent,
 )
-from trainer.supervisor.launch import World
-from trainer.supervisor.memory import Memory
-from trainer.supervisor.reports import Reports
-from trainer.supervisor.stopping import Stopping, Tempo
-from trainer.supervisor.wishes import Wish, Wishes
 
 GB = 10**9
 LORA = Outlook(left=27.0, step=2.0, micro_steps=4, size=2 * GB, pending=0, rate=2.0 * GB)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.integration.test_supervisor_commit import GENERATION, PATH
-from trainer.checksum import describe_blocks
+from trainer.checkpoint.checksum import describe_blocks
 from trainer.contract import BLOCK, StaleGeneration
 from trainer.rundir import RankSave
-from trainer.supervisor.blobs import Stored
-from trainer.supervisor.commit import manifest_of
-from trainer.supervisor.transfer import Corrupt
+from trainer.supervisor.blob.container import Stored
+from trainer.supervisor.blob.transfer import Corrupt
+from trainer.supervisor.upload.commit import manifest_of
 
 FILE = describe_blocks(memoryview(bytes(BLOCK) + b"more"), "rank-00000.safetensors")
 RECORD = RankSave(

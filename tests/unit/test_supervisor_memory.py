@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from trainer.checksum import describe
+from trainer.checkpoint.checksum import describe
 from trainer.contract import FileEntry
 from trainer.rundir import RunDir
-from trainer.supervisor.memory import Memory
-from trainer.supervisor.pace import Pace
+from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.upload.rate_limiter import Pace
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from service.domain.catalogue import SKUS, Sku
-from trainer.supervisor import network
+from trainer.supervisor.machine import network
 
 SIZES = pytest.mark.parametrize("sku", SKUS, ids=lambda sku: sku.vm_size)
 

@@ -17,21 +17,21 @@ from trainer.contract import (
     Span,
     StepMetrics,
 )
-from trainer.journal import Journal
+from trainer.process.journal import Journal
 from trainer.rundir import RunDir
 from trainer.state import Identity
-from trainer.supervisor.blobs import Access, JobContainer
+from trainer.supervisor.blob.container import Access, JobContainer
+from trainer.supervisor.blob.retry import Standstill, bytes_in
 from trainer.supervisor.clock import Clock
-from trainer.supervisor.duty import Duty
-from trainer.supervisor.health import GpuReading
-from trainer.supervisor.logs import BLOCKS, AppendBlob
-from trainer.supervisor.metadata import find_eviction
-from trainer.supervisor.network import free_port
-from trainer.supervisor.node import Node
-from trainer.supervisor.outbox import Outbox
-from trainer.supervisor.patience import Standstill, bytes_in
-from trainer.supervisor.reports import METRICS_KEPT, METRICS_SENT, Reports
-from trainer.supervisor.tails import Follower, Tail
+from trainer.supervisor.control.node_controller import Duty
+from trainer.supervisor.control.node_state import Node
+from trainer.supervisor.machine.health import GpuReading
+from trainer.supervisor.machine.metadata import find_eviction
+from trainer.supervisor.machine.network import free_port
+from trainer.supervisor.report.file_followers import Follower, Tail
+from trainer.supervisor.report.heartbeat_reports import METRICS_KEPT, METRICS_SENT, Reports
+from trainer.supervisor.report.log_upload import BLOCKS, AppendBlob
+from trainer.supervisor.upload.outbox import Outbox
 
 ALONE = Identity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8

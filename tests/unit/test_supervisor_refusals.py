@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.supervisor.refusals import PreconditionFailed, refusal
+from trainer.supervisor.blob.errors import PreconditionFailed, refusal
 
 
 @pytest.mark.parametrize("code", ["BlobArchived", "BlobBeingRehydrated"])

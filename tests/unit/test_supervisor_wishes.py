@@ -6,7 +6,7 @@ import pytest
 
 from service.settings import Settings
 from trainer.supervisor.clock import Clock, Limits, StopBy
-from trainer.supervisor.wishes import Wish, Wishes
+from trainer.supervisor.control.stop_requests import Wish, Wishes
 
 
 @dataclass

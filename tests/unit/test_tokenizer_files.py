@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from tests.unit.tiny_tokenizer import tiny_tokenizer
-from trainer.tokenizer_agreement import check_agreement
+from trainer.check_model.tokenizer import check_agreement
 
 Json = dict[str, Any]
 BASE: Json = json.loads(tiny_tokenizer().backend.to_str())

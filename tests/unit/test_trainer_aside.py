@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from trainer.rollout.aside import put_aside
+from trainer.rollout.optimizer_offload import put_aside
 
 
 @dataclass

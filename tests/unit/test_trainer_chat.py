@@ -12,9 +12,9 @@ from rendering.tokens import Tokens, tokenize
 from tests.unit.tiny_tokenizer import UNMARKED, tiny_tokenizer
 from trainer.data.batch import IGNORED, padded
 from trainer.data.rows import Rows
-from trainer.hopeless import Hopeless
+from trainer.process.non_retryable import Hopeless
+from trainer.sample_data.tiny_chats import chats
 from trainer.tiny import CHAT_TEMPLATE
-from trainer.tiny_text import chats
 
 TALK = [
     {"role": "system", "content": "Be short."},

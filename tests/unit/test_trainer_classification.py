@@ -20,21 +20,21 @@ from transformers import (
 from rendering.tokens import Tokens
 from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
-from trainer import heads
-from trainer.companions import copy_companions
 from trainer.contract import Lora, RunSpec
 from trainer.convert.adapters import names_of_trained
 from trainer.data.batch import Batch, classed
-from trainer.data.feed import evaluation_batches
+from trainer.data.prefetch import evaluation_batches
 from trainer.data.tokens import Fresh
-from trainer.export import merged
-from trainer.methods.choose import choose, require_known
+from trainer.export.companion_files import copy_companions
+from trainer.export.hf_folder import merged
 from trainer.methods.classification import Classification
-from trainer.methods.kinds import Making
-from trainer.model import load_model
+from trainer.methods.descriptor import Making
+from trainer.methods.registry import choose, require_known
+from trainer.model import sequence_head
+from trainer.model.base_model import load_model
+from trainer.model.tokenizer import load_tokenizer
 from trainer.state import Identity
 from trainer.tiny import build
-from trainer.tokenizer import load_tokenizer
 
 LABELS = ("bad", "good")
 SPEC_OF = replace(SPEC, method="classification", labels=LABELS, precision="fp32")
@@ -221,7 +221,7 @@ def write(model: Any, spec: RunSpec, folder: Path) -> None:  # noqa: ANN401
 def test_a_checkpoint_names_a_head_with_its_bias_and_its_labels() -> None:
     """As peft names them, and as `trainer/convert` asks for them."""
     config = BertConfig()
-    config.update(heads.settings(SPEC_OF, pad_id=3))
+    config.update(sequence_head.settings(SPEC_OF, pad_id=3))
     head = "base_model.model.classifier.modules_to_save.default"
 
     assert {f"{head}.weight", f"{head}.bias"} <= set(

@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 
 from tests.unit.trainer_spec import FILE, SPEC
 from trainer.compress import INT8, NF4, SPARSE, Refused, shrink
-from trainer.report import REPORT, Report, make_report, write_report
+from trainer.export.report import REPORT, Report, make_report, write_report
 from trainer.rundir import RunDir
+from trainer.sample_data.tiny_chats import write_samples
 from trainer.state import Identity, State
 from trainer.tiny import build
-from trainer.tiny_text import write_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:MatMul8bitLt")  # bitsandbytes', of its precision
 ME = Identity(

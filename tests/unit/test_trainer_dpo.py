@@ -11,11 +11,11 @@ from tests.unit.bigram import Answer, Bigram
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
-from trainer.methods.choose import require_known
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities
-from trainer.methods.reference import AdaptersOff
-from trainer.methods.scores import objective
+from trainer.methods.interface import objective
+from trainer.methods.reference_model import AdaptersOff
+from trainer.methods.registry import require_known
 
 
 def reference(batch: Batch) -> torch.Tensor:

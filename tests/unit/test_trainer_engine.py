@@ -7,7 +7,7 @@ import torch
 
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import engine_config
-from trainer.engine import deepspeed_config, parameter_groups
+from trainer.engine.deepspeed_engine import deepspeed_config, parameter_groups
 
 
 @pytest.mark.parametrize(("world", "accumulation"), [(1, 8), (2, 4), (3, 3), (16, 1)])

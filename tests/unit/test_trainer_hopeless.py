@@ -7,9 +7,9 @@ import torch
 from jinja2 import TemplateError
 
 from tests.unit.trainer_spec import SPEC
-from trainer.engine import build_engine
-from trainer.hopeless import Hopeless, retried, told
+from trainer.engine.deepspeed_engine import build_engine
 from trainer.loop import NotFinite
+from trainer.process.non_retryable import Hopeless, retried, told
 from trainer.rundir import RunDir
 
 

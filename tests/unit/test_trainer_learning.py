@@ -25,19 +25,19 @@ from tests.unit.trainer_spec import FILE, GRADED, SPEC
 from trainer.contract import Committed, Head, Ranked, RunSpec, StepMetrics
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
-from trainer.data.feed import Feed as RowFeed
+from trainer.data.prefetch import Feed as RowFeed
+from trainer.data.step_input import FromFile
 from trainer.data.tokens import Fresh
-from trainer.evaluation import Losses
-from trainer.hopeless import Hopeless
-from trainer.learning import NothingLearnt, require_learnt, require_rate
+from trainer.engine.evaluation import Losses
+from trainer.engine.progress_check import NothingLearnt, require_learnt, require_rate
 from trainer.loop import train
 from trainer.methods.dpo import Dpo
-from trainer.methods.ranked import RankedMargin
+from trainer.methods.interface import Method
+from trainer.methods.ranking import RankedMargin
 from trainer.methods.reward import Reward
-from trainer.methods.scores import Method
 from trainer.methods.supervised import Sft
-from trainer.prepared import FromFile
-from trainer.rollout.figures import Figures
+from trainer.process.non_retryable import Hopeless
+from trainer.rollout.reward_metrics import Figures
 from trainer.state import State
 
 __all__ = ["world_of_one"]  # the fixture, for this module too

@@ -14,11 +14,11 @@ from tests.partitioned import Cut, Sizes, flat, shares, split
 from trainer.checkpoint.fragments import STATES, Fragment
 from trainer.checkpoint.index import key
 from trainer.checkpoint.loader import Checkpoint, Read, open_checkpoint, plan, wanted
-from trainer.checkpoint.tensors import Layout, header
+from trainer.checkpoint.partial_tensors import Mark, Partial
+from trainer.checkpoint.safetensors_file import Layout, header
 from trainer.contract import MANIFEST, Manifest
-from trainer.partial import Mark, Partial
 from trainer.rundir import Range, Wanted, tensors_name
-from trainer.supervisor.shards import Block, own_blocks, wanted_blocks
+from trainer.supervisor.input.tensor_blocks import Block, own_blocks, wanted_blocks
 
 CUTS = st.sampled_from([flat, split, shares])
 PARAMETERS = st.lists(st.integers(1, 50), min_size=1, max_size=4).map(

@@ -13,19 +13,19 @@ import torch.distributed as dist
 from rendering.tokens import Tokens
 from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
-from trainer.agreement import Agreement
-from trainer.checkpoint.randomness import Randomness, capture
+from trainer.checkpoint.rng_state import Randomness, capture
 from trainer.checkpoint.saver import Cost
 from trainer.contract import RunSpec, StepMetrics
 from trainer.data.batch import Batch, padded
-from trainer.evaluation import Losses
-from trainer.hopeless import Hopeless
-from trainer.journal import Journal
+from trainer.data.step_input import Prepared
+from trainer.engine.evaluation import Losses
+from trainer.engine.step_timer import Pace
 from trainer.loop import NotFinite, Parts, train
 from trainer.methods.supervised import Sft
-from trainer.pace import Pace
-from trainer.prepared import Prepared
-from trainer.rollout.figures import Figures
+from trainer.process.journal import Journal
+from trainer.process.non_retryable import Hopeless
+from trainer.process.sync_flags import Agreement
+from trainer.rollout.reward_metrics import Figures
 from trainer.rundir import RunDir
 from trainer.state import Identity, State
 

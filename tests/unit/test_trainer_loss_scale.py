@@ -8,10 +8,10 @@ import pytest
 from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
 
 from tests.unit.trainer_spec import SPEC
-from trainer import engine as ds
-from trainer import loss_scale
 from trainer.contract import LossScaling
-from trainer.loss_scale import LossScale
+from trainer.engine import deepspeed_engine as ds
+from trainer.engine import loss_scale
+from trainer.engine.loss_scale import LossScale
 
 HALF = replace(SPEC, precision="fp16")
 

@@ -19,14 +19,14 @@ from trainer.contract import Curriculum, Mix, RunSpec
 from trainer.data import tokenizing
 from trainer.data.batch import Batch
 from trainer.data.curriculum import Eased
-from trainer.data.feed import Feed
-from trainer.data.measure import order_of
-from trainer.data.mix import Mixed
+from trainer.data.length_mix import Mixed
 from trainer.data.order import cursors, row_at
+from trainer.data.prefetch import Feed
+from trainer.data.row_lengths import order_of
 from trainer.data.tokens import Cached, Fresh, Source
-from trainer.methods.choose import require_known
+from trainer.methods.registry import require_known
+from trainer.sample_data.tiny_chats import write_rankings, write_samples
 from trainer.state import Identity
-from trainer.tiny_text import write_rankings, write_samples
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=2, max_size=60).map(np.array)
 SEEDS = st.integers(0, 2**31 - 1)

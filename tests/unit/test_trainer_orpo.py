@@ -14,11 +14,11 @@ from rendering.tokens import Tokens
 from tests.unit.bigram import Answer, Bigram
 from tests.unit.trainer_spec import SPEC
 from trainer.data.batch import Batch, packed, padded
-from trainer.methods.choose import choose, require_known
+from trainer.methods.descriptor import Making, kind_of
 from trainer.methods.forward import log_probabilities, summed
-from trainer.methods.kinds import Making, kind_of
+from trainer.methods.interface import objective
 from trainer.methods.orpo import Orpo, Settings, log_odds
-from trainer.methods.scores import objective
+from trainer.methods.registry import choose, require_known
 
 BETA = 0.3
 ORPO = Orpo(Settings(beta=BETA))

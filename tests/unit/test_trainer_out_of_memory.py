@@ -8,10 +8,10 @@ import torch
 
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Rung
-from trainer.out_of_memory import is_out_of_memory, told
+from trainer.process.out_of_memory import is_out_of_memory, told
 from trainer.rundir import OutOfMemory, RankResult, RunDir
 from trainer.state import Identity
-from trainer.supervisor.results import out_of_memory
+from trainer.supervisor.control.results import out_of_memory
 
 ME = Identity(
     rank=1, local_rank=1, world_size=2, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from rendering.tokens import Tokens
 from tests.unit.trainer_spec import SPEC
 from trainer.data.batch import packed, padded
-from trainer.pace import RARELY, Pace, _per_token, peak_memory, slowest, tokens_in
+from trainer.engine.step_timer import RARELY, Pace, _per_token, peak_memory, slowest, tokens_in
 from trainer.state import Identity
 
 ME = Identity(

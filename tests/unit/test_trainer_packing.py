@@ -9,14 +9,14 @@ from transformers import MistralConfig, MistralForCausalLM
 
 from rendering.tokens import Tokens
 from tests.unit.trainer_spec import SPEC
-from trainer import attention
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import IGNORED, Batch, packed, padded
-from trainer.methods.choose import require_known
 from trainer.methods.dpo import Dpo
 from trainer.methods.forward import log_probabilities, summed
+from trainer.methods.registry import require_known
 from trainer.methods.supervised import Sft
-from trainer.model import load_model
+from trainer.model import attention
+from trainer.model.base_model import load_model
 from trainer.tiny import build
 
 ROWS = [

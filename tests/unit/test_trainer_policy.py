@@ -13,7 +13,7 @@ from tests.unit.trainer_spec import GRADED
 from trainer.methods.forward import log_probabilities, summed
 from trainer.methods.reinforcement import VALUE_SHARE, LeaveOneOut, Policy, make_policy
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
-from trainer.rollout.answered import Answered
+from trainer.rollout.experience import Answered
 
 
 def row(*ids: int, advantage: float, behaviour: tuple[float, ...] = ()) -> Answered:

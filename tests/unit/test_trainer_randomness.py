@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer.checkpoint import randomness
+from trainer.checkpoint import rng_state
 
 
 def draw() -> tuple[list[float], float, float]:
@@ -14,13 +14,13 @@ def draw() -> tuple[list[float], float, float]:
 
 
 def test_generators_go_on_where_they_were_captured() -> None:
-    randomness.seed(1, 2, 3)
+    rng_state.seed(1, 2, 3)
     draw()
-    state = randomness.Randomness.from_json(randomness.capture().to_json())
+    state = rng_state.Randomness.from_json(rng_state.capture().to_json())
     first = draw()
-    randomness.seed(9)
+    rng_state.seed(9)
 
-    randomness.restore(state)
+    rng_state.restore(state)
 
     assert draw() == first
 
@@ -28,14 +28,14 @@ def test_generators_go_on_where_they_were_captured() -> None:
 def test_seeds_differ_by_every_part() -> None:
     drawn = []
     for parts in ((1, 2, 3), (1, 2, 4), (1, 3, 3), (2, 2, 3)):
-        randomness.seed(*parts)
+        rng_state.seed(*parts)
         drawn.append(draw())
 
     assert len({str(d) for d in drawn}) == 4
 
 
 def test_a_seed_draws_what_it_drew_yesterday() -> None:
-    randomness.seed(1, 2, 3)
+    rng_state.seed(1, 2, 3)
 
     of_torch, *others = draw()
     assert of_torch == pytest.approx([0.6271212, 0.0230034, 0.7366656])

@@ -18,13 +18,13 @@ from tests.unit.trainer_spec import SPEC
 from trainer.contract import Ranked, RunSpec
 from trainer.data import tokenizing
 from trainer.data.batch import Batch, padded
-from trainer.data.feed import evaluation_batches
+from trainer.data.prefetch import evaluation_batches
 from trainer.data.tokens import NOTHING, Cached, Fresh
-from trainer.methods.choose import choose, require_known
-from trainer.methods.kinds import Making
-from trainer.methods.ranked import RankedMargin, margin_of
+from trainer.methods.descriptor import Making
+from trainer.methods.ranking import RankedMargin, margin_of
+from trainer.methods.registry import choose, require_known
+from trainer.sample_data.tiny_chats import write_preferences, write_rankings
 from trainer.state import Identity
-from trainer.tiny_text import write_preferences, write_rankings
 
 TOKENIZER = tiny_tokenizer()
 SAID, CUT_OFF = Tokens([1, 9], [False, True]), Tokens([1, 1], [False, False])

@@ -12,13 +12,13 @@ import yaml
 from safetensors.torch import save_file
 
 from tests.unit.trainer_spec import FILE, GRADED, SPEC
-from trainer.card import write_card
-from trainer.companions import copy_companions
 from trainer.contract import BaseModel, Dpo, InputFile, Lora, Ranked, RunSpec, StepMetrics
-from trainer.report import REPORT, Report, make_report, write_report
+from trainer.export.companion_files import copy_companions
+from trainer.export.model_card import write_card
+from trainer.export.report import REPORT, Report, make_report, write_report
 from trainer.rundir import RunDir
+from trainer.sample_data.tiny_chats import write_samples
 from trainer.state import Identity, State
-from trainer.tiny_text import write_samples
 
 ME = Identity(
     rank=0, local_rank=0, world_size=2, generation=3, run_spec_sha256="5" * 64, nonce="0" * 8

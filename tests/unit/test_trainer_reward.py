@@ -15,14 +15,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from rendering.tokens import Tokens
 from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
-from trainer.companions import name_padding
 from trainer.contract import Lora
 from trainer.data.batch import Batch, padded
-from trainer.export import merged
+from trainer.export.companion_files import name_padding
+from trainer.export.hf_folder import merged
 from trainer.methods.reward import Reward
-from trainer.model import load_model
+from trainer.model.base_model import load_model
+from trainer.model.tokenizer import load_tokenizer
 from trainer.tiny import build
-from trainer.tokenizer import load_tokenizer
 
 REWARD = replace(SPEC, method="reward", precision="fp32")
 LORA = Lora(rank=4, alpha=8, dropout=0.0)

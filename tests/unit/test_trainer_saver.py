@@ -15,12 +15,12 @@ import torch
 from tests.system.worlds import SPEC_SHA256, place_checkpoint
 from trainer.checkpoint.index import index_name
 from trainer.checkpoint.loader import load, open_checkpoint
-from trainer.checkpoint.randomness import capture, seed
+from trainer.checkpoint.rng_state import capture, seed
 from trainer.checkpoint.saver import Saver, give_up, given_up
 from trainer.contract import StepMetrics, checkpoint_path
-from trainer.journal import Journal
+from trainer.engine.loss_spikes import Seen
+from trainer.process.journal import Journal
 from trainer.rundir import RankSave, RunDir, rank_record, tensors_name
-from trainer.spikes import Seen
 from trainer.state import Identity, State
 
 

@@ -17,13 +17,13 @@ from trainer.convert import hf
 from trainer.convert.adapters import merged as merged_of
 from trainer.convert.whole import Whole
 from trainer.data.batch import Batch, packed, padded
-from trainer.engine import deepspeed_config
-from trainer.export import _write_model
-from trainer.freeze import freeze
-from trainer.methods.choose import require_known
-from trainer.methods.chunks import ChunkedSft
+from trainer.engine.deepspeed_engine import deepspeed_config
+from trainer.export.hf_folder import _write_model
+from trainer.methods.chunked_loss import ChunkedSft
+from trainer.methods.registry import require_known
 from trainer.methods.supervised import Sft
-from trainer.model import load_model
+from trainer.model.base_model import load_model
+from trainer.model.frozen import freeze
 from trainer.tiny import build
 
 QLORA = Lora(rank=4, alpha=8, dropout=0.0, quantized=True)
@@ -215,7 +215,7 @@ def test_the_head_of_a_critic_is_new_and_not_in_four_bits(base: Path) -> None:
 def test_nothing_of_bitsandbytes_is_compiled_and_no_compiler_imported() -> None:
     tried = """
 import sys
-from trainer.quantize import import_uncompiled
+from trainer.model.quantize import import_uncompiled
 import_uncompiled()
 from bitsandbytes.backends.default import ops
 assert ops._dequantize_4bit_compute.__wrapped__

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from trainer.schedule import learning_rate
+from trainer.engine.lr_schedule import learning_rate
 
 rate = partial(learning_rate, peak=1.0, warmup_steps=4, total_steps=12, min_ratio=0.1)
 

@@ -8,7 +8,7 @@ import torch
 from rendering.tokens import Tokens
 from tests.unit.bigram import Answer, Bigram
 from trainer.data.batch import padded
-from trainer.methods.scores import objective
+from trainer.methods.interface import objective
 from trainer.methods.supervised import Sft
 
 ROWS = [

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.unit.test_trainer_saver import room_for
-from trainer.checkpoint.slots import Slot, make_slots
-from trainer.checksum import describe
+from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.host_buffers import Slot, make_slots
 from trainer.contract import BLOCK
 from trainer.rundir import RunDir, tensors_name
 

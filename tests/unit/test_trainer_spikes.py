@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.trainer_spec import GRADED, SPEC
 from trainer.contract import SpikeGuard, StepMetrics
-from trainer.hopeless import Hopeless
-from trainer.spikes import Seen, Spiked, require_calm, require_sane, watch
+from trainer.engine.loss_spikes import Seen, Spiked, require_calm, require_sane, watch
+from trainer.process.non_retryable import Hopeless
 
 GUARD = SpikeGuard(factor=3.0, steps=2, window=12)
 CALM = [2.0, 2.2, 1.8] * 4

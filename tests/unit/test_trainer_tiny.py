@@ -3,8 +3,8 @@
 import hashlib
 from pathlib import Path
 
+from trainer.sample_data.tiny_chats import chats, write_samples
 from trainer.tiny import build
-from trainer.tiny_text import chats, write_samples
 
 
 def digests(folder: Path) -> dict[str, str]:

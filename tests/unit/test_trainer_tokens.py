@@ -14,18 +14,18 @@ from rendering.rows import chat
 from rendering.tokens import Tokens
 from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import SPEC
-from trainer.checksum import describe
+from trainer.checkpoint.checksum import describe
 from trainer.contract import InputFile, RunSpec
 from trainer.data import tokenizing
-from trainer.data.feed import evaluation_batches
+from trainer.data.prefetch import evaluation_batches
 from trainer.data.rows import Rows
-from trainer.data.token_names import RECORD, tokens_name
+from trainer.data.token_cache import RECORD, tokens_name
 from trainer.data.tokens import Cached, Fresh, Source, open_tokens
-from trainer.hopeless import Hopeless
+from trainer.process.non_retryable import Hopeless
 from trainer.rundir import RunDir, SavedFile, write_whole
+from trainer.sample_data.tiny_chats import write_samples
 from trainer.state import Identity
 from trainer.tiny import build_tokenizer
-from trainer.tiny_text import write_samples
 
 TOKENIZER = tiny_tokenizer()
 SHORT = replace(SPEC, max_seq_len=24)

@@ -9,17 +9,17 @@ import torch
 
 from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import GRADED, SPEC
-from trainer import average
 from trainer.contract import RunSpec, StepMetrics
-from trainer.hand_over import no_better
+from trainer.engine import ema
+from trainer.export.finalize import no_better
 from trainer.rundir import RunDir
+from trainer.sample_data.tiny_chats import write_preferences, write_prompts, write_samples
 from trainer.state import State
-from trainer.tiny_text import write_preferences, write_prompts, write_samples
-from trainer.verification import NOT_VERIFIED, Comparison
 from trainer.verify.checks import tolerance
 from trainer.verify.expected import Expected
+from trainer.verify.launcher import run_verification
 from trainer.verify.loading import NoMemoryError, choose_device
-from trainer.verify.parent import run_verification
+from trainer.verify.result import NOT_VERIFIED, Comparison
 from trainer.verify.rows import SEQUENCES, TOKENS, Row, RowSource, choose_rows
 from trainer.verify.scores import difference, loss_of
 from trainer.verify.tokenizer_facts import TokenizerFacts
@@ -198,11 +198,11 @@ class _Engine:
 def test_an_average_that_was_adopted_can_be_taken_back() -> None:
     engine = _Engine()
     before = engine.module.weight.detach().clone()
-    average.begin(engine)
+    ema.begin(engine)
     with torch.no_grad():
         engine.module.weight.add_(1.0)
 
-    average.exchange(engine)
+    ema.exchange(engine)
     assert torch.equal(engine.module.weight, before)
-    average.exchange(engine)
+    ema.exchange(engine)
     assert torch.equal(engine.module.weight, before + 1.0)

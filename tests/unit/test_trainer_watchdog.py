@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainer.watchdog import FLOOR, LONG, TIMES
+from trainer.process.watchdog import FLOOR, LONG, TIMES
 
 HANGS = """
 import threading, time
-from trainer.watchdog import Watchdog
+from trainer.process.watchdog import Watchdog
 watchdog = Watchdog(time.monotonic, long=60.0, floor=0.3)
 watchdog.moved()
 watchdog.moved()
@@ -32,7 +32,7 @@ EXPORTS = """
 import sys, threading
 from datetime import timedelta
 import torch.distributed as dist
-from trainer.agreement import patient_group
+from trainer.process.sync_flags import patient_group
 rank, store = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group(
     "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=2)
@@ -63,7 +63,7 @@ def test_ranks_wait_for_one_that_exports_for_longer_than_a_collective_may_take(
 
 ASKS = """
 import itertools, sys
-from trainer.watchdog import Watchdog
+from trainer.process.watchdog import Watchdog
 times = itertools.accumulate([0.0] + [float(sys.argv[1])] * 9)
 watchdog = Watchdog(lambda: next(times))
 patience = [watchdog.patience]

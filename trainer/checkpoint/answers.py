@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from trainer.rollout.answered import Answered, Experience
+from trainer.rollout.experience import Answered, Experience
 
 Array = np.ndarray[Any, Any]
 SUFFIX = ".answers"

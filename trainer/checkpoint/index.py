@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from trainer.checkpoint.randomness import Randomness
+from trainer.checkpoint.rng_state import Randomness
 from trainer.contract import Message, StepMetrics
-from trainer.loss_scale import LossScale
-from trainer.spikes import Seen
-from trainer.wire import LATER
+from trainer.contract.wire import LATER
+from trainer.engine.loss_scale import LossScale
+from trainer.engine.loss_spikes import Seen
 
 FORMAT = 1
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from trainer import loss_scale
-from trainer.checkpoint import randomness
+from trainer.checkpoint import rng_state
 from trainer.checkpoint.answers import answers_name, read_answers, shared_out
 from trainer.checkpoint.fragments import (
     AVERAGE,
@@ -25,12 +24,13 @@ from trainer.checkpoint.fragments import (
     set_optimizer_step,
 )
 from trainer.checkpoint.index import FORMAT, Index, index_name, key
+from trainer.checkpoint.partial_tensors import Partial
 from trainer.checkpoint.ranges import Piece, copies
-from trainer.checkpoint.tensors import Tensors
+from trainer.checkpoint.safetensors_file import Tensors
 from trainer.contract import MANIFEST, FileEntry, Manifest
-from trainer.engine import set_steps
-from trainer.partial import Partial
-from trainer.rollout.answered import Experience
+from trainer.engine import loss_scale
+from trainer.engine.deepspeed_engine import set_steps
+from trainer.rollout.experience import Experience
 from trainer.rundir import Range, Wanted, tensors_name
 from trainer.state import Identity, State
 
@@ -134,9 +134,9 @@ def load(
     set_steps(engine, first.step)
     loss_scale.restore(engine, first.loss_scale)
     if first.world_size == identity.world_size:
-        randomness.restore(checkpoint.indexes[identity.rank].randomness)
+        rng_state.restore(checkpoint.indexes[identity.rank].randomness)
     else:
-        randomness.seed(seed, first.step, identity.rank)
+        rng_state.seed(seed, first.step, identity.rank)
     return State(
         step=first.step,
         consumed_samples=first.consumed_samples,

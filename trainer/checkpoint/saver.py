@@ -18,16 +18,16 @@ from typing import Any
 
 import torch
 
-from trainer import loss_scale
 from trainer.checkpoint.answers import answers_name, write_answers
+from trainer.checkpoint.checksum import describe
 from trainer.checkpoint.fragments import AVERAGE, Fragment, optimizer_step, owned
+from trainer.checkpoint.host_buffers import Slot, make_slots
 from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
-from trainer.checkpoint.randomness import Randomness
-from trainer.checkpoint.slots import Slot, make_slots
-from trainer.checksum import describe
+from trainer.checkpoint.rng_state import Randomness
 from trainer.contract import BLOCK, checkpoint_path
-from trainer.rollout.answered import Experience
-from trainer.room import advice, is_full
+from trainer.engine import loss_scale
+from trainer.process.disk_full import advice, is_full
+from trainer.rollout.experience import Experience
 from trainer.rundir import RankSave, RunDir, write_whole
 from trainer.state import Identity, State
 

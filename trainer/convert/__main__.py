@@ -18,9 +18,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # noqa: TID251 - an entry point
 
 from trainer.convert.source import Source, find
 from trainer.convert.whole import Whole
-from trainer.room import advice
-from trainer.supervisor.blobs import BlobError
-from trainer.supervisor.transfer import Corrupt
+from trainer.process.disk_full import advice
+from trainer.supervisor.blob.container import BlobError
+from trainer.supervisor.blob.transfer import Corrupt
 
 TRY_AGAIN = 75  # EX_TEMPFAIL
 FORMS = ("hf", "dcp", "universal")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.contract import RunSpec
+from trainer.contract.deepspeed_config import BETAS, EPSILON
 from trainer.convert.whole import Whole
-from trainer.engine_config import BETAS, EPSILON
-from trainer.schedule import learning_rate
+from trainer.engine.lr_schedule import learning_rate
 
 
 @dataclass(frozen=True)

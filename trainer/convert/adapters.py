@@ -8,8 +8,8 @@ import torch
 from trainer.contract import Lora, RunSpec
 from trainer.convert.shards import write_file
 from trainer.convert.whole import Whole
-from trainer.heads import has_head
-from trainer.quantize import import_uncompiled
+from trainer.model.quantize import import_uncompiled
+from trainer.model.sequence_head import has_head
 
 PREFIX = "base_model.model."  # what peft puts before the base's names
 WHOLE = ".modules_to_save.default."

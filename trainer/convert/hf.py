@@ -1,7 +1,8 @@
 """To a Hugging Face folder: the model as it was at this step, for `from_pretrained`.
 
-`trainer/export.py` does it for the end of a run, out of the engine and with all ranks; this
-does it for any checkpoint, out of its files and alone. Both give the same bytes of weights.
+`trainer/export/hf_folder.py` writes the model at the end of a run, from the engine, on all ranks.
+This module writes it from the files of any checkpoint, in one process. The weights are the same
+bytes.
 """
 
 import hashlib
@@ -12,15 +13,15 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from trainer import heads
-from trainer.companions import copy_companions
 from trainer.contract import RunSpec
 from trainer.convert.adapters import merged, name_of_head, names_of_trained, write_adapter
 from trainer.convert.shards import LIMIT, write_model
 from trainer.convert.whole import Whole
-from trainer.heads import has_head
-from trainer.precision import dtype_of
-from trainer.tokenizer import load_tokenizer
+from trainer.export.companion_files import copy_companions
+from trainer.model import sequence_head
+from trainer.model.precision import dtype_of
+from trainer.model.sequence_head import has_head
+from trainer.model.tokenizer import load_tokenizer
 
 ADAPTER = "adapter"
 
@@ -33,7 +34,7 @@ def write(whole: Whole, spec: RunSpec, base: Path, target: Path, limit: int = LI
     kind: Any = AutoModelForCausalLM
     if has_head(spec):
         kind = AutoModelForSequenceClassification
-        config.update(heads.settings(spec, load_tokenizer(base, spec.method).pad_token_id))
+        config.update(sequence_head.settings(spec, load_tokenizer(base, spec.method).pad_token_id))
     model = _Model(whole, spec, dtype, _Base(base))
     shapes = _parameters(kind, config)
     model.require(shapes)

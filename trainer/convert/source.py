@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.checksum import difference
+from trainer.checkpoint.checksum import difference
 from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, FileEntry, Head, Manifest, RunSpec
 from trainer.rundir import write_whole
 
@@ -86,8 +86,8 @@ def _verify(path: Path, file: FileEntry) -> None:
 
 async def _fetch(url: str, root: Path, step: int | None) -> None:
     """Make a copy of the container that holds HEAD, the run spec and the one checkpoint."""
-    from trainer.supervisor.blobs import Access, JobContainer  # noqa: PLC0415 - Azure's client
-    from trainer.supervisor.inputs import fetch_checkpoint  # noqa: PLC0415
+    from trainer.supervisor.blob.container import Access, JobContainer  # noqa: PLC0415 - Azure's client
+    from trainer.supervisor.input.fetch import fetch_checkpoint  # noqa: PLC0415
 
     access = Access()
     try:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from trainer.actor_critic import ACTOR, CRITIC
 from trainer.checkpoint.index import FORMAT, Index, index_name, key
 from trainer.checkpoint.ranges import Piece, copies
 from trainer.contract import Manifest
+from trainer.model.actor_critic import ACTOR, CRITIC
 from trainer.rundir import tensors_name
 
 

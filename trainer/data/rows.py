@@ -12,7 +12,7 @@ from rendering.rows import Reader, RowError
 from rendering.template import RenderError
 from rendering.tokenizer import UnusableTokenizer
 from rendering.tool_calls import Json
-from trainer.hopeless import Hopeless
+from trainer.process.non_retryable import Hopeless
 
 _PART = 1 << 20  # bytes read at once
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from trainer.checksum import describe
+from trainer.checkpoint.checksum import describe
 from trainer.contract import InputFile, RunSpec
-from trainer.data.token_names import FORMAT, RECORD, data_files, tokens_name
+from trainer.data.token_cache import FORMAT, RECORD, data_files, tokens_name
 from trainer.data.tokens import Source, open_tokens
+from trainer.model.tokenizer import base_folder, load_tokenizer
 from trainer.rundir import RunDir, write_whole
-from trainer.tokenizer import base_folder, load_tokenizer
 
 NICE = "5"  # a third of a full share where all processors train: it comes to an end there, too
 

@@ -18,7 +18,7 @@ from rendering.tokens import Tokens, tokenize, tokenize_labelled
 from rendering.tool_calls import Json
 from trainer.contract import RunSpec
 from trainer.data.rows import Rows, open_rows
-from trainer.data.token_names import FORMAT
+from trainer.data.token_cache import FORMAT
 
 log = logging.getLogger("trainer")
 NOTHING = Tokens([], [])  # in place of the answers that a row has fewer than others

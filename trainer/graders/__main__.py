@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.graders.answer import Answer, Grade, divide_row
-from trainer.graders.choose import make_grader
-from trainer.graders.sandbox import SandboxError
+from trainer.graders.build import make_grader
+from trainer.graders.sandbox.process import SandboxError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

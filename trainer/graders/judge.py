@@ -10,11 +10,11 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from rendering.tokens import Tokens, chat_ids
-from trainer import loading
 from trainer.data.batch import Batch, padded
 from trainer.graders.answer import Answer, Grade
-from trainer.hopeless import Hopeless
-from trainer.tokenizer import load_tokenizer
+from trainer.model import loading
+from trainer.model.tokenizer import load_tokenizer
+from trainer.process.non_retryable import Hopeless
 
 AT_ONCE = 16  # answers
 

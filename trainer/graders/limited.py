@@ -14,8 +14,8 @@ import sys
 import time
 from typing import Any
 
-from trainer.grader_source import check_sources
-from trainer.grader_spec import (
+from trainer.contract.grader_source import check_sources
+from trainer.contract.grader_spec import (
     GraderSpec,
     MultiGrader,
     PythonGrader,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from trainer.grader_formula import compute
+from trainer.contract.grader_formula import compute
 from trainer.graders.answer import Answer, Fault, Grade, Grader
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.grader_spec import PythonGrader
+from trainer.contract.grader_spec import PythonGrader
 from trainer.graders.answer import Answer, Grade
-from trainer.graders.sandbox import SECONDS, Sandbox
+from trainer.graders.sandbox.process import SECONDS, Sandbox
 
 
 class Python:

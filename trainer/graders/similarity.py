@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rapidfuzz import fuzz
 from rapidfuzz.distance import LCSseq
 
-from trainer.grader_spec import Metric
+from trainer.contract.grader_spec import Metric
 
 _LONGEST = 4  # n-grams of bleu and gleu
 

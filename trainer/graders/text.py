@@ -4,8 +4,14 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainer.grader_spec import ExactAnswer, Operation, StringCheck, TextGrader, TextSimilarity
-from trainer.grader_templates import Hole, find_member, parse_template
+from trainer.contract.grader_spec import (
+    ExactAnswer,
+    Operation,
+    StringCheck,
+    TextGrader,
+    TextSimilarity,
+)
+from trainer.contract.grader_templates import Hole, find_member, parse_template
 from trainer.graders.answer import Answer, Fault, Grade, UngradableAnswer
 from trainer.graders.final_answer import same_answer
 from trainer.graders.similarity import similarity

@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from trainer.data.batch import IGNORED, Batch
-from trainer.methods.kinds import Kind
-from trainer.methods.scores import Scores
+from trainer.methods.descriptor import Kind
+from trainer.methods.interface import Scores
 
 
 class Classification:

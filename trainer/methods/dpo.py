@@ -17,10 +17,10 @@ from torch.nn.functional import logsigmoid
 
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch
+from trainer.methods.descriptor import MORE_ANSWER, Kind, Making
 from trainer.methods.forward import log_probabilities, summed, trained_tokens
-from trainer.methods.kinds import MORE_ANSWER, Kind, Making
+from trainer.methods.interface import Scores
 from trainer.methods.pairs import OfPairs, real_pairs
-from trainer.methods.scores import Scores
 
 
 class Reference(Protocol):
@@ -63,7 +63,7 @@ class Dpo(OfPairs):
 
 def _make(making: Making) -> Dpo:
     assert making.spec.dpo is not None
-    from trainer.methods.reference import make_reference  # noqa: PLC0415 - it imports this module
+    from trainer.methods.reference_model import make_reference  # noqa: PLC0415 - it imports this module
 
     return Dpo(making.spec.dpo, make_reference(*making))
 

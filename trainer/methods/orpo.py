@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch.nn.functional import logsigmoid
 
+from trainer.contract.wire import Message
 from trainer.data.batch import Batch
+from trainer.methods.descriptor import MORE_ANSWER, Kind, options_of
 from trainer.methods.forward import log_probabilities, summed, trained_tokens
-from trainer.methods.kinds import MORE_ANSWER, Kind, options_of
+from trainer.methods.interface import Scores
 from trainer.methods.pairs import OfPairs, real_pairs
-from trainer.methods.scores import Scores
-from trainer.wire import Message
 
 _CERTAIN = -torch.finfo(torch.float32).eps  # log p; nearer to 0 the odds have no finite gradient
 

@@ -20,9 +20,9 @@ import torch
 
 from trainer.contract import Reinforcement, RunSpec
 from trainer.data.batch import IGNORED, Batch
+from trainer.methods.descriptor import Kind, Making
 from trainer.methods.forward import log_probabilities, summed, trained_tokens
-from trainer.methods.kinds import Kind, Making
-from trainer.methods.scores import Scores
+from trainer.methods.interface import Scores
 from trainer.rollout.answer_batch import AnswerBatch
 
 VALUE_SHARE = 0.1  # of the value's loss, as TRL's PPOConfig had it

@@ -9,11 +9,11 @@ from typing import Any
 from torch.nn.functional import logsigmoid
 
 from trainer.data.batch import Batch
-from trainer.hopeless import Hopeless
-from trainer.methods.kinds import MORE_ANSWER, Kind, Making
+from trainer.methods.descriptor import MORE_ANSWER, Kind, Making
+from trainer.methods.interface import Method, Scores
 from trainer.methods.pairs import OfPairs, real_pairs
-from trainer.methods.ranked import RankedMargin
-from trainer.methods.scores import Method, Scores
+from trainer.methods.ranking import RankedMargin
+from trainer.process.non_retryable import Hopeless
 
 
 class Reward(OfPairs):

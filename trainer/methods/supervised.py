@@ -5,9 +5,9 @@ from typing import Any
 from torch.nn.functional import cross_entropy
 
 from trainer.data.batch import IGNORED, Batch
+from trainer.methods.descriptor import Kind, Making
 from trainer.methods.forward import trained_logits
-from trainer.methods.kinds import Kind, Making
-from trainer.methods.scores import Method, Scores
+from trainer.methods.interface import Method, Scores
 
 
 class Sft:
@@ -32,7 +32,7 @@ def _make(making: Making) -> Method:
     chunk = making.spec.loss_chunk
     if not chunk:
         return Sft()
-    from trainer.methods.chunks import ChunkedSft  # noqa: PLC0415 - it imports this module
+    from trainer.methods.chunked_loss import ChunkedSft  # noqa: PLC0415 - it imports this module
 
     return ChunkedSft(making.engine.module, chunk)
 

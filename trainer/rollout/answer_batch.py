@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rendering.tokens import Tokens
 from trainer.data.batch import Batch, padded
-from trainer.rollout.answered import Answered
+from trainer.rollout.experience import Answered
 
 
 @dataclass(frozen=True, kw_only=True)

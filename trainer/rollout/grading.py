@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from trainer.graders.answer import Answer, Grade, Grader
-from trainer.hopeless import RECURRING
+from trainer.process.non_retryable import RECURRING
 
 SLICE = 8  # answers between two looks
 LONGEST = 300.0  # seconds for all of them: half of what the other ranks wait in a collective

@@ -11,17 +11,17 @@ import torch
 from trainer.contract import Reinforcement, RunSpec
 from trainer.data.batch import Batch
 from trainer.data.order import cursors
-from trainer.methods.modes import evaluating
+from trainer.data.step_input import Prepared
 from trainer.methods.reinforcement import with_values
-from trainer.prepared import Prepared
+from trainer.model.eval_mode import evaluating
+from trainer.process.all_reduce import over_ranks
 from trainer.rollout.advantages import estimated
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
-from trainer.rollout.answered import Answered, Experience
-from trainer.rollout.aside import put_aside
-from trainer.rollout.collect import Collector
-from trainer.rollout.leash import weight
+from trainer.rollout.collector import Collector
+from trainer.rollout.experience import Answered, Experience
+from trainer.rollout.kl_schedule import weight
+from trainer.rollout.optimizer_offload import put_aside
 from trainer.state import Identity, State
-from trainer.sums import over_ranks
 
 SMALLEST = 1e-8  # added to the deviation of all advantages of a step
 

@@ -19,9 +19,9 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from trainer.actor_critic import actor
 from trainer.contract import Reinforcement
-from trainer.methods.modes import evaluating
+from trainer.model.actor_critic import actor
+from trainer.model.eval_mode import evaluating
 
 LOOK_EVERY = 16  # tokens between two looks whether to stop
 LANE = 0x526F6C6C  # keeps these draws apart from those of the data's order

@@ -14,18 +14,18 @@ from pathlib import Path
 import psutil
 
 from trainer.contract import PROTOCOL, ExpectedHardware, NodeConfig
-from trainer.supervisor import alive, azureml
-from trainer.supervisor.azureml import JobNode
-from trainer.supervisor.blobs import Access
-from trainer.supervisor.boot import TIMES, boot_spans
+from trainer.supervisor.blob.container import Access
 from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.health import XIDS, HealthCheck
-from trainer.supervisor.launch import Command, Launcher, torchrun
-from trainer.supervisor.memory import Memory
-from trainer.supervisor.metadata import Metadata
-from trainer.supervisor.service import Service
+from trainer.supervisor.context import Surroundings
+from trainer.supervisor.control.launch import Command, Launcher, torchrun
+from trainer.supervisor.machine import azureml, liveness
+from trainer.supervisor.machine.azureml import JobNode
+from trainer.supervisor.machine.boot_times import TIMES, boot_spans
+from trainer.supervisor.machine.health import XIDS, HealthCheck
+from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.machine.metadata import Metadata
+from trainer.supervisor.report.service_client import Service
 from trainer.supervisor.supervise import Supervisor
-from trainer.supervisor.surroundings import Surroundings
 
 NODE_CONFIG = "/etc/rekindle/node.json"
 METADATA_URL = "http://169.254.169.254"
@@ -174,10 +174,10 @@ async def _beat(work: Path) -> None:
     """Show the container's health check that this event loop turns."""
     while True:
         try:
-            await asyncio.to_thread(alive.beat, work)
+            await asyncio.to_thread(liveness.beat, work)
         except OSError as e:
             log.warning("alive.unshown reason=%s", e)
-        await asyncio.sleep(alive.BEAT_SECONDS)
+        await asyncio.sleep(liveness.BEAT_SECONDS)
 
 
 def _speeds(expected: ExpectedHardware | None) -> dict[str, str]:

@@ -5,18 +5,18 @@ import logging
 from dataclasses import replace
 
 from trainer.contract import EvictionNotice, Registered, Span
-from trainer.supervisor.blobs import JobContainer
-from trainer.supervisor.cache import Cache
+from trainer.supervisor.blob.container import JobContainer
 from trainer.supervisor.clock import Clock, ServiceTime
-from trainer.supervisor.conversation import Conversation
-from trainer.supervisor.duty import Duty
-from trainer.supervisor.metadata import MetadataError
-from trainer.supervisor.node import overdue
-from trainer.supervisor.reports import Reports
-from trainer.supervisor.run import Tools
-from trainer.supervisor.service import Dismissed
-from trainer.supervisor.surroundings import Surroundings
-from trainer.supervisor.together import first_of
+from trainer.supervisor.concurrency import first_of
+from trainer.supervisor.context import Surroundings
+from trainer.supervisor.control.generation_run import Tools
+from trainer.supervisor.control.node_controller import Duty
+from trainer.supervisor.control.node_state import overdue
+from trainer.supervisor.input.cache import Cache
+from trainer.supervisor.machine.metadata import MetadataError
+from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.report.service_client import Dismissed
+from trainer.supervisor.report.service_session import Conversation
 
 GPU_SECONDS = 60.0  # between two looks at how busy the GPUs are
 TELL_SECONDS = 2.0  # for the service to hear how it ended, before the machine is let go

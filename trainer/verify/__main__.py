@@ -1,6 +1,6 @@
 """`python -m trainer.verify RUNDIR EXPECTED RESULT`: verifies an exported model.
 
-A child of the run's first rank (`trainer/verify/parent.py`), which it does not outlive. EXPECTED
+A child of the run's first rank (`trainer/verify/launcher.py`), which it does not outlive. EXPECTED
 is an `Expected` as JSON; RESULT becomes a `Verification`.
 """
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from trainer.contract import RunSpec
 from trainer.rundir import RunDir, write_whole
-from trainer.verification import MISMATCH, Verification
 from trainer.verify.checks import verify
 from trainer.verify.expected import Expected
+from trainer.verify.result import MISMATCH, Verification
 
 log = logging.getLogger("trainer")
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import torch
 
-from trainer import heads
 from trainer.contract import RunSpec
-from trainer.tokenizer import load_tokenizer
-from trainer.verification import MISMATCH, NOT_VERIFIED, VERIFIED, Comparison, Verification
+from trainer.model import sequence_head
+from trainer.model.tokenizer import load_tokenizer
 from trainer.verify.expected import Expected
 from trainer.verify.files import weight_bytes, wrong_files
 from trainer.verify.loading import (
@@ -24,6 +23,7 @@ from trainer.verify.loading import (
     merge,
     with_adapter,
 )
+from trainer.verify.result import MISMATCH, NOT_VERIFIED, VERIFIED, Comparison, Verification
 from trainer.verify.rows import LONGEST, Row, RowSource
 from trainer.verify.scores import Values, difference, loss_of, measure_of, score_rows
 from trainer.verify.tokenizer_facts import differences, read_facts
@@ -78,7 +78,7 @@ class Verifier:
         base, comparisons = None, []
         if spec.lora is None:
             comparisons = [self._compare("model", exported, "trainer", self._trainer)]
-            if not heads.has_head(spec):
+            if not sequence_head.has_head(spec):
                 base = self._of_base()
         elif spec.lora.quantized:
             base, _, merged = self._of_adapter(quantized=False)
@@ -124,7 +124,7 @@ class Verifier:
         """
         free_memory()
         model = self._load_base(quantized=quantized)
-        base = None if heads.has_head(self._spec) else self._scored(model)
+        base = None if sequence_head.has_head(self._spec) else self._scored(model)
         adapted = with_adapter(model, self._model / ADAPTER)
         values = self._scored(adapted)
         merged = [] if quantized else self._scored(merge(adapted, self._device))

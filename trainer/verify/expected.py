@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from trainer.contract.wire import Message
 from trainer.verify.rows import Row
 from trainer.verify.tokenizer_facts import TokenizerFacts
-from trainer.wire import Message
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from trainer import heads, quantize
 from trainer.contract import RunSpec
-from trainer.precision import dtype_of
+from trainer.model import quantize, sequence_head
+from trainer.model.precision import dtype_of
 from trainer.verify.files import weight_bytes
 
 SHARE = 1.2  # bytes of memory for each byte of weights
@@ -67,9 +67,9 @@ def load_export(folder: Path, spec: RunSpec, device: str, dtypes: tuple[str, ...
 
 def load_base(folder: Path, spec: RunSpec, device: str, pad_id: int, *, quantized: bool) -> Any:  # noqa: ANN401
     """The base model in the precision of the run, with a new head if the method needs one."""
-    more = heads.settings(spec, pad_id) if heads.has_head(spec) else {}
+    more = sequence_head.settings(spec, pad_id) if sequence_head.has_head(spec) else {}
     if quantized:
-        spared = list(heads.MODULES) if heads.has_head(spec) else None
+        spared = list(sequence_head.MODULES) if sequence_head.has_head(spec) else None
         more |= quantize.four_bits(dtype_of(spec), spared, device)
     model = _kind(spec).from_pretrained(folder, dtype=dtype_of(spec), **(_plain(device) | more))
     quantize.keep_layout(model)
@@ -122,7 +122,9 @@ def _unless_memory(error: Exception) -> Exception:
 
 
 def _kind(spec: RunSpec) -> Any:  # noqa: ANN401
-    return AutoModelForSequenceClassification if heads.has_head(spec) else AutoModelForCausalLM
+    return (
+        AutoModelForSequenceClassification if sequence_head.has_head(spec) else AutoModelForCausalLM
+    )
 
 
 def _plain(device: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from trainer.contract import InputFile, RunSpec
+from trainer.contract.wire import Message
 from trainer.data.prompts import Prompts
 from trainer.data.tokens import open_tokens
-from trainer.wire import Message
 
 SEQUENCES = 16  # at most, in all
 TOKENS = 8192  # of all sequences together, but for the first one

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from trainer.wire import Message
+from trainer.contract.wire import Message
 
 AT_RUN_TIME = ("truncation", "padding")  # set by calls, not by the files
 

@@ -18,14 +18,14 @@ from bench.checkpoint.case import Case
 from bench.checkpoint.ranks.spec import SPEC
 from trainer.contract import HEAD, RUN_SPEC, Committed, Generation, Head, Member
 from trainer.rundir import RunDir
-from trainer.supervisor.blobs import Access, JobContainer
-from trainer.supervisor.cache import Cache
+from trainer.supervisor.blob.container import Access, JobContainer
 from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.launch import World
-from trainer.supervisor.memory import Memory
-from trainer.supervisor.reports import Reports
-from trainer.supervisor.uploads import Uploads
-from trainer.supervisor.wishes import Wishes
+from trainer.supervisor.control.launch import World
+from trainer.supervisor.control.stop_requests import Wishes
+from trainer.supervisor.input.cache import Cache
+from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.upload.uploads import Uploads
 
 SPEC_SHA256 = hashlib.sha256(b"bench").hexdigest()
 GENERATION = 1

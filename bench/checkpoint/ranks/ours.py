@@ -20,7 +20,7 @@ from bench.checkpoint.ranks.node import (
     memory_of,
 )
 from trainer import state as trainer_state
-from trainer.checkpoint import randomness
+from trainer.checkpoint import rng_state
 from trainer.checkpoint.loader import load, open_checkpoint
 from trainer.checkpoint.saver import Saver
 from trainer.contract import MANIFEST
@@ -56,7 +56,7 @@ class Rekindle(Local):
     def save(self, number: int) -> "Future[None]":
         """Blocks for the copy into the host buffer."""
         at = trainer_state.State(step=number, consumed_samples=number)
-        self._saver.save(at, randomness.capture(), "periodic")
+        self._saver.save(at, rng_state.capture(), "periodic")
         return self._thread.submit(_there, committed_file(self.root, number))
 
     def load(self, number: int) -> None:

@@ -13,14 +13,15 @@ from typing import Any
 
 from bench.learning.cases import CASES, LETTER, Case
 from bench.trainer.ranks.prepare import input_file, write_run
-from trainer import tiny, tiny_text
+from trainer import tiny
 from trainer.contract import BaseModel, Dpo, Reinforcement, RunSpec
+from trainer.sample_data import tiny_chats
 
 ROWS = 600
 WRITE = {
-    "chats": tiny_text.write_samples,
-    "preferences": tiny_text.write_preferences,
-    "prompts": tiny_text.write_prompts,
+    "chats": tiny_chats.write_samples,
+    "preferences": tiny_chats.write_preferences,
+    "prompts": tiny_chats.write_prompts,
 }
 GRADER = {
     "type": "python",

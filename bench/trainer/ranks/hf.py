@@ -26,8 +26,8 @@ from bench.trainer.ranks.prepare import spec
 from rendering.tokenizer import Tokenizer
 from trainer.data.order import row_at
 from trainer.data.tokens import Fresh
-from trainer.engine import deepspeed_config
-from trainer.tokenizer import load_tokenizer
+from trainer.engine.deepspeed_engine import deepspeed_config
+from trainer.model.tokenizer import load_tokenizer
 
 
 class InOrder(Trainer):  # type: ignore[misc] # transformers is untyped here

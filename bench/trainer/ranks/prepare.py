@@ -16,10 +16,10 @@ from bench.trainer.case import OURS, PACKED, Case, Inputs
 from trainer.contract import BaseModel, Generation, InputFile, Lora, Member, RunSpec
 from trainer.data.order import row_at
 from trainer.data.tokens import Fresh
+from trainer.model.tokenizer import load_tokenizer
 from trainer.rundir import RunDir
+from trainer.sample_data.tiny_chats import chats
 from trainer.tiny import build_tokenizer
-from trainer.tiny_text import chats
-from trainer.tokenizer import load_tokenizer
 
 SPEC_SHA256 = "5" * 64
 QUESTIONS = (1, 1, 1, 2, 2, 3, 5, 8, 13)  # of a row, drawn evenly

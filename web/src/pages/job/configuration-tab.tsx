@@ -30,7 +30,7 @@ function processes(count: number): string {
   return count === 1 ? "1 process" : `${integer(count)} processes`;
 }
 
-/** Whether the DeepSpeed JSON says stage 2 where the plan says 1 (`trainer/engine_config.py`). */
+/** Whether the DeepSpeed JSON says stage 2 where the plan says 1 (`trainer/contract/deepspeed_config.py`). */
 function runsAsStage2({ plan, deepspeed }: Job): boolean {
   const zero = deepspeed.config.zero_optimization as { stage?: number } | undefined;
   return plan.zero_stage === 1 && zero?.stage === 2;

@@ -1,0 +1,1 @@
+"""Checks of a folder that is to become a base model; nothing is trained here."""

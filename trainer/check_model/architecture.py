@@ -1,0 +1,53 @@
+"""Which model a staged folder is meant to be, and whether its tensors and tokenizer make it up."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from trainer.check_model.findings import Findings
+from trainer.check_model.tokenizer import check_agreement
+from trainer.model.safetensors_headers import Tensor, UnusableModel
+from trainer.model.tensor_names import compare, fault
+
+CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
+
+
+def check_architecture(
+    folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]
+) -> tuple[Findings, dict[str, str], bool]:
+    """Return what is wrong, which tensors are tied, and whether the model is an encoder."""
+    encoder = _is_encoder(config)
+    classifies = encoder or _named(config).endswith(CLASSIFIERS)
+    kind = AutoModelForSequenceClassification if classifies else AutoModelForCausalLM
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            keys = compare(kind, folder, tensors)
+    except UnusableModel as error:
+        return Findings([str(error)]), {}, encoder
+    why = fault(keys, new_head=classifies)
+    found = Findings([why]) if why else check_agreement(folder, is_encoder=encoder)
+    if classifies and not encoder:
+        found += Findings(
+            warnings=[f"the model is a {_named(config)}: jobs can only classify or rate with it."]
+        )
+    if keys.unexpected and not found.faults:
+        found += Findings(warnings=[f"tensors of other tasks are dropped: {keys.unexpected_text}."])
+    return found, keys.tied, encoder
+
+
+def _is_encoder(config: dict[str, Any]) -> bool:
+    """Whether the model reads in both directions and writes nothing."""
+    is_masked = config["model_type"] in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return is_masked and not config.get("is_decoder", False)
+
+
+def _named(config: dict[str, Any]) -> str:
+    named = config.get("architectures") or [""]
+    return str(named[0]) if isinstance(named, list) else str(named)

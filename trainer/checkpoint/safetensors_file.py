@@ -1,0 +1,103 @@
+"""A rank's tensors as a safetensors file: how it begins, what lies where in it, and its bytes."""
+
+import json
+import mmap
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from trainer.checkpoint.partial_tensors import Mark, Partial
+from trainer.contract import FileEntry
+
+POLL_SECONDS = 0.01
+_POLL = threading.Event()
+
+
+def header(sizes: Mapping[str, int]) -> bytes:
+    """The beginning of a file of one-dimensional fp32 tensors of these sizes, in this order."""
+    entries, at = {}, 0
+    for name, numel in sizes.items():
+        entries[name] = {"dtype": "F32", "shape": [numel], "data_offsets": [at, at + 4 * numel]}
+        at += 4 * numel
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight
+    return len(text).to_bytes(8, "little") + text
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What lies where in a file, by its beginning."""
+
+    beginning: bytes
+    offsets: dict[str, int]  # of the first byte of each tensor in the file
+
+    @staticmethod
+    def of(beginning: bytes) -> "Layout":
+        """As the header says."""
+        entries = json.loads(beginning[8:])
+        offsets = {n: len(beginning) + e["data_offsets"][0] for n, e in entries.items()}
+        return Layout(beginning, offsets)
+
+
+class Tensors:
+    """A file to read: mapped, so that a tensor is copied once, to where it belongs.
+
+    It may still be on its way. Then it is laid out as `header` has it for ``sizes``, and what is
+    not there is waited for: should it never come, the supervisor ends this process.
+    """
+
+    def __init__(self, path: Path, entry: FileEntry, sizes: Mapping[str, int]) -> None:
+        self._partial = None if path.exists() else Partial(path, entry)
+        self._maps: dict[Mark, mmap.mmap] = {}
+        self._checked = self._partial is None
+        if self._partial is None:
+            self._maps[Mark.HERE] = whole = _mapped(path)
+            length = 8 + int.from_bytes(whole[:8], "little")
+            self.layout = Layout.of(whole[:length])
+        else:
+            self.layout = Layout.of(header(sizes))
+
+    def copy(self, begin: int, end: int, into: torch.Tensor) -> None:
+        """Fill ``into`` with the elements at these bytes, each as soon as it is there."""
+        self._check()
+        for at, upto, source in self._parts(begin, end):
+            count = (upto - at) // 4
+            part = torch.frombuffer(source, dtype=torch.float32, offset=at, count=count)
+            into.narrow(0, (at - begin) // 4, count).copy_(part)
+
+    def _check(self) -> None:
+        if not self._checked:
+            size = len(self.layout.beginning)
+            found = b"".join(source[at:upto] for at, upto, source in self._parts(0, size))
+            if found != self.layout.beginning:
+                raise ValueError(
+                    f"the tensors of {self._partial and self._partial.whole.name} do not lie as "
+                    "its index says; fetch the whole file"
+                )
+            self._checked = True
+
+    def _parts(self, begin: int, end: int) -> Iterator[tuple[int, int, mmap.mmap]]:
+        """Neighbouring ranges, together [begin, end), and where each lies at its own offset."""
+        if self._partial is None:
+            yield begin, end, self._maps[Mark.HERE]
+            return
+        size = self._partial.entry.block_size
+        while begin < end:
+            upto = min(end, begin - begin % size + size)
+            yield begin, upto, self._wait(self._partial, begin // size)
+            begin = upto
+
+    def _wait(self, partial: Partial, block: int) -> mmap.mmap:
+        while (mark := partial.at(block)) is Mark.MISSING:
+            _POLL.wait(POLL_SECONDS)
+        if mark not in self._maps:
+            self._maps[mark] = _mapped(partial.path if mark is Mark.HERE else partial.spilled)
+        return self._maps[mark]
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # torch wants it so

@@ -1,0 +1,64 @@
+"""When to save: every so often while nothing is on its way, and at a stop if anything is new."""
+
+import logging
+from collections.abc import Callable
+
+from trainer.checkpoint import rng_state
+from trainer.checkpoint.rng_state import Randomness
+from trainer.checkpoint.saver import Saver
+from trainer.contract import RunSpec, SaveCost
+from trainer.state import State
+
+log = logging.getLogger(__name__)
+
+
+class Saves:
+    """Remembers the last save, and tells what it has cost.
+
+    Rank 0's clock alone says when the next one is due.
+    """
+
+    def __init__(
+        self,
+        saver: Saver,
+        spec: RunSpec,
+        now: Callable[[], float],
+        step: int,
+        tell: Callable[[SaveCost], None] = lambda _: None,
+    ) -> None:
+        self._saver, self._every, self._now = saver, spec.checkpoint_seconds, now
+        self._milestone_every = spec.milestone_every_steps
+        self._step, self._at = step, now()  # what is loaded counts as saved
+        self._waiting = self._on_its_way = False
+        self._tell = tell
+
+    def due(self, step: int) -> bool:
+        """Whether it is time to save at ``step``, or a milestone was passed since the last save."""
+        if self._on_its_way and not self._saver.busy:
+            self._on_its_way = False
+            cost, upload = self._saver.cost, self._now() - self._at
+            self._tell(SaveCost(stall=cost.stall, upload=upload, blocks=cost.blocks))
+        return self._passed_milestone(step) or self._now() - self._at >= self._every
+
+    def _passed_milestone(self, step: int) -> bool:
+        every = self._milestone_every
+        return every > 0 and step // every > self._step // every
+
+    def periodic(self, state: State, *, congested: bool) -> None:
+        """Save, or wait for a later step while earlier saves are still on their way."""
+        if congested:
+            if not self._waiting:
+                log.warning("step %d: earlier saves are on their way, not saving", state.step)
+            self._waiting = True
+            return
+        self._save(state, rng_state.capture(), "periodic")
+
+    def at_stop(self, state: State, boundary: Randomness) -> None:
+        """Save the boundary, unless it was saved or loaded; room or not."""
+        if state.step != self._step:
+            self._save(state, boundary, "stop")
+
+    def _save(self, state: State, at: Randomness, kind: str) -> None:
+        self._saver.save(state, at, kind)
+        self._step, self._at, self._waiting = state.step, self._now(), False
+        self._on_its_way = True

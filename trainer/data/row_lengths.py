@@ -1,0 +1,60 @@
+"""How long each row is, before the first step: orders other than a shuffle go by it.
+
+Every rank measures its share of the rows. What a row measures does not depend on where its tokens
+come from, so a later generation, or another world, finds the same.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rendering.tool_calls import Json
+from trainer.contract import RunSpec
+from trainer.data.curriculum import Eased
+from trainer.data.length_mix import Mixed
+from trainer.data.rows import Rows
+from trainer.data.tokens import Source, rows_of
+from trainer.state import Identity
+
+Order = Callable[[int], int]  # from the number of a sample to its row
+Summed = Callable[[NDArray[np.int64]], NDArray[np.int64]]  # over all ranks; collective
+
+
+def order_of(
+    spec: RunSpec, path: Path, source: Source, identity: Identity, summed: Summed
+) -> Order | None:
+    """The order that the run spec asks for; None for a shuffle. ``path`` holds the rows."""
+    if spec.mix is not None:
+        tokens = summed(_tokens(source, spec.sequences_per_row, identity))
+        return Mixed(spec.seed, tokens, spec.mix).row
+    if spec.curriculum is None:
+        return None
+    turns = summed(_turns(rows_of(path, spec), identity))
+    tokens = summed(_tokens(source, spec.sequences_per_row, identity))
+    return Eased(spec.seed, turns, tokens, spec.curriculum, spec.global_batch).row
+
+
+def _tokens(source: Source, several: int, identity: Identity) -> NDArray[np.int64]:
+    """Of each row of this rank's share, all its sequences together [rows]; 0 elsewhere."""
+    found = np.zeros(len(source) // several, dtype=np.int64)
+    for row in _share(len(found), identity):
+        found[row] = sum(source.length(row * several + n) for n in range(several))
+    return found
+
+
+def _turns(rows: Rows, identity: Identity) -> NDArray[np.int64]:
+    """Messages of each row of this rank's share, in its longest sequence [rows]; 0 elsewhere."""
+    found = np.zeros(len(rows), dtype=np.int64)
+    for row in _share(len(rows), identity):
+        found[row] = max(_messages(chat) for chat in rows[row])
+    return found
+
+
+def _messages(chat: Json) -> int:
+    return len(chat["messages"]) if "messages" in chat else 1
+
+
+def _share(rows: int, identity: Identity) -> range:
+    return range(identity.rank, rows, identity.world_size)

@@ -1,0 +1,1 @@
+"""Parts of the training loop around DeepSpeed's engine."""

@@ -1,0 +1,59 @@
+"""fp16's loss scale, which grows until gradients overflow and then falls.
+
+A step whose gradients overflow updates nothing, and counts all the same: its rows, its number and
+its learning rate are gone. Which steps those are follows from the scale, so it is saved.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.contract.wire import Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossScale(Message):
+    """All that DeepSpeed's scaler remembers; the same on every rank."""
+
+    scale: float
+    steps: int  # that it has seen
+    overflowed_at: int  # the last of them that overflowed; -1: none
+    patience: int  # overflows until it falls
+
+
+def begin(engine: Any) -> None:  # noqa: ANN401 - deepspeed is untyped here
+    """Have an overflow at the lowest scale be told by `update`, in our words."""
+    if (scaler := _scaler(engine)) is not None:
+        scaler.raise_error_at_min_scale = False
+
+
+def current(engine: Any) -> LossScale | None:  # noqa: ANN401
+    """None where nothing is scaled."""
+    scaler = _scaler(engine)
+    if scaler is None:
+        return None
+    return LossScale(
+        scale=float(scaler.cur_scale),
+        steps=scaler.cur_iter,
+        overflowed_at=scaler.last_overflow_iter,
+        patience=scaler.cur_hysteresis,
+    )
+
+
+def in_use(engine: Any) -> float | None:  # noqa: ANN401
+    """The number alone."""
+    found = current(engine)
+    return found.scale if found else None
+
+
+def restore(engine: Any, saved: LossScale | None) -> None:  # noqa: ANN401
+    """Go on where a checkpoint was; one that has none leaves the scale at its beginning."""
+    scaler = _scaler(engine)
+    if scaler is None or saved is None:
+        return
+    scaler.cur_scale, scaler.cur_iter = saved.scale, saved.steps
+    scaler.last_overflow_iter, scaler.cur_hysteresis = saved.overflowed_at, saved.patience
+
+
+def _scaler(engine: Any) -> Any:  # noqa: ANN401
+    scaler = getattr(engine.optimizer, "loss_scaler", None)
+    return scaler if scaler is not None and scaler.dynamic else None

@@ -1,0 +1,90 @@
+"""Losses that jump far above those before them, step after step: told, or the end of the run.
+
+A loss is summed over all ranks, so all of them decide alike; what was seen so far is in the
+checkpoint, so a resumed run decides as one that never stopped.
+"""
+
+import math
+from dataclasses import dataclass
+from statistics import median
+
+from trainer.contract import RunSpec, SpikeGuard, StepMetrics
+from trainer.contract.wire import Message
+from trainer.process.non_retryable import Hopeless
+
+LEAST = 10  # losses until any is judged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen(Message):
+    """What the next loss is held against."""
+
+    losses: tuple[float, ...] = ()  # the newest ones, the last is the newest
+    above: int = 0  # of them in a row, up to the newest, that were too high
+
+    def after(self, loss: float, guard: SpikeGuard) -> "Seen":
+        """With one more step's."""
+        usual = self.usual
+        high = usual is not None and loss > guard.factor * usual
+        return Seen(
+            losses=(*self.losses, loss)[-guard.window :], above=self.above + 1 if high else 0
+        )
+
+    @property
+    def usual(self) -> float | None:
+        """The median; None while too few are known, or where it is no measure of anything."""
+        found = median(self.losses) if len(self.losses) >= LEAST else 0.0
+        return found if found > 0 else None
+
+
+class Spiked(Hopeless):
+    """Too high for too long; the same rows and weights would spike again on any machine."""
+
+
+def require_sane(spec: RunSpec) -> None:
+    """Raise Hopeless for a guard that could not tell a spike."""
+    guard = spec.spike_guard
+    if guard is None:
+        return
+    if spec.method == "reinforcement":
+        raise Hopeless("a loss made of advantages is about 0 and has no spikes: no `spike_guard`")
+    if guard.on_spike not in ("warn", "stop"):
+        raise Hopeless(f"on_spike {guard.on_spike!r} is not known; use 'warn' or 'stop'")
+    if guard.factor <= 1 or guard.steps < 1 or guard.window < LEAST:
+        raise Hopeless(
+            f"a spike is more than 1 times the median of {LEAST} steps or more, for 1 step or more"
+        )
+
+
+def watch(
+    guard: SpikeGuard | None, seen: Seen | None, loss: float
+) -> tuple[Seen | None, float | None]:
+    """What is known after this loss, and once it is a spike how many times the usual it is.
+
+    A step without targets has none.
+    """
+    if guard is None:
+        return None, None
+    if math.isnan(loss):
+        return seen, None
+    before = seen or Seen()
+    now = before.after(loss, guard)
+    usual = before.usual
+    return now, loss / usual if usual is not None and now.above >= guard.steps else None
+
+
+def words(guard: SpikeGuard | None, metrics: StepMetrics) -> str:
+    """What has happened, and what to do."""
+    assert guard is not None
+    assert metrics.spike is not None
+    return (
+        f"the loss of step {metrics.step} is {metrics.loss:.4g}, {metrics.spike:.1f} times the "
+        f"median of the steps before it, and it has been above {guard.factor:g} times for "
+        f"{guard.steps} steps: lower the learning rate, or look at the rows that came just before"
+    )
+
+
+def require_calm(guard: SpikeGuard | None, metrics: StepMetrics) -> None:
+    """Raise Spiked where the run spec asks for it."""
+    if guard is not None and guard.on_spike == "stop" and metrics.spike is not None:
+        raise Spiked(words(guard, metrics))

@@ -1,0 +1,91 @@
+"""A run must learn: its rows must hold targets, and its steps must change the model.
+
+A target is what a method's loss is a mean over: trained tokens, pairs, rows with a label, tokens of
+answers. Every rank decides alike, since all figures are summed over the ranks; what must outlive a
+resume is `State.unmoved` and `State.tokens`.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from trainer.contract import RunSpec
+from trainer.engine.lr_schedule import rate_of
+from trainer.methods.descriptor import kind_of
+from trainer.process.all_reduce import over_ranks
+from trainer.process.non_retryable import Hopeless
+from trainer.process.sync_flags import Agreed
+from trainer.state import State
+
+DOUBT = 10  # steps that change nothing, after which the user is warned
+_LOOK_EVERY = 64  # micro-batches between two sums over the ranks
+
+
+class NothingLearnt(Hopeless):
+    """The model would be, or is, as it was before: the same rows teach no other machine more."""
+
+
+def without_targets(spec: RunSpec, file: str) -> str:
+    """What is wrong with rows of which not one can be trained on, and what to do."""
+    kind = kind_of(spec)
+    return (
+        f"{file}: within {spec.max_seq_len} tokens (training.max_seq_len) no row has "
+        f"{kind.target}. {kind.remedy}"
+    )
+
+
+def require_rate(spec: RunSpec) -> None:
+    """Raise NothingLearnt where the learning rate is 0 in every step."""
+    if not any(rate_of(spec, step) > 0 for step in range(1, spec.total_steps + 1)):
+        raise NothingLearnt(
+            f"the learning rate is 0 in all {spec.total_steps} steps, so nothing can be learnt. "
+            "Raise it"
+        )
+
+
+def require_targets(
+    spec: RunSpec, units: Iterable[int], reach: Callable[[], Agreed], device: torch.device
+) -> Agreed | None:
+    """Raise NothingLearnt unless a row that the run trains on has a target; collective.
+
+    To be asked when the first step had none. ``units``: how many each part of this rank's share of
+    the rows has, as many parts on every rank; they are read until one has any. Returns what was
+    agreed on when a stop is asked for meanwhile, or None.
+    """
+    found = 0
+    for number, part in enumerate(units, 1):
+        found += part
+        if number % _LOOK_EVERY == 0:
+            if (agreed := reach()).leaving:
+                return agreed
+            if over_ranks(found, device=device)[0]:
+                return None
+    if not over_ranks(found, device=device)[0]:
+        raise NothingLearnt(without_targets(spec, spec.training_file.name))
+    return None
+
+
+def require_learnt(spec: RunSpec, state: State) -> None:
+    """Raise NothingLearnt when no step of a run that is at its end has changed the model."""
+    if state.tokens == 0:
+        raise NothingLearnt(without_targets(spec, spec.training_file.name))
+    if state.unmoved:
+        raise NothingLearnt(unmoved(spec, state))
+
+
+def unmoved(spec: RunSpec, state: State) -> str:
+    """Why no step so far has changed the model, and what to do."""
+    begin = f"none of the {state.step} steps so far has taught the model anything"
+    if state.metrics is not None and state.metrics.skipped:
+        return (
+            f"{begin}: the gradients of each have overflowed in fp16. Use bf16 or fp32, or lower "
+            "loss_scaling.start_power"
+        )
+    if spec.reinforcement is not None:
+        return (
+            f"{begin}: all answers that are compared had the same reward in each. Use a grader "
+            "that gives partial credit, easier prompts, or a higher temperature"
+        )
+    return (
+        f"{begin}: the gradient was 0 in each. Look at the rows, and at what of the model is frozen"
+    )

@@ -1,0 +1,135 @@
+"""How well a step used the machines: MFU, memory, and which rank the others wait for.
+
+What is timed is each rank's forward passes: up to stage 2 there is no collective in them, so a slow
+GPU shows there and nowhere else. Under ZeRO-3 all wait for each other inside, and nobody is named.
+"""
+
+import logging
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from trainer.contract import RunSpec
+from trainer.data.batch import Batch
+from trainer.methods.descriptor import kind_of
+from trainer.process.all_reduce import over_ranks
+from trainer.state import Identity
+
+RARELY = 25  # steps from one look at all ranks to the next
+SLOW = 1.2  # times the median rank: worth a line in the log
+# Dense 16-bit operations a second, from NVIDIA's data sheets.
+_PEAKS = {"A100": 312e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12}
+
+log = logging.getLogger(__name__)
+
+
+class Pace:
+    """Of one rank; the step's numbers are the same on all."""
+
+    def __init__(self, engine: Any, spec: RunSpec, identity: Identity) -> None:  # noqa: ANN401
+        self._spec, self._me, self._device = spec, identity, engine.device
+        self._names_slow = spec.zero_stage < 3
+        known = kind_of(spec).one_pass and spec.precision != "fp32"
+        self._peak = _peak(engine.device) if known else 0.0
+        self._per_token = _per_token(engine.module) if self._peak else 0.0
+        self._passes: list[tuple[Any, Any]] = []
+        self._own = 0.0  # seconds in forward passes since the last look: rows differ
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Time what is in here, without waiting for the GPU."""
+        began = self._mark()
+        yield
+        self._passes.append((began, self._mark()))
+
+    def figures(self, step: int, tokens: float, seconds: float) -> dict[str, Any]:
+        """Members of StepMetrics; ``tokens`` went through the model on all ranks. Collective."""
+        found: dict[str, Any] = {}
+        if self._peak:
+            rate = tokens * self._per_token / max(seconds, 1e-9)
+            found["mfu"] = rate / (self._peak * self._me.world_size)
+        self._own += self._seconds()
+        self._passes.clear()
+        if step % RARELY == 0:
+            found |= self._look_around(step)
+            self._own = 0.0
+        return found
+
+    def _look_around(self, step: int) -> dict[str, Any]:
+        world, rank = self._me.world_size, self._me.rank
+        mine = [0.0] * (2 * world)
+        mine[2 * rank : 2 * rank + 2] = [self._own, float(peak_memory(self._device))]
+        everyone = over_ranks(*mine, device=self._device)
+        found: dict[str, Any] = {"peak_memory": int(max(everyone[1::2]))}
+        if self._names_slow and world > 1:
+            found |= slowest(everyone[::2])
+            if found["slowest_ratio"] > SLOW:
+                log.info(
+                    "step %d: rank %d is the slowest, %.2f times the median of all ranks",
+                    step,
+                    found["slowest_rank"],
+                    found["slowest_ratio"],
+                )
+        return found
+
+    def _mark(self) -> Any:  # noqa: ANN401
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _seconds(self) -> float:
+        """In the step's forward passes; its sums have waited for all of them."""
+        if self._device.type != "cuda":
+            return float(sum(end - began for began, end in self._passes))
+        return float(sum(began.elapsed_time(end) for began, end in self._passes)) / 1000
+
+
+def slowest(seconds: Sequence[float]) -> dict[str, Any]:
+    """Of the ranks' own seconds: who has the most, and how many times the (lower) median it is."""
+    usual = sorted(seconds)[(len(seconds) - 1) // 2]
+    rank = max(range(len(seconds)), key=lambda r: seconds[r])
+    return {"slowest_rank": rank, "slowest_ratio": seconds[rank] / max(usual, 1e-9)}
+
+
+def tokens_in(batch: Batch) -> int:
+    """That go through the model, padding not counted."""
+    return batch.ids.numel() if batch.attention is None else int(batch.attention.sum())
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes that this process has held: of the GPU, or else of the machine."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _per_token(model: Any) -> float:  # noqa: ANN401
+    """Operations that a token costs: 2 a weight forward, 2 back, and 2 where it is trained.
+
+    Attention's own products are left out, and so are weights that are only looked up.
+    """
+    looked_up = {id(p) for p in model.get_input_embeddings().parameters()}
+    tied = bool(getattr(model.config, "tie_word_embeddings", False))
+    weights = [p for p in model.parameters() if tied or id(p) not in looked_up]
+    return float(sum(_size(p) * (6 if p.requires_grad else 4) for p in weights))
+
+
+def _size(parameter: Any) -> int:  # noqa: ANN401
+    """Of the whole weight: ZeRO-3 and 4 bits leave less of it here."""
+    if (quantized := getattr(parameter, "quant_state", None)) is not None:
+        return int(quantized.shape.numel())
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def _peak(device: torch.device) -> float:
+    """0 where it is not known."""
+    if device.type != "cuda":
+        return 0.0
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in _PEAKS.items() if part in name), 0.0)

@@ -1,0 +1,35 @@
+"""What goes with a model's weights: the tokenizer, and whatever else came with the base.
+
+The base's model card is not this model's: it is kept, by another name.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+from trainer.contract import RunSpec
+from trainer.model.sequence_head import has_head
+from trainer.model.tokenizer import load_tokenizer
+
+CARD, BASE_CARD = "README.md", "BASE_README.md"
+
+
+def copy_companions(base: Path, folder: Path, spec: RunSpec) -> None:
+    """Copy all that came with the base model but weights and configuration.
+
+    The tokenizer of a model with a head must pad as it was trained: its score depends on it.
+    """
+    for file in sorted(base.iterdir()):  # the card after one that was kept before
+        weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
+        if file.is_file() and not weights and file.name != "config.json":
+            name = BASE_CARD if file.name == CARD else file.name
+            shutil.copyfile(file, folder / name)
+    if has_head(spec):
+        name_padding(folder, load_tokenizer(base, spec.method).pad_token)
+
+
+def name_padding(folder: Path, token: str) -> None:
+    """Have the tokenizer in this folder pad with this token."""
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(config | {"pad_token": token}, indent=2) + "\n")

@@ -1,0 +1,198 @@
+"""The final model as a Hugging Face folder, and the hash of what was trained.
+
+Adapters are merged into the base weights, so that `from_pretrained` needs nothing else;
+they are kept beside them under `adapter/`. What was quantized to train them is not what they
+are merged into: that is the base model as it came (adr/0023).
+"""
+
+import hashlib
+import logging
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+
+from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.fragments import owned
+from trainer.contract import RunSpec, model_path
+from trainer.export.companion_files import copy_companions
+from trainer.export.model_card import write_card
+from trainer.export.report import make_report, trained_parameters, write_report
+from trainer.model.actor_critic import actor
+from trainer.model.base_model import load_original
+from trainer.model.tokenizer import base_folder
+from trainer.rundir import RankSave, RunDir, write_whole
+from trainer.state import Identity, State
+from trainer.verify.result import Verification
+
+ADAPTER = "adapter"
+PEFT_PREFIX = "base_model.model."
+HEAD = ".modules_to_save.default."
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A model that lies in the outbox; the supervisor leaves it there until it is sealed."""
+
+    path: str  # in the job's container
+    folder: Path
+    parameters_sha256: str
+    trained: int  # parameters
+
+
+def export(
+    engine: Any,  # noqa: ANN401
+    rundir: RunDir,
+    spec: RunSpec,
+    identity: Identity,
+    state: State,
+) -> Exported | None:
+    """Gather the model on rank 0 and write its files; collective. None on the other ranks."""
+    digest = parameters_sha256(engine)
+    weights = _gather(engine)
+    if identity.rank != 0:
+        return None
+    path = model_path(state.step, identity.nonce)
+    folder = rundir.save_folder(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    base = base_folder(rundir, spec.base_model)
+    _write_model(actor(engine.module), weights, spec, folder, base)
+    copy_companions(base, folder, spec)
+    trained = trained_parameters(engine)
+    return Exported(path=path, folder=folder, parameters_sha256=digest, trained=trained)
+
+
+def seal(
+    exported: Exported,
+    rundir: RunDir,
+    spec: RunSpec,
+    identity: Identity,
+    state: State,
+    verification: Verification,
+    warnings: tuple[str, ...],
+) -> None:
+    """Add report, card and record: the supervisor may upload the model from now on."""
+    folder, digest = exported.folder, exported.parameters_sha256
+    report = make_report(folder, rundir, spec, identity, state, exported.trained, digest)
+    report = replace(report, warnings=warnings, verification=verification)
+    write_report(report, folder)
+    write_card(report, spec, folder)
+    names = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
+    record = RankSave(
+        path=exported.path,
+        rank=0,
+        writers=1,
+        step=state.step,
+        consumed_samples=state.consumed_samples,
+        world_size=identity.world_size,
+        generation=identity.generation,
+        kind="final",
+        saved_at=time.time(),
+        files=tuple(describe(folder / name, name) for name in names),
+        parameters_sha256=digest,
+    )
+    write_whole(folder / record.name, record.to_json())
+    log.info("exported %s, parameters %s", exported.path, digest)
+
+
+def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
+    """SHA-256 over (name, fp32 master bytes) of every trained parameter, by name; collective.
+
+    The same for every way of sharding the same numbers. Only rank 0 gets it; others get "".
+    """
+    mine = {fragment.name: fragment for fragment in owned(engine)}
+    digest = hashlib.sha256()
+    named = {n: p for n, p in engine.module.named_parameters() if p.requires_grad}
+    for name in sorted(named):
+        numel = getattr(named[name], "ds_numel", named[name].numel())
+        whole = torch.zeros(numel, dtype=torch.float32, device=engine.device)
+        if fragment := mine.get(name):
+            part = whole.narrow(0, fragment.start, fragment.numel)
+            part += fragment.views["master"].detach().to(whole.device)  # it may be on the host
+        dist.reduce(whole, dst=0)
+        if engine.global_rank == 0:
+            digest.update(name.encode() + b"\0" + memoryview(whole.cpu().numpy()))
+    return digest.hexdigest() if engine.global_rank == 0 else ""
+
+
+def _gather(engine: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    """Every parameter whole, on rank 0's host; one at a time, so that no GPU holds them all."""
+    weights = {}
+    sharded = engine.zero_optimization_stage() == 3
+    for name, parameter in actor(engine.module).named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter], enabled=sharded):
+            if engine.global_rank == 0:
+                weights[name] = parameter.detach().to("cpu", copy=True)
+    return weights
+
+
+def _write_model(
+    module: Any,  # noqa: ANN401
+    weights: dict[str, torch.Tensor],
+    spec: RunSpec,
+    folder: Path,
+    base: Path,
+) -> None:
+    if spec.lora is None:
+        module.save_pretrained(folder, state_dict=weights)
+        return
+    _write_adapter(module, weights, spec, folder / ADAPTER)
+    target = module.get_base_model()
+    if spec.lora.quantized:
+        target = load_original(base, spec, module.config.pad_token_id)
+        weights = weights | _originals(target, weights)
+    target.save_pretrained(folder, state_dict=merged(module, weights))
+
+
+def _originals(base: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    """Of each weight below an adapter the one that was quantized, under the name it has there."""
+    own = {name: _own_name(name) for name in weights if name.endswith(".base_layer.weight")}
+    return {name: base.get_parameter(at).detach() for name, at in own.items()}
+
+
+def merged(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    """The base model's weights under their own names, the adapters added in fp32.
+
+    A classifier's head is trained whole, beside one that peft keeps as it was.
+    """
+    merged = {}
+    for name, weight in weights.items():
+        if ".lora_" in name or ".original_module." in name:
+            continue
+        layer, _, leaf = name.rpartition(".base_layer.")
+        own_name = _own_name(name)
+        if layer and leaf == "weight":
+            a = weights[f"{layer}.lora_A.default.weight"].float()
+            b = weights[f"{layer}.lora_B.default.weight"].float()
+            scale = module.get_submodule(layer).scaling["default"]
+            merged[own_name] = (weight.float() + scale * (b @ a)).to(weight.dtype)
+        else:
+            merged[own_name] = weight
+    return merged
+
+
+def _own_name(name: str) -> str:
+    """What the base model calls it."""
+    return name.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".").replace(HEAD, ".")
+
+
+def _write_adapter(
+    module: Any,  # noqa: ANN401
+    weights: dict[str, torch.Tensor],
+    spec: RunSpec,
+    folder: Path,
+) -> None:
+    from peft import get_peft_model_state_dict  # noqa: PLC0415 - a full fine-tune saves its import
+
+    config = module.peft_config["default"]
+    config.base_model_name_or_path = spec.base_model.name
+    config.inference_mode = True
+    config.save_pretrained(folder)
+    adapter = get_peft_model_state_dict(module, state_dict=weights, save_embedding_layers=False)
+    save_file(adapter, folder / "adapter_model.safetensors", metadata={"format": "pt"})

@@ -1,0 +1,184 @@
+"""`README.md` in the final model's folder: a model card as Hugging Face's hub shows them.
+
+Filled from the report and the run spec alone. What nobody measured is not in it: what the model
+is good for, only its user can say.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub.repocard import metadata_load
+from huggingface_hub.repocard_data import ModelCardData
+
+from trainer.contract import RunSpec
+from trainer.export.companion_files import BASE_CARD, CARD
+from trainer.export.report import REPORT, Data, Report, Validation
+from trainer.export.training_summary import procedure
+from trainer.model.sequence_head import has_head
+from trainer.verify.result import OFF, VERIFIED, Verification
+
+LICENSE = ("license", "license_name", "license_link")  # members of a card's header
+TAGS = {"supervised": "sft", "reward": "reward-model", "classification": "text-classification"}
+_CHAT = """import transformers
+
+folder = "."  # where this file is
+model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+chat = [{"role": "user", "content": "Hello!"}]
+inputs = tokenizer.apply_chat_template(
+    chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
+)
+answer = model.generate(**inputs, max_new_tokens=200)[0, inputs["input_ids"].shape[1] :]
+print(tokenizer.decode(answer, skip_special_tokens=True))"""
+_REWARD = """import transformers
+
+folder = "."  # where this file is
+model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+chat = [{"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Good day."}]
+inputs = tokenizer.apply_chat_template(chat, return_tensors="pt", return_dict=True)
+print(model(**inputs).logits[0, 0])  # higher is better"""
+_CLASSIFY = """import transformers
+
+folder = "."  # where this file is
+classify = transformers.pipeline("text-classification", folder)
+print(classify("A text."))"""
+
+
+def write_card(report: Report, spec: RunSpec, folder: Path) -> None:
+    """Leave it in the model's folder, where `copy_companions` has kept the base's."""
+    parts = (
+        _header(spec, folder),
+        f"# {_first(report.base_model.name).rpartition('/')[2]}, fine-tuned\n",
+        _what(report, spec, folder),
+        "## How it was trained\n",
+        _table(("", ""), procedure(report, spec)),
+        "## Data\n",
+        _table(("", "file", "rows", "SHA-256"), _data(report)),
+        "## Results\n",
+        _results(report),
+        *([_verified(found)] if (found := report.verification) else []),
+        "## How to load it\n",
+        f"```python\n{_code(spec)}\n```\n",
+        "## Limits\n",
+        "".join(f"- {limit}\n" for limit in _limits(report, spec)),
+    )
+    (folder / CARD).write_text("\n".join(parts), encoding="utf-8")
+
+
+def _header(spec: RunSpec, folder: Path) -> str:
+    kind = "qlora" if spec.lora and spec.lora.quantized else "lora" if spec.lora else None
+    algorithm = spec.reinforcement.algorithm if spec.reinforcement else None
+    method = algorithm or TAGS.get(spec.method, spec.method)
+    data = ModelCardData(
+        base_model=_first(spec.base_model.name),
+        library_name="transformers",
+        pipeline_tag="text-classification" if has_head(spec) else "text-generation",
+        tags=[tag for tag in ("rekindle", method, kind) if tag],
+        ignore_metadata_errors=True,
+        **_license(folder / BASE_CARD),
+    )
+    return f"---\n{data.to_yaml()}\n---\n"
+
+
+def _first(name: str) -> str:
+    """The base model that a line of jobs began with: of `ft:{base}:{project}:{suffix}:{job}`."""
+    return name.split(":")[1] if name.startswith("ft:") else name
+
+
+def _license(card: Path) -> dict[str, Any]:
+    """What the base model's card says of it; nothing where it says nothing that can be read."""
+    if not card.exists():
+        return {}
+    try:
+        header = metadata_load(card) or {}
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return {name: header[name] for name in LICENSE if name in header}
+
+
+def _what(report: Report, spec: RunSpec, folder: Path) -> str:
+    name, first = report.base_model.name, _first(report.base_model.name)
+    base = f"[{first}](https://huggingface.co/{first})" if "/" in first else first
+    if name != first:
+        base = f"The model of an earlier job, based on {base} (`{name}`)"
+    text = f"{base}, revision `{report.base_model.revision}`, fine-tuned with Rekindle. "
+    text += f"`{REPORT}` has all of this card, and more, for programs."
+    if (folder / BASE_CARD).exists():
+        text += f" The card of the base model is `{BASE_CARD}`."
+    if spec.lora is not None:
+        text += " The adapters are merged into these weights; `adapter/` has them alone."
+    return f"{text}\n"
+
+
+def _data(report: Report) -> Iterable[tuple[str, ...]]:
+    for name, file in (("training", report.training_file), ("validation", report.validation_file)):
+        if file is not None:
+            yield _file(name, file)
+
+
+def _file(name: str, file: Data) -> tuple[str, ...]:
+    return name, f"`{file.name}`", f"{file.rows:,}", f"`{file.sha256}`"
+
+
+def _results(report: Report) -> str:
+    if (found := report.validation) is None:
+        return "Not measured: the job had no validation file.\n"
+    table = _table(("on the validation file", "before", "after"), _measures(found))
+    if found.measure == "reward":
+        return (
+            f"{table}\nThe reward is the mean grade of the most likely answers. Higher is better.\n"
+        )
+    return f"{table}\nLower is better.\n"
+
+
+def _verified(found: Verification) -> str:
+    """What the verification of these files has found, in a sentence or two."""
+    if found.status == OFF:
+        return "These files were not verified: the job switched verification off.\n"
+    if found.status != VERIFIED:
+        return f"These files were not verified: {found.reason}.\n"
+    base = "" if found.base_loss is None else f" The base model's is {found.base_loss:.4f}."
+    return (
+        f"A new process loaded these files with {found.loaded_with} and scored "
+        f"{found.sequences} rows of `{found.file}`. The {found.measure} is "
+        f"{_exact(found.loss)}; in the trainer it was {_exact(found.trainer_loss)}.{base}\n"
+    )
+
+
+def _exact(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
+
+
+def _measures(found: Validation) -> Iterable[tuple[str, ...]]:
+    yield found.measure, _number(found.before), _number(found.after)
+    if found.perplexity_after is not None:
+        yield "perplexity", _number(found.perplexity_before), _number(found.perplexity_after)
+
+
+def _code(spec: RunSpec) -> str:
+    if spec.method == "classification":
+        return _CLASSIFY
+    return _REWARD if has_head(spec) else _CHAT
+
+
+def _limits(report: Report, spec: RunSpec) -> Iterable[str]:
+    yield f"Rows longer than {spec.max_seq_len:,} tokens were cut to that length."
+    if report.validation is not None:
+        yield "Results come from one validation file; nothing else was measured."
+    if report.averaged:
+        yield "The weights are an average over the steps; the results are those of the last step."
+    if spec.is_quantized:
+        yield "The results are those of the base in 4 bits with adapters, not of this model."
+    yield "The base model's license, limits and risks apply to this model too."
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = (head, ("---",) * len(head), *rows)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _number(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4g}"

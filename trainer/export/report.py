@@ -1,0 +1,208 @@
+"""`report.json` in the final model's folder: what was trained, on what, and what came of it.
+
+For programs; `trainer/export/model_card.py` has the same for people. The job's cost is missing:
+the service knows prices, nodes do not.
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from rendering.rows import chat
+from trainer.contract import InputFile, Lora, Message, RunSpec
+from trainer.contract.wire import LATER
+from trainer.data.rows import Rows
+from trainer.model.actor_critic import actor
+from trainer.rundir import RunDir
+from trainer.state import Identity, State
+from trainer.verify.result import Verification
+
+REPORT = "report.json"
+VERSION = 1
+LIBRARIES = ("torch", "transformers", "deepspeed", "peft", "safetensors", "tokenizers")
+LARGEST = 700.0  # nats; e to a little more is no float any more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base(Message):
+    """What the run began with."""
+
+    name: str
+    revision: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Message):
+    """A file of rows."""
+
+    name: str
+    size: int  # bytes
+    sha256: str
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation(Message):
+    """The validation file's measure before the first step and after the last one."""
+
+    measure: str  # "loss", or "reward": the mean grade of the model's answers
+    before: float | None  # None: not measured, or no finite number
+    after: float | None
+    perplexity_before: float | None = None  # e to the loss, where that is a mean over tokens
+    perplexity_after: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size(Message):
+    """The exported weights."""
+
+    parameters: int
+    trained_parameters: int  # with adapters theirs, which are merged now
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantized(Message):
+    """What `python -m trainer.compress` made of the export."""
+
+    to: str  # "int8", "nf4" or "2:4"
+    made_with: str  # the library and its version
+    bytes: int  # of the weights
+    rows: int  # of the validation file that were measured; 0: none
+    loss_before: float | None  # on them, of the export
+    loss_after: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Message):
+    """All of it."""
+
+    version: int
+    job_id: str
+    method: str
+    base_model: Base
+    lora: Lora | None
+    steps: int
+    samples: int
+    tokens: int | None  # trained; None: a part of the run was trained before they were counted
+    train_loss: float | None  # of the last step
+    max_seq_len: int  # tokens; longer rows were cut
+    date: str  # what chat templates got for today
+    training_file: Data
+    validation_file: Data | None
+    validation: Validation | None
+    averaged: bool  # the weights are their average; `validation` is of the last step's
+    model: Size
+    precision: str
+    seed: int
+    world_size: int  # processes at the end
+    versions: dict[str, str]
+    parameters_sha256: str  # of the fp32 masters; see trainer/export/hf_folder.py
+    run_spec_sha256: str
+    quantized: Quantized | None = field(default=None, metadata=LATER)
+    warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # of what the user should know
+    verification: Verification | None = field(default=None, metadata=LATER)  # of these files
+
+
+def make_report(
+    folder: Path,
+    rundir: RunDir,
+    spec: RunSpec,
+    identity: Identity,
+    state: State,
+    trained: int,
+    parameters_sha256: str,
+) -> Report:
+    """Of the model that lies in ``folder``, which has ``trained`` parameters that were trained."""
+    return Report(
+        version=VERSION,
+        job_id=spec.job_id,
+        method=spec.method,
+        base_model=Base(name=spec.base_model.name, revision=spec.base_model.revision),
+        lora=spec.lora,
+        steps=state.step,
+        samples=state.consumed_samples,
+        tokens=state.tokens,
+        train_loss=_finite(state.metrics.loss if state.metrics else None),
+        max_seq_len=spec.max_seq_len,
+        date=spec.date,
+        training_file=_data(rundir, spec.training_file),
+        validation_file=_data(rundir, spec.validation_file) if spec.validation_file else None,
+        validation=_validation(spec, state) if spec.validation_file else None,
+        averaged=spec.ema_decay > 0,
+        model=_size(folder, trained),
+        precision=spec.precision,
+        seed=spec.seed,
+        world_size=identity.world_size,
+        versions={name: version(name) for name in LIBRARIES},
+        parameters_sha256=parameters_sha256,
+        run_spec_sha256=identity.run_spec_sha256,
+    )
+
+
+def write_report(report: Report, folder: Path) -> None:
+    """Leave it in the model's folder, for people's eyes too."""
+    (folder / REPORT).write_text(json.dumps(report.to_plain(), indent=2) + "\n")
+
+
+def trained_parameters(engine: Any) -> int:  # noqa: ANN401 - deepspeed is untyped here
+    """How many of the exported model were trained; ZeRO-3 keeps their number aside."""
+    return _numel(p for p in actor(engine.module).parameters() if p.requires_grad)
+
+
+def _numel(parameters: Iterable[Any]) -> int:
+    return sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)
+
+
+def _data(rundir: RunDir, file: InputFile) -> Data:
+    rows = len(Rows(rundir.input(file.path), chat))
+    return Data(name=file.name, size=file.size, sha256=file.sha256, rows=rows)
+
+
+def _validation(spec: RunSpec, state: State) -> Validation:
+    before = _finite(state.valid_loss_before)
+    after = _finite(state.metrics.valid_loss if state.metrics else None)
+    if spec.reinforcement is not None:  # its evaluation is the mean grade below zero
+        return Validation(measure="reward", before=_negative(before), after=_negative(after))
+    per_token = spec.method == "supervised"
+    return Validation(
+        measure="loss",
+        before=before,
+        after=after,
+        perplexity_before=_perplexity(before) if per_token else None,
+        perplexity_after=_perplexity(after) if per_token else None,
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _negative(value: float | None) -> float | None:
+    return None if value is None else -value
+
+
+def _perplexity(loss: float | None) -> float | None:
+    return None if loss is None or loss > LARGEST else math.exp(loss)
+
+
+def weight_bytes(folder: Path) -> int:
+    """Of all weights in a model's folder; the adapters beside them do not count."""
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def _size(folder: Path, trained: int) -> Size:
+    """From the weights' own headers: weights that are shared are there once."""
+    files = sorted(folder.glob("*.safetensors"))
+    count = 0
+    for path in files:
+        with safe_open(path, "pt") as weights:
+            shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+        count += sum(math.prod(shape) for shape in shapes)
+    return Size(parameters=count, trained_parameters=trained, bytes=weight_bytes(folder))

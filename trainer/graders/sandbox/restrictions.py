@@ -1,0 +1,89 @@
+"""What a python grader's process gives up before it runs any code of the user.
+
+The order counts: the kernel forgets the wish to die with the parent when capabilities go, and after
+the filter nothing of this is allowed any more.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from trainer.graders.sandbox.seccomp import filter_calls
+from trainer.process.landlock import read_only
+
+MEMORY = 2 * 1024**3  # bytes of address space
+CPU_SECONDS = 3600  # of one process; the parent replaces it well before
+OPEN_FILES = 64
+_READABLE = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/null")
+_READABLE_TOO = ("/dev/urandom", "/dev/zero")
+_SET_DEATH_SIGNAL = 1  # of prctl
+_NOBODY = 65534
+_CAPABILITIES = 0x20080522  # version 3 of struct __user_cap_header_struct
+
+
+def enter(parent: int) -> None:
+    """Give it all up; raise OSError, with the reason, if any of it cannot be done.
+
+    ``parent`` is the process whose end ends this one (its thread, to be exact: PDEATHSIG).
+    """
+    if os.uname().sysname != "Linux":
+        raise OSError("python graders need Linux: elsewhere they cannot be confined")
+    libc = ctypes.CDLL(None, use_errno=True)
+    read_only(libc, _readable())
+    leave_root(_own())
+    _limit()
+    _drop_capabilities(libc)
+    _prctl(libc, _SET_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
+    filter_calls(libc, os.uname().machine)
+
+
+def _readable() -> Sequence[Path]:
+    """Python with what is installed beside it, and this package."""
+    return [*_own(), *map(Path, (*_READABLE, *_READABLE_TOO))]
+
+
+def _own() -> Sequence[Path]:
+    return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[2]]
+
+
+def leave_root(own: Iterable[Path]) -> None:
+    """Be another user, which root alone can; not where others cannot read Python's own files."""
+    folders = {folder for path in own for folder in (path, *path.parents)}
+    if os.geteuid() != 0 or not all(folder.stat().st_mode & 0o1 for folder in folders):
+        return
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+
+
+def _limit() -> None:
+    for what, most in (
+        (resource.RLIMIT_AS, MEMORY),
+        (resource.RLIMIT_CPU, CPU_SECONDS),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, 0),
+    ):
+        hard = resource.getrlimit(what)[1]
+        lower = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (lower, lower))
+
+
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    """What root may do beyond other users. Harmless where there is none."""
+    header, none = struct.pack("Ii", _CAPABILITIES, 0), bytes(24)
+    if libc.capset(header, none) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities could not be dropped")
+
+
+def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option} failed")

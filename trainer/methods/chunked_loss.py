@@ -1,0 +1,88 @@
+"""Cross entropy in chunks of positions: the logits of all of them never exist at once.
+
+The output head itself does it, so that everything around it, ZeRO-3's gathering of its weight
+above all, happens once for a micro-batch, however many chunks each rank has. A chunk's logits
+are computed again for its gradients (as Liger's and torchtune's chunked losses save them too).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from trainer.data.batch import IGNORED, Batch
+from trainer.methods.interface import Scores
+
+PLAIN = ("llama", "mistral", "qwen2", "qwen3")  # nothing happens to logits behind their head
+
+
+class ChunkedSft:
+    """`Sft`, with logits of at most ``chunk`` positions at a time."""
+
+    def __init__(self, module: Any, chunk: int) -> None:  # noqa: ANN401 - untyped here
+        if module.config.model_type not in PLAIN:
+            raise ValueError(
+                f"loss_chunk is known to be right for {', '.join(PLAIN)} only, "
+                f"not for {module.config.model_type}; leave it out"
+            )
+        self._head = _Head(module.get_output_embeddings(), chunk)
+
+    def begin(self, step: int) -> None:
+        """Every step is like every other."""
+
+    def units(self, batch: Batch) -> int:
+        """Trained tokens."""
+        return batch.targets
+
+    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401
+        """Score the positions that are trained; the head gives their sums instead of logits."""
+        if batch.positions is None:
+            more = {"attention_mask": batch.attention}
+        else:
+            more = {"position_ids": batch.positions, "lengths": batch.lengths}
+        with self._head.scoring(batch.labels):
+            found = model(input_ids=batch.ids, use_cache=False, **more)
+        loss, correct = found.logits.unbind()
+        return Scores(loss=loss, correct=correct.detach().round().long())
+
+
+class _Head:
+    """The model's output head, which for a while sums up losses in place of giving logits."""
+
+    def __init__(self, head: Any, chunk: int) -> None:  # noqa: ANN401
+        self._head, self._chunk, self._logits = head, chunk, head.forward
+
+    @contextmanager
+    def scoring(self, labels_BT: torch.Tensor) -> Iterator[None]:
+        """Meanwhile the head gives [loss, correct] of the positions that have a label."""
+        before = vars(self._head).get("forward")
+        self._head.forward = partial(self._sums, labels_BT)
+        try:
+            yield
+        finally:
+            del self._head.forward
+            if before is not None:
+                self._head.forward = before
+
+    def _sums(self, labels_BT: torch.Tensor, hidden_BTD: torch.Tensor) -> torch.Tensor:
+        trained = labels_BT != IGNORED
+        chunks = zip(
+            hidden_BTD[trained].split(self._chunk),
+            labels_BT[trained].split(self._chunk),
+            strict=True,
+        )
+        found = [
+            checkpoint(self._sum, *chunk, use_reentrant=False, preserve_rng_state=False)
+            for chunk in chunks
+        ]
+        return torch.stack(found).sum(0)
+
+    def _sum(self, hidden_ND: torch.Tensor, labels_N: torch.Tensor) -> torch.Tensor:
+        logits_NV = self._logits(hidden_ND).float()
+        loss = cross_entropy(logits_NV, labels_N, reduction="sum")
+        correct = (logits_NV.argmax(-1) == labels_N).sum()
+        return torch.stack([loss, correct.float()])

@@ -1,0 +1,115 @@
+"""The base model from its staged files, with adapters and gradient checkpointing as asked.
+
+Only safetensors are read and no code of the model's is run: the files are untrusted.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import transformers.modeling_utils  # noqa: F401 - half a second that a model would take later
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+from transformers.integrations.deepspeed import HfDeepSpeedConfig
+
+from trainer.contract import Lora, RunSpec
+from trainer.model import attention, loading, quantize, sequence_head
+from trainer.model.actor_critic import ActorCritic
+from trainer.model.frozen import freeze
+from trainer.model.precision import dtype_of
+from trainer.model.tensor_names import NEW_HEADS
+
+
+def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any], pad_id: int) -> Any:  # noqa: ANN401
+    """The model to train, its weights still those of the base; a classifier's head is new."""
+    if sequence_head.has_head(spec):
+        new = sequence_head.settings(spec, pad_id)
+        model = _load(AutoModelForSequenceClassification, folder, spec, deepspeed_config, **new)
+        model.config.use_cache = False  # nothing is generated; not all take it as an argument
+        return _to_train(model, spec, "SEQ_CLS")
+    model = _to_train(load_base(folder, spec, deepspeed_config), spec, "CAUSAL_LM")
+    if not spec.has_critic:
+        return model
+    critic = _load_critic(folder, spec, deepspeed_config)
+    return ActorCritic(model, _to_train(critic, spec, "TOKEN_CLS"))
+
+
+def load_base(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> Any:  # noqa: ANN401
+    """The base model, which predicts the next token."""
+    return _load(AutoModelForCausalLM, folder, spec, deepspeed_config)
+
+
+def _load_critic(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> Any:  # noqa: ANN401
+    """The base model with a new head that gives each position one number."""
+    config = AutoConfig.from_pretrained(folder, num_labels=1, local_files_only=True)
+    config.classifier_dropout = 0.0  # a value that drops out is noise
+    return _load(AutoModelForTokenClassification, folder, spec, deepspeed_config, config=config)
+
+
+def _to_train(model: Any, spec: RunSpec, task: str) -> Any:  # noqa: ANN401
+    """With all that the run spec asks for; ``task`` is peft's word for what its head does."""
+    if spec.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if spec.lora is not None:
+        return _with_adapters(model, spec.lora, task)
+    freeze(model, spec)
+    return model
+
+
+def load_original(folder: Path, spec: RunSpec, pad_id: int) -> Any:  # noqa: ANN401
+    """The base model on the host, in the run's precision, as if nothing were quantized."""
+    plain = replace(spec, lora=None, gradient_checkpointing=False, packing=False, zero_stage=0)
+    return load_model(folder, replace(plain, reinforcement=None), {}, pad_id)
+
+
+def _load(
+    kind: Any,  # noqa: ANN401
+    folder: Path,
+    spec: RunSpec,
+    deepspeed_config: dict[str, Any],
+    **settings: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Under ZeRO-3 every rank keeps its share only, from the start.
+
+    Raises Hopeless for a folder whose tensors do not make up the model.
+    """
+    new_head = kind is not AutoModelForCausalLM
+    loading.require_whole(kind, folder, new_head=new_head, **settings)
+    sharding = HfDeepSpeedConfig(deepspeed_config) if spec.zero_stage == 3 else None
+    dtype = dtype_of(spec)
+    quantized = spec.is_quantized
+    spared = NEW_HEADS if new_head else None
+    model = loading.load(
+        kind,
+        folder,
+        new_head=new_head,
+        dtype=dtype,
+        attn_implementation=attention.NAME if spec.packing else None,
+        **settings,
+        **(quantize.four_bits(dtype, spared) if quantized else {}),
+    )
+    del sharding  # transformers looks for it while it lives
+    quantize.keep_layout(model)
+    return model
+
+
+def _with_adapters(model: Any, lora: Lora, task: str) -> Any:  # noqa: ANN401
+    quantize.import_uncompiled()  # before peft does
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - a full fine-tune saves its import
+
+    return get_peft_model(
+        model,
+        LoraConfig(
+            r=lora.rank,
+            lora_alpha=lora.alpha,
+            lora_dropout=lora.dropout,
+            target_modules="all-linear",
+            exclude_modules=NEW_HEADS if task == "TOKEN_CLS" else None,  # peft spares SEQ_CLS' own
+            task_type=task,
+        ),
+        autocast_adapter_dtype=False,
+    )

@@ -1,0 +1,95 @@
+"""Load a model whole, or raise Hopeless: what its files lack, they lack on every machine.
+
+transformers gives random values to tensors that a checkpoint lacks, and only logs it. Here each
+missing, misshapen or misplaced tensor is an error that names it, before gigabytes are read.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from trainer.check_model.files import check_types
+from trainer.model.safetensors_headers import Tensor, UnusableModel, read_json, read_weights
+from trainer.model.tensor_names import Keys, compare, fault
+from trainer.process.non_retryable import Hopeless
+
+LOADER_FAULTS = (  # how transformers begins the errors about a checkpoint
+    "Error(s) in loading state_dict",
+    "We encountered some issues during automatic conversion",
+    "You set `ignore_mismatched_sizes`",
+)
+log = logging.getLogger("trainer")
+
+
+def require_whole(
+    kind: Any,  # noqa: ANN401 - a class of transformers such as AutoModelForCausalLM
+    folder: Path,
+    *,
+    new_head: bool,
+    **settings: Any,  # noqa: ANN401
+) -> None:
+    """Raise Hopeless unless the folder holds every tensor of the model that ``kind`` makes of it.
+
+    ``new_head``: the method adds a head, which may be missing. ``settings`` change the
+    configuration. Reads headers only. Must not be called while an HfDeepSpeedConfig is alive.
+    """
+    try:
+        keys = compare(kind, folder, _tensors(folder), **settings)
+    except UnusableModel as error:
+        raise _hopeless(str(error)) from error
+    _refuse_faults(keys, new_head=new_head)
+    if keys.unexpected:
+        log.warning("model.dropped tensors of other tasks: %s", keys.unexpected_text)
+
+
+def load(
+    kind: Any,  # noqa: ANN401
+    folder: Path,
+    *,
+    new_head: bool = False,
+    **options: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Return the model that `from_pretrained` loads with ``options``; no code of its own is run.
+
+    Raises Hopeless where it was loaded without all of its tensors. Call `require_whole` first:
+    under ZeRO-3 transformers sees a wrong shape on one rank only, and drops tensors silently.
+    """
+    try:
+        model, info = kind.from_pretrained(
+            folder,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **options,
+        )
+    except RuntimeError as error:
+        if str(error).startswith(LOADER_FAULTS):
+            raise _hopeless(str(error)) from error
+        raise
+    _refuse_faults(Keys.from_info(info, {}), new_head=new_head)
+    return model
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors that transformers would load, or UnusableModel."""
+    if (folder / "adapter_config.json").exists():
+        raise UnusableModel(
+            "adapter_config.json makes transformers load an adapter into the model. Merge it "
+            "(`merge_and_unload`), or stage the folder without it."
+        )
+    if not (folder / "config.json").is_file():
+        raise UnusableModel("its folder has no config.json. Stage the whole model again.")
+    tensors = read_weights(folder)
+    if faults := check_types(read_json(folder / "config.json"), tensors).faults:
+        raise UnusableModel(faults[0])
+    return tensors
+
+
+def _refuse_faults(keys: Keys, *, new_head: bool) -> None:
+    if why := fault(keys, new_head=new_head):
+        raise _hopeless(why)
+
+
+def _hopeless(why: str) -> Hopeless:
+    return Hopeless(f"the model cannot be loaded: {why}")

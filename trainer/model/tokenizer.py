@@ -1,0 +1,36 @@
+"""The base model's tokenizer for a training method; nothing here needs torch."""
+
+from pathlib import Path
+
+from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
+from trainer.contract import BaseModel
+from trainer.process.non_retryable import Hopeless
+from trainer.rundir import RunDir
+
+
+def base_folder(rundir: RunDir, base: BaseModel) -> Path:
+    """The folder where the files of the base model lie, or ValueError."""
+    if base.checkpoint is not None:
+        return rundir.converted_base
+    folders = {rundir.input(file.path).parent for file in base.files}
+    if len(folders) != 1:
+        raise ValueError(f"the files of {base.name} must lie in one folder, not {len(folders)}")
+    return folders.pop()
+
+
+def load_tokenizer(folder: Path, method: str = "supervised") -> Tokenizer:
+    """Load the base model's tokenizer, which can pad; raise Hopeless where it cannot be used.
+
+    Texts can be classified without a chat template.
+    """
+    try:
+        return _loaded(folder, method)
+    except UnusableTokenizer as error:
+        raise Hopeless(str(error)) from error
+
+
+def _loaded(folder: Path, method: str) -> Tokenizer:
+    tokenizer = load(folder, method)
+    if method != "classification":
+        tokenizer.template(None)
+    return tokenizer

@@ -1,0 +1,34 @@
+"""`python -m trainer.process.cpu_speed` prints the speed of a training process on this computer.
+
+Floating-point operations per second of one thread, as a training process on a CPU has it. Plans of
+a local stack rest on it (REKINDLE_CPU_FLOPS).
+"""
+
+import sys
+import time
+
+import torch
+
+SECONDS = 0.3
+ROWS, INNER, COLUMNS = 512, 576, 1536  # of SmolLM2-135M's largest layers
+# Share of the speed of matrix products that a step reaches: 0.3 to 0.55 of five jobs of
+# SmolLM2-135M on 2 cores with AMX.
+STEP_SHARE = 0.4
+
+
+def measure() -> float:
+    """Floating-point operations per second in a training step; by CPU time: load hardly matters."""
+    torch.set_num_threads(1)
+    a = torch.ones(ROWS, INNER, dtype=torch.bfloat16)
+    b = torch.ones(INNER, COLUMNS, dtype=torch.bfloat16)
+    a @ b  # the first product prepares kernels
+    products = 0
+    began = time.process_time()
+    while (spent := time.process_time() - began) < SECONDS:
+        a @ b
+        products += 1
+    return STEP_SHARE * products * 2 * ROWS * INNER * COLUMNS / spent
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{measure():.3g}\n")

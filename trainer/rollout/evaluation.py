@@ -1,0 +1,49 @@
+"""How good the model's answers are to the prompts of the validation file."""
+
+import math
+from collections.abc import Sequence
+
+from trainer.data.order import cursors
+from trainer.methods.interface import Method
+from trainer.process.all_reduce import over_ranks
+from trainer.rollout.collector import Collector
+from trainer.rollout.optimizer_offload import put_aside
+from trainer.state import Identity
+
+
+class Grades:
+    """Minus the mean grade of the likeliest answer to each prompt."""
+
+    def __init__(self, collector: Collector, identity: Identity) -> None:
+        self._collector, self._me = collector, identity
+
+    def __call__(self, method: Method) -> float | None:  # noqa: ARG002 - no loss is asked for
+        """Minus the mean over the prompts that leave room for an answer; NaN where none does."""
+        total, count = 0.0, 0.0
+        if self._collector.stop():
+            return None
+        with put_aside(self._collector.engine, self._collector.spec.rollout_offload):
+            for rows in self._groups():
+                grades = self._grades(rows)
+                if self._collector.stop():  # answers may have been cut short
+                    return None
+                total, count = total + sum(grades), count + len(grades)
+        total, count = over_ranks(total, count, device=self._collector.engine.device)
+        return -total / count if count else math.nan
+
+    def _groups(self) -> list[list[int]]:
+        """This rank's rows; as many groups on every rank."""
+        settings = self._collector.spec.reinforcement
+        assert settings is not None
+        rows = len(self._collector.prompts)
+        return cursors(0, rows, settings.at_once, self._me.world_size, self._me.rank)
+
+    def _grades(self, rows: Sequence[int]) -> list[float]:
+        """Of the prompts that leave room; what cannot be graded is worth nothing."""
+        collector = self._collector
+        longest = collector.spec.max_seq_len
+        prompts = [collector.prompts[row] for row in rows]
+        fit = [prompt for prompt in prompts if len(prompt.ids) < longest]
+        found = collector.sampler.answers([prompt.ids for prompt in fit], None)
+        cut = [(p, collector.room(p, answer)) for p, answer in zip(fit, found, strict=True)]
+        return [grade.score for grade in collector.grade(cut)]

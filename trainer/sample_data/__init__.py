@@ -1,0 +1,1 @@
+"""Text of the sample rows and of the tiny model."""

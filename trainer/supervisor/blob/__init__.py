@@ -1,0 +1,1 @@
+"""Azure Blob Storage: requests, transfers, errors and retries."""

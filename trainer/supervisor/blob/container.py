@@ -1,0 +1,219 @@
+"""Blobs behind SAS URLs: small ones with conditions, large ones in parallel blocks.
+
+Azure's client runs in threads (faster than its asyncio twin, and hashing and TLS let go of
+the interpreter). Its own retries are off: a conditional write must not be repeated blindly.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import requests
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.pipeline.transport import RequestsTransport
+from azure.storage.blob import BlobClient, ContainerClient
+from requests.adapters import HTTPAdapter
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
+
+from trainer.supervisor.blob.blocks import Blocks, Part, receive
+from trainer.supervisor.blob.errors import (
+    AccessRefused,
+    BlobError,
+    BlobNotFound,
+    BlobUnavailable,
+    PreconditionFailed,
+    refusal,
+    without_secrets,
+)
+from trainer.supervisor.blob.fetch_processes import CannotStart, Fetchers
+
+__all__ = [
+    "Access",
+    "AccessRefused",
+    "BlobError",
+    "BlobNotFound",
+    "BlobUnavailable",
+    "JobContainer",
+    "PreconditionFailed",
+    "Stored",
+    "without_secrets",
+]
+log = logging.getLogger(__name__)
+THREADS = 16
+ATTEMPTS = 5
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A blob as listed."""
+
+    size: int
+    etag: str
+    crc64nvme: str  # as its uploader noted it; "" unless uploaded by upload.py
+
+
+class Access:
+    """Threads and connections that all blob clients of this process share."""
+
+    def __init__(self, fetchers: Fetchers | None = None) -> None:
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blob")
+        self.blocks = Blocks(THREADS)
+        self._fetchers = fetchers or Fetchers()
+        self._session = requests.Session()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(pool_maxsize=THREADS))
+        self._transport = RequestsTransport(
+            session=self._session, session_owner=False, connection_timeout=5, read_timeout=30
+        )
+
+    def container(self, url: str) -> ContainerClient:
+        """Client of the container at a SAS URL."""
+        return ContainerClient.from_container_url(url, transport=self._transport, retry_total=0)
+
+    def blob(self, url: str) -> BlobClient:
+        """Client of the blob at a SAS URL."""
+        return BlobClient.from_blob_url(url, transport=self._transport, retry_total=0)
+
+    async def once(self, call: Callable[[], T]) -> T:
+        """Run a call of Azure's client in a thread; its failures become BlobError."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _translated, call)
+
+    async def stubbornly(self, call: Callable[[], T]) -> T:
+        """Run a call that may be repeated without harm, a few times when Blob is unavailable."""
+        return await _stubbornly(partial(self.once, call))
+
+    async def receive(self, part: Part, *, apart: bool) -> tuple[int, int]:
+        """Read a part into its file: (CRC, size of the blob). ``apart``: by a process."""
+        if apart:
+            try:
+                return await _stubbornly(partial(self._fetchers.receive, part))
+            except CannotStart as e:
+                log.warning("fetchers.none reason=%s", e)
+        return await self.stubbornly(partial(receive, self.blocks, part))
+
+    def close(self) -> None:
+        """Let go of connections; threads end with their present call."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._fetchers.close()
+        self._session.close()
+        self.blocks.close()
+
+
+class JobContainer:
+    """The job's container. Grants are renewed under it, without anybody noticing."""
+
+    def __init__(self, access: Access, url: str) -> None:
+        self.access = access
+        self.renew(url)
+
+    def renew(self, url: str) -> None:
+        """Use this SAS from now on."""
+        self.url = url
+        self._client = self.access.container(url)
+
+    def blob(self, name: str) -> BlobClient:
+        """Azure's client of one blob."""
+        return self._client.get_blob_client(name)
+
+    async def read(self, name: str) -> tuple[bytes, str]:
+        """A small blob and its ETag, or raise BlobNotFound."""
+        download = partial(_download, self.blob(name))
+        return await self.access.stubbornly(download)
+
+    async def write(self, name: str, data: bytes, *, if_match: str) -> str:
+        """Write over the blob with that ETag, and return the new one.
+
+        Tries once. PreconditionFailed and BlobUnavailable both mean: read what is there now.
+        """
+        upload = partial(
+            self.blob(name).upload_blob,
+            data,
+            overwrite=True,
+            etag=if_match,
+            match_condition=MatchConditions.IfNotModified,
+        )
+        return _etag((await self.access.once(upload))["etag"])
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Write a small blob, over whatever is there."""
+        await self.access.stubbornly(partial(self.blob(name).upload_blob, data, overwrite=True))
+
+    async def write_new(self, name: str, data: bytes) -> None:
+        """Write a small blob that never changes; PreconditionFailed when another one is there."""
+        try:
+            blob = self.blob(name)
+            await self.access.stubbornly(partial(blob.upload_blob, data, overwrite=False))
+        except PreconditionFailed:
+            there, _ = await self.read(name)
+            if there != data:
+                raise
+
+    async def listing(self, prefix: str) -> dict[str, Stored]:
+        """Every blob under ``prefix``, by the name behind it."""
+        return await self.access.stubbornly(partial(_listing, self._client, prefix))
+
+    async def delete(self, name: str) -> None:
+        """Delete one blob; no harm when it is gone."""
+        try:
+            await self.access.stubbornly(self.blob(name).delete_blob)
+        except BlobNotFound:
+            return
+
+
+async def _stubbornly(call: Callable[[], Awaitable[T]]) -> T:
+    async for attempt in AsyncRetrying(
+        retry=retry_if_exception_type(BlobUnavailable),
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.2, max=3.0),
+        reraise=True,
+    ):
+        with attempt:
+            return await call()
+    raise AssertionError("tenacity either returns or raises")
+
+
+def _download(blob: BlobClient) -> tuple[bytes, str]:
+    stream = blob.download_blob()
+    return stream.readall(), _etag(stream.properties.etag)
+
+
+def _listing(client: ContainerClient, prefix: str) -> dict[str, Stored]:
+    blobs = client.list_blobs(name_starts_with=prefix, include=["metadata"])
+    return {
+        b.name.removeprefix(prefix): Stored(
+            size=b.size, etag=_etag(b.etag), crc64nvme=(b.metadata or {}).get("crc64nvme", "")
+        )
+        for b in blobs
+    }
+
+
+def _etag(quoted: str) -> str:
+    """ETags come with quotes from a read and without from a listing."""
+    return quoted.strip('"')
+
+
+def _translated(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except HttpResponseError as e:
+        raise _meaning(e) from e
+    except (AzureError, requests.RequestException) as e:
+        raise BlobUnavailable(f"{type(e).__name__}: {without_secrets(str(e))}") from None
+
+
+def _meaning(error: HttpResponseError) -> BlobError:
+    url = getattr(getattr(error.response, "request", None), "url", "")
+    code = getattr(error, "error_code", "") or error.reason or ""
+    return refusal(url, error.status_code, str(code))

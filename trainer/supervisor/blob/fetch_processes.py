@@ -1,0 +1,115 @@
+"""Processes that fetch what is large.
+
+TLS hands Python 16 KiB at a time, each under the interpreter's lock, so the threads of one process
+decrypt some 0.5 GB/s together and get slower the more they are. Processes share no lock.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from functools import cache
+
+from trainer.supervisor.blob.blocks import Blocks, Part, receive
+from trainer.supervisor.blob.errors import BlobUnavailable
+
+PATIENCE = 600.0  # seconds for one block; each MiB of it has its own time-out, so none is this slow
+
+
+class CannotStart(Exception):
+    """This machine has no room for such processes now; threads must do."""
+
+
+def started() -> ProcessPoolExecutor:
+    """As many processes as there are cores; each is there once it is needed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return ProcessPoolExecutor(_count(), mp_context=context, initializer=_begin)
+
+
+class Fetchers:
+    """The processes of one supervisor; where they were killed, others come."""
+
+    def __init__(
+        self, start: Callable[[], ProcessPoolExecutor] = started, patience: float = PATIENCE
+    ) -> None:
+        self._start, self._patience = start, patience
+        self._pool: ProcessPoolExecutor | None = None
+        self._seats = asyncio.Semaphore(_count())
+
+    async def receive(self, part: Part) -> tuple[int, int]:
+        """As `blocks.receive`. BlobUnavailable also where a process was killed, or hangs.
+
+        Raises CannotStart where there is none.
+        """
+        async with self._seats:
+            pool, begun = self._begun(part)
+            work = asyncio.wrap_future(begun)
+            work.add_done_callback(_looked_at)
+            try:
+                async with asyncio.timeout(self._patience):
+                    # Given up, it goes on: with a cancelled one Python 3.11 may lose others.
+                    return await asyncio.shield(work)
+            except (BrokenExecutor, TimeoutError) as e:
+                self._drop(pool)
+                raise BlobUnavailable(f"a process that fetched {part.path.name} is gone") from e
+
+    def close(self) -> None:
+        """Let them end with what they are at."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+    def _begun(self, part: Part) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
+        try:
+            self._pool = self._pool or self._start()
+            return self._pool, self._pool.submit(_receive, part)
+        except BrokenExecutor as e:
+            self._drop(self._pool)
+            raise BlobUnavailable("the processes that fetch are gone") from e
+        except (OSError, EOFError) as e:  # no memory, no semaphore: those are files in memory
+            self._drop(self._pool)
+            raise CannotStart(str(e)) from e
+
+    def _drop(self, pool: ProcessPoolExecutor | None) -> None:
+        """Have others come, and these gone, unless others have come already."""
+        if pool is not None and pool is self._pool:
+            pool.shutdown(wait=False)
+            self._pool = None
+            for process in multiprocessing.active_children():
+                process.kill()
+
+
+def _looked_at(work: "asyncio.Future[tuple[int, int]]") -> None:
+    """How it ends is of no interest any more where it was given up."""
+    if not work.cancelled():
+        work.exception()
+
+
+def _count() -> int:
+    """One connection to Blob carries some 60 MB/s, so a few more than a small machine has cores."""
+    return min(max(os.cpu_count() or 1, 4), 32)
+
+
+def _begin() -> None:
+    """Leave signals to the supervisor, and end with it however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _receive(part: Part) -> tuple[int, int]:
+    return receive(_blocks(), part)
+
+
+@cache
+def _blocks() -> Blocks:
+    return Blocks(threads=1)

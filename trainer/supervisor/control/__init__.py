@@ -1,0 +1,1 @@
+"""What the node does: directives, the generation that runs, and how it is stopped."""

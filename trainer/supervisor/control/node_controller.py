@@ -1,0 +1,244 @@
+"""What the node has to do: the state machine, its memory on disk, and the run that is on.
+
+The new state is on disk before its effects are carried out (see node.py).
+"""
+
+import asyncio
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import assert_never
+
+from trainer.contract import (
+    BrokenCheckpoint,
+    EvictionNotice,
+    Generation,
+    Grants,
+    Member,
+    NodePhase,
+    Registered,
+    Span,
+)
+from trainer.process.disk_full import advice
+from trainer.rundir import RunDir, write_whole
+from trainer.supervisor.control.generation_run import Ending, Run, Tools
+from trainer.supervisor.control.launch import World
+from trainer.supervisor.control.node_state import (
+    Abandon,
+    Effect,
+    Kill,
+    Launch,
+    Leave,
+    Node,
+    Reaction,
+    Salvage,
+    Save,
+    ended,
+    noticed,
+    restarted,
+)
+
+RESTARTED = (
+    "the supervisor of this node was restarted while the trainer ran, and the trainer ended with "
+    "it; what lay whole on the disk was kept"
+)
+
+log = logging.getLogger(__name__)
+
+
+class Duty:
+    """One node's duty. Reactions are applied one after the other, in the event loop's thread."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._memory = work / "node.json"
+        self._run: Run | None = None
+        self._living: asyncio.Task[None] | None = None
+        self.node, self._owed = self._remember()  # effects of the restart, until there are tools
+        self.error = RESTARTED if self._owed else ""
+        self.broken: BrokenCheckpoint | None = None
+        self.out_of_memory = self.hopeless = False
+        self.unhealthy = ""  # why this machine must be replaced; it stays so
+        self.notice: EvictionNotice | None = None
+        self.left = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def take_up(self, seat: Registered, tools: Tools, group: asyncio.TaskGroup) -> None:
+        """Begin, with these tools; runs live in the group."""
+        self._tools, self._group = tools, group
+        self._waiting_since = tools.clock.now()
+        self.sit(seat)
+        owed, self._owed = self._owed, ()
+        self.apply((self.node, owed))
+
+    def sit(self, seat: Registered) -> None:
+        """The service has answered a registration."""
+        self._node_id = seat.node_id
+        self.renew(seat.grants)
+        self.apply((replace(self.node, epoch=seat.epoch), ()))
+
+    def renew(self, grants: Grants) -> None:
+        """Use these grants from now on."""
+        self._grants = grants
+        self._tools.container.renew(grants.job)
+        if self._run is not None:
+            self._run.renew(grants)
+
+    def apply(self, reaction: Reaction) -> None:
+        """Write the new state down, then carry out its effects."""
+        node, effects = reaction
+        if node != self.node:
+            self._tools.reports.changed.set()
+            log.info("node.changed node=%s", node.to_json())
+        if node.generation != self.node.generation:
+            self.error, self.broken = "", None
+            self.out_of_memory = self.hopeless = False
+        trouble = self._write(node) if node != self.node else ""
+        self.node = node
+        if node.phase is NodePhase.RUNNING:
+            self._idle.clear()
+        else:
+            self._idle.set()
+        for effect in effects:
+            log.info("node.effect effect=%s", type(effect).__name__)
+            self._carry_out(effect, trouble)
+
+    def announce(self, notice: EvictionNotice, seconds: float) -> None:
+        """The machine goes in so many seconds: tell the service, save, settle."""
+        self.notice = notice
+        self._tools.reports.changed.set()
+        if self._run is not None:
+            self._run.machine_goes(seconds)
+        self.apply(noticed(self.node))
+
+    async def settled(self) -> None:
+        """Return when no trainer runs and nothing waits to be uploaded."""
+        await self._idle.wait()
+
+    async def end(self) -> None:
+        """Abandon whatever is still on, and return when it is gone."""
+        if self._run is not None:
+            self._run.abandon()
+        if self._living is not None:
+            await asyncio.gather(self._living, return_exceptions=True)
+
+    def _remember(self) -> Reaction:
+        """What an earlier supervisor on this disk knew, and what is to be done about it."""
+        try:
+            before = Node.from_json(self._memory.read_bytes())
+        except FileNotFoundError:
+            return Node(), ()
+        except (OSError, ValueError) as e:
+            log.warning("node.forgotten reason=%s", e)
+            return Node(), ()
+        return restarted(before)
+
+    def _write(self, node: Node) -> str:
+        try:
+            write_whole(self._memory, node.to_json())
+        except OSError as e:
+            log.warning("node.not_written reason=%s", e)
+            return f"{self._memory.name} could not be written: {advice(e)}"
+        return ""
+
+    def _carry_out(self, effect: Effect, trouble: str) -> None:
+        match effect:
+            case Launch(generation=generation):
+                self._launch(generation, trouble)
+            case Save():
+                self._present.save()
+            case Kill():
+                self._present.kill()
+            case Salvage():
+                self._salvage()
+            case Abandon():
+                self._present.abandon()
+            case Leave():
+                self.left.set()
+            case _:
+                assert_never(effect)
+
+    def _launch(self, generation: Generation, trouble: str) -> None:
+        member = generation.member(self._node_id)
+        if trouble or member is None:
+            reason = trouble or f"{self._node_id} is no member of the generation"
+            self._ended(generation.number, Ending(how=NodePhase.STOPPED, error=reason))
+            return
+        self._waited()
+        run = self._run = self._begin(generation, member)
+        life = self._live(run, generation, self._living)
+        self._living = self._group.create_task(life)
+
+    def _waited(self) -> None:
+        """Until now the node waited for the others of its generation."""
+        since, now = self._waiting_since, self._tools.clock.now()
+        self._tools.reports.spent([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
+
+    def _salvage(self) -> None:
+        """Settle what an earlier supervisor has left of its run: its trainer is gone."""
+        number = self.node.generation
+        try:
+            left = RunDir(self._root(number)).generation.read_bytes()
+            generation = Generation.from_json(left)
+        except (OSError, ValueError) as e:  # it did not come to start a trainer
+            log.info("run.nothing_left number=%d reason=%s", number, e)
+            self._ended(number, Ending(how=NodePhase.STOPPED, error=RESTARTED))
+            return
+        member = generation.member(self._node_id)
+        if member is None:
+            self._ended(number, Ending(how=NodePhase.STOPPED, error=RESTARTED))
+            return
+        self._run = self._begin(generation, member)
+        self._living = self._group.create_task(self._settle(self._run, number))
+
+    def _begin(self, generation: Generation, member: Member) -> Run:
+        root = self._root(generation.number)
+        world = World(generation=generation, member=member, folder=RunDir(root), logs=root / "logs")
+        checkpoint = generation.checkpoint
+        self._tools.reports.started(checkpoint.step if checkpoint else 0)
+        return Run(world, self._grants, self._tools)
+
+    def _root(self, number: int) -> Path:
+        return self._work / f"gen-{number:04d}"
+
+    async def _settle(self, run: Run, number: int) -> None:
+        ending = await run.salvage()
+        self._ended(number, replace(ending, error=ending.error or RESTARTED))
+
+    async def _live(
+        self, run: Run, generation: Generation, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await before  # it was abandoned
+        await asyncio.to_thread(_remove_runs, self._work)
+        self._ended(generation.number, await self._examined(await run.life()))
+
+    async def _examined(self, ending: Ending) -> Ending:
+        """Look at the machine before its trainer is blamed: a broken GPU causes any error."""
+        if ending.how is NodePhase.FAILED and not self.unhealthy:
+            health = self._tools.health
+            self.unhealthy = ending.unhealthy or await health.find_faults()
+            self._tools.reports.gpus_read(await health.read_gpus())  # while the machine is there
+        return replace(ending, hopeless=ending.hopeless and not self.unhealthy)
+
+    def _ended(self, number: int, ending: Ending) -> None:
+        log.info("run.ended number=%d how=%s %s", number, ending.how, ending.error)
+        self._waiting_since = now = self._tools.clock.now()
+        self._tools.reports.settled(now)
+        if number == self.node.generation:
+            self.error, self.broken = ending.error, ending.broken
+            self.out_of_memory, self.hopeless = ending.out_of_memory, ending.hopeless
+        self.apply(ended(self.node, number, ending.how))
+
+    @property
+    def _present(self) -> Run:
+        assert self._run is not None, "only a running node is told to stop"
+        return self._run
+
+
+def _remove_runs(work: Path) -> None:
+    """Make room: earlier generations have settled, or nobody may settle them any more."""
+    for folder in work.glob("gen-*"):
+        shutil.rmtree(folder, ignore_errors=True)

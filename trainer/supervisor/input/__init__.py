@@ -1,0 +1,1 @@
+"""What a generation reads: base model, data files, checkpoint."""

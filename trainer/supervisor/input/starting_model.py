@@ -1,0 +1,113 @@
+"""The base model of a job that begins with a checkpoint: made once, read by every attempt.
+
+The node of rank 0 converts the checkpoint in the job's first generation, uploads the files, and
+then writes CONVERTED_BASE, which never changes. So a later attempt, on whatever machine, begins
+with the same bits, and fetches neither optimizer states nor the earlier base model.
+"""
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+from trainer.checkpoint.checksum import describe
+from trainer.contract import (
+    BASE_FOLDER,
+    CONVERTED_BASE,
+    ConvertedBase,
+    Grants,
+    InputFile,
+    RunSpec,
+    converted_base_path,
+)
+from trainer.rundir import SavedFile
+from trainer.supervisor.blob.container import BlobError, JobContainer, PreconditionFailed
+from trainer.supervisor.blob.transfer import upload
+from trainer.supervisor.concurrency import together
+from trainer.supervisor.control.launch import Launcher, World
+from trainer.supervisor.input.cache import Cache
+from trainer.supervisor.input.fetch import read_converted_base
+
+POLL_SECONDS = 2.0  # of the nodes that wait for rank 0's
+CONVERTED = "converted"  # in the run folder, until it is uploaded
+
+log = logging.getLogger(__name__)
+
+
+async def bring(
+    spec: RunSpec, grants: Grants, world: World, cache: Cache, launcher: Launcher
+) -> None:
+    """Link the converted base model into the run folder; rank 0's node makes it if it is missing.
+
+    Raises NotConvertible, and whatever a fetch or an upload raises: calling again goes on with what
+    is there.
+    """
+    container, leads = cache.container, world.member.node_rank == 0
+    while (made := await read_converted_base(container)) is None:
+        if leads:
+            await _make(spec, grants, world, cache, launcher)
+        else:
+            await asyncio.sleep(POLL_SECONDS)
+    await cache.converted_base(made, world.folder)
+    if leads:
+        await _delete_others(container, made)
+
+
+async def _make(
+    spec: RunSpec, grants: Grants, world: World, cache: Cache, launcher: Launcher
+) -> None:
+    folder = world.folder.root / CONVERTED
+    if not folder.exists():  # else its upload broke off
+        sources = await cache.starting_checkpoint(spec.base_model, grants)
+        await launcher.convert(sources.checkpoint, folder, sources.base, sources.run_spec)
+    path = converted_base_path(world.generation.number)
+    files = await asyncio.to_thread(_described, folder)
+    await together(_upload(cache.container, path, folder, file) for file in files)
+    made = _named(spec, path, files)
+    try:
+        await cache.container.write_new(CONVERTED_BASE, made.to_json().encode())
+    except PreconditionFailed:
+        log.info("starting_model.made_elsewhere")  # by a generation that is cut off
+    else:
+        await asyncio.to_thread(cache.adopt, made, folder)
+    await asyncio.to_thread(cache.drop_starting_checkpoint, spec.base_model)
+
+
+def _described(folder: Path) -> list[SavedFile]:
+    """The model's files, on the disk for good; adapters lie in a folder of their own."""
+    found = []
+    for path in sorted(p for p in folder.iterdir() if p.is_file()):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        found.append(describe(path, path.name))
+    return found
+
+
+async def _upload(container: JobContainer, path: str, folder: Path, file: SavedFile) -> None:
+    blob = container.blob(f"{path}/{file.name}")
+    await upload(container.access, blob, folder / file.name, file.crc64nvme)
+
+
+def _named(spec: RunSpec, path: str, files: list[SavedFile]) -> ConvertedBase:
+    return ConvertedBase(
+        files=tuple(
+            InputFile(
+                path=f"{spec.job_id}/{path}/{f.name}",
+                size=f.size,
+                sha256=f.sha256,
+                crc64nvme=f.crc64nvme,
+            )
+            for f in files
+        )
+    )
+
+
+async def _delete_others(container: JobContainer, made: ConvertedBase) -> None:
+    """Delete what other generations have left; best effort."""
+    kept = {file.path.split("/", 1)[1] for file in made.files} | {CONVERTED_BASE}
+    try:
+        for name in await container.listing(f"{BASE_FOLDER}/"):
+            if (whole := f"{BASE_FOLDER}/{name}") not in kept:
+                await container.delete(whole)
+    except BlobError as e:
+        log.info("starting_model.not_tidied reason=%s", e)

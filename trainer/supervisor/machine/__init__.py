@@ -1,0 +1,1 @@
+"""The machine below the supervisor: its identity, health, network and memory."""

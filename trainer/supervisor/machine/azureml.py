@@ -1,0 +1,114 @@
+"""A node of a job in Azure Machine Learning, by what the job's environment says of it.
+
+The container is Azure ML's, not cloud-init's: the node's configuration is an environment variable,
+no disk outlives the container, and Microsoft documents no metadata service for it. Azure ML starts
+the same process again after a preemption, in a fresh container: to the service that is a new boot.
+"""
+
+import shutil
+import socket
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from trainer.contract import EvictionNotice
+from trainer.supervisor.machine.metadata import Instance, MetadataError
+
+CONFIG = "REKINDLE_NODE"  # the node's configuration, with its bootstrap token
+# Below the job's own working directory, which lies on the node's local disk. Azure ML uploads
+# outputs, logs and user_logs from there: MicrosoftDocs/azure-ai-docs, how-to-save-write-experiment.
+WORK_DIR = "rekindle"
+# From SIGTERM to the kill: what docker allows unless told otherwise (docs.docker.com, docker stop).
+# Microsoft documents none for a job that is cancelled.
+GRACE = 10.0
+_SHM = Path("/dev/shm")  # noqa: S108 - saves lie in memory
+_ENOUGH = 0.25  # of the machine's memory; docker gives 64 MB where nobody asks for more
+_ANY_PORT = 9  # nothing is sent
+# Batch names the node: MicrosoftDocs/azure-docs, batch-compute-node-environment-variables. The rest
+# is the job's: MicrosoftDocs/azure-ai-docs, how-to-train-distributed-gpu.
+_NODE, _RUN, _RANK, _MASTER = "AZ_BATCH_NODE_ID", "AZUREML_RUN_ID", "NODE_RANK", "MASTER_ADDR"
+# torchrun sets its own ...
+_PYTORCH = {
+    *("MASTER_ADDR", "MASTER_PORT", "NODE_RANK"),
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+}
+# ... and of the workspace, its tokens and the cluster's identity (AZUREML_RUN_TOKEN, MLFLOW_*,
+# MSI_SECRET) no rank and no user's code is to know.
+_AZURE = ("AZUREML_", "AZ_BATCH", "MLFLOW_", "MSI_", "IDENTITY_", "DEFAULT_IDENTITY_", "OBO_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobNode:
+    """What `Metadata` is on a machine of a scale set, with its verbs."""
+
+    config: str  # the node's configuration as JSON
+    node_id: str  # as the workspace lists the cluster's nodes
+    run: str  # the job's name
+    rank: str
+    master: str  # the address of the node of rank 0
+    vm_size: str = ""  # the configuration says it
+
+    async def instance(self) -> Instance:
+        """Who this node is. Raises MetadataError while the first node cannot be routed to."""
+        if not self.node_id:
+            raise MetadataError(f"{_NODE} is not set: Azure ML must say which node this is")
+        try:
+            address = _address_towards(self.master)
+        except OSError as e:
+            raise MetadataError(f"no way to {_MASTER}={self.master!r}: {e}") from e
+        return Instance(
+            vm_id=self.node_id,
+            name=f"{self.run}_{self.rank}",
+            address=address,
+            vm_size=self.vm_size,
+        )
+
+    async def eviction(self, name: str, now: float) -> EvictionNotice | None:  # noqa: ARG002 - as Metadata.eviction
+        """None: evictions come without notice here."""
+        return None
+
+    async def acknowledge(self, event_id: str) -> None:
+        """Nobody waits for it."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """There is nothing to close."""
+
+
+def take_job(environment: MutableMapping[str, str]) -> JobNode | None:
+    """Take what Azure ML says out of the environment; None: this is no job of Azure ML."""
+    if CONFIG not in environment:
+        return None
+    said = environment.get
+    job = JobNode(
+        config=environment[CONFIG],
+        node_id=said(_NODE, ""),
+        run=said(_RUN, ""),
+        rank=said(_RANK, said("RANK", "0")),
+        master=said(_MASTER, ""),
+    )
+    taken = [n for n in environment if n == CONFIG or n in _PYTORCH or n.startswith(_AZURE)]
+    for name in taken:
+        del environment[name]
+    return job
+
+
+def find_memory(shm: Path = _SHM, share: float = _ENOUGH) -> Path | None:
+    """The folder in memory for saves; None: the job was given less than this share of it all."""
+    try:
+        size = shutil.disk_usage(shm).total
+    except OSError:
+        return None
+    return shm / WORK_DIR if size >= share * psutil.virtual_memory().total else None
+
+
+def _address_towards(other: str) -> str:
+    """The address by which this machine reaches another, which reaches it by that, too."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        way.connect((other, _ANY_PORT))
+        return str(way.getsockname()[0])

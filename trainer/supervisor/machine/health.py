@@ -1,0 +1,186 @@
+"""Whether this machine may train: its GPUs and links are as the VM size promises.
+
+Looked for before the node joins, and again after a trainer has failed here. The container has no
+capabilities and sees no kernel log (`dmesg` needs CAP_SYSLOG): a unit of the machine copies the
+driver's Xid errors into a file.
+"""
+
+import asyncio
+import logging
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer.contract import ExpectedHardware, GpuErrors, GpuLoad
+from trainer.supervisor.machine.gpu_report import (
+    STATUSES,
+    errors_of_gpus,
+    faults_of_gpus,
+    faults_of_nvlink,
+    faults_of_xids,
+    loads_of_gpus,
+)
+
+XIDS = "xids"  # beside NODE_CONFIG
+MOST_BYTES = 4 * 2**20  # of what one call says; eight GPUs say 150 KB
+MOST_FAULTS = 5  # told one by one
+_TO_DIE = 2.0  # seconds for a killed process; one that hangs in the driver does not end
+
+log = logging.getLogger(__name__)
+
+
+class NoAnswer(Exception):
+    """nvidia-smi says nothing that can be used; the text is the fault."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuReading:
+    """What the driver says of the GPUs now; errors are counted from the boot on."""
+
+    loads: tuple[GpuLoad, ...] = ()
+    errors: GpuErrors = field(default_factory=GpuErrors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthCheck:
+    """Looks at one machine; the defaults are where a node has these things."""
+
+    expected: ExpectedHardware | None = None  # None: nothing is looked at, as without GPUs
+    smi: str = "nvidia-smi"
+    patience: float = 30.0  # seconds for one call
+    infiniband: Path = Path("/sys/class/infiniband")
+    xids: Path = Path("/etc/rekindle") / XIDS
+    port_tries: int = 30  # two seconds apart: ports come up after the machine
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def find_faults(self) -> str:
+        """Say what is broken and why the machine must be replaced; empty if it is healthy."""
+        if self.expected is None:
+            return ""
+        found = [*await self._gpus(self.expected), *self._xids()]
+        found += await self._ports(self.expected)
+        if found:
+            log.warning("machine.unhealthy faults=%s", found)
+        more = len(found) - MOST_FAULTS
+        return "; ".join(found[:MOST_FAULTS]) + (f"; and {more} more" if more > 0 else "")
+
+    async def read_gpus(self) -> GpuReading:
+        """Read how busy the GPUs are and count their errors; empty where they do not answer."""
+        if self.expected is None:
+            return GpuReading()
+        try:
+            report = await self._answer("-q", "-x")
+        except NoAnswer:
+            report = ""
+        errors = errors_of_gpus(report, self._xid_log())
+        return GpuReading(loads=loads_of_gpus(report), errors=errors)
+
+    async def _gpus(self, expected: ExpectedHardware) -> list[str]:
+        try:
+            found = faults_of_gpus(await self._ask("-q", "-x"), expected)
+            if expected.nvlink_gbytes:
+                found += faults_of_nvlink(await self._ask("nvlink", "--status"))
+        except (NoAnswer, ValueError) as e:
+            return [str(e)]
+        return found
+
+    def _xids(self) -> list[str]:
+        return faults_of_xids(self._xid_log())
+
+    def _xid_log(self) -> str:
+        with suppress(OSError):  # an older service leaves none
+            return self.xids.read_text(errors="replace")
+        return ""
+
+    async def _ports(self, expected: ExpectedHardware) -> list[str]:
+        """InfiniBand ports that are missing, once they had the time to come up."""
+        if not expected.infiniband_gbps:
+            return []
+        up = 0
+        for left in reversed(range(self.port_tries)):
+            up = _active_ports(self.infiniband, expected.infiniband_gbps)
+            if up >= expected.gpus:
+                return []
+            if left:
+                await self.sleep(2.0)
+        rate = expected.infiniband_gbps
+        return [f"{up} of {expected.gpus} InfiniBand ports are active at {rate} Gb/s"]
+
+    async def _ask(self, *arguments: str) -> str:
+        """Ask, and once more where that fails: one probe that fails is no proof.
+
+        A busy, healthy machine may miss one (skypilot-org/skypilot issue 10162).
+        """
+        try:
+            return await self._answer(*arguments)
+        except NoAnswer as e:
+            log.warning("machine.not_probed reason=%s", e)
+            return await self._answer(*arguments)
+
+    async def _answer(self, *arguments: str) -> str:
+        command = " ".join(("nvidia-smi", *arguments))
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self.smi, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=STDOUT
+            )
+        except OSError as e:
+            raise NoAnswer(f"{command} cannot be run, so no GPU can be used: {e.strerror}") from e
+        try:
+            async with asyncio.timeout(self.patience):
+                said = await _read(process, command)
+                status = await process.wait()
+        except TimeoutError as e:
+            raise NoAnswer(f"{command} did not answer within {self.patience:.0f} s") from e
+        finally:
+            await _end(process)
+        if status:
+            why = STATUSES.get(status) or said.strip().rpartition("\n")[2][:200] or "no reason told"
+            raise NoAnswer(f"{command} failed with status {status}: {why}")
+        return said
+
+
+async def _read(process: asyncio.subprocess.Process, command: str) -> str:
+    assert process.stdout is not None, "it is piped"
+    try:
+        await process.stdout.readexactly(MOST_BYTES)
+    except asyncio.IncompleteReadError as e:
+        return e.partial.decode(errors="replace")
+    raise NoAnswer(f"{command} printed more than {MOST_BYTES // 2**20} MiB")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill what still runs, and wait for it no longer than a moment."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _TO_DIE)
+
+
+def _active_ports(root: Path, gbps: int) -> int:
+    """Ports of InfiniBand, not of Ethernet, that are up at this rate or a higher one.
+
+    The kernel's Documentation/ABI/stable/sysfs-class-infiniband: state "4: ACTIVE", rate
+    "400 Gb/sec (4X NDR)". Azure's check is check_hw_ib RATE PORT for each of eight ports.
+    """
+    ports = root.glob("*/ports/*")
+    return sum(
+        _said(port / "link_layer") == "InfiniBand"
+        and _said(port / "state").endswith("ACTIVE")
+        and _rate(_said(port / "rate")) >= gbps
+        for port in ports
+    )
+
+
+def _said(path: Path) -> str:
+    with suppress(OSError, ValueError):
+        return path.read_text().strip()
+    return ""
+
+
+def _rate(text: str) -> float:
+    with suppress(ValueError):
+        return float(text.partition(" ")[0])
+    return 0.0

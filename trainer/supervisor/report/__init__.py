@@ -1,0 +1,1 @@
+"""What the node tells the service: heartbeats, metrics, logs."""

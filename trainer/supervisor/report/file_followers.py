@@ -1,0 +1,87 @@
+"""Following the files that a trainer appends to while it runs."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from trainer.contract import Message, SaveCost, Span, StepMetrics
+from trainer.rundir import RunDir
+from trainer.supervisor.clock import Clock
+from trainer.supervisor.report.heartbeat_reports import Reports
+
+M = TypeVar("M", bound=Message)
+
+log = logging.getLogger(__name__)
+
+
+class Tail:
+    """The lines of one file that were not read before; a half line waits for its end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+
+    def lines(self) -> list[bytes]:
+        """Whole lines that are new."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._read += end
+        return data[:end].splitlines()
+
+
+class Follower:
+    """Carries measurements, spans and progress of one run into the reports."""
+
+    def __init__(
+        self, folder: RunDir, reports: Reports, clock: Clock, local: Callable[[float], float]
+    ) -> None:
+        self._clock, self._local = clock, local
+        self._skipped = folder.skipped
+        self._progress, self._save_cost = folder.progress, folder.save_cost
+        self._metrics = Tail(folder.metrics)
+        self._spans = Tail(folder.spans)
+        self._warnings = folder.warnings
+        self._warned: set[str] = set()
+        self._reports = reports
+
+    def pass_over_spans(self) -> None:
+        """An earlier supervisor has told those that are there."""
+        self._spans.lines()
+
+    def look(self) -> None:
+        """Pass on what is new."""
+        metrics = _parsed(StepMetrics, self._metrics.lines())
+        self._reports.measured([replace(m, at=self._local(m.at)) for m in metrics])
+        self._reports.spent([self._dated(s) for s in _parsed(Span, self._spans.lines())])
+        if skipped := sorted(self._skipped.glob("rank-*")):
+            self._reports.troubled("disk", skipped[0].read_text(), self._clock.now())
+        else:
+            self._reports.mended("disk", self._clock.now())
+        for warning in sorted(self._warnings.glob("*.txt")):
+            if warning.name not in self._warned:
+                self._warned.add(warning.name)
+                self._reports.said("training", warning.read_text(), self._clock.now())
+        if self._progress.exists() and (step := int(self._progress.read_text())):
+            self._reports.stepped(step)
+        if self._save_cost.exists():
+            self._reports.save_cost = SaveCost.from_json(self._save_cost.read_bytes())
+
+    def _dated(self, span: Span) -> Span:
+        started, ended = self._local(span.started_at), self._local(span.ended_at)
+        return replace(span, started_at=started, ended_at=ended)
+
+
+def _parsed(kind: type[M], lines: list[bytes]) -> list[M]:
+    parsed = []
+    for line in lines:
+        try:
+            parsed.append(kind.from_json(line))
+        except ValueError as e:
+            log.warning("trainer.line_refused reason=%s", e)
+    return parsed

@@ -1,0 +1,168 @@
+"""What each local rank prints, appended to its blob every two seconds, each byte once."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from azure.core import MatchConditions
+from azure.storage.blob import BlobClient
+
+from trainer.contract import ERROR_TAIL_BYTES, log_path
+from trainer.supervisor.blob.container import (
+    BlobError,
+    BlobNotFound,
+    BlobUnavailable,
+    JobContainer,
+    PreconditionFailed,
+)
+
+APPEND_BYTES = 4 * 2**20
+BLOCKS = 50_000  # that an append blob can have
+
+
+class AppendBlob:
+    """One rank's log blob. A lost answer never doubles a line: every append names its position."""
+
+    def __init__(self, container: JobContainer, name: str) -> None:
+        self._container = container
+        self._name = name
+        self._position = -1  # -1: to be looked up
+        self.blocks = 0
+        self._held = b""  # on its way
+        self._unsure = False  # it was sent, and no answer came
+
+    @property
+    def full(self) -> bool:
+        """True when the blob takes no more blocks."""
+        return self.blocks >= BLOCKS
+
+    def worth_while(self, size: int) -> bool:
+        """True when ``size`` bytes deserve a block: the fewer are left, the more it takes."""
+        scarce = max(self.blocks - BLOCKS // 2, 0)
+        return size > 0 and size >= min(scarce * 8, APPEND_BYTES)
+
+    def hold(self, data: bytes) -> None:
+        """Take over the next piece; ``push`` sends it."""
+        self._held = data
+
+    async def push(self) -> None:
+        """Return once the piece that is held is in the blob; a BlobError leaves it held."""
+        while self._held:
+            if self._position < 0 or self._unsure:
+                await self._look()
+            else:
+                await self._send()
+
+    async def _send(self) -> None:
+        call = partial(self._blob.append_block, self._held, appendpos_condition=self._position)
+        try:
+            await self._container.access.once(call)
+        except PreconditionFailed:
+            self._position = -1  # another node wrote here, too
+        except BlobUnavailable:
+            self._unsure = True
+            raise
+        else:
+            self._position += len(self._held)
+            self.blocks += 1
+            self._held = b""
+
+    async def _look(self) -> None:
+        """Find out where the blob's end is, and whether the piece we are unsure of got there."""
+        access = self._container.access
+        try:
+            seen = await access.once(self._blob.get_blob_properties)
+        except BlobNotFound:
+            new = partial(self._blob.create_append_blob, match_condition=MatchConditions.IfMissing)
+            with suppress(PreconditionFailed):  # somebody else was quicker
+                await access.once(new)
+            return
+        if self._unsure and seen.size == self._position + len(self._held):
+            self._held = b""
+        self._position, self._unsure = seen.size, False
+        self.blocks = seen.append_blob_committed_block_count or 0
+
+    @property
+    def _blob(self) -> BlobClient:
+        return self._container.blob(self._name)
+
+
+class RankLog:
+    """One local rank's output files, and how far they were handed over."""
+
+    def __init__(self, files: Callable[[], list[Path]], blob: AppendBlob) -> None:
+        self._files = files
+        self._blob = blob
+        self._taken: dict[Path, int] = {}
+
+    async def flush(self, *, last: bool) -> None:
+        """Send what has been printed since the last flush; half lines wait for their end."""
+        await self._blob.push()
+        for path in self._files():
+            while piece := self._next(path, last=last):
+                if self._blob.full or not (last or self._blob.worth_while(len(piece))):
+                    break
+                self._taken[path] = self._taken.get(path, 0) + len(piece)
+                self._blob.hold(piece)
+                await self._blob.push()
+
+    def tail(self, size: int) -> str:
+        """The newest ``size`` bytes of each file, whatever was sent of them."""
+        return "".join(_tail(path, size) for path in self._files())
+
+    def _next(self, path: Path, *, last: bool) -> bytes:
+        with path.open("rb") as file:
+            file.seek(self._taken.get(path, 0))
+            piece = file.read(APPEND_BYTES)
+        if last or len(piece) == APPEND_BYTES:
+            return piece
+        return piece[: piece.rfind(b"\n") + 1]
+
+
+class Logs:
+    """The logs of all local ranks of one generation."""
+
+    def __init__(
+        self, container: JobContainer, attempt_id: str, ranks: range, folder: Path
+    ) -> None:
+        self._folder = folder
+        self._ranks = {
+            rank: RankLog(
+                partial(self._files, local), AppendBlob(container, log_path(attempt_id, rank))
+            )
+            for local, rank in enumerate(ranks)
+        }
+
+    async def flush(self, *, last: bool = False) -> list[str]:
+        """Send everybody's news; returns what went wrong, to be tried again next time."""
+        wrong = []
+        for log in self._ranks.values():
+            try:
+                await log.flush(last=last)
+            except (BlobError, OSError) as e:
+                wrong.append(str(e))
+        return wrong
+
+    def tail(self, ranks: list[int]) -> str:
+        """The last 64 KiB of these ranks together, and of the launcher where they said nothing."""
+        share = ERROR_TAIL_BYTES // max(len(ranks), 1) // 2  # each has two files
+        said = "".join(self._ranks[r].tail(share) for r in ranks)
+        return said or self.launcher_tail()
+
+    def launcher_tail(self) -> str:
+        """The last 64 KiB of what the launcher itself said."""
+        return _tail(self._folder / "launcher.log", ERROR_TAIL_BYTES)
+
+    def _files(self, local: int) -> list[Path]:
+        """Where torchrun puts one local rank's output."""
+        return sorted(self._folder.glob(f"*/attempt_*/{local}/std*.log"))
+
+
+def _tail(path: Path, size: int) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - size, 0))
+            return file.read(size).decode(errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,212 @@
+"""The node's conversation with the service: joining, heartbeats, directives, refusals."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from trainer.contract import PROTOCOL, Heartbeat, NodePhase, Registered, Registration, Span
+from trainer.supervisor.clock import ServiceTime, StopBy
+from trainer.supervisor.concurrency import first_of
+from trainer.supervisor.context import Surroundings
+from trainer.supervisor.control.node_controller import Duty
+from trainer.supervisor.control.node_state import directed, dismissed, refused
+from trainer.supervisor.machine import network
+from trainer.supervisor.machine.boot_times import START_SUPERVISOR
+from trainer.supervisor.machine.metadata import Instance, MetadataError
+from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.report.service_client import Dismissed, Refused, ServiceError, Unauthorized
+
+_ENDED = frozenset({NodePhase.STOPPED, NodePhase.FAILED})
+
+log = logging.getLogger(__name__)
+
+
+class Conversation:
+    """Joins first; then ``heartbeats`` and ``directives`` run side by side until cancelled."""
+
+    def __init__(
+        self, given: Surroundings, duty: Duty, reports: Reports, time: ServiceTime
+    ) -> None:
+        self._given = given
+        self._duty = duty
+        self._reports = reports
+        self._joining = asyncio.Lock()
+        self._newer = asyncio.Event()  # the service has a directive that we have not seen
+        self._answered = asyncio.Event()
+        self._told: Heartbeat | None = None  # the last one that was answered
+        self._seq = 0
+        self._port = 0
+        self._time = time
+        self.stop_by = StopBy()
+
+    async def join(self) -> tuple[Instance, Registered]:
+        """Find out who this machine is and register it, however long that takes."""
+        self._joining_since = self._given.clock.now(), self._given.clock.monotonic()
+        async for attempt in self._given.stubborn(MetadataError):
+            with attempt:
+                self._instance = await self._given.metadata.instance()
+        self._seat = await self._register()
+        now = self._given.clock.now()  # from here on by the service's clock
+        self._reports.spent([Span(name="join", started_at=now - self._joined_for, ended_at=now)])
+        return self._instance, self._seat
+
+    async def heartbeats(self) -> None:
+        """Say how things are: regularly, and at once when something has changed."""
+        while True:
+            await self._speak(self._beat, self._until_news)
+            await self._until_news(self._given.limits.heartbeat)
+
+    async def directives(self) -> None:
+        """Ask what to do, and do it."""
+        while True:
+            self._newer.clear()
+            # A poll that hangs on a dead connection is given up when a heartbeat tells of more.
+            await first_of(self._speak(self._poll, asyncio.sleep), self._newer.wait())
+
+    async def told(self) -> None:
+        """Return once the service has heard of the node's present state."""
+        while not self._has_told():
+            self._answered.clear()
+            await self._answered.wait()
+
+    @property
+    def _joined_for(self) -> float:
+        """Seconds since the joining began, whatever the wall clock does."""
+        return self._given.clock.monotonic() - self._joining_since[1]
+
+    def _has_told(self) -> bool:
+        told, node = self._told, self._duty.node
+        if told is None or told.eviction != self._duty.notice:
+            return False
+        return (told.phase, told.generation) == (node.phase, node.generation)
+
+    async def _register(self) -> Registered:
+        async for attempt in self._given.stubborn(ServiceError):
+            with attempt:
+                sent = self._given.clock.monotonic()
+                seat = await self._given.service.register(self._registration())
+                self.stop_by.heard(sent=sent, now=seat.now, stop_by=seat.stop_by)
+                self._time.heard(sent=sent, now=seat.now)
+                return seat
+        raise AssertionError("retried for ever")
+
+    def _registration(self) -> Registration:
+        given, since = self._given, self._joining_since[0]
+        supervisor = Span(name=START_SUPERVISOR, started_at=given.started_at, ended_at=since)
+        return Registration(
+            protocol=PROTOCOL,
+            attempt_id=self._given.config.attempt_id,
+            vm_id=self._instance.vm_id,
+            boot_id=self._given.boot_id,
+            name=self._instance.name,
+            address=self._instance.address,
+            gpus=self._given.gpus,
+            vm_size=self._instance.vm_size,
+            network=network.shown(self._instance.address, self._instance.vm_size),
+            spans=(*given.booted, supervisor),
+            now=since + self._joined_for,  # by the wall clock that dated the spans
+        )
+
+    async def regrant(self) -> None:
+        """Have fresh grants: a registration of the same boot brings them and changes nothing."""
+        try:
+            await self._rejoin(self._seat)
+        except Dismissed as e:
+            self._leave(e)
+
+    async def _rejoin(self, seat: Registered) -> None:
+        """Register again, once, however many loops find that ``seat`` is not ours any more."""
+        async with self._joining:
+            if self._seat is seat:
+                self._seat = await self._register()
+                self._duty.sit(self._seat)
+
+    async def _speak(
+        self, say: Callable[[], Awaitable[None]], wait: Callable[[float], Awaitable[None]]
+    ) -> None:
+        """Say it until it is answered with 200; act upon every other answer."""
+        try:
+            async for attempt in self._given.stubborn(ServiceError, wait):
+                with attempt:
+                    await self._say(say)
+        except Dismissed as e:
+            self._leave(e)
+
+    def _leave(self, dismissal: Dismissed) -> None:
+        log.info("node.dismissed reason=%s", dismissal)
+        self._duty.apply(dismissed(self._duty.node))
+
+    async def _say(self, say: Callable[[], Awaitable[None]]) -> None:
+        seat = self._seat
+        try:
+            await say()
+        except ServiceError as e:
+            log.warning("service.refused reason=%s", e)
+            await self._heed(e, seat)
+            raise
+
+    async def _heed(self, answer: ServiceError, seat: Registered) -> None:
+        match answer:
+            case Unauthorized() | Refused(code="stale_epoch"):
+                await self._rejoin(seat)
+            case Refused():
+                self._duty.apply(refused(self._duty.node))
+            case _:
+                pass  # it will be said again
+
+    async def _until_news(self, seconds: float) -> None:
+        await first_of(self._reports.changed.wait(), seconds=seconds)
+
+    async def _beat(self) -> None:
+        self._reports.changed.clear()
+        batch = self._reports.batch()
+        self._seq += 1
+        node, sent = self._duty.node, self._given.clock.monotonic()
+        heartbeat = Heartbeat(
+            epoch=node.epoch,
+            seq=self._seq,
+            phase=node.phase,
+            generation=node.generation,
+            step=self._reports.step,
+            free_port=self._free_port(),
+            metrics=batch.metrics,
+            committed=batch.committed,
+            spans=batch.spans,
+            troubles=batch.troubles,
+            eviction=self._duty.notice,
+            error=self._duty.error if node.phase in _ENDED else "",
+            broken=self._duty.broken if node.phase in _ENDED else None,
+            out_of_memory=self._duty.out_of_memory and node.phase in _ENDED,
+            hopeless=self._duty.hopeless and node.phase in _ENDED,
+            unhealthy=self._duty.unhealthy,
+            save_cost=self._reports.save_cost,
+            gpus=batch.gpus,
+            gpu_errors=batch.gpu_errors,
+        )
+        answer = await self._given.service.heartbeat(heartbeat)
+        self.stop_by.heard(sent=sent, now=answer.now, stop_by=answer.stop_by)
+        self._time.heard(sent=sent, now=answer.now)
+        self._reports.answered(batch)
+        self._told = heartbeat
+        self._answered.set()
+        if answer.directive_seq > self._duty.node.directive:
+            self._newer.set()
+
+    async def _poll(self) -> None:
+        clock = self._given.clock
+        after, sent = self._duty.node.directive, clock.monotonic()
+        directive = await self._given.service.directive(after)
+        self.stop_by.heard(sent=sent, now=directive.now, stop_by=directive.stop_by)
+        if directive.grants is not None:
+            self._duty.renew(directive.grants)
+        self._duty.apply(directed(self._duty.node, directive))
+        if directive.seq <= after and clock.monotonic() - sent < self._given.limits.pulse:
+            await asyncio.sleep(self._given.limits.pulse)  # the service does not wait; we do
+
+    def _free_port(self) -> int:
+        try:
+            self._port = network.free_port(self._instance.address, self._port)
+        except OSError as e:
+            log.warning("port.none reason=%s", e)
+            return 0
+        return self._port

@@ -1,0 +1,1 @@
+"""Saves on their way from the trainer to a committed checkpoint."""

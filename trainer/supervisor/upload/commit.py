@@ -1,0 +1,253 @@
+"""Making a checkpoint exist: its manifest, then one compare-and-swap of HEAD. Node rank 0 only."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from trainer.contract import (
+    HEAD,
+    MANIFEST,
+    MEASURED,
+    RUN_SPEC,
+    Committed,
+    FileEntry,
+    Generation,
+    Head,
+    Manifest,
+    Retention,
+    RunSpec,
+    StaleGeneration,
+    StepMetrics,
+)
+from trainer.rundir import RankSave, SavedFile, rank_record
+from trainer.supervisor.blob.container import (
+    BlobError,
+    BlobUnavailable,
+    JobContainer,
+    PreconditionFailed,
+    Stored,
+)
+from trainer.supervisor.blob.transfer import Corrupt
+from trainer.supervisor.clock import Clock
+from trainer.supervisor.concurrency import together
+
+SWAP_ATTEMPTS = 8
+
+log = logging.getLogger(__name__)
+
+
+async def read_head(container: JobContainer) -> tuple[Head, str]:
+    """HEAD and its ETag."""
+    data, etag = await container.read(HEAD)
+    return Head.from_json(data), etag
+
+
+class Committer:
+    """Commits the saves of one generation as soon as every writer's record is in Blob."""
+
+    def __init__(
+        self,
+        container: JobContainer,
+        generation: Generation,
+        clock: Clock,
+        undelivered: Callable[[int], Sequence[StepMetrics]] = lambda _: (),
+        valid_loss: Callable[[int], float | None] = lambda _: None,
+    ) -> None:
+        self._container = container
+        self._undelivered = undelivered
+        self._valid_loss = valid_loss
+        self._retention: Retention | None = None  # the job's, once its run spec was read
+        self._generation = generation
+        self._clock = clock
+        self._pending: dict[str, RankSave] = {}
+        self.dropped: list[str] = []  # folders that HEAD does not name any more
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing waits for a commit."""
+        return not self._pending
+
+    def expect(self, save: RankSave) -> None:
+        """This node's part of the save is in Blob; the peers' will follow."""
+        self._pending[save.path] = save
+
+    async def recall(self) -> Committed | None:
+        """Expect what an earlier supervisor of rank 0's node sent and did not come to commit.
+
+        Returns the model that HEAD names, if it does.
+        """
+        head, _ = await read_head(self._container)
+        named = {c.path for c in head.checkpoints}
+        for folder in ("checkpoints/", "models/"):
+            stored = await self._container.listing(folder)
+            for name in stored:
+                path, _, record = f"{folder}{name}".rpartition("/")
+                if record == rank_record(0) and path not in named:
+                    await self._recall(f"{path}/{record}", head)
+        return head.model
+
+    async def look(self) -> list[Committed]:
+        """Commit what is complete in Blob by now, oldest first. May raise StaleGeneration."""
+        done = []
+        for save in sorted(self._pending.values(), key=lambda s: s.step):
+            try:
+                entry = await self._commit(save)
+            except Corrupt as e:
+                log.error("checkpoint.refused reason=%s", e)  # noqa: TRY400 - the reason is all
+                del self._pending[save.path]
+                continue
+            if entry is not None:
+                done.append(entry)
+                self._settle(entry)
+        return done
+
+    async def delete_dropped(self) -> None:
+        """Delete the checkpoints that HEAD has let go of, the manifest first; best effort."""
+        while self.dropped:
+            prefix = f"{self.dropped.pop()}/"
+            try:
+                names = await self._container.listing(prefix)
+                for name in sorted(names, key=lambda n: n != MANIFEST):
+                    await self._container.delete(prefix + name)
+            except BlobError as e:
+                log.warning("checkpoint.not_deleted path=%s reason=%s", prefix, e)
+
+    async def _recall(self, record: str, head: Head) -> None:
+        data, _ = await self._container.read(record)
+        save = RankSave.from_json(data)
+        newest = head.newest.step if head.newest else -1
+        ours = save.generation == self._generation.number == head.generation
+        if ours and save.step >= newest and not (save.kind == "final" and head.model):
+            self.expect(save)
+
+    async def _commit(self, save: RankSave) -> Committed | None:
+        manifest = await self._manifest(save)
+        if manifest is None:
+            return None
+        await self._leave_measured(save)
+        entry = await self._publish(save.path, manifest)
+        await self._swap(entry)
+        return entry
+
+    async def _leave_measured(self, save: RankSave) -> None:
+        """No later generation does these steps again, and this machine may go at any moment."""
+        if lines := [m.to_json() for m in self._undelivered(save.step)]:
+            await self._container.put(f"{save.path}/{MEASURED}", "\n".join(lines).encode())
+
+    async def _manifest(self, save: RankSave) -> Manifest | None:
+        """The manifest of a save, or None while a writer's part is missing."""
+        stored = await self._container.listing(f"{save.path}/")
+        names = [rank_record(rank) for rank in range(save.writers)]
+        if not all(name in stored for name in names):
+            return None
+        reads = await together(self._container.read(f"{save.path}/{name}") for name in names)
+        records = [RankSave.from_json(data) for data, _ in reads]
+        return manifest_of(records, stored, self._generation)
+
+    async def _publish(self, path: str, manifest: Manifest) -> Committed:
+        data = manifest.to_json().encode()
+        await self._container.write_new(f"{path}/{MANIFEST}", data)
+        return Committed(
+            path=path,
+            step=manifest.step,
+            consumed_samples=manifest.consumed_samples,
+            world_size=manifest.world_size,
+            generation=manifest.generation,
+            kind=manifest.kind,
+            size=manifest.size,
+            manifest_sha256=hashlib.sha256(data).hexdigest(),
+            committed_at=self._clock.now(),
+            parameters_sha256=manifest.parameters_sha256,
+            valid_loss=self._valid_loss(manifest.step),
+        )
+
+    async def _swap(self, entry: Committed) -> None:
+        """Have HEAD name the entry. Whatever became of a write, HEAD itself is asked again."""
+        let_go: set[str] = set()
+        retention = await self._kept()
+        checkpoint = self._generation.checkpoint
+        loaded = checkpoint.path if checkpoint else ""
+        for attempt in range(SWAP_ATTEMPTS):
+            head, etag = await read_head(self._container)
+            if names(head, entry):
+                self.dropped += sorted(let_go - {c.path for c in head.checkpoints})
+                return
+            if entry.kind == "final":
+                new = head.with_model(entry, retention)
+            else:
+                new = head.with_checkpoint(entry, retention, loaded)
+            let_go |= {c.path for c in head.checkpoints} - {c.path for c in new.checkpoints}
+            try:
+                await self._container.write(HEAD, new.to_json().encode(), if_match=etag)
+            except (PreconditionFailed, BlobUnavailable) as e:
+                log.warning("head.not_written path=%s reason=%s", entry.path, e)
+                await asyncio.sleep(0.1 * attempt)
+        raise BlobUnavailable(f"{HEAD}: could not be written in {SWAP_ATTEMPTS} attempts")
+
+    async def _kept(self) -> Retention:
+        """Which checkpoints the job keeps; its run spec never changes."""
+        if self._retention is None:
+            data, _ = await self._container.read(RUN_SPEC)
+            self._retention = RunSpec.from_json(data).retention
+        return self._retention
+
+    def _settle(self, entry: Committed) -> None:
+        """Forget the entry, and older checkpoints that HEAD would not take any more."""
+        del self._pending[entry.path]
+        late = [p for p, s in self._pending.items() if s.step < entry.step and s.kind != "final"]
+        for path in late:
+            del self._pending[path]
+
+
+def names(head: Head, entry: Committed) -> bool:
+    """True when HEAD names the very manifest that the entry speaks of."""
+    named = (*head.checkpoints, *((head.model,) if head.model else ()))
+    return any((c.path, c.manifest_sha256) == (entry.path, entry.manifest_sha256) for c in named)
+
+
+def manifest_of(
+    records: Sequence[RankSave], stored: Mapping[str, Stored], generation: Generation
+) -> Manifest:
+    """The manifest of a save from all writers' records and the listing of its folder."""
+    first = records[0]
+    if any(_of(record) != _of(first) for record in records):
+        raise Corrupt(f"{first.path}: the ranks' records disagree about what was saved")
+    if first.generation != generation.number:
+        raise StaleGeneration(f"{first.path} was saved by generation {first.generation}")
+    files = [_entry(first.path, f, stored) for r in records for f in r.files]
+    if len({f.name for f in files}) < len(files):
+        raise Corrupt(f"{first.path}: two ranks wrote a file of the same name")
+    return Manifest(
+        step=first.step,
+        consumed_samples=first.consumed_samples,
+        world_size=first.world_size,
+        generation=first.generation,
+        kind=first.kind,
+        files=tuple(sorted(files, key=lambda f: f.name)),
+        run_spec_sha256=generation.run_spec_sha256,
+        saved_at=max(r.saved_at for r in records),
+        parameters_sha256=first.parameters_sha256,
+    )
+
+
+def _of(record: RankSave) -> tuple[object, ...]:
+    """What all ranks have to agree about."""
+    what = (record.path, record.writers, record.step, record.consumed_samples)
+    return (*what, record.world_size, record.generation, record.kind, record.parameters_sha256)
+
+
+def _entry(path: str, file: SavedFile, stored: Mapping[str, Stored]) -> FileEntry:
+    seen = stored.get(file.name)
+    if seen is None or (seen.size, seen.crc64nvme) != (file.size, file.crc64nvme):
+        raise Corrupt(f"{path}/{file.name}: the blob is not what the rank's record says ({seen})")
+    return FileEntry(
+        name=file.name,
+        size=file.size,
+        etag=seen.etag,
+        crc64nvme=file.crc64nvme,
+        block_size=file.block_size,
+        blocks=file.blocks,
+        sha256=file.sha256,
+        block_sha256=file.block_sha256,
+    )

@@ -1,0 +1,212 @@
+"""From the trainer's outbox to a committed checkpoint: while it trains, and after it is gone."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from trainer.contract import Committed, StepMetrics
+from trainer.rundir import RankSave
+from trainer.supervisor.blob.container import AccessRefused, BlobError, JobContainer
+from trainer.supervisor.blob.transfer import Corrupt
+from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.concurrency import first_of
+from trainer.supervisor.control.launch import World
+from trainer.supervisor.control.stop_requests import Wish, Wishes
+from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.upload.commit import Committer
+from trainer.supervisor.upload.eviction_plan import full_rate, unsent
+from trainer.supervisor.upload.outbox import Outbox
+from trainer.supervisor.upload.rate_limiter import Pace
+
+log = logging.getLogger(__name__)
+
+
+class Uploads:
+    """The saves of one generation on this node; node rank 0 commits them."""
+
+    def __init__(
+        self,
+        world: World,
+        container: JobContainer,
+        reports: Reports,
+        limits: Limits,
+        clock: Clock,
+        regrant: Callable[[], Awaitable[None]],
+        undelivered: Callable[[int], Sequence[StepMetrics]],
+    ) -> None:
+        self._share = limits.ingress_share(len(world.generation.members))
+        self.paced_at = min(limits.upload_rate, self._share)  # bytes a second
+        self._pace = Pace(self.paced_at, clock.monotonic)
+        self._outbox = Outbox(container, world.folder, world.ranks, self._pace)
+        self._committer = Committer(
+            container, world.generation, clock, undelivered, reports.valid_loss
+        )
+        self._commits = world.member.node_rank == 0
+        self._reports = reports
+        self._limits = limits
+        self._clock = clock
+        self._regrant = regrant
+        self._failures = 0  # in a row
+        self._failing_since = 0.0
+        self._recall = False  # expect what an earlier supervisor had sent
+        self._hopeless = False  # waiting does not mend what went wrong in this pass
+        self._sent, self._seconds = 0, 0.0
+        self._sending_since: float | None = None
+        self._deleting: asyncio.Task[None] | None = None
+        self.trouble = ""  # the last thing that went wrong
+        self.model: Committed | None = None
+
+    @property
+    def pending(self) -> int:
+        """Bytes of saves that lie whole and, going by the last upload's rate, are not in Blob."""
+        saves = [sum(f.size for r in records for f in r.files) for records in self._outbox.whole()]
+        return unsent(saves, self._of_this_one())
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second that wire and account give when nothing paces it; None: unknown."""
+        rate = full_rate(self._measured, self.paced_at)
+        return rate if rate is None else min(rate, self._share)
+
+    @property
+    def _measured(self) -> float | None:
+        return self._sent / self._seconds if self._seconds else None
+
+    def _of_this_one(self) -> float:
+        """Bytes of the save under way that are in Blob by now, as fast as the last one went."""
+        if self._sending_since is None or self._measured is None:
+            return 0.0
+        return self._measured * (self._clock.monotonic() - self._sending_since)
+
+    async def work(self, wishes: Wishes, *, recall: bool = False) -> None:
+        """Upload and commit until the trainer is gone and nothing is left, or time is up.
+
+        ``recall``: an earlier supervisor may have sent what it did not come to commit.
+        May raise StaleGeneration: then nothing more can be committed.
+        """
+        lifting = asyncio.create_task(self._hurry(wishes))
+        try:
+            await self._work(wishes, recall=recall)
+        finally:
+            tasks = [lifting, *([self._deleting] if self._deleting else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _hurry(self, wishes: Wishes) -> None:
+        """From a stop or the last step on nobody trains any more: the wire is for saves."""
+        await first_of(wishes.heard(Wish.SAVE), wishes.trainer_gone.wait())
+        self._pace.lift()
+
+    async def _work(self, wishes: Wishes, *, recall: bool) -> None:
+        waiting_since: float | None = None
+        self._recall = recall and self._commits
+        while True:
+            gone = wishes.trainer_gone.is_set()  # asked first: what it left is then all there
+            self._hopeless = False
+            failures = self._failures
+            sent = await self._send()
+            if gone and sent and waiting_since is None:
+                waiting_since = self._clock.monotonic()
+            # Asked before the look, so that one look follows the end of our patience.
+            over = gone and _over(wishes, waiting_since)
+            done = await self._commit() and sent
+            if self._failures == failures:
+                self._worked()
+            if gone and (done or over or self._hopeless):
+                return
+            if not gone:
+                self._make_room(wishes)
+            await self._pause(wishes)
+
+    def _make_room(self, wishes: Wishes) -> None:
+        """Have deleted what HEAD let go of, beside the uploads, until a stop is asked for.
+
+        It may be hundreds of blobs. What is left then the service's sweep finds.
+        """
+        if self._deleting is not None and self._deleting.done():
+            self._deleting.result()
+            self._deleting = None
+        idle = self._deleting is None and wishes.strongest is Wish.NONE
+        if idle and self._committer.dropped:
+            deleting = first_of(wishes.heard(Wish.SAVE), self._committer.delete_dropped())
+            self._deleting = asyncio.create_task(deleting)
+
+    async def _send(self) -> bool:
+        """Upload what lies whole in the outbox; True when nothing of it is left."""
+        try:
+            while save := await self._timed_send():
+                if self._commits:
+                    self._committer.expect(save)
+                if self._commits and self._outbox.whole():  # which may not come in time any more
+                    await self._commit()
+        except (BlobError, Corrupt, OSError) as e:  # a corrupt save is out of the way now
+            await self._failed(e)
+            return False
+        except ValueError as e:
+            await self._failed(e)
+            self._hopeless = True
+            return False
+        return True
+
+    async def _timed_send(self) -> RankSave | None:
+        before, began = self._outbox.sent, self._clock.monotonic()
+        self._sending_since = began
+        try:
+            save = await self._outbox.send_next()
+        finally:
+            self._sending_since = None
+        if save is not None:
+            self._sent, self._seconds = self._outbox.sent - before, self._clock.monotonic() - began
+        return save
+
+    async def _commit(self) -> bool:
+        """Commit what is complete in Blob; True when nothing is left to commit."""
+        try:
+            if self._recall:
+                self.model = await self._committer.recall()
+                self._recall = False
+            entries = await self._committer.look()
+        except BlobError as e:
+            await self._failed(e)
+            return False
+        except ValueError as e:
+            await self._failed(e)
+            self._hopeless = True
+            return False
+        self._reports.committed(entries)
+        self.model = next((e for e in entries if e.kind == "final"), self.model)
+        return self._committer.idle
+
+    async def _pause(self, wishes: Wishes) -> None:
+        if wishes.trainer_gone.is_set():
+            await asyncio.sleep(self._limits.pulse)
+        else:
+            back_off = min(self._limits.pulse * 2 ** min(self._failures, 10), self._limits.retry)
+            await first_of(wishes.trainer_gone.wait(), seconds=back_off)
+
+    def _worked(self) -> None:
+        """Everything that could be done was done; parts of peers may still be missing."""
+        self._failures = 0
+        self._reports.mended("uploads", self._clock.now())
+
+    async def _failed(self, error: Exception) -> None:
+        now = self._clock.now()
+        self._failing_since = self._failing_since if self._failures else now
+        self._failures += 1
+        self.trouble = str(error)
+        log.warning("upload.failed reason=%s", error)
+        if now - self._failing_since >= self._limits.delayed:
+            message = (
+                "Checkpoints cannot be uploaded at the moment; training goes on, and the newest "
+                f"waits on the node: {error}"
+            )
+            self._reports.troubled("uploads", message, self._failing_since)
+        if isinstance(error, AccessRefused):
+            await self._regrant()
+
+
+def _over(wishes: Wishes, waiting_since: float | None) -> bool:
+    if waiting_since is None:
+        return wishes.uploads_over
+    return wishes.peers_over(waiting_since)
