@@ -5,12 +5,21 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration, Seen, Step, Wait
-from service.domain.attempt_steps import next_step
-from service.domain.fleet import Failure
-from service.domain.generation import Halt
+from service.domain.cloud.fleet import Failure
+from service.domain.lifecycle.attempt import (
+    Attempt,
+    Create,
+    Delete,
+    Move,
+    OpenGeneration,
+    Seen,
+    Step,
+    Wait,
+)
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.constraints import MOVES
+from service.domain.lifecycle.generation import Halt
 from service.domain.states import ATTEMPT_MOVES, TIME_LIMITS, AttemptState, Outcome
-from service.domain.terms import MOVES
 from tests.unit.attempt_facts import (
     ALL_FAILED,
     ALL_STOPPED,
@@ -86,11 +95,7 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         REGISTERED,
         reopened(REGISTERED, after_error=False),
     ),
-    "nodes that load are waited for": (
-        attempt(STARTING),
-        replace(TRAINING, stepped=False),
-        Wait(),
-    ),
+    "nodes that load are waited for": (attempt(STARTING), replace(TRAINING, stepped=False), Wait()),
     "the first step makes the attempt run": (attempt(STARTING), TRAINING, Move(to=RUNNING)),
     "healthy training is left alone": (attempt(RUNNING), TRAINING, Wait()),
     "when a machine is gone the other ones are stopped at once": (
@@ -296,12 +301,7 @@ ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
         Outcome.SUCCEEDED,
         "committed",
     ),
-    "a committed model, whatever its nodes still say": (
-        attempt(RUNNING),
-        WITH_MODEL,
-        Outcome.SUCCEEDED,
-        "model",
-    ),
+    "a model, whatever its nodes say": (attempt(RUNNING), WITH_MODEL, Outcome.SUCCEEDED, "model"),
     "a committed model, though the machines are gone": (
         attempt(RUNNING),
         replace(WITH_MODEL, nodes=[replace(node(0), present=False), node(1)]),
