@@ -42,9 +42,6 @@ async def _one_attempt(engine: AsyncEngine, clock: Clock) -> None:
 pytestmark = pytest.mark.usefixtures("_one_attempt")
 
 
-# --- events --------------------------------------------------------------------------------------
-
-
 async def test_what_was_decided_first_and_told_last_is_not_dated_before_what_was_told_meanwhile(
     engine: AsyncEngine, clock: Clock
 ) -> None:
@@ -63,9 +60,6 @@ async def _told(conn: AsyncConnection, at: datetime) -> events.Event:
     found = (await conn.execute(select(tables.events).limit(1))).one()
     columns = {f.name: getattr(found, f.name) for f in fields(events.Event)}
     return events.Event(**columns | {"id": new_id("ftevent", at), "at": at})
-
-
-# --- metrics -------------------------------------------------------------------------------------
 
 
 async def test_metrics_sent_twice_are_kept_once(engine: AsyncEngine) -> None:
@@ -100,9 +94,6 @@ async def test_a_batch_that_names_a_step_twice_is_taken_in(engine: AsyncEngine) 
         await step_metrics.add(conn, "job", 1, [measured(1, loss=9.0), measured(1, loss=1.0)])
 
         assert [m["loss"] for m in await step_metrics.series(conn, "job", WHOLE, limit=9)] == [1.0]
-
-
-# --- the ledger ----------------------------------------------------------------------------------
 
 
 async def _meter(conn: AsyncConnection, clock: Clock, *vm_ids: str) -> None:
@@ -201,9 +192,6 @@ async def test_a_replica_whose_clock_is_behind_closes_a_row_all_the_same(
         (row,) = await ledger.of_job(conn, "job")
 
     assert row.ended_at == row.started_at
-
-
-# --- HEAD, copied --------------------------------------------------------------------------------
 
 
 async def test_what_head_says_is_recorded_once(engine: AsyncEngine, clock: Clock) -> None:
@@ -305,9 +293,6 @@ async def test_the_model_that_head_names_becomes_the_jobs_result(
     assert row is not None
     assert row.result is not None
     assert row.result["step"] == 9
-
-
-# --- generations ---------------------------------------------------------------------------------
 
 
 async def test_a_number_is_given_once_even_to_two_attempts(
