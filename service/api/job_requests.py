@@ -80,6 +80,17 @@ def training_of(asked: JobRequest) -> Training:
     )
 
 
+def with_default_precision(asked: JobRequest, accelerator: str) -> JobRequest:
+    """Set ``training.precision`` to fp32 on a deployment of CPUs, unless the user named one.
+
+    A CPU without AVX-512 multiplies bf16 matrices about 30 times slower than fp32.
+    """
+    if accelerator != "cpu" or "precision" in asked.training.model_fields_set:
+        return asked
+    training = asked.training.model_copy(update={"precision": "fp32"})
+    return asked.model_copy(update={"training": training})
+
+
 def terms_of(asked: JobRequest) -> Terms:
     """Limits of money, time and place."""
     return terms_after(NO_TERMS, asked.infrastructure)

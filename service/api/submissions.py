@@ -18,6 +18,7 @@ from service.api.job_requests import (
     sources_of,
     terms_of,
     training_of,
+    with_default_precision,
 )
 from service.db import market, paces
 from service.db.files import File
@@ -124,6 +125,7 @@ async def submission(
     Rows that were checked before are counted exactly. With ``wait`` they are checked now, for so
     many seconds at most, and refused where they cannot train.
     """
+    asked = with_default_precision(asked, parts.plan_defaults.accelerator)
     if asked.register_model and not parts.registers_models:
         raise InvalidRequest(NO_REGISTRY, code="unsupported", param="register_model")
     _require_trackers(parts, asked)
