@@ -72,7 +72,7 @@ class TrainingRequest(Strict):
     max_seq_len: int | None = Field(default=None, ge=16, le=1_048_576)
     """Tokens at which a sequence is cut off."""
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
-    """Number format of the computation."""
+    """Number format of the computation; default: bf16 on GPUs, fp32 on CPUs."""
     gradient_checkpointing: bool = True
     """Compute activations again in the backward pass, to save memory."""
     zero_stage: int | None = Field(default=None, ge=0, le=3)

@@ -49,7 +49,7 @@ class Adapters:
 
 @asynccontextmanager
 async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
-    """Open everything, and close it again."""
+    """Open all adapters, and close them again."""
     cloud = azure_access.cloud(settings, now)
     store = azure_access.blobs(settings, settings.storage.get_secret_value(), now)
     regional = {
@@ -79,7 +79,7 @@ async def inside(
     told: tuple[Market, Bills] | None = None,  # None: a market and bills that say nothing
     engine: AsyncEngine | None = None,  # None: a new one
 ) -> AsyncIterator[Adapters]:
-    """The database beside this outside world; closes all of it."""
+    """Open the database and join it with these adapters; close all of them at the end."""
     url = settings.database_url.get_secret_value()
     market, bills = told or (FakeMarket(), FakeBills())
     made = Adapters(

@@ -1,4 +1,4 @@
-"""How the service reaches Azure, by its settings: endpoint, identity, whom to trust. For main."""
+"""How the service reaches Azure, by its settings: endpoint, identity, trusted CA. For main."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -32,7 +32,7 @@ from service.trackers.workspace import EntraSignIn
 
 
 def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
-    """Azure, or the fake one."""
+    """Return Azure, or the fake cloud."""
     if settings.cloud == "fake":
         return FakeCloud(now=now)
     sets = _scale_sets(settings)
@@ -43,14 +43,14 @@ def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
 
 
 def models(settings: Settings) -> ModelRegistry | None:
-    """The workspace's registry; None where there is no workspace."""
+    """Return the workspace's registry; None where there is no workspace."""
     if not settings.azureml_workspace:
         return None
     return FakeRegistry() if settings.cloud == "fake" else _clusters(settings)
 
 
 def trackers(settings: Settings, store: BlobStore) -> dict[str, Tracker]:
-    """The experiment trackers that the deployment has, by the type that a request names."""
+    """Return the deployment's experiment trackers, by the type that a request names."""
     found: dict[str, Tracker] = {"tensorboard": TensorBoard(store=store)}
     if uri := settings.mlflow_tracking_uri.get_secret_value():
         found["mlflow"] = _mlflow(settings, uri)
@@ -117,14 +117,14 @@ def blobs(
 
 
 def market(settings: Settings) -> Market:
-    """What Azure tells of Spot, or one that tells nothing."""
+    """Return Azure's Spot market, or an empty one."""
     if settings.cloud == "fake":
         return FakeMarket()
     return AzureMarket(_arm(settings), settings.azure_subscription_id)
 
 
 def bills(settings: Settings) -> Bills:
-    """What Azure has billed, or none."""
+    """Return Azure's bills, or none."""
     if settings.cloud == "fake":
         return FakeBills(rows=None)
     group = settings.azure_resource_group
@@ -138,7 +138,7 @@ def _arm(settings: Settings) -> Arm:
 
 
 def _credential(settings: Settings, *, blocking: bool = False) -> Any:  # noqa: ANN401 - of any kind
-    """Who we are, for one client: it closes it. ``blocking``: for a client without asyncio."""
+    """Return a credential for one client, which closes it; ``blocking``: no asyncio."""
     secret, kinds = settings.azure_client_secret.get_secret_value(), identity if blocking else aio
     if not secret:
         return kinds.DefaultAzureCredential()
@@ -148,7 +148,7 @@ def _credential(settings: Settings, *, blocking: bool = False) -> Any:  # noqa: 
 
 
 def _authority(settings: Settings) -> dict[str, Any]:
-    """A private endpoint (the emulator) is its own login authority."""
+    """Return the credential's options for a private endpoint, its own login authority."""
     if settings.azure_ca is None:
         return {}
     return {
@@ -159,5 +159,5 @@ def _authority(settings: Settings) -> dict[str, Any]:
 
 
 def ca(settings: Settings) -> str:
-    """The file of a private endpoint's authority; "" where the system's are trusted."""
+    """Return the CA file of a private endpoint; "" where the system's CAs are trusted."""
     return str(settings.azure_ca) if settings.azure_ca else ""

@@ -1,6 +1,6 @@
-"""`python -m service.main check`: do the settings, PostgreSQL, Blob and trackers work?
+"""`python -m service.main check`: check the settings, PostgreSQL, Blob and trackers.
 
-Each part is asked once, whatever is wrong with the others, so that one run tells of all of it.
+Each part is checked once, whatever is wrong with the others, so that one run reports everything.
 """
 
 import contextlib
@@ -36,14 +36,14 @@ _MIGRATE = "Run: python -m service.main migrate"
 
 @dataclass(frozen=True)
 class Part:
-    """What was looked at; well where there is no ``remedy``."""
+    """One checked part; it is well where there is no ``remedy``."""
 
     name: str
     found: str
     remedy: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for a program."""
+        """Return the part for a program."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Part:
 
 
 class _Places(BaseSettings):
-    """What can be asked although other settings are wrong."""
+    """Settings that can be checked although others are wrong."""
 
     model_config = SettingsConfigDict(env_prefix="REKINDLE_", extra="ignore")
 
@@ -61,7 +61,7 @@ class _Places(BaseSettings):
 
 
 async def look(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]:
-    """Part by part. ``schema``: that this release needs; ``wall``: this machine's clock."""
+    """Check part by part. ``schema``: that this release needs; ``wall``: this machine's clock."""
     accounts: dict[str, SecretStr] = {}
     settings = None
     try:
@@ -88,7 +88,7 @@ async def look(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]
 
 
 def faults(error: ValidationError) -> list[tuple[str, str]]:
-    """Each setting that is wrong, as it is named in the environment, and why."""
+    """Return each invalid setting by its environment variable, with the reason."""
     return [
         ("_".join(("REKINDLE", *map(str, fault["loc"]))).upper(), fault["msg"])
         for fault in error.errors(include_url=False, include_input=False)
@@ -109,7 +109,7 @@ async def _database(url: str, schema: Schema, wall: Callable[[], float]) -> Part
 
 
 def database_fault(error: Exception) -> Part:
-    """Why the database cannot be used, and what to do."""
+    """Return why the database cannot be used, and what to do."""
     if isinstance(error, NO_ADDRESS):
         return Part("database", "REKINDLE_DATABASE_URL is no address of PostgreSQL", _URL)
     cause = getattr(error, "orig", None) or error
@@ -122,7 +122,7 @@ def database_fault(error: Exception) -> Part:
 
 
 async def _ready(engine: AsyncEngine, schema: Schema, wall: Callable[[], float]) -> Part:
-    """As /readyz would say."""
+    """Check what /readyz checks."""
     async with engine.connect() as conn:
         if fault := await database_health.fault(conn, wall):
             return Part("database", fault, "Until then no process of the service is ready.")
@@ -134,7 +134,7 @@ async def _ready(engine: AsyncEngine, schema: Schema, wall: Callable[[], float])
 async def _storage(
     name: str, account: str, settings: Settings | None, wall: Callable[[], float]
 ) -> Part:
-    """``settings`` say who signs in to an account that is given by its URL."""
+    """Check an account; ``settings`` have the identity for an account given by its URL."""
     from service import azure_access  # noqa: PLC0415 - takes 0.5 s of every start
 
     def now() -> datetime:
@@ -179,7 +179,7 @@ async def mlflow(tracker: "Mlflow") -> Part:
 
 
 def wandb(*, is_installed: bool) -> Part:
-    """Say whether batches can be sent; the key is tried by the first of them."""
+    """Report whether batches can be sent; the first of them tests the key."""
     if is_installed:
         return Part("wandb", "the package is installed; the first job tries the key")
     mend = "Run: pip install 'rekindle[trackers]', or unset REKINDLE_WANDB_API_KEY"

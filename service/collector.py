@@ -1,9 +1,9 @@
-"""Python's garbage collector, in bites: while it looks, every heartbeat under way waits.
+"""Python's garbage collector in short runs: while it runs, every heartbeat waits.
 
-It looks for cycles among the objects made since it last came, living ones included, and comes by
-itself after so many more were made than went. Where thousands of long polls end while as many begin
-that takes minutes, and then all that they hold is looked through in one stop: 800,000 objects and
-0.8 s at 10,000 nodes. So it comes often here, and finds little each time.
+By default it runs after a number of new objects and looks for cycles among them. Where thousands of
+long polls end while as many begin, that takes minutes, and then it looks through everything that
+they hold in one stop: 800,000 objects and 0.8 s at 10,000 nodes. So it runs often here, and finds
+little each time.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ _BY_ITSELF = (20_000, 1_000_000, 1_000_000)
 
 
 async def in_bites(stop: asyncio.Event, every: float = _EVERY, rounds: int = _ROUNDS) -> None:
-    """Until ``stop``. What is there when it begins is never looked at again.
+    """Collect garbage in short runs until ``stop``; objects from before are never looked at again.
 
-    ``every``: seconds between two looks at what is new. One of ``rounds`` is at all the rest too.
+    ``every``: seconds between two runs over new objects. One of ``rounds`` covers all the rest too.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Commands for who runs the service: API keys, budgets and quotas of projects. Answers in lines."""
+"""Operator commands: API keys, budgets and quotas of projects. Answers in lines."""
 
 import argparse
 import math
@@ -29,9 +29,9 @@ COMMANDS = ("key", "budget", "quota", "sign-in")
 
 
 def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line of the service: its faces, and the commands of this page.
+    """Parse the command line of the service: its processes, and the commands of this module.
 
-    ``words`` instead of those that the process was started with.
+    ``words`` replace those that the process was started with.
     """
     parser = argparse.ArgumentParser(prog="python -m service.main", description=what)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -50,7 +50,7 @@ def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.
 
 
 def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """The arguments that these commands take."""
+    """Add the arguments of these commands."""
     key = commands.add_parser("key", help="API keys")
     actions = key.add_subparsers(dest="action", required=True)
     for action, what in _KEY_ACTIONS:
@@ -86,7 +86,7 @@ def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 async def answer(
     engine: AsyncEngine, options: argparse.Namespace, now: datetime, usual: Quota
 ) -> list[str]:
-    """Do it; what to print. ``usual``: the quota of a project that was given none."""
+    """Run the command; return the lines to print. ``usual``: the default quota of a project."""
     if options.command == "quota":
         return await _quota(engine, options, usual)
     if options.command == "budget":
@@ -109,7 +109,7 @@ async def answer(
 
 
 async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetime) -> list[str]:
-    """Jobs that stopped for want of money are weighed again, one transaction each."""
+    """Set or show a budget; jobs that stopped for lack of money are checked again, one by one."""
     if options.set is not None or options.lift:
         async with engine.begin() as conn:
             cap = None if options.lift else options.set

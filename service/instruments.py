@@ -59,10 +59,7 @@ class Instrument:
     known: tuple[str, ...] = ()  # values of the only label, shown as 0 from the start
 
     def register(self) -> None:
-        """Show it in ``PROCESS`` before anything was counted; as 0 where its labels are known.
-
-        Prometheus's `increase` leaves out the first value of a series that was not there as 0.
-        """
+        """Show the metric in ``PROCESS`` before its first count, as 0 for known labels."""
         if self.labels:
             self._metric.describe()
             for value in self.known:

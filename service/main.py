@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Run with the settings that the command needs, of the environment; raise ValidationError."""
+    """Run with the settings that the command needs, from the environment; raise ValidationError."""
     if options.command in ("migrate", *console.COMMANDS):
         return _on_database(DatabaseSettings(), options)  # type: ignore[call-arg]  # the same
     settings = Settings()  # type: ignore[call-arg]  # the environment fills it
@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _on_database(settings: DatabaseSettings, options: argparse.Namespace) -> int:
-    """Run a command that needs the database alone."""
+    """Run a command that needs only the database."""
     url = settings.database_url.get_secret_value()
     try:
         engine = make_engine(url)
@@ -66,7 +66,7 @@ def _on_database(settings: DatabaseSettings, options: argparse.Namespace) -> int
 
 
 def now() -> datetime:
-    """The one clock."""
+    """Return the time: the only clock of the service."""
     return datetime.now(UTC)
 
 
@@ -78,7 +78,7 @@ def _refused(error: Exception) -> int:
 
 
 async def _console(engine: AsyncEngine, usual: Quota, options: argparse.Namespace) -> int:
-    """For who runs the service: print what came of it."""
+    """Run an operator command and print its lines."""
     try:
         lines = await console.answer(engine, options, now(), usual)
     except ServiceError as error:
@@ -91,7 +91,7 @@ async def _console(engine: AsyncEngine, usual: Quota, options: argparse.Namespac
 
 
 async def _check(options: argparse.Namespace) -> int:
-    """For who sets the service up: print what is well and what is not."""
+    """Check the set-up and print what is well and what is not."""
     parts = [part async for part in check.look(migration.schema(), time.time)]
     if options.json:
         sys.stdout.write(json.dumps([part.as_dict() for part in parts]) + "\n")
@@ -101,7 +101,7 @@ async def _check(options: argparse.Namespace) -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     return console.arguments(__doc__)
 
 

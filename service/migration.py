@@ -1,4 +1,4 @@
-"""The schema that this release needs, and what brings a database to it."""
+"""The database schema of this release, and the migration to it."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def migrate(url: str) -> None:
 
 
 def schema() -> Schema:
-    """The revisions that this release knows."""
+    """Return the revisions that this release knows."""
     script = ScriptDirectory(str(MIGRATIONS))
     newest = script.get_current_head()
     assert newest is not None, "there are migrations"

@@ -1,4 +1,4 @@
-"""Serves the HTTP API and runs the reconcilers; apart from main, as it takes seconds to import."""
+"""Serve the HTTP API and run the reconcilers; apart from main, because its imports take seconds."""
 
 import argparse
 import asyncio
@@ -46,14 +46,14 @@ def run(settings: Settings, options: argparse.Namespace, now: Clock) -> None:
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The fast one that comes with uvicorn; None, Python's own, where there is none."""
+    """Return uvicorn's fast event loop; None, for Python's own, where it is missing."""
     return getattr(uvloop, "new_event_loop", None)
 
 
 async def serve(
     settings: Settings, options: argparse.Namespace, now: Clock, opened: Opened = adapters
 ) -> None:
-    """Run the faces until SIGTERM or SIGINT; then finish the steps under way and stop."""
+    """Run until SIGTERM or SIGINT; then finish the current steps and stop."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for wanted in (signal.SIGTERM, signal.SIGINT):
@@ -148,6 +148,6 @@ def _preparation(parts: Parts) -> Preparation:
 
 
 def _politely(settings: Settings, world: Adapters) -> CloudProvider:
-    """The cloud for operators, who share Azure's limits with the reconcilers."""
+    """Return the cloud for operators, who share Azure's rate limits with the reconcilers."""
     times = settings.azure_limits_times
     return PoliteCloud(engine=world.engine, cloud=world.cloud, now=world.now, times=times).at(ALL)

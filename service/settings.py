@@ -1,4 +1,4 @@
-"""One frozen object from the environment (REKINDLE_*); read by main only, passed down as values."""
+"""Settings from the environment (REKINDLE_*), frozen; read by main only, passed down as values."""
 
 import json
 import os
@@ -30,7 +30,7 @@ _SHORTEST_SECRET = 32  # characters
 
 
 class DatabaseSettings(BaseSettings):
-    """What commands need that only read and write the database: migrate, key, budget, quota."""
+    """Settings of commands that need only the database: migrate, key, budget, quota."""
 
     model_config = SettingsConfigDict(env_prefix="REKINDLE_", frozen=True, extra="ignore")
 
@@ -40,7 +40,7 @@ class DatabaseSettings(BaseSettings):
 
     @property
     def usual_quota(self) -> Quota:
-        """What a project may hold that was given no quota of its own."""
+        """Return the quota of a project without one of its own."""
         return Quota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
 
 
@@ -145,10 +145,10 @@ class Settings(DatabaseSettings):
 
     @property
     def grant_life(self) -> timedelta:
-        """How long nodes' SAS URLs live; renewed at half of it.
+        """Return how long nodes' SAS URLs are valid; they are renewed at half of it.
 
-        Without an account key nothing revokes the URL of one attempt, so it lives an hour. The half
-        of it that is always left outlasts an outage of this service.
+        Without an account key nothing revokes the URL of one attempt, so it lasts an hour. The
+        remaining half outlasts an outage of this service.
         """
         if self.grant_hours is not None:
             return timedelta(hours=self.grant_hours)
@@ -158,7 +158,7 @@ class Settings(DatabaseSettings):
 
     @property
     def allowance(self) -> Allowance:
-        """How long machines may cost money once they are to go: kept aside in every budget."""
+        """Return how long stopping machines may cost money: reserved in every budget."""
         return Allowance(
             save=timedelta(seconds=self.save_seconds),
             delete=timedelta(seconds=self.delete_seconds),
@@ -169,7 +169,7 @@ class Settings(DatabaseSettings):
 
     @property
     def pace(self) -> Pace:
-        """How long things may take."""
+        """Return the intervals and time limits of attempts."""
         return Pace(
             poll=timedelta(seconds=self.poll_seconds),
             read_lag=timedelta(seconds=self.read_lag_seconds),
@@ -181,47 +181,47 @@ class Settings(DatabaseSettings):
 
     @property
     def emulated(self) -> bool:
-        """True where machines are emulated: addresses of Azure Resource Manager begin so."""
+        """Return whether machines are emulated: addresses of Azure Resource Manager begin so."""
         host = urlsplit(self.azure_endpoint).hostname or ""
         return self.cloud == "fake" or not host.startswith("management.")
 
     @property
     def has_azureml(self) -> bool:
-        """True where jobs may go to the Azure ML workspace."""
+        """Return whether jobs may go to the Azure ML workspace."""
         return any(o.engine is Engine.AZUREML for o in self.offerings)
 
     @property
     def tracks_in_workspace(self) -> bool:
-        """Whether the MLflow server is that of an Azure ML workspace, which gets every job."""
+        """Return whether the MLflow server is an Azure ML workspace's, which gets every job."""
         return self.mlflow_tracking_uri.get_secret_value().startswith(WORKSPACE)
 
     @property
     def wandb_environment(self) -> dict[str, str]:
-        """What the processes of wandb get of this environment: no secret of ours."""
+        """Return the environment of wandb's processes: none of our secrets."""
         passed = ("PATH", "PYTHONPATH", "SSL_CERT_FILE", "HTTPS_PROXY", "NO_PROXY")
         wandb = [name for name in os.environ if name.startswith("WANDB_")]
         return {name: os.environ[name] for name in (*passed, *wandb) if name in os.environ}
 
     @property
     def egress(self) -> Egress:
-        """What a checkpoint costs on its way to machines elsewhere."""
+        """Return the cost of a checkpoint on its way to another region."""
         return Egress(home=self.account.region, per_gib=self.egress_per_gib)
 
     @property
     def account(self) -> Account:
-        """Where the main storage account is, and how its bytes are kept."""
+        """Return the region and redundancy of the main storage account."""
         region = self.storage_region or self.offerings[0].region
         return Account(region=region, redundancy=self.storage_redundancy)
 
     @property
     def spot_pools(self) -> tuple[str, ...]:
-        """Whose Spot cores may be asked for: of regions, and of engines that have their own."""
+        """Return the pools of Spot cores: regions, and engines that have their own."""
         spot = {o.pool for o in self.offerings if o.capacity_type is CapacityType.SPOT}
         return tuple(sorted(spot))
 
     @property
     def spot_places(self) -> tuple[Place, ...]:
-        """Which Spot machines may be asked for, and where."""
+        """Return the Spot machine types by region."""
         spot = (o for o in self.offerings if o.capacity_type is CapacityType.SPOT)
         return tuple(dict.fromkeys(map(place_of, spot)))
 
@@ -259,13 +259,13 @@ class Settings(DatabaseSettings):
     @field_validator("azure_ca", mode="before")
     @classmethod
     def empty_is_none(cls, value: object) -> object:
-        """An empty variable is one that is not set."""
+        """Treat an empty variable as one that is not set."""
         return value or None
 
     @field_validator("accepted_secret_key")
     @classmethod
     def long_or_empty(cls, value: SecretStr) -> SecretStr:
-        """As hard to guess as the other one."""
+        """Refuse a short secret; empty means none."""
         if 0 < len(value) < _SHORTEST_SECRET:
             raise ValueError(f"it is shorter than {_SHORTEST_SECRET} characters; empty: none")
         return value

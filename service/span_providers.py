@@ -1,6 +1,6 @@
 """OpenTelemetry's tracer providers, one for each part of Rekindle that has spans.
 
-Apart from ``telemetry``: the SDK is imported only where traces are exported.
+Apart from ``telemetry``, because the SDK is imported only where traces are exported.
 """
 
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ from service.tracing import Component, next_ids
 
 
 class DerivedIds(RandomIdGenerator):
-    """The ids that ``tracing`` has derived for a span, else random ones."""
+    """Uses the ids that ``tracing`` has derived for a span, else random ones."""
 
     def generate_span_id(self) -> int:
-        """See the class."""
+        """Return the derived id of the span."""
         given = next_ids.get()
         return given[1] if given else super().generate_span_id()
 
     def generate_trace_id(self) -> int:
-        """Asked for spans without a parent only."""
+        """Return the id of a trace; called for spans without a parent only."""
         given = next_ids.get()
         return given[0] if given else super().generate_trace_id()
 
 
 def make(processor: SpanProcessor) -> Mapping[Component, TracerProvider]:
-    """Providers whose spans all go to ``processor``."""
+    """Return providers whose spans all go to ``processor``."""
     providers = {}
     for component in Component:
         resource = Resource.create({SERVICE_NAME: f"rekindle-{component}"})

@@ -26,7 +26,7 @@ _MEMBERS = {
 
 
 class _Counted(logging.Filter):
-    """Counts warnings and errors by event; adds the ids of the span under way to every line."""
+    """Counts warnings and errors by event; adds the ids of the current span to every line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let everything pass."""
@@ -55,7 +55,7 @@ def set_up(level: str = "INFO") -> None:
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether an endpoint for traces is set."""
+    """Return whether an endpoint for traces is set."""
     return any(environment.get(name) for name in _ENDPOINTS)
 
 

@@ -1,9 +1,9 @@
 """Traces of jobs. Off until ``install`` is called; then spans go to its OpenTelemetry providers.
 
-Ids are derived from the ids of job and attempt, so every process adds to a job's one trace without
-being told of it, and a span that is recorded twice is the same span. What nodes and trainers
-measure reaches the service with their heartbeats and is exported here: a node needs neither a
-collector nor credentials for one (ADR 0077).
+Ids are derived from the ids of job and attempt, so every process adds to a job's one trace by
+itself, and a span that is recorded twice is the same span. Measurements of nodes and trainers reach
+the service with their heartbeats and are exported here: a node needs neither a collector nor
+credentials for one (ADR 0077).
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ next_ids: ContextVar[tuple[int, int] | None] = ContextVar("next_ids", default=No
 
 
 class Component(StrEnum):
-    """Which part of Rekindle a span is of; its ``service.name`` is ``rekindle-`` and this."""
+    """The part of Rekindle of a span; its ``service.name`` is ``rekindle-`` and this."""
 
     SERVICE = "service"
     NODE = "node"
@@ -32,7 +32,7 @@ class Component(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A piece of time that is over."""
+    """A period of time that is over."""
 
     name: str
     started_at: datetime
@@ -51,7 +51,7 @@ def install(providers: Mapping[Component, TracerProvider]) -> None:
 
 
 def is_on() -> bool:
-    """Whether spans are recorded."""
+    """Return whether spans are recorded."""
     return bool(_providers)
 
 
@@ -61,7 +61,7 @@ def provider() -> TracerProvider | None:
 
 
 def of_job(job_id: str) -> SpanContext:
-    """The root span of the job's trace."""
+    """Return the root span of the job's trace."""
     digest = sha256(f"rekindle:{job_id}".encode()).digest()
     return SpanContext(
         trace_id=int.from_bytes(digest[:16]),
@@ -72,12 +72,12 @@ def of_job(job_id: str) -> SpanContext:
 
 
 def of_attempt(job_id: str, attempt_id: str) -> SpanContext:
-    """The attempt's span, in its job's trace."""
+    """Return the attempt's span, in its job's trace."""
     return _within(of_job(job_id), attempt_id)
 
 
 def traceparent(job_id: str, attempt_id: str) -> str:
-    """W3C trace context for the nodes of an attempt; "" while tracing is off."""
+    """Return the W3C trace context for the nodes of an attempt; "" while tracing is off."""
     if not is_on():
         return ""
     context = of_attempt(job_id, attempt_id)
@@ -86,7 +86,7 @@ def traceparent(job_id: str, attempt_id: str) -> str:
 
 @contextmanager
 def step(name: str, job_id: str, attempt_id: str) -> Iterator[None]:
-    """A step of a reconciler for an attempt; calls to Azure within it are its children."""
+    """Record a reconciler's step for an attempt; calls to Azure within it are its children."""
     if not is_on():
         yield
         return
@@ -108,13 +108,13 @@ def record_submission(job_id: str, started_at: datetime, ended_at: datetime) -> 
 
 
 def record_job(job_id: str, piece: Piece) -> None:
-    """The root span of a job that is over."""
+    """Record the root span of a job that is over."""
     if is_on():
         _record(piece, of_job(job_id), None)
 
 
 def record_attempt(job_id: str, attempt_id: str, whole: Piece, parts: list[Piece]) -> None:
-    """The span of an attempt that is over, and those of its phases."""
+    """Record the span of an attempt that is over, and those of its phases."""
     if not is_on():
         return
     mine = of_attempt(job_id, attempt_id)

@@ -1,4 +1,4 @@
-"""The reconcilers of one process: what each looks after, how often, and with which adapters."""
+"""The reconcilers of one process: their duties, intervals and adapters."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -68,7 +68,7 @@ def reconcilers(
     stop: asyncio.Event,
     pulse: Pulse,
 ) -> list[Coroutine[Any, Any, object]]:
-    """All of them; each runs until ``stop``."""
+    """Return all reconcilers; each runs until ``stop``."""
     polite = PoliteCloud(
         engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
     )
@@ -112,7 +112,7 @@ def reconcilers(
 def _attempts(
     settings: Settings, world: Adapters, polite: PoliteCloud
 ) -> tuple[AttemptReconciler, Lister]:
-    """Who looks after attempts, and the list of scale sets that spares most looks."""
+    """Return the reconciler of attempts, and the shared list of scale sets."""
     specs = SpecMaker(
         public_url=settings.public_url,
         secret=settings.secret_key.get_secret_value(),
@@ -142,7 +142,7 @@ def _attempts(
 def _queue(
     settings: Settings, world: Adapters, loop: Loop, polite: PoliteCloud
 ) -> Iterator[Coroutine[Any, Any, object]]:
-    """Who may ask for machines."""
+    """Return the reconcilers of the queue."""
     usual, regions = settings.usual_quota, settings.spot_pools
     queue = Admissions(
         engine=world.engine,
@@ -159,7 +159,7 @@ def _queue(
 def _stored(
     settings: Settings, world: Adapters, loop: Loop
 ) -> Iterator[Coroutine[Any, Any, object]]:
-    """What looks after bytes."""
+    """Return the reconcilers of stored data."""
     uploads = UploadSweep(engine=world.engine, store=world.store, now=world.now)
     containers = ContainerWatch(engine=world.engine, store=world.store, now=world.now)
     copies = ModelCopies(store=world.store, regional=world.regional, now=world.now)
@@ -193,7 +193,7 @@ def _stored(
 def _money(
     settings: Settings, world: Adapters, loop: Loop
 ) -> Iterator[Coroutine[Any, Any, object]]:
-    """What is looked at beside attempts: budgets of projects, prices of what runs."""
+    """Return the reconcilers of project budgets, prices and bills."""
     projects = ProjectBudgets(engine=world.engine, allowance=settings.allowance, now=world.now)
     watch = PriceWatch(engine=world.engine, prices=world.prices, now=world.now)
     yield loop.every(BUDGET_SECONDS, "budgets", projects.run_once)

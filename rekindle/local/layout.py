@@ -43,9 +43,8 @@ BASE_MODELS = {  # name: the program that makes its folder
     REAL_MODEL: "trainer.smollm2",
 }
 MODELS = ROOT / ".rekindle" / "models"  # shared by all stacks of the checkout
-CPU_SPEED = (
-    ROOT / ".rekindle" / "cpu_flops"
-)  # likewise; of this computer, see trainer.process.cpu_speed
+# Of this computer, shared likewise; see trainer.process.cpu_speed.
+CPU_SPEED = ROOT / ".rekindle" / "cpu_flops_fp32"
 
 
 @dataclass(frozen=True)

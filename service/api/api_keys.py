@@ -1,4 +1,4 @@
-"""/v1/api_keys: a key makes, lists and revokes the keys of its own project."""
+"""/v1/api_keys: create, list and revoke the keys of the caller's project."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -18,9 +18,9 @@ _MOST = 100
 
 @router.post("", operation_id="createApiKey")
 async def create(db: Db, caller: Writer, now: Now, asked: KeyRequest) -> NewKey:
-    """A fresh key, which may do no more than yours, and no longer.
+    """Create an API key, which may do no more than yours and lives no longer.
 
-    ``key`` is in this answer and in no other: it is kept only as a hash.
+    ``key`` is in this answer only: the service stores its hash alone.
     """
     await quotas.require_room_for_key(db, caller.project_id)
     until = None if asked.expires_at is None else datetime.fromtimestamp(asked.expires_at, UTC)
@@ -30,7 +30,7 @@ async def create(db: Db, caller: Writer, now: Now, asked: KeyRequest) -> NewKey:
 
 @router.get("", operation_id="listApiKeys")
 async def list_keys(db: Db, caller: Reader, limit: int = 20, after: After = None) -> KeyList:
-    """Newest first, without those that are revoked."""
+    """List the keys that are not revoked, newest first."""
     if after is not None and await rows.get(db, caller.project_id, after) is None:
         known(None, after)
     limit = clamp(limit, _MOST)
@@ -40,7 +40,7 @@ async def list_keys(db: Db, caller: Reader, limit: int = 20, after: After = None
 
 @router.delete("/{key_id}", operation_id="revokeApiKey")
 async def revoke(db: Db, caller: Writer, now: Now, key_id: str) -> KeyRevoked:
-    """From now on the key opens nothing. The last one can go too: see ``keys_left``."""
+    """Revoke a key. The last one can be revoked too: see ``keys_left``."""
     key, left = await keys.revoke(db, caller.project_id, key_id, now, caller.scope)
     return KeyRevoked(id=key.id, keys_left=left)
 

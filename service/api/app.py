@@ -1,4 +1,4 @@
-"""Builds the HTTP app from what it is given."""
+"""Build the HTTP app."""
 
 import re
 from abc import ABC, abstractmethod
@@ -111,10 +111,7 @@ def make_app(parts: Parts) -> FastAPI:
 
 @cache
 def make_routes() -> FastAPI:
-    """Return the app with its routes and its API document, and with nothing behind them.
-
-    Apps share its routes, as FastAPI takes 0.2 s to prepare them.
-    """
+    """Return the app with its routes and its API document, without services behind them."""
     app = FastAPI(
         title="Rekindle",
         version="1",
@@ -136,7 +133,7 @@ def make_routes() -> FastAPI:
 
 
 def make_probes(parts: Parts) -> FastAPI:
-    """Return the app of a process without users: whether it is alive, and ready, and metrics."""
+    """Return the app of a process without users: liveness, readiness and metrics."""
     app = FastAPI(
         title="Rekindle",
         version="1",
@@ -154,14 +151,14 @@ def make_probes(parts: Parts) -> FastAPI:
 
 
 def _know(app: FastAPI, parts: Parts) -> None:
-    """Give the app what is behind it, and its form of errors."""
+    """Attach the services and the error handlers to the app."""
     app.state.parts = parts
     app.state.known_keys = keys.cache(parts.listener)
     failures.install(app)
 
 
 def _telemetry() -> TelemetryConfig:
-    """Spans of requests, where traces are exported; of heartbeats there would be thousands."""
+    """Trace requests where traces are exported, except heartbeats, of which there are thousands."""
     if not tracing.is_on():
         return _NO_TELEMETRY
     return TelemetryConfig(
@@ -175,7 +172,7 @@ def _telemetry() -> TelemetryConfig:
 
 
 class OfRequests(ABC):
-    """A middleware of HTTP requests: plain ASGI, so that bodies stream through untouched."""
+    """Middleware for HTTP requests; plain ASGI, so that bodies stream through untouched."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -191,9 +188,9 @@ class OfRequests(ABC):
 
 
 class RequestNames(OfRequests):
-    """Names every request in its answer and in the logs: the client's own id, or a new one.
+    """Gives every request an id, the client's own or a new one, in its answer and in the logs.
 
-    Adds what the key may still send, and the headers that keep a browser from harm.
+    Adds the caller's remaining rate limit and the security headers.
     """
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -234,6 +231,6 @@ class Timed(OfRequests):
 
 
 def _operation(scope: Scope) -> str:
-    """The operation of the API document, or of a node; "none" where no route matches."""
+    """Return the route's operation id or its handler's name; "none" where no route matches."""
     name = getattr(scope.get("route"), "operation_id", None)
     return str(name or getattr(scope.get("endpoint"), "__name__", "none"))

@@ -1,4 +1,4 @@
-"""/v1/fine_tuning/jobs/{id}/attempts: every hold on machines, what it did and what it cost."""
+"""/v1/fine_tuning/jobs/{id}/attempts: each use of machines, with its steps and cost."""
 
 from datetime import datetime
 from typing import Any
@@ -66,7 +66,7 @@ def _shown(record: Record, now: datetime) -> Attempt:
 
 
 def _steps(record: Record) -> dict[str, Any]:
-    """Return where it began and ended, and how many of its steps were done again later."""
+    """Return the first and last step, and how many steps were repeated later."""
     if not record.generations:
         return {"from_step": None, "last_step": None, "steps": 0, "lost_steps": 0}
     loaded = [start(o) for o in record.generations]
@@ -80,7 +80,7 @@ def _steps(record: Record) -> dict[str, Any]:
 
 
 def _generation(opened: Opened) -> dict[str, Any]:
-    """Show one membership of nodes; those of an elastic job may differ."""
+    """Return one set of nodes; the sets of an elastic job may differ in size."""
     return {
         "number": opened.generation.number,
         "nodes": len(opened.generation.members),
@@ -93,7 +93,7 @@ def _generation(opened: Opened) -> dict[str, Any]:
 
 
 def _entry(entry: Entry, now: datetime) -> dict[str, Any]:
-    """Show times to a millisecond: pieces of a boot are shorter than a second."""
+    """Return a phase with times to a millisecond: parts of a boot are shorter than a second."""
     ended = entry.ended_at
     return {
         "name": entry.name,

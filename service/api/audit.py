@@ -1,6 +1,6 @@
-"""/v1/organization/audit: what exists in the cloud against what the database thinks.
+"""/v1/organization/audit: what exists in the cloud compared with the database.
 
-For operators: it names the jobs of every project. The keys of the operators' project may ask.
+For operators only: it names the jobs of every project.
 """
 
 from typing import Annotated, Any
@@ -24,10 +24,11 @@ Limit = Annotated[int, Query(description=f"at most {_MOST}")]
 async def take(
     parts: PartsDep, caller: Operator, now: Now, limit: Limit = 100, after: After = None
 ) -> Audit:
-    """A page of scale sets and strays by name; ``summary`` is of all of them.
+    """List scale sets and untracked resources by name; ``summary`` counts all of them.
 
-    Its ``unseen`` says why strays are not known, and is null where they are; its
-    ``unknown_containers``, of jobs that the database does not know, is null where Blob is away.
+    ``unseen`` says why untracked resources are not known, and is null where they are.
+    ``unknown_containers`` counts job containers that the database does not know; null if Blob
+    fails.
     """
     if parts.cloud is None:
         raise ServiceUnavailable("This replica has no access to the cloud: ask another one.")

@@ -38,7 +38,7 @@ Span = Annotated[Steps, Depends(_span)]
 
 @router.get("/{job_id}/cost", operation_id="retrieveFineTuningCost")
 async def get_cost(db: Db, caller: Reader, now: Now, job_id: str) -> JobCost:
-    """Metered live; ``final`` once every machine is seen to be gone."""
+    """Return the job's cost until now; ``final`` once every machine is gone."""
     around = await jobs.around(db, caller.project_id, job_id, now)
     return JobCost(job=job_id, **job_views.costs(around, now))
 
@@ -54,7 +54,7 @@ async def get_metrics(
     limit: int = _MOST_ROWS,
     after: Annotated[str | None, Query(description="the last step of the page before")] = None,
 ) -> MetricList:
-    """One row per training step, or with `max_points` at most so many that show every spike."""
+    """List a row for each training step, or `max_points` rows that keep every spike."""
     await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST_ROWS)
     if max_points is not None and after is not None:
@@ -73,7 +73,7 @@ async def get_metrics(
 
 
 def _step(after: str) -> int:
-    """A step that was never measured is still a good cursor: what follows it is well known."""
+    """Parse the cursor, a step number; the step need not have a row."""
     digits = after.isascii() and after.isdigit() and len(after) <= _DIGITS
     if not (digits and int(after) < _LAST_STEP):
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""What handlers depend on. One request is one transaction, committed before the answer is sent."""
+"""Dependencies of handlers. One request is one transaction, committed before the answer is sent."""
 
 import logging
 import time
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PlanDefaults:
-    """What every plan of this deployment has in common."""
+    """What all plans of this deployment have in common."""
 
     offerings: tuple[Offering, ...]
     hazard_per_hour: float
@@ -60,7 +60,7 @@ class PlanDefaults:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """All that the HTTP face works with; made in main."""
+    """Everything the HTTP API works with; made in main."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -95,51 +95,47 @@ class Parts:
 
     @cached_property
     def reading(self) -> AsyncEngine:
-        """For single queries."""
+        """Return the engine for single queries."""
         return reading(self.engine)
 
     @cached_property
     def drain(self) -> Drain:
-        """How long polls and all others end when the process must."""
+        """Return the drain, which ends long polls and other requests at shutdown."""
         return Drain(self.listener)
 
     @cached_property
     def hearing(self) -> Hearing:
-        """What takes in heartbeats, many in one transaction."""
+        """Return the batcher of heartbeats."""
         return Hearing(self.engine)
 
     @cached_property
     def registering(self) -> Registering:
-        """What makes machines nodes, many in one transaction."""
+        """Return the batcher of registrations."""
         return Registering(self.engine)
 
     @cached_property
     def plan_inputs(self) -> Cache:
-        """Return a cache of what plans rest on: prices, evictions, staged models, files.
-
-        A plan is an estimate, so these may be half a minute old. What must hold when a job is
-        written is checked by that statement.
-        """
+        """Return a cache of the inputs of plans: prices, evictions, staged models, files."""
         return Cache(self.listener, "plans", seconds=30.0, most=256)
 
     @cached_property
     def waits(self) -> Waits:
-        """How long jobs wait for machines."""
+        """Return the forecasts of how long jobs wait for machines."""
         return Waits(engine=self.reading, prices=self.prices)
 
     @property
     def outside(self) -> Outside:
-        """What is asked when folders are moved between tiers."""
+        """Return the services that moves between access tiers need."""
         return Outside(store=self.store, prices=self.prices, account=self.account)
 
 
 def parts_of(request: Request) -> Parts:
-    """The parts behind this app. What is asked for often takes them so: see ``get_caller``."""
+    """Return the parts behind this app; cheaper than the dependency ``get_parts``."""
     return cast("Parts", request.app.state.parts)
 
 
 async def get_parts(request: Request) -> Parts:
-    """The same. Async like all here: what is not runs in a thread."""
+    """Return the parts behind this app. Async, because FastAPI runs other functions in a thread."""
     return parts_of(request)
 
 
@@ -166,9 +162,9 @@ async def get_caller(
         str | None, Header(description="Project of the key, by id or name; operators: any project.")
     ] = None,
 ) -> Caller:
-    """Who sent the request and in which project, or 401, 403; 400 for a query unknown to the route.
+    """Return the caller and the project of a request; 401, 403, or 400 for an unknown query member.
 
-    Both here, since every route of ours has a caller.
+    Checks the query here because every user route has a caller.
     """
     caller = await authenticate(request)
     if request.scope["query_string"]:
@@ -185,10 +181,10 @@ async def known_query(request: Request) -> None:
 
 
 async def authenticate(request: Request) -> Caller:
-    """Who sent the request, by its headers alone; 401, or 429 where the key has sent too many.
+    """Return the caller by the request's headers; 401, or 429 where the key sent too many requests.
 
-    ``JsonRequest`` asks before it reads a body, which FastAPI does before any dependency. A request
-    is counted once.
+    ``JsonRequest`` calls this before it reads a body, which FastAPI does before any dependency. A
+    request is counted once.
     """
     caller: Caller | None = getattr(request.state, "caller", None)
     if caller is None:
@@ -204,7 +200,7 @@ async def authenticate(request: Request) -> Caller:
 
 
 async def _acting(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:
-    """In the project that is named; what operators do in one of others is logged."""
+    """Return the caller in the named project; an operator's access to another project is logged."""
     acts = await operators.acting(parts.engine, caller, named, parts.operator_project)
     if acts.project_id != caller.project_id:
         told = {"key": caller.api_key_id, "project": acts.project_id, "method": request.method}
@@ -218,9 +214,9 @@ CallerDep = Annotated[Caller, Depends(get_caller)]
 
 @dataclass(frozen=True)
 class Needs:
-    """A dependency: the caller, whose key has this scope; else 403. Every route of users has one.
+    """A dependency: the caller, whose key must have this scope; else 403. Every user route has one.
 
-    An operator's key must also act in the operators' project.
+    An operator's key must also belong to the operators' project.
     """
 
     scope: Scope
@@ -253,10 +249,7 @@ Db = Annotated[AsyncConnection, Depends(get_connection, scope="function")]
 
 
 def _check_query(request: Request) -> None:
-    """Refuse query members that the route does not declare: a misspelt filter must not give all.
-
-    ``metadata[key]`` belongs to ``metadata``; ``api-version`` is sent by Azure OpenAI's clients.
-    """
+    """Refuse undeclared query members: a misspelt filter must not match everything."""
     declared = _query_of(request.scope["route"].dependant)
     for name in request.query_params:
         whole = "metadata" if name.startswith("metadata[") else name
@@ -275,7 +268,7 @@ def _query_of(dependant: Dependant) -> set[str]:
 
 
 async def get_now(request: Request) -> datetime:
-    """The time by the app's own clock."""
+    """Return the time by the app's clock."""
     return parts_of(request).now()
 
 
@@ -283,6 +276,6 @@ Now = Annotated[datetime, Depends(get_now)]
 
 
 def bearer(authorization: str | None) -> str:
-    """The token of an Authorization header; empty when there is none."""
+    """Return the token of an Authorization header; empty when there is none."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,4 +1,4 @@
-"""The API document: what FastAPI writes, made fit for generators of clients."""
+"""The OpenAPI document: FastAPI's, made fit for generators of clients."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ _REF = "#/components/schemas/"
 
 
 def install(app: FastAPI) -> None:
-    """Have the app serve this document, and at /docs a page that needs no other host."""
+    """Serve this document, and at /docs a page that needs no other host."""
     app.mount(ASSETS, StaticFiles(packages=[("fastapi_swagger", "resources")]))
     app.add_api_route("/docs", _page, include_in_schema=False)
 
@@ -52,7 +52,7 @@ def install(app: FastAPI) -> None:
 
 
 async def _page() -> HTMLResponse:
-    """Paths are relative: behind a proxy the service does not know its own URL."""
+    """Return the page of the document. Paths are relative, because a proxy may change the URL."""
     page = get_swagger_ui_html(
         openapi_url="openapi.json",
         title="Rekindle API",
@@ -65,7 +65,7 @@ async def _page() -> HTMLResponse:
 
 
 def _policy(page: bytes) -> str:
-    """Content-Security-Policy of the page: its own files, and the script within it by its hash."""
+    """Return the page's Content-Security-Policy: its own files, and its script by hash."""
     digests = [hashlib.sha256(script).digest() for script in _INLINE.findall(page)]
     scripts = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
     return (

@@ -1,6 +1,6 @@
-"""How this face ends: long polls at once, and what is not answered in time with a 503.
+"""Shutdown of the HTTP API: long polls end at once, late requests with a 503.
 
-The sockets are closed by then, so whoever asks again is answered by another process.
+The sockets are closed by then, so another process answers a retry.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _LAST_SECONDS = 2.0  # to roll back and to say so
 
 
 class Drain:
-    """Of one process: what it has to answer still, and whether it is to end."""
+    """The shutdown of one process: its unanswered requests, and whether it has begun."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -28,7 +28,7 @@ class Drain:
 
     @contextmanager
     def polling(self, topic: str) -> Iterator[asyncio.Event]:
-        """As ``Listener.subscribed``; the event is also set once this drain has begun."""
+        """Yield the topic's event, which is also set once this drain has begun."""
         event = self._listener.subscribe(topic, _TOPIC)
         if self.begun:
             event.set()
@@ -38,12 +38,12 @@ class Drain:
             self._listener.unsubscribe(event, topic, _TOPIC)
 
     def begin(self) -> None:
-        """Long polls end now, as if their time were up."""
+        """End long polls now, as if their time were up."""
         self.begun = True
         self._listener.wake(_TOPIC)
 
     async def cut(self) -> int:
-        """Time is up: who has no answer yet is told so now. How many those were."""
+        """Answer the remaining requests with 503; return how many there were."""
         self._cut |= self._unanswered
         for task in self._cut:
             task.cancel()
@@ -52,7 +52,7 @@ class Drain:
         return len(self._cut)
 
     async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the app answer, as long as there is time."""
+        """Run the app until it has answered or the time is up."""
         task = asyncio.current_task()
         assert task is not None, "uvicorn makes one for each request"
 
@@ -73,7 +73,7 @@ class Drain:
 
 
 class Draining:
-    """Every request goes through it, and on to the app."""
+    """Middleware that every request passes, so that it can end at shutdown."""
 
     def __init__(self, app: ASGIApp, drain: Drain) -> None:
         self._app, self._drain = app, drain

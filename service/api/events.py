@@ -31,7 +31,7 @@ _MOST = 100
 async def list_events(
     db: Db, caller: Reader, job_id: str, limit: int = 20, after: After = None
 ) -> EventList:
-    """What happened, in sentences, newest first."""
+    """List the job's events, newest first."""
     await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST)
     found = await events.newest(db, job_id, after=after, limit=limit + 1)
@@ -47,7 +47,7 @@ async def list_events(
 async def stream_events(
     parts: PartsDep, caller: Reader, job_id: str, last_event_id: streams.LastEventId = None
 ) -> Response:
-    """What happened, oldest first, and what happens from now on, until the job is over."""
+    """Stream the job's events, oldest first, and new ones until the job is over."""
     read = partial(_following, parts, caller.project_id, job_id)
     await read(last_event_id)  # refuses what is not known
     sent = streams.of_events(parts, caller.project_id, job_id, read, last_event_id)
@@ -57,7 +57,7 @@ async def stream_events(
 async def _following(
     parts: Parts, project_id: str, job_id: str, after: str | None
 ) -> tuple[list[Event], int, bool]:
-    """Events after the one named, the job's version before they were read, and if it was over."""
+    """Return the next events, the job's version before they were read, and if it was over."""
     async with parts.reading.connect() as conn:
         job = await jobs.get(conn, project_id, job_id)
         found = await events.following(conn, job_id, after=after, limit=streams.PAGE)
@@ -69,7 +69,7 @@ async def _following(
 async def list_checkpoints(
     db: Db, caller: Reader, job_id: str, limit: int = 10, after: After = None
 ) -> CheckpointList:
-    """Committed checkpoints."""
+    """List the job's committed checkpoints, newest first."""
     job = await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST)
     found = await checkpoints.newest(db, job_id, after=after, limit=limit + 1)

@@ -1,4 +1,4 @@
-"""Every failure in OpenAI's envelope: {"error": {"message", "type", "param", "code"}}."""
+"""Answer every failure in OpenAI's envelope: {"error": {"message", "type", "param", "code"}}."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -24,14 +24,14 @@ _SOON = {"retry-after": "5"}  # seconds
 
 
 def install(app: FastAPI) -> None:
-    """Answer every exception that leaves a handler. Async: what is not runs in a thread."""
+    """Answer every exception that leaves a handler. Async, so that none runs in a thread."""
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     app.add_exception_handler(Exception, _unforeseen)
 
 
 def broken_off() -> JSONResponse:
-    """For who has no answer yet when this process must end."""
+    """Return the answer to a request that shutdown interrupts."""
     message = (
         "This process of the service is replaced and broke this off; it may be done or not. Try"
         " again in a few seconds: another one answers."
@@ -58,13 +58,13 @@ async def _expected(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _malformed(request: Request, error: Exception) -> JSONResponse:
-    """The first thing that is wrong with a request, by the name of its member."""
+    """Answer with the first fault of the request, by the name of its member."""
     assert isinstance(error, RequestValidationError)
     return await _expected(request, validation.refusal(request, error))
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """FastAPI's own refusals: of a URL, a method, or a body that it could not read."""
+    """Answer FastAPI's own refusals: an unknown URL, a method, or a body that it could not read."""
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, ServiceError):  # of JsonRequest; FastAPI hides it in a 400
         return await _expected(request, error.__cause__)
@@ -87,7 +87,7 @@ async def _unstorable(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _gone(request: Request, error: Exception) -> JSONResponse:
-    """Nobody hears this answer; it only keeps the log free of a false alarm."""
+    """Answer a client that has disconnected; this only keeps the log free of a false alarm."""
     log.info("api.client_left", extra=_which(request))
     return _answer(400, "The body broke off.", "invalid_request_error", "invalid_value")
 
@@ -104,10 +104,10 @@ async def _unavailable(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _of_database(request: Request, error: Exception) -> JSONResponse:
-    """PostgreSQL also ends connections with errors that are not operational, as a frozen one's.
+    """Answer errors of PostgreSQL: 503 where the same request may succeed later.
 
-    And one that is read-only refuses what is written with such an error. What PostgreSQL ended by
-    itself may be done again; what the driver refused has no state, and would be refused again.
+    A server that shuts down or is read-only may raise errors other than OperationalError. An error
+    of the driver has no SQLSTATE and would come again.
     """
     again = isinstance(error, OperationalError) and bool(getattr(error.orig, "sqlstate", None))
     answer = _unavailable if again or is_away(error) else _unforeseen
@@ -137,7 +137,7 @@ _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONRe
 
 
 def _which(request: Request) -> dict[str, str]:
-    """Without an id in a process that has no users: nothing names its requests."""
+    """Return the request's path and id; a process without users gives requests no id."""
     name = getattr(request.state, "request_id", "")
     return {"path": request.url.path, "request_id": name}
 

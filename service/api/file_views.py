@@ -1,4 +1,4 @@
-"""What the API shows of files and of uploads under way: OpenAI's file, and ours beside it."""
+"""How the API shows files and running uploads: OpenAI's file with Rekindle's members."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from service.domain.reporting import result_file
 
 
 def whole(file: files.File) -> File:
-    """One file with its warnings, the first of each kind with their lines."""
+    """Return one file with its warnings, the first of each kind with their lines."""
     return File(**_members(file), warnings=[Warning(**warning) for warning in file.warnings])
 
 
 def brief(file: files.File) -> File:
-    """As lists show it."""
+    """Return a file as lists show it."""
     return File(**_members(file))
 
 
@@ -40,7 +40,7 @@ def _members(file: files.File) -> dict[str, Any]:
 
 
 def under_way(upload: Upload) -> File:
-    """The file that an upload will be, and how far it is."""
+    """Return the file that an upload will become, with its progress."""
     received, how_far = upload.received_bytes, progress(upload)
     share = "" if how_far.percent is None else f" ({how_far.percent} %)"
     members: dict[str, Any] = {

@@ -52,7 +52,7 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 
 @router.post("", operation_id="createFile", openapi_extra=_BODY)
 async def upload(request: Request, parts: PartsDep, caller: Writer) -> File:
-    """Check a dataset line by line while it comes, and keep it."""
+    """Validate a dataset line by line while it is uploaded, and store it."""
     engine, store, project = parts.engine, parts.store, caller.project_id
     form = UploadForm(request)
     with parts.at_once.hold_place(Kind.UPLOAD, project):
@@ -71,7 +71,7 @@ async def list_files(
     after: After = None,
     status: str = "processed",
 ) -> FileList:
-    """Newest first, unless ``order=asc``. ``status=uploaded`` gives the uploads under way."""
+    """List files, newest first unless ``order=asc``; ``status=uploaded`` lists running uploads."""
     if purpose is not None:
         _one_of("purpose", purpose, (*files.PURPOSES, PURPOSE_OF_RESULTS, *sorted(_OPENAIS)))
     _one_of("order", order, ("asc", "desc"))
@@ -94,7 +94,7 @@ async def list_files(
 
 @router.get("/{file_id}", operation_id="retrieveFile")
 async def get(db: Db, caller: Reader, file_id: str) -> File:
-    """One file's facts, or how far it is if it is still being uploaded."""
+    """Return one file, or the progress of its upload."""
     under_way = None
     file = await rows.find(db, caller.project_id, file_id)
     if file is None:
@@ -108,7 +108,7 @@ async def get(db: Db, caller: Reader, file_id: str) -> File:
 async def content(
     parts: PartsDep, caller: Reader, file_id: str, accept: Annotated[str, Header()] = ""
 ) -> Response:
-    """The bytes as they were uploaded; of a result file, its CSV in base64."""
+    """Return the bytes as they were uploaded; of a result file, its CSV in base64."""
     async with parts.reading.connect() as conn:
         file = await files.get(conn, caller.project_id, file_id)
     if file.purpose == PURPOSE_OF_RESULTS:
@@ -132,7 +132,7 @@ async def delete(parts: PartsDep, caller: Writer, now: Now, file_id: str) -> Fil
 async def _under_way(
     conn: AsyncConnection, project_id: str, after: str | None, limit: int
 ) -> FileList:
-    """An upload that is over, or became a file meanwhile, is still a good cursor."""
+    """List running uploads; one that has ended or become a file is still a valid cursor."""
     found = await uploads.newest(conn, project_id, after=after, limit=limit + 1)
     return page(FileList, found, limit, file_views.under_way)
 

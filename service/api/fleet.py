@@ -97,7 +97,7 @@ def _offering(row: RowMapping, found: Overview) -> shown.FleetOffering:
 
 
 def _cores(cores: Cores | None) -> shown.Cores | None:
-    """Null: Azure has not been asked lately."""
+    """Return the Spot cores of a region; null where Azure was not asked lately."""
     if cores is None:
         return None
     used = cores.ours + cores.others

@@ -1,4 +1,4 @@
-"""/v1/fine_tuning/alpha/graders: whether a grader is right, before a job is made with it."""
+"""/v1/fine_tuning/alpha/graders: validate and run a grader before a job uses it."""
 
 from fastapi import APIRouter
 

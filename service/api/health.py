@@ -1,4 +1,4 @@
-"""Is this process alive, and can it do its work?"""
+"""Liveness and readiness of this process."""
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
@@ -20,7 +20,7 @@ router = APIRouter(tags=["Health"])
 
 @router.get("/livez", operation_id="livez")
 async def alive() -> Health:
-    """200 as long as the process answers at all."""
+    """Answer 200 as long as the process answers at all."""
     return Health(status="ok")
 
 
@@ -31,11 +31,7 @@ async def alive() -> Health:
     responses={503: {"model": Health | ErrorResponse, "description": "It cannot do its work."}},
 )
 async def ready(parts: PartsDep) -> JSONResponse:
-    """200 when it can do its work, or 503.
-
-    The database is there and takes writes, its schema is ours and its clock agrees with this
-    machine's; and the loops turn, where they run.
-    """
+    """Answer 200 if the process can do its work, else 503."""
     async with parts.engine.connect() as conn:
         fault = await database_health.fault(conn, parts.wall)
         if not fault and parts.schema:

@@ -1,4 +1,4 @@
-"""What to use instead of a URL that is not here, and which methods a URL takes."""
+"""Hints for unknown URLs: what to use instead, and which methods a URL takes."""
 
 import re
 

@@ -97,11 +97,7 @@ async def list_jobs(
 async def stream_jobs(
     request: Request, parts: PartsDep, caller: Reader, last_event_id: streams.LastEventId = None
 ) -> Response:
-    """Send each job of the project that changes, as lists show it, at most once a second.
-
-    The first event is `ready`: unless it says `resumed`, read the list after it, and of each job
-    keep the higher `version`.
-    """
+    """Stream each job of the project that changes, as lists show it, at most once a second."""
     lists: LiveLists = request.app.state.live_lists
     after = live_lists.moment(last_event_id)
     return streams.answer(parts, caller, lists.stream(caller.project_id, after))
@@ -109,7 +105,7 @@ async def stream_jobs(
 
 @router.get("/summary", operation_id="retrieveFineTuningSummary")
 async def get_summary(db: Db, caller: Reader, now: Now) -> JobsSummary:
-    """Count the project's jobs, and say what they cost now, this month (UTC) and today (UTC)."""
+    """Count the project's jobs, and sum up what they cost now, this month and today (UTC)."""
     today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     summary = await job_summary.of(db, caller.project_id, today)
     groups: dict[PhaseGroup, int] = dict.fromkeys(PHASE_GROUPS.values(), 0)  # type: ignore[arg-type]  # the same words
@@ -132,7 +128,7 @@ async def get_summary(db: Db, caller: Reader, now: Now) -> JobsSummary:
 
 
 async def _month(db: Db, project_id: str, since: datetime, now: datetime) -> Month:
-    """Return what the days of this month have cost, as `/v1/organization/costs` counts it."""
+    """Return this month's cost, as `/v1/organization/costs` counts it."""
     width = int((now - since).total_seconds()) + 1
     (whole,) = await project_costs.by_bucket(
         db, project_id, since, max(now, since.replace(microsecond=1)), width, now
@@ -145,7 +141,7 @@ async def _month(db: Db, project_id: str, since: datetime, now: datetime) -> Mon
 
 
 def _metadata(request: Request) -> dict[str, str] | None:
-    """The pairs of the filter; None: jobs without any. OpenAI's Node client sends an empty one."""
+    """Return the filter's pairs; None: jobs without metadata. OpenAI's Node client sends ""."""
     query = request.query_params
     if query.get("metadata") in ("null", ""):
         return None

@@ -1,4 +1,4 @@
-"""How a job is shown: OpenAI's object, and our members beside it."""
+"""How the API shows a job: OpenAI's object with Rekindle's members."""
 
 import json
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ from trainer.contract import Rung
 
 
 def listed(around: Around, now: datetime) -> JobSummary:
-    """Show a job as lists do."""
+    """Return a job as lists show it."""
     whole, machines = _progress(around), around.machines
     trains = around.job.state is JobState.RUNNING and machines.running > 0
     shown = {
@@ -45,7 +45,7 @@ def listed(around: Around, now: datetime) -> JobSummary:
 
 
 def detailed(around: Around, now: datetime, accelerator: str) -> Job:
-    """Show one job with progress, plan, cost and a summary of its attempts.
+    """Return one job with progress, plan, cost and a summary of its attempts.
 
     ``accelerator``: "cuda" or "cpu", what jobs train on.
     """
@@ -73,10 +73,7 @@ def detailed(around: Around, now: datetime, accelerator: str) -> Job:
 
 
 def costs(around: Around, now: datetime) -> dict[str, Any]:
-    """Spent so far, what it will be, what it would have been on demand. Decimal strings.
-
-    Storage is the same either way, so it saves nothing; it goes on for as long as the bytes lie.
-    """
+    """Return the cost so far, the forecast and the cost on demand, as decimal strings."""
     job, machines, storage = around.job, around.machines, around.storage
     over = job.state in JOB_TERMINAL
     saved = machines.on_demand - machines.spent
@@ -106,7 +103,7 @@ def costs(around: Around, now: datetime) -> dict[str, Any]:
 
 
 def fine_tuned_model(job: JobRow) -> str | None:
-    """The name of the result, once there is one."""
+    """Return the name of the final model, once there is one."""
     return full_name(job) if job.state is JobState.SUCCEEDED else None
 
 
@@ -130,7 +127,7 @@ _LINKS = ("events", "attempts", "checkpoints", "metrics", "logs", "cost", "stora
 
 
 def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
-    """The OpenAI object, and what happens to the job; with ``now``, when it is looked at again."""
+    """Return OpenAI's object with phase and reason; with ``now``, when it is reconciled next."""
     job = around.job
     recipe, request = job.plan["recipe"], job.request
     names = ("batch_size", "learning_rate_multiplier", "n_epochs")
@@ -166,7 +163,7 @@ def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
 
 
 def _reason(told: Story, beat: timedelta, now: datetime | None) -> dict[str, Any]:
-    """Why it is so; and while it waits to ask for machines, since when and until when."""
+    """Return why the job is in its phase, since when, and when it tries for machines again."""
     next_try_at = told.next_try_at
     if now and told.since and not (next_try_at and next_try_at > now):
         next_try_at = now + beat
@@ -179,7 +176,7 @@ def _reason(told: Story, beat: timedelta, now: datetime | None) -> dict[str, Any
 
 
 def _queue(standing: Standing | None, now: datetime | None) -> dict[str, Any] | None:
-    """Where it waits to be let in; null once it is."""
+    """Return the job's place in the queue; null once it is admitted."""
     if standing is None:
         return None
     place = standing.position
@@ -194,7 +191,7 @@ def _queue(standing: Standing | None, now: datetime | None) -> dict[str, Any] | 
 
 
 def _method(hyper: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
-    """As it was asked for, with every number; a plan that does not name it is supervised."""
+    """Return the method with every number; a stored plan without one is supervised."""
     method: Method = recipe.get("method", "supervised")
     if method == "reinforcement":
         options = _reinforcement(hyper, recipe, recipe["reinforcement"])
@@ -219,7 +216,7 @@ def _own_options(method: Method, recipe: dict[str, Any]) -> dict[str, Any]:
 def _reinforcement(
     hyper: dict[str, Any], recipe: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """OpenAI's members, and ours with every number."""
+    """Return OpenAI's members and Rekindle's, with every number."""
     ours = {k: v for k, v in settings.items() if k not in ("grader", "replay_capacity")}
     more = {"eval_interval": recipe["eval_steps"] or "auto", "reasoning_effort": "default"}
     grader = json.loads(settings["grader"])
@@ -249,7 +246,7 @@ def _attempts(around: Around) -> dict[str, Any]:
 
 
 def _interval(around: Around) -> dict[str, Any]:
-    """How often the newest generation saves, and what that rests on; before the first: the plan."""
+    """Return the checkpoint interval of the newest generation, or of the plan."""
     chosen, progress = around.job.plan["options"][0], around.job.progress
     cadence = progress.get("save_by") or chosen["cadence"]
     return {
@@ -276,7 +273,7 @@ def _checkpoint(newest: Checkpoint | None) -> dict[str, Any] | None:
 
 
 def _outlook(around: Around, now: datetime) -> dict[str, Any]:
-    """When it is done, and the odds that this is in time; or why nobody can say."""
+    """Return when the job finishes and how likely it meets its deadline, or why unknown."""
     left, deadline = around.finish, Terms.from_dict(around.job.terms).deadline
     turn = around.turn
     told = turn is None or turn.after is not None
@@ -294,7 +291,7 @@ def _at(left: ToCome, now: datetime) -> dict[str, int]:
 
 
 def _terms(job: JobRow) -> dict[str, Any]:
-    """What was asked for, or is asked for since."""
+    """Return the job's current limits of money, time and place."""
     terms = Terms.from_dict(job.terms).as_dict()
     budget, most = terms["budget"], terms["max_price"]
     usd = {"currency": cost.CURRENCY}
@@ -310,7 +307,7 @@ def _terms(job: JobRow) -> dict[str, Any]:
 
 
 def _forecast(around: Around) -> tuple[Decimal, Decimal, Decimal]:
-    """Machines and storage at the end, at P10, P50 and P90; of a job that is over, all the same."""
+    """Return the final cost at P10, P50 and P90; of a job that is over, all the same."""
     job, machines, storage = around.job, around.machines, around.storage
     spent = machines.spent + storage.spent
     if job.state in JOB_TERMINAL:
@@ -326,7 +323,7 @@ def _forecast(around: Around) -> tuple[Decimal, Decimal, Decimal]:
 
 
 def _per_million(job: JobRow, spent: Decimal) -> str | None:
-    """US dollars for a million tokens trained on; every step counts once, however often done."""
+    """Return US dollars for a million trained tokens; a repeated step counts once."""
     pace = (job.progress.get("tokens_per_second"), job.progress.get("seconds_per_step"))
     tokens = float(job.trained_tokens or 0)
     if not tokens and pace[0] and pace[1]:

@@ -42,7 +42,7 @@ async def create(
     *,
     dry_run: Annotated[bool, Query(description="Return the plan and create nothing.")] = False,
 ) -> Job | JobPlan:
-    """Plan the job, refuse what can never work, and create it; with `dry_run` plan alone."""
+    """Plan the job, refuse what cannot work, and create it; with `dry_run` only plan."""
     now = parts.now()
     sending = Sending(
         caller=caller,
@@ -73,7 +73,7 @@ async def get(
     job_id: str,
     known: Annotated[waiting.Known, Depends(waiting.known)],
 ) -> Job | Response:
-    """One job with progress, cost and attempts; with `wait` once there is news of it."""
+    """Return one job with progress, cost and attempts; with `wait`, once it has changed."""
     if known.waits:
         with parts.at_once.hold_place(Kind.POLL, caller.project_id):
             await waiting.until_news(parts, job_id, caller.project_id, known)
@@ -92,7 +92,7 @@ async def get(
     responses=streams.STREAM,
 )
 async def stream(request: Request, parts: PartsDep, caller: Reader, job_id: str) -> Response:
-    """The job as it is, and again after each change, until it is over."""
+    """Stream the job now and after each change, until it is over."""
     shared: streams.SharedReads = request.app.state.shared_reads
     job, find = await _find(parts, caller, job_id), partial(_find, parts, caller, job_id)
     return streams.answer(
@@ -102,7 +102,7 @@ async def stream(request: Request, parts: PartsDep, caller: Reader, job_id: str)
 
 @router.patch("/{job_id}", operation_id="updateFineTuningJob")
 async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, asked: JobPatch) -> Job:
-    """Change budget, deadline, price or place; a job that stopped for want of them goes on."""
+    """Change budget, deadline, price or place; a job that stopped for lack of them goes on."""
     if "budget" in asked.infrastructure.model_fields_set:
         await tiers.may_be_paid(parts.reading, parts.outside, caller.project_id, job_id)
     async with parts.engine.begin() as conn:
@@ -117,13 +117,13 @@ async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, asked: 
 
 @router.post("/{job_id}/cancel", operation_id="cancelFineTuningJob")
 async def cancel(parts: PartsDep, caller: Writer, job_id: str) -> Job:
-    """Stop the job for good; its nodes are stopped and its machines deleted."""
+    """Cancel the job: its nodes stop and its machines are deleted."""
     return await _request(parts, caller, job_id, jobs.request_cancel)
 
 
 @router.post("/{job_id}/pause", operation_id="pauseFineTuningJob")
 async def pause(parts: PartsDep, caller: Writer, job_id: str) -> Job:
-    """Save a checkpoint and give the machines back."""
+    """Save a checkpoint and release the machines."""
     return await _request(parts, caller, job_id, jobs.request_pause)
 
 
@@ -151,7 +151,7 @@ async def _find(parts: Parts, caller: Caller, job_id: str) -> Job:
 
 
 async def _shown(parts: Parts, around: Around, now: datetime) -> Job:
-    """With its wait; it may ask for prices, so no transaction is open by now."""
+    """Return the job with forecasts; reads prices, so no transaction may be open."""
     return _as_answer(parts, await parts.waits.seen(around, now), now)
 
 

@@ -1,8 +1,8 @@
-"""The jobs of a project as they change, for any number of open pages.
+"""Live lists of a project's jobs, for any number of open pages.
 
-One reader per process asks for the jobs that were notified, once a second at most, and hands the
-same bytes to every stream of their project: a page more costs one write a second. A notice may be
-lost with its connection, so the reader also looks for jobs changed lately, every few seconds.
+One reader per process reads the jobs that were notified, at most once a second, and sends the same
+bytes to every stream of their project: another page costs one write a second. A notice may be lost
+with its connection, so the reader also reads recently changed jobs every few seconds.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class _Project:
 
 
 class LiveLists:
-    """One per api process."""
+    """The live lists of one API process."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -97,7 +97,7 @@ class LiveLists:
                 await asyncio.sleep(parts.live_every.total_seconds())
 
     async def _publish(self, project_id: str, ids: Collection[str] | None) -> None:
-        """Send what is new of these jobs; None: of any that changed lately."""
+        """Send the changes of these jobs; None: of all that changed lately."""
         project = self._projects.get(project_id)
         if project is None:  # its last page was closed meanwhile
             return
@@ -153,7 +153,7 @@ def _name(at: datetime) -> str:
 
 
 def moment(name: str | None) -> datetime | None:
-    """Return what ``_name`` made the id of; None where there is no id, or another's."""
+    """Return the time in an id of ``_name``; None for no id or an unknown one."""
     if name is None or not (name.isascii() and name.isdigit() and len(name) <= len("9" * 16)):
         return None
     return datetime.fromtimestamp(int(name) / 1_000_000, UTC)

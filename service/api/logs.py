@@ -1,8 +1,7 @@
-"""/v1/fine_tuning/jobs/{id}/logs: what a rank printed, from Blob; by byte offset, to be followed.
+"""/v1/fine_tuning/jobs/{id}/logs: the output of a rank, from Blob, by byte offset.
 
-Every answer says in its headers where it began (``x-log-offset``), where to go on
-(``x-next-offset``), whose log it is (``x-log-attempt``) and whether more may come
-(``x-log-complete``).
+Headers of the answer: where it begins (``x-log-offset``), where to continue (``x-next-offset``),
+which attempt it is of (``x-log-attempt``) and whether it is complete (``x-log-complete``).
 """
 
 import codecs
@@ -53,7 +52,7 @@ async def get_logs(
         int | None, Query(ge=0, description="Header `x-next-offset` of the answer before.")
     ] = None,
 ) -> Response:
-    """Plain text of one rank of one attempt (the newest unless told)."""
+    """Return the log of one rank of one attempt (by default the newest), as plain text."""
     if tail is not None and offset is not None:
         raise InvalidRequest("Give tail or offset: both say where to begin.", param="tail")
     async with parts.reading.connect() as conn:
@@ -90,7 +89,7 @@ async def stream_logs(
     rank: Annotated[int, Query(ge=0)] = 0,
     last_event_id: streams.LastEventId = None,
 ) -> Response:
-    """What one rank of one attempt prints, from the beginning, until the attempt is over."""
+    """Stream the log of one rank of one attempt, from the beginning until the attempt is over."""
     begin = _resumed(last_event_id) if last_event_id else 0
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
@@ -100,7 +99,7 @@ async def stream_logs(
 
 
 def _resumed(event_id: str) -> int:
-    """The offset that the id of an event is."""
+    """Return the offset in the id of an event."""
     if event_id.isascii() and event_id.isdigit() and len(event_id) < _DIGITS:
         return int(event_id)
     raise InvalidRequest(f"last-event-id: {event_id:.40} is no offset.", param="last-event-id")
@@ -109,7 +108,7 @@ def _resumed(event_id: str) -> int:
 async def _following(
     parts: Parts, job_id: str, attempt: AttemptRow, rank: int, offset: int
 ) -> streams.Sent:
-    """Text as it is printed; each event's id is the offset after it. Ends with the attempt."""
+    """Yield the log as it grows until the attempt ends; each event's id is the next offset."""
     path = log_path(attempt.id, rank)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with parts.drain.polling(job_versions.topic(job_id)) as changed:
@@ -142,7 +141,7 @@ def _choose(tried: list[AttemptRow], wanted: str | None) -> AttemptRow:
 
 
 async def _size(parts: Parts, job_id: str, path: str) -> int:
-    """Looked up once: what is printed while the answer is sent belongs to the next one."""
+    """Return the log's size, read once: later output belongs to the next answer."""
     try:
         return (await parts.store.properties(job_id, path)).size
     except BlobNotFound:
@@ -163,7 +162,7 @@ async def _between(
 
 
 async def _tail(parts: Parts, job_id: str, path: str, size: int, lines: int) -> int:
-    """Where the last ``lines`` lines begin; later where they are longer than we read at once."""
+    """Return where the last ``lines`` lines begin, within the last 8 MiB."""
     window = min(lines * _LINE, _LONGEST_TAIL)
     while True:
         begin = max(size - window, 0)
@@ -178,7 +177,7 @@ async def _tail(parts: Parts, job_id: str, path: str, size: int, lines: int) -> 
 
 
 def _last_lines(text: bytes, lines: int, *, whole: bool) -> int | None:
-    """Where they begin in the text; None when more text is needed to tell."""
+    """Return where the last lines begin in the text; None when more text is needed."""
     place = len(text) - text.endswith(b"\n")
     for _ in range(lines):
         place = text.rfind(b"\n", 0, place)

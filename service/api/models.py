@@ -1,4 +1,4 @@
-"""/v1/models: base models and a project's own; /v1/fine_tuning/jobs/{id}/model: the files."""
+"""/v1/models: base models and the project's own; /v1/fine_tuning/jobs/{id}/model: its files."""
 
 import re
 from typing import Annotated
@@ -31,16 +31,16 @@ _FROM = re.compile(r"bytes=(\d{1,18})-")
 
 @router.get("/models", operation_id="listModels", tags=["Models"])
 async def list_models(parts: PartsDep, caller: Reader) -> ModelList:
-    """Base models, and final models and checkpoints of the project: all that a job can start from.
+    """List all models that a job can start from: base models, final models and checkpoints.
 
-    Checkpoints of a job that is not over are listed if they are milestones: it may delete others.
+    Of a live job only milestones are listed: it may delete its other checkpoints.
     """
     return ModelList(data=await _models(parts, caller))
 
 
 @router.get("/models/{model:path}", operation_id="retrieveModel", tags=["Models"])
 async def get_model(parts: PartsDep, caller: Reader, model: str) -> Model:
-    """One of them, by its name: a project's own needs no store, a base model just its HEAD."""
+    """Return one model by its name."""
     if is_made(model) and source(model).is_checkpoint:
         return await _checkpoint(parts, caller, model)
     async with parts.reading.connect() as conn:
@@ -54,7 +54,7 @@ async def get_model(parts: PartsDep, caller: Reader, model: str) -> Model:
 
 @router.delete("/models/{model:path}", operation_id="deleteModel", tags=["Models"])
 async def delete_model(parts: PartsDep, caller: Writer, now: Now, model: str) -> ModelDeleted:
-    """Delete the final model of a job, or a checkpoint of a job that is over; base models stay."""
+    """Delete a job's final model, or a checkpoint of a job that is over; base models stay."""
     engine, store, project = parts.engine, parts.store, caller.project_id
     freed = await model_deletion.delete(engine, store, project, model, now)
     return ModelDeleted(id=model, bytes_freed=freed)
@@ -62,7 +62,7 @@ async def delete_model(parts: PartsDep, caller: Writer, now: Now, model: str) ->
 
 @router.get(_OF_JOB, operation_id="listFineTuningModelFiles", tags=["Fine-tuning"])
 async def list_model_files(parts: PartsDep, caller: Reader, job_id: str) -> ModelFiles:
-    """The final model's files, as Hugging Face's from_pretrained wants them."""
+    """List the files of the final model, as Hugging Face's from_pretrained expects them."""
     path, manifest = await _manifest(parts, caller, job_id)
     files = [
         ModelFile(name=f.name, bytes=f.size, crc64nvme=f.crc64nvme, sha256=f.sha256)
@@ -84,10 +84,10 @@ async def get_model_file(
     name: str,
     wanted: Annotated[str | None, Header(alias="range")] = None,
 ) -> StreamingResponse:
-    """The bytes of one file of the final model; `Range: bytes=N-` goes on with a download.
+    """Download one file of the final model; `Range: bytes=N-` resumes a download.
 
-    What is not as the job committed it is refused with 409 `content_changed`. If that shows at the
-    end of the stream, the connection breaks off before the last bytes.
+    A file that differs from what the job committed is refused with 409 `content_changed`. If that
+    shows at the end of the stream, the connection breaks off before the last bytes.
     """
     path, manifest = await _manifest(parts, caller, job_id)
     _inside(path, f"{path}/{name}")
@@ -179,7 +179,7 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
 
 
 async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) -> None:
-    """ModelNotFound when the blob is gone; Archived, with the ways back, when it cannot be read."""
+    """Raise ModelNotFound when the blob is gone, Archived when it cannot be read."""
     listed = await parts.store.list_stored(job_id, name, most=LISTED)
     blob = next((found for found in listed if found.name == name), None)
     if blob is None:
@@ -190,13 +190,13 @@ async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) 
 
 
 def _begin(wanted: str | None, size: int) -> int:
-    """The first byte that is asked for; any other range may be answered with the whole file."""
+    """Return the first requested byte; other ranges are answered with the whole file."""
     found = _FROM.fullmatch(wanted or "")
     return int(found[1]) if found and int(found[1]) < size else 0
 
 
 def _inside(prefix: str, path: str) -> str:
-    """The path, unless it leads out of its folder: nodes wrote it, and nodes may be hostile."""
+    """Return the path, or raise ModelNotFound if it leads out of its folder."""
     if not path.startswith(prefix) or ".." in path.split("/"):
         raise ModelNotFound(f"HEAD names {path!r}, which is no place for a model.")
     return path

@@ -1,7 +1,7 @@
-"""/metrics, for Prometheus: what this process does, and the state of the database.
+"""/metrics, for Prometheus: the activity of this process, and the state of the database.
 
-It shows money and all projects together, so any key of the operators' project may ask, and no
-other; a key of the scope ``read`` is enough.
+It shows costs and all projects, so only keys of the operators' project may read it, with the scope
+``read`` or more.
 """
 
 from collections import defaultdict
@@ -31,14 +31,14 @@ _ZEROS = [
 
 
 async def get_operator(parts: PartsDep, caller: CallerDep) -> Caller:
-    """The caller, whose key is one of the operators' project, of any scope."""
+    """Return the caller, whose key must belong to the operators' project, with any scope."""
     await operators.require_project(parts.engine, caller, parts.operator_project)
     return caller
 
 
 @router.get("/metrics")
 async def show(parts: PartsDep, caller: Annotated[Caller, Depends(get_operator)]) -> Response:
-    """Everything that is declared in ``instruments``, in Prometheus's text format."""
+    """Return everything that ``instruments`` declares, in Prometheus's text format."""
     async with parts.reading.connect() as conn:
         state = await state_metrics.state(conn, parts.now())
     scraped = CollectorRegistry()
@@ -56,7 +56,7 @@ class _State(Collector):
             self._by_name[one.name][tuple(one.labels)] = one.value
 
     def collect(self) -> Iterator[Metric]:
-        """Every family that is declared, in this order."""
+        """Yield every declared family, in order."""
         for one in STATE:
             family = GaugeMetricFamily(one.name, one.help, labels=one.labels)
             for labels, value in self._by_name[one.name].items():

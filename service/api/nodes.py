@@ -1,8 +1,8 @@
 """/internal/nodes: the node protocol (docs/contract.md). Nodes call; nothing calls them.
 
-It is not part of the public API: its messages are those of ``trainer.contract``, so its routes are
-Starlette's: FastAPI has nothing to parse here, and nodes ask most. A token is checked before the
-body is read.
+It is not part of the public API. Its messages are those of ``trainer.contract``, and its routes are
+Starlette's, because FastAPI has nothing to parse here and nodes send most requests. A token is
+checked before the body is read.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _MOST = 2**31  # of an int in PostgreSQL
 
 
 async def register(request: Request) -> Response:
-    """Who the node is from now on."""
+    """Register a machine as a node; answer its id, token and grants."""
     parts = parts_of(request)
     registration = await _read(request, Registration, _LONGEST_REGISTRATION)
     _check(request, tokens.bootstrap_token, registration.attempt_id)
@@ -77,7 +77,7 @@ async def register(request: Request) -> Response:
 
 
 async def boot(request: Request) -> Response:
-    """Write down how the boot of a machine goes that has no supervisor yet."""
+    """Record the progress of a booting machine that has no supervisor yet."""
     parts, attempt_id = parts_of(request), request.path_params["attempt_id"]
     _check(request, tokens.bootstrap_token, attempt_id)
     text = (await read_body(request, _LONGEST_REPORT)).decode(errors="replace")
@@ -88,7 +88,7 @@ async def boot(request: Request) -> Response:
 
 
 async def heartbeat(request: Request) -> Response:
-    """Take in what the node says; refuse it only after what it said is kept."""
+    """Record a heartbeat; a refusal is raised only after the data is stored."""
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _check(request, tokens.node_token, node_id)
     message, now = await _read(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
@@ -103,11 +103,7 @@ async def heartbeat(request: Request) -> Response:
 
 
 async def directive(request: Request) -> Response:
-    """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while.
-
-    So also when this process is to end: another one tells what came meanwhile. A boot that says its
-    ``epoch`` hears nothing that is for a later boot of the node: of two only one may start.
-    """
+    """Wait for a directive newer than ``after``; answer CARRY_ON when none comes for a while."""
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _check(request, tokens.node_token, node_id)
     after, epoch = _whole_number(request, "after"), _whole_number(request, "epoch")
@@ -138,15 +134,15 @@ async def directive(request: Request) -> Response:
 
 
 def _check_epoch(said: int, current: int) -> None:
-    """Refuse a boot that another one has followed."""
+    """Refuse an earlier boot of the node."""
     if said != current:
         raise nodes.another_boot()
 
 
 async def _remember(parts: Parts, node_id: str, after: int) -> Order | None:
-    """The node has heard what a restored database has forgotten: what stands is told anew.
+    """Raise a restored database's directive number to the node's; return the directive.
 
-    Else it would hear nothing until as many new ones were given.
+    Without it the node would ignore as many new directives as the database lost.
     """
     async with parts.engine.begin() as conn:
         await node_rows.heard_up_to(conn, node_id, after)
@@ -158,7 +154,7 @@ def _is_news(order: Order, after: int) -> bool:
 
 
 def _ordered(parts: Parts, order: Order) -> Directive:
-    """News for a node whose grants are good for a while."""
+    """Answer with the directive of a node whose grants are fresh."""
     now, kind = parts.now(), order.kind
     if kind is DirectiveKind.START and order.generation is None:  # it has a successor by now
         kind = DirectiveKind.STOP
@@ -173,12 +169,12 @@ def _ordered(parts: Parts, order: Order) -> Directive:
 
 
 def _is_old(parts: Parts, order: Order) -> bool:
-    """True when its grants are to be renewed."""
+    """Return whether the node's grants should be renewed."""
     return parts.granter.wears_out(order.registered_at, parts.now())
 
 
 def _nothing_new(parts: Parts, after: int, order: Order) -> Response:
-    """As it stood when it was looked at: the node asks again at once, and it is looked again."""
+    """Answer CARRY_ON; the node polls again at once."""
     now = parts.now()
     stop_by = _stop_by(parts, now, order.stop_by)
     nothing = Directive(
@@ -188,7 +184,7 @@ def _nothing_new(parts: Parts, after: int, order: Order) -> Response:
 
 
 async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:
-    """With grants, where they are to be renewed."""
+    """Return the node's directive, with fresh grants where they should be renewed."""
     now, node = parts.now(), standing.node
     kind, number, generation = node.directive_kind, node.directive_number, None
     if node.directive_seq <= after:
@@ -246,7 +242,7 @@ async def _read(request: Request, message: type[M], most: int) -> M:
 
 
 def _check(request: Request, derive: Callable[[str, str], str], name: str) -> None:
-    """Raise InvalidApiKey unless the token is derived from a secret of ours and this name."""
+    """Raise InvalidApiKey unless the token was derived from an accepted secret and this name."""
     parts, given = parts_of(request), bearer(request.headers.get("authorization"))
     secrets = filter(None, (parts.secret, parts.accepted_secret))
     if not any(tokens.same(given, derive(secret, name)) for secret in secrets):
@@ -254,7 +250,7 @@ def _check(request: Request, derive: Callable[[str, str], str], name: str) -> No
 
 
 def _stop_by(parts: Parts, now: datetime, money_lasts: datetime | None) -> float:
-    """No later than its job's budget allows, if it has one."""
+    """Return when the node must stop at the latest, by its job's budget."""
     outage = now + parts.outage
     return (min(outage, money_lasts) if money_lasts else outage).timestamp()
 

@@ -21,7 +21,7 @@ def page(
     shown: Callable[[T], Any],
     **more: Any,  # noqa: ANN401 - the list's own members
 ) -> P:
-    """The list envelope; ``items`` holds one more than ``limit`` when there is a next page."""
+    """Return the list envelope; ``items`` has one more than ``limit`` if a page follows."""
     data = [shown(i) for i in items[:limit]]
     return kind(
         data=data,
@@ -33,7 +33,7 @@ def page(
 
 
 def known(items: Sequence[T] | None, after: str | None) -> Sequence[T]:
-    """The items, or 400: an unknown cursor must never show the first page again."""
+    """Return the items, or raise 400: an unknown cursor must never show the first page again."""
     if items is None:
         raise InvalidRequest(
             f"after={after!r} is none of these items. Start again without `after`.",
@@ -44,7 +44,7 @@ def known(items: Sequence[T] | None, after: str | None) -> Sequence[T]:
 
 
 def clamp(limit: int, most: int) -> int:
-    """A limit that is too large is cut; one below 1 is refused."""
+    """Cut a limit that is too large; refuse one below 1."""
     if limit < 1:
         raise InvalidRequest(f"limit is {limit}, but it must be at least 1.", param="limit")
     return min(limit, most)

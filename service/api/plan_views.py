@@ -1,4 +1,4 @@
-"""How a plan is shown before it is taken: what was stored, and what the user's terms make of it."""
+"""How the API shows a plan: the stored plan, judged by the request's limits."""
 
 import json
 from datetime import datetime
@@ -18,7 +18,7 @@ from service.domain.planning.plan_limits import Limits, seconds_p90
 
 
 def judged(plan: Plan, limits: Limits) -> dict[str, Any]:
-    """The plan, with what each option means for budget and deadline."""
+    """Return the plan, with what each option means for budget and deadline."""
     shown = plan.as_dict()
     for name, options in (("options", plan.options), ("alternatives", plan.alternatives)):
         shown[name] = [option.as_dict() | _verdict(option, limits) for option in options]
@@ -26,7 +26,7 @@ def judged(plan: Plan, limits: Limits) -> dict[str, Any]:
 
 
 def stored(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan:
-    """A plan that is kept: the chosen option, the next ones, and what would change them."""
+    """Return a stored plan: the chosen option, the next ones, and suggestions."""
     plan = Plan.from_dict(row.plan)
     terms = terms_of(JobRequest.model_validate_json(json.dumps(row.request)))
     shown = judged(plan, Limits.of(terms, allowance, now))
@@ -43,7 +43,7 @@ def stored(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan:
 
 
 def _verdict(option: option.Option, limits: Limits) -> dict[str, Any]:
-    """None where nothing was asked for."""
+    """Return what the option means for budget and deadline; null for a limit that was not set."""
     to_come = forecast.whole(option)
     left, sku = limits.deadline_seconds, lookup(option.offering.vm_size)
     return {

@@ -1,4 +1,4 @@
-"""/v1/fine_tuning/plans: what a job would cost and take, before it is created."""
+"""/v1/fine_tuning/plans: cost and duration of a job before it is created."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ Asked = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
 
 @router.post("", operation_id="createFineTuningPlan")
 async def create(parts: PartsDep, caller: Writer, now: Now, asked: Asked) -> StoredPlan:
-    """Plan a job and create nothing. To create it as planned, send the same body and `plan`."""
+    """Plan a job without creating it. To create it as planned, send the same body and `plan`."""
     sending = Sending(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
     ready = await submissions.planned(parts, sending, asked)
     row = plans.plan_row(ready, now)
@@ -31,7 +31,7 @@ async def create(parts: PartsDep, caller: Writer, now: Now, asked: Asked) -> Sto
 
 @router.get("/{plan_id}", operation_id="retrieveFineTuningPlan")
 async def get(parts: PartsDep, caller: Reader, now: Now, plan_id: str) -> StoredPlan:
-    """A plan that was made before; it is usable until `expires_at`."""
+    """Return a stored plan; a job can be created from it until `expires_at`."""
     async with parts.reading.connect() as conn:
         row = await plans.get(conn, caller.project_id, plan_id)
     return plan_views.stored(row, parts.allowance, now)

@@ -1,4 +1,4 @@
-"""GET /v1/files/{id}/preview: rows as a base model would read them."""
+"""GET /v1/files/{id}/preview: rows as a base model reads them."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -55,13 +55,7 @@ async def preview(
     line: Line = 1,
     limit: Limit = 5,
 ) -> Preview:
-    """Show rows rendered through the model's chat template, divided by what is trained.
-
-    Each example of a row has `segments` of text. Their `kind` is `trained` (targets of the loss),
-    `context` (read only) or `cut` (beyond max_seq_len); `omitted` counts characters that are left
-    out after the text of a long one. `problems` are what the check of the rows would report. The
-    answer has 1 MiB at most: go on at `next_line`.
-    """
+    """Show rows rendered through the model's chat template, with the trained parts marked."""
     async with parts.reading.connect() as conn:
         file = await files.get(conn, caller.project_id, file_id)
     chosen = _method(file, method)
@@ -107,7 +101,7 @@ def _method(file: File, asked: Method | None) -> Method:
 
 
 def _task(file: File, method: Method, base: Basis, asked: int | None) -> Task:
-    """How a job with these settings would read the file, but for the date."""
+    """Return how a job with these settings reads the file, except for the date."""
     longest = base.staged.arch.max_positions
     if asked is not None and asked > longest:
         raise InvalidRequest(

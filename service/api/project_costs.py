@@ -1,4 +1,4 @@
-"""/v1/organization/costs: what the key's project has cost by day, and saved. OpenAI's shape."""
+"""/v1/organization/costs: the cost and savings of the key's project by day, in OpenAI's shape."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -36,7 +36,7 @@ async def get_costs(
     days: Days = None,
     bucket_width: Literal["1h", "1d"] = "1d",
 ) -> Costs:
-    """The last seven days if nothing is told; ``saved`` is against the same hours on demand."""
+    """List costs by time, by default of seven days; ``saved`` compares with on demand."""
     width = _WIDTHS[bucket_width]
     until = now if end_time is None else datetime.fromtimestamp(end_time, UTC)
     since = until - _USUAL if start_time is None else datetime.fromtimestamp(start_time, UTC)
@@ -67,7 +67,7 @@ async def get_costs(
 
 
 def _midnight(at: datetime) -> datetime:
-    """Of its day, UTC."""
+    """Return the beginning of the day (UTC)."""
     return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 

@@ -1,4 +1,4 @@
-"""/v1/organization/costs/projects: what each project spent and saved. For operators."""
+"""/v1/organization/costs/projects: the cost and savings of each project. For operators."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ async def take(
     after: After = None,
     until: Until = None,
 ) -> ProjectSavingsList:
-    """Machines alone, those first that spent most; ``whole`` is of all projects."""
+    """List the cost of machines by project, highest first; ``whole`` is of all projects."""
     now = _moment(until, after, now)
     since = day_of(now.date()) - timedelta(days=days - 1)
     limit = clamp(limit, _MOST)
@@ -53,7 +53,7 @@ async def take(
 
 
 def _moment(until: int | None, after: str | None, now: datetime) -> datetime:
-    """Of which all pages are, to the second: what is spent moves projects past each other."""
+    """Return the common end of all pages, in whole seconds: new costs would change the order."""
     if until is None and after is not None:
         raise InvalidRequest("Send `until` of the first page beside `after`.", param="until")
     if until is not None and until > _seconds(now):

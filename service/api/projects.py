@@ -1,6 +1,6 @@
-"""/v1/organization/projects: which there are, in OpenAI's shape. For operators.
+"""/v1/organization/projects: all projects, in OpenAI's shape. For operators.
 
-Their keys act in each of them by the header OpenAI-Project.
+Operators' keys act in each of them with the header OpenAI-Project.
 """
 
 from typing import Annotated
@@ -26,7 +26,7 @@ async def list_projects(
     after: After = None,
     job: Job = None,
 ) -> ProjectList:
-    """Newest first, also those that never had a machine."""
+    """List all projects, newest first, including those that never had a machine."""
     limit = clamp(limit, _MOST)
     found = await keys.newest_projects(db, after=after, limit=limit + 1, job_id=job)
     return page(ProjectList, known(found, after), limit, _shown)

@@ -1,4 +1,4 @@
-"""What one key, and one project, may ask of this process: requests a minute, and things at once.
+"""Rate and concurrency limits of a key and a project in this process.
 
 Counts are of one process and in memory: docs/adr/0062-request-limits.md says why.
 """
@@ -23,7 +23,7 @@ _SOON = 5  # seconds after which a place may be free
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """What a key has left after a request."""
+    """The remaining rate limit of a key after a request."""
 
     limit: int
     remaining: int
@@ -31,7 +31,7 @@ class Rate:
     retry_in: float  # seconds; 0: the request may be answered
 
     def headers(self) -> dict[str, str]:
-        """Return them as OpenAI names them, and as the IETF's draft does."""
+        """Return the headers of OpenAI and of the IETF's draft."""
         seconds = math.ceil(self.resets_in)
         return {
             "x-ratelimit-limit-requests": str(self.limit),
@@ -42,7 +42,7 @@ class Rate:
         }
 
     def require_room(self) -> None:
-        """Raise RateLimited if the key has sent too many."""
+        """Raise RateLimited if the key has sent too many requests."""
         if self.retry_in > 0:
             seconds = math.ceil(self.retry_in)
             raise RateLimited(
@@ -53,7 +53,7 @@ class Rate:
 
 
 class RateLimits:
-    """Requests of each key. An unused minute gives all of them back; a burst may use them all."""
+    """Counts the requests of each key; an unused minute restores its whole limit."""
 
     def __init__(self, per_minute: int = REQUESTS_PER_MINUTE) -> None:
         store = MemoryStore(options={"MAX_SIZE": _MOST_KEYS})
@@ -73,7 +73,7 @@ class RateLimits:
 
 
 class Kind(Enum):
-    """What takes memory or time for as long as it goes on; the value is its name in messages."""
+    """A kind of concurrent work; the value is its name in messages."""
 
     UPLOAD = "uploads of files"
     PART = "parts of uploads"
@@ -85,7 +85,7 @@ DEFAULT_AT_ONCE = {Kind.UPLOAD: 32, Kind.PART: 256, Kind.POLL: 1000, Kind.LONG_B
 
 
 class AtOnce:
-    """How much of each kind goes on for each project."""
+    """Concurrency limits of each kind and project."""
 
     def __init__(self, most: dict[Kind, int] | None = None) -> None:
         self._most = DEFAULT_AT_ONCE | (most or {})
@@ -93,7 +93,7 @@ class AtOnce:
 
     @contextmanager
     def hold_place(self, kind: Kind, project_id: str) -> Iterator[None]:
-        """Hold a place within; raises RateLimited where the project has none left."""
+        """Hold a place in the context; raises RateLimited where the project has none left."""
         name, most = (kind, project_id), self._most[kind]
         if self._held[name] >= most:
             raise RateLimited(

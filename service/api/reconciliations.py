@@ -1,4 +1,4 @@
-"""/v1/organization/costs/reconciliation: our ledger against what Azure billed, explained."""
+"""/v1/organization/costs/reconciliation: the ledger compared with Azure's bill."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ async def take(
     limit: int = 20,
     after: After = None,
 ) -> schemas.Reconciliation:
-    """Of the key's project, together and by attempt; ``differences`` sum up to ``difference``."""
+    """Compare the project's ledger with Azure's bill; ``differences`` sum up to ``difference``."""
     until = now.astimezone(UTC).date()
     since = until - timedelta(days=days - 1)
     metered = await bills.metered(db, caller.project_id, since, until, now)
@@ -62,7 +62,7 @@ async def take(
 
 
 def _page(found: Reconciliation, limit: int, after: str | None) -> dict[str, Any]:
-    """Attempts, those first that differ most."""
+    """Return the attempts with the largest differences first."""
     lines = sorted(found.attempts.items(), key=lambda i: (-abs(i[1].billed - i[1].metered), i[0]))
     if after is not None:
         names = [name for name, _ in lines]
@@ -73,7 +73,7 @@ def _page(found: Reconciliation, limit: int, after: str | None) -> dict[str, Any
 
 
 def _trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
-    """Why Azure did not answer since; in its words for operators: they name their subscription."""
+    """Return why Azure's bill could not be read; Azure's words are for operators only."""
     if not look.trouble or look.trouble_at is None:
         return None
     theirs = "Azure does not tell its bill. Operators of this service see why."
@@ -81,7 +81,7 @@ def _trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
 
 
 def _of_nobody(one: Billed) -> dict[str, Any]:
-    """What no project is charged with: for operators, since it may be of every deployment."""
+    """Return a cost that no project is charged with; for operators only."""
     untagged = one.attempt_id == UNTAGGED
     why = (
         "It lies in the deployment's resource group and carries no tag of Rekindle's."

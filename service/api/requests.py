@@ -1,4 +1,4 @@
-"""Requests as the app reads them: paths of OpenAI and of Azure OpenAI, HEAD, and strict JSON."""
+"""How the app reads requests: paths of OpenAI and of Azure OpenAI, HEAD, and strict JSON."""
 
 import asyncio
 import re
@@ -33,13 +33,13 @@ _AZURE = re.compile(r"/openai(?:/v1)?(?=/)")
 
 
 class _HeadAnswered(Exception):
-    """The headers of an answer to HEAD were sent."""
+    """The headers of the answer to HEAD were sent."""
 
 
 class Paths:
-    """Middleware: one path for every way to write it.
+    """Middleware that gives each route one path.
 
-    A trailing slash is dropped, Azure OpenAI's prefix becomes ``/v1``, and HEAD is answered as GET
+    Drops a trailing slash, turns Azure OpenAI's prefix into ``/v1``, and answers HEAD as GET
     without the body. Plain ASGI, so that bodies stream through untouched.
     """
 
@@ -127,7 +127,7 @@ class JsonRequest(Request):
     longest_body = USUAL_BODY
 
     async def body(self) -> bytes:
-        """Return the whole body; it is read once, and not before its sender is known."""
+        """Return the whole body, read once the sender is authenticated."""
         if not hasattr(self, "_body"):
             caller = await authenticate(self)
             place = parts_of(self).at_once.hold_place(Kind.LONG_BODY, caller.project_id)
@@ -145,7 +145,7 @@ class JsonRequest(Request):
 
 
 class LongRequest(JsonRequest):
-    """One with a larger body."""
+    """A request with a larger body."""
 
     longest_body = LONG_BODY
 

@@ -14,5 +14,5 @@ TEXT: Final[dict[str, Any]] = {"text/plain": {"schema": {"type": "string"}}}
 
 
 def as_download(name: str) -> dict[str, str]:
-    """The header that has a browser save an answer under this name (RFC 6266), never show it."""
+    """Return the header that makes a browser save the answer under this name (RFC 6266)."""
     return {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}

@@ -14,7 +14,7 @@ PLAIN = "text/csv"
 
 
 async def content(parts: Parts, file: File, accept: str) -> Response:
-    """Base64, unless the caller asks for text/csv: then the CSV as it is."""
+    """Return the CSV in base64, or as it is where the caller accepts text/csv."""
     async with parts.engine.connect() as conn:  # a cursor needs a transaction
         job_id = await results.job_of(conn, file.id)
         if job_id is None:

@@ -1,4 +1,4 @@
-"""What every answer tells a browser: keep nothing, guess no type, run nothing, come by TLS."""
+"""Security headers of every answer: no caching, sniffing or scripts, and TLS only."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,7 +15,7 @@ _HSTS = {"strict-transport-security": "max-age=31536000"}  # a year
 
 
 def safe_headers(scope: Scope) -> Mapping[str, str]:
-    """Headers of an answer that does not set them itself."""
+    """Return the headers of an answer that does not set them itself."""
     kept = {} if scope["path"].startswith(f"{ASSETS}/") else {"cache-control": "no-store"}
     # uvicorn takes the scheme from a proxy that FORWARDED_ALLOW_IPS names.
     return _ALWAYS | kept | (_HSTS if scope["scheme"] == "https" else {})

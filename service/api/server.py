@@ -1,7 +1,7 @@
-"""uvicorn with limits on connections, ended as ``Drain`` says.
+"""uvicorn with limits on connections and an orderly shutdown (``Drain``).
 
-A replica that is replaced is no fault, so it raises no alert. uvicorn's own way is to cancel what
-is left, which answers 500 and logs a traceback for each.
+Replacing a replica is no fault, so it raises no alert. uvicorn would cancel the remaining requests,
+which answers 500 and logs a traceback for each.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _HUNG_SECONDS = 5.0  # after the drain; what is still there then does not end by
 
 
 class Server(uvicorn.Server):
-    """Leaves signals to main: the reconcilers must drain as well."""
+    """Leaves signals to main, because the reconcilers must drain as well."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Server(uvicorn.Server):
         yield
 
     async def on_tick(self, counter: int) -> bool:
-        """End the connections whose times are over."""
+        """Close the connections whose time limits are over."""
         if counter % _TICKS == 0:
             for connection in list(self.server_state.connections):
                 assert isinstance(connection, LimitedProtocol)
@@ -63,18 +63,14 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what is under way.
-
-        Long polls wake once uvicorn waits for the first time. By then it has closed the sockets and
-        said of each connection that its next answer is the last: else they would ask here again.
-        """
+        """End the running requests, then the server."""
         self._drain.begin()
         cutting = asyncio.create_task(self._cut())
         await super().shutdown(sockets)
         cutting.cancel()
 
     async def _cut(self) -> None:
-        """When time is up. Half an answer cannot be taken back: its reader sees it break off."""
+        """Interrupt the remaining requests after the drain's time; half an answer breaks off."""
         await asyncio.sleep(self._drain_seconds)
         unanswered = await self._drain.cut()
         half_answered = list(self.server_state.connections)

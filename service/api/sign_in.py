@@ -1,4 +1,4 @@
-"""/v1/sign_in: a one-time token of the console's link becomes an API key. No key is needed."""
+"""/v1/sign_in: exchange the one-time token of the console's link for an API key. Needs no key."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ _LONGEST_BODY = 1024  # bytes; the body is read before its sender is known
 
 
 class _OpenRequest(JsonRequest):
-    """A request without a key: its body is what its sender is known by."""
+    """A request without a key, whose body authenticates it."""
 
     async def body(self) -> bytes:
         """Return the whole body, which is short."""

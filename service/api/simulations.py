@@ -1,4 +1,4 @@
-"""POST /v1/fine_tuning/jobs/{id}/simulation: the job's plan, lived many times."""
+"""POST /v1/fine_tuning/jobs/{id}/simulation: simulate the job's plan many times."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ _ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is a second or more of computing
 
 
 class SimulationRequest(Strict):
-    """How often, and by when it must be done; its own deadline counts if on demand may keep it."""
+    """Number of simulations, and a deadline in place of the job's own."""
 
     deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None  # None: its own
     lives: Annotated[int, Field(ge=1, le=100)] = 20
@@ -34,7 +34,7 @@ class SimulationRequest(Strict):
 async def simulate(
     parts: PartsDep, caller: Reader, now: Now, job_id: str, body: SimulationRequest
 ) -> Simulation:
-    """What its plan may cost and take, by the policy that would run it. Nothing is stored."""
+    """Simulate the cost and duration of the job's plan. Nothing is stored."""
     async with parts.reading.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
         plan = Plan.from_dict(job.plan)
@@ -55,7 +55,7 @@ async def simulate(
 
 
 def _shown(trial: Trial) -> Way:
-    """Money as strings; null where a life has no end."""
+    """Return one way of running the job; null where a simulated life has no end."""
     plain = trial.as_dict()
     plain["dollars"] = {name: f"{value:.4f}" for name, value in plain["dollars"].items()}
     for member in ("hours", "evictions"):

@@ -1,10 +1,9 @@
 """Server-sent events: a job, its events and its logs as they come.
 
-Each stream ends with ``[DONE]`` once nothing more can come, and without it after 15 minutes or when
-this process is replaced: a client then connects again with ``Last-Event-ID``, and with a key that
-is still good. OpenAI's client reads them too: data
-is an object without a member ``error``, and a ping is an event, since a comment after an id makes
-that client fail.
+Each stream ends with ``[DONE]`` once nothing more can come, and without it after 15 minutes or at
+shutdown: a client then connects again with ``Last-Event-ID`` and a valid key. OpenAI's client reads
+the streams too: data is an object without a member ``error``, and a ping is an event, because a
+comment after an id makes that client fail.
 """
 
 import asyncio
@@ -55,7 +54,7 @@ class _Stream(EventSourceResponse):
 
 
 def answer(parts: Parts, caller: Caller, sent: Sent) -> EventSourceResponse:
-    """Send these events as long as a stream may live, and a ping while there are none."""
+    """Send these events until the stream's time is over, with pings in between."""
     stream = _Stream(
         _limited(sent, parts.stream_life.total_seconds()),
         ping=PING_SECONDS,
@@ -75,7 +74,7 @@ async def _limited(sent: Sent, seconds: float) -> Sent:
 
 
 class SharedReads:
-    """The next version of a job, read once for all streams that have the same version of it."""
+    """Reads the next version of a job once for all streams that wait for it."""
 
     def __init__(self) -> None:
         self._reading: dict[tuple[str, str, int], asyncio.Task[tuple[Job, bytes]]] = {}
@@ -83,7 +82,7 @@ class SharedReads:
     async def following(
         self, parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
     ) -> tuple[Job, bytes]:
-        """Return the job and its event once there is news, time is up or the service drains."""
+        """Return the job and its event after a change, a timeout or the start of a shutdown."""
         key = (project_id, job.id, job.version)
         task = self._reading.get(key)
         if task is None:
@@ -113,7 +112,7 @@ async def of_job(
     first: Job,
     find: Callable[[], Awaitable[Job]],
 ) -> Sent:
-    """The job as it is, and again whenever something changed, until it is over."""
+    """Yield the job now and after each change, until it is over."""
     job, encoded = first, _of_job(first)
     while True:
         yield encoded
@@ -138,10 +137,7 @@ async def of_events(
     read: Callable[[str | None], Awaitable[tuple[list[Event], int, bool]]],
     after: str | None,
 ) -> Sent:
-    """Events after the one named, oldest first, until the job is over and all were sent.
-
-    ``read`` returns a page of them, the job's version before it was read, and whether it was over.
-    """
+    """Yield the events after the named one, oldest first, until the job is over."""
     while not parts.drain.begun:
         found, version, over = await read(after)
         for one in found:
@@ -161,5 +157,5 @@ def _known(version: int) -> Known:
 
 
 def event(kind: str, name: str, data: Any) -> ServerSentEvent:  # noqa: ANN401 - JSON
-    """An event of this kind; ``name`` is its id, after which a stream goes on."""
+    """Return an event of this kind; ``name`` is its id, from which a stream resumes."""
     return ServerSentEvent(event=kind, id=name, data=to_json({"type": kind, "data": data}).decode())

@@ -1,4 +1,4 @@
-"""The files that a request for a job names, and why they cannot be trained on."""
+"""The files that a request for a job names, and why a job cannot train on them."""
 
 from collections.abc import Hashable
 
@@ -17,7 +17,7 @@ from trainer.contract import Reinforcement
 
 
 async def find(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File, File | None]:
-    """The training file and the validation file, or InvalidRequest."""
+    """Return the training file and the validation file, or raise InvalidRequest."""
     found = []
     for param in ("training_file", "validation_file"):
         file_id = getattr(asked, param)
@@ -54,7 +54,7 @@ async def _file(parts: Parts, caller: Caller, file_id: str) -> File | None:
 
 
 def kept_as(caller: Caller, file_id: str | None) -> Hashable:
-    """The name under which ``Parts.plan_inputs`` keeps a file."""
+    """Return the key of a file in ``Parts.plan_inputs``."""
     return ("file", caller.project_id, file_id)
 
 

@@ -1,4 +1,4 @@
-"""What a request to create a job comes to: its files, models and plan, or why it can never work."""
+"""Turn a request to create a job into its files, models and plan, or refuse it."""
 
 import json
 import secrets
@@ -18,6 +18,7 @@ from service.api.job_requests import (
     sources_of,
     terms_of,
     training_of,
+    with_default_precision,
 )
 from service.db.files.files import File
 from service.db.jobs import step_times
@@ -62,9 +63,10 @@ ESTIMATED = (
 
 
 async def planned(parts: Parts, sending: Sending, asked: JobRequest) -> Submission:
-    """The same for a plan alone, which needs no more of a base model than its shape.
+    """Return the submission of a request that only asks for a plan.
 
-    Where the model is staged, the rows are checked for as long as a user may wait for a plan.
+    A base model that is not staged is planned by its architecture. With a staged one, the rows are
+    checked for a few seconds.
     """
     known = base_models.lookup(asked.model)
     if known is None or await models.base(parts.outside.store, known.name):
@@ -73,9 +75,9 @@ async def planned(parts: Parts, sending: Sending, asked: JobRequest) -> Submissi
 
 
 async def replanned(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> Plan:
-    """Plan a job again with what its rows hold.
+    """Plan a job again with its counted rows.
 
-    Its number of nodes stays as it was shown, unless a deadline chooses them.
+    The number of nodes stays as it was shown, unless a deadline chooses it.
     """
     if plan.data == Data.of(checked.training):
         return plan
@@ -88,7 +90,7 @@ async def replanned(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> 
 
 
 async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: datetime) -> Submitted:
-    """The job that the request makes, or made when it was sent before."""
+    """Create the job of a request, or return the one that it created before."""
     if not sending.is_first:
         async with parts.reading.connect() as conn:
             if (earlier := await jobs.sent_before(conn, sending, now)) is not None:
@@ -120,11 +122,12 @@ async def submission(
     unstaged: KnownModel | None = None,
     wait: float = 0.0,
 ) -> Submission:
-    """The job with its plan, or why it can never work: InvalidRequest or Archived.
+    """Return the checked request with its plan; raises InvalidRequest or Archived.
 
-    Rows that were checked before are counted exactly. With ``wait`` they are checked now, for so
-    many seconds at most, and refused where they cannot train.
+    Rows that were checked before are counted exactly. With ``wait`` they are checked now, for at
+    most that many seconds, and refused where a job cannot train on them.
     """
+    asked = with_default_precision(asked, parts.plan_defaults.accelerator)
     if asked.register_model and not parts.registers_models:
         raise InvalidRequest(NO_REGISTRY, code="unsupported", param="register_model")
     _require_trackers(parts, asked)
@@ -160,7 +163,7 @@ def _require_trackers(parts: Parts, asked: JobRequest) -> None:
 
 
 def _added(parts: Parts, asked: JobRequest) -> dict[str, Any]:
-    """Return what the deployment adds to a request: a seed, and its experiment in MLflow."""
+    """Return what the deployment adds to a request: a seed, and its MLflow experiment."""
     added: dict[str, Any] = {"seed": _seed(asked)}
     named = asked.integrations or []
     if parts.mlflow_experiment and all(one.type != "mlflow" for one in named):
@@ -171,7 +174,7 @@ def _added(parts: Parts, asked: JobRequest) -> dict[str, Any]:
 
 
 async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan | None:
-    """The plan that the request names, if it names one."""
+    """Return the plan that the request names, or None."""
     if asked.plan is None:
         return None
     async with parts.reading.connect() as conn:
@@ -185,7 +188,7 @@ async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan 
 
 @dataclass(frozen=True, kw_only=True)
 class _Material:
-    """What a job is made of."""
+    """The files and models of a job."""
 
     training: File
     validation: File | None
@@ -216,7 +219,7 @@ def _stage_it(model: KnownModel) -> str:
 async def _models(
     parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: KnownModel | None
 ) -> tuple[Basis, Basis | None]:
-    """What the job begins with and what its grader asks, or InvalidRequest or Archived."""
+    """Return the base model and the grader's model; raises InvalidRequest or Archived."""
     base = bases.unstaged(unstaged) if unstaged else await base_model(parts, caller, asked.model)
     if base.method is not None:
         lineage.refuse_other_head(base.name, base.method, method_of(asked))
@@ -236,7 +239,7 @@ async def _models(
 async def base_model(
     parts: Parts, caller: Caller, name: str, param: str = lineage.OF_BASE
 ) -> Basis:
-    """A base model as it was staged lately; what a job has made is looked at each time."""
+    """Return a base model from the cache; models of jobs are looked up each time."""
     find = partial(bases.readable, parts.engine, parts.outside, caller.project_id, name, param)
     return (
         await find() if lineage.is_made(name) else await parts.plan_inputs.get(("base", name), find)
@@ -252,7 +255,7 @@ async def _question(
     checked: Checked | None,
     nodes: int | None = None,
 ) -> PlanRequest:
-    """Everything that the plan depends on."""
+    """Return everything that the plan depends on."""
     training, validation = material.training, material.validation
     base, judge = material.base, material.judge
     data = checked.training if checked else None
@@ -290,7 +293,7 @@ async def _question(
 def _plan(
     request: PlanRequest, material: _Material, checked: Checked | None, now: datetime
 ) -> Plan:
-    """The plan, or InvalidRequest for a model that cannot fit or terms that cannot be kept."""
+    """Return the plan; raises InvalidRequest where the model or its limits cannot fit."""
     plan = make_plan(request)
     feasibility.refuse_hopeless(plan, request.limits, now, partial(_freed, request))
     if checked is None:
@@ -304,7 +307,10 @@ def _plan(
 async def _check(
     parts: Parts, asked: JobRequest, material: _Material, wait: float
 ) -> Checked | None:
-    """What is known of the rows; None: nothing yet. A plan (``wait``) refuses what cannot train."""
+    """Return the reports on the rows, or None while there are none.
+
+    With ``wait`` rows that a job cannot train on are refused.
+    """
     training, staged = material.training, material.base.staged
     hyper, chosen = hyperparameters_of(asked), training_of(asked)
     recipe = resolve(hyper, chosen, examples=training.examples, arch=staged.arch)
@@ -320,7 +326,7 @@ async def _check(
 
 
 async def _past(parts: Parts, caller: Caller) -> tuple[Past, ...]:
-    """Jobs of the project that were measured."""
+    """Return the measured jobs of the project."""
 
     async def read() -> tuple[Past, ...]:
         async with parts.reading.connect() as conn:
@@ -330,7 +336,7 @@ async def _past(parts: Parts, caller: Caller) -> tuple[Past, ...]:
 
 
 async def _offers(parts: Parts) -> tuple[Offer, ...]:
-    """Every offering of the deployment, with its price and what is told of evictions there."""
+    """Return every offering of the deployment with its price and eviction rate."""
     defaults = parts.plan_defaults
     async with parts.reading.connect() as conn:
         bands = await market.bands(conn, map(place_of, defaults.offerings))
@@ -349,7 +355,7 @@ async def _offers(parts: Parts) -> tuple[Offer, ...]:
 
 
 def _allowed(offers: tuple[Offer, ...], terms: Terms) -> tuple[Offer, ...]:
-    """The same; those that the user does not want say so."""
+    """Return the offers, with the reason on each that the request's limits forbid."""
     forbids = terms.forbids
     told = [forbids(o.offering, o.price, gpus_of(o.offering.vm_size)) for o in offers]
     return tuple(
@@ -359,7 +365,7 @@ def _allowed(offers: tuple[Offer, ...], terms: Terms) -> tuple[Offer, ...]:
 
 
 def _freed(request: PlanRequest) -> Plan | None:
-    """Plan the same job with nodes left to the planner, if the user fixed them and it can be."""
+    """Return the plan with nodes left to the planner, if the user fixed them and it fits."""
     if request.nodes is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""/v1/organization/system: how the service itself stands, for operators. Azure is not asked."""
+"""/v1/organization/system: the state of the service, for operators. Makes no call to Azure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/organization", tags=["Organization"])
 
 @router.get("/system", operation_id="retrieveSystem")
 async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> System:
-    """Show overdue work, turns, readings of Azure, rate limits, and jobs that need a person."""
+    """Show overdue work, leases, readings of Azure, rate limits, and jobs that need help."""
     rows = await service_status.of(db, now)
     turns = [_turn(row, now) for row in rows.turns]
     return System(

@@ -1,4 +1,4 @@
-"""How tiers, moves between them and their prices are shown."""
+"""How the API shows access tiers, moves between them and their prices."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,7 +19,7 @@ from service.operations.tiers import Folder, Look
 def storage(
     around: Around, blobs: list[StoredBlob], looks: list[Look], where: Account
 ) -> schemas.Storage:
-    """All that a job's container holds, by tier and by folder."""
+    """Return all that a job's container holds, by tier and by folder."""
     sizes = {str(tier): sum(billed(b) for b in blobs if b.tier is tier) for tier in Tier}
     shown: dict[str, Any] = {
         "object": "fine_tuning.job.storage",
@@ -41,7 +41,7 @@ def storage(
 def move(
     seen: Look, tier: Tier, priority: Priority, made: Quote, wish: TierMove | None
 ) -> dict[str, Any]:
-    """What a move costs, and how far it is."""
+    """Return the cost and the progress of a move."""
     return {
         "object": "fine_tuning.job.tier_move",
         "id": wish.id if wish else None,
@@ -66,12 +66,12 @@ def move(
 
 
 def account(where: Account) -> schemas.Account:
-    """Which account the prices are for."""
+    """Return the account that the prices are for."""
     return schemas.Account(region=where.region or None, redundancy=where.redundancy)
 
 
 def _folder(seen: Look) -> dict[str, Any]:
-    """One checkpoint or the model, as it lies."""
+    """Return one checkpoint or the model with its tier and state."""
     presence = seen.presence
     shown: dict[str, Any] = {
         **_named(seen.folder),
@@ -105,7 +105,7 @@ def _way(way: Rehydration) -> dict[str, Any]:
 
 
 def _priority(blobs: Iterable[StoredBlob]) -> str | None:
-    """The slowest one's: the folder is back when the last blob is."""
+    """Return the slowest blob's priority: the folder is back when the last blob is."""
     found = {blob.priority for blob in blobs if blob.rehydrating}
     slowest = Priority.STANDARD if Priority.STANDARD in found else Priority.HIGH
     return str(slowest) if found - {None} else None

@@ -1,4 +1,4 @@
-"""/v1/fine_tuning/jobs/{id}/storage: what lies in which tier; .../tier: put it into another one."""
+"""/v1/fine_tuning/jobs/{id}/storage: blobs by access tier; .../tier: move a folder."""
 
 from typing import Literal
 
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/fine_tuning/jobs", tags=["Storage"], route_class=Jso
 
 
 class TierRequest(BaseModel):
-    """What POST takes. With ``dry_run`` nothing is moved, and the answer is the same."""
+    """The target tier. With ``dry_run`` nothing is moved, and the answer is the same."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -33,7 +33,7 @@ class TierRequest(BaseModel):
 
 @router.get("/{job_id}/storage", operation_id="retrieveFineTuningStorage")
 async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) -> Storage:
-    """Every checkpoint and the model with tier and state, as Blob lists them now."""
+    """Return every checkpoint and the model with tier and state, as Blob lists them now."""
     async with parts.reading.connect() as conn:
         job = await jobs.get(conn, caller.project_id, job_id)
         folders = await tiers.folders(conn, job)
@@ -61,13 +61,13 @@ async def move_checkpoint(
     checkpoint_id: str,
     asked: TierRequest,
 ) -> TierMove:
-    """Move a checkpoint; from the archive this brings it back."""
+    """Move a checkpoint to another tier; out of the archive this rehydrates it."""
     return await _move(parts, caller, job_id, checkpoint_id, asked)
 
 
 @router.post("/{job_id}/model/tier", operation_id="moveFineTuningModel")
 async def move_model(parts: PartsDep, caller: Writer, job_id: str, asked: TierRequest) -> TierMove:
-    """Move the final model; from the archive this brings it back."""
+    """Move the final model to another tier; out of the archive this rehydrates it."""
     return await _move(parts, caller, job_id, None, asked)
 
 

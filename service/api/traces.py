@@ -1,4 +1,4 @@
-"""/v1/organization/traces: what all jobs' attempts saw of Spot capacity, as trace files.
+"""/v1/organization/traces: Spot capacity that the attempts of all jobs observed, as trace files.
 
 For operators: it shows when machines of every project ran.
 """
@@ -36,7 +36,7 @@ async def get_traces(
     limit: int = _MOST,
     after: After = None,
 ) -> TraceList:
-    """A page of places by name. For the next one give ``until`` as answered: traces then match."""
+    """List traces by place. For the next page send ``until`` as answered, so that traces match."""
     end = now if until is None else min(datetime.fromtimestamp(until, UTC), now)
     window = _window(end, days, gap_seconds)
     limit = clamp(limit, _MOST)
@@ -59,7 +59,7 @@ async def get_traces(
 
 
 def _window(end: datetime, days: int, gap_seconds: int) -> Window:
-    """The last ``days``, in whole ticks."""
+    """Return the window of the last ``days``, in whole ticks."""
     ticks = days * 86_400 // gap_seconds
     if ticks > TICKS_AT_MOST:
         raise InvalidRequest(

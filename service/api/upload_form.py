@@ -1,7 +1,7 @@
-"""multipart/form-data with one file, handed on while it comes: neither memory nor disk fills.
+"""Read multipart/form-data with one file as a stream: it fills neither memory nor disk.
 
-Who sends it decides nothing about our memory: what is not the file's content has limits (the
-parser's own for headers: eight a part, of 4 KiB each).
+Everything but the file's content is limited in size (headers by the parser: eight a part, of 4 KiB
+each).
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -53,7 +53,7 @@ class UploadForm:
         return self._values.get(PURPOSE)
 
     def expires_after(self) -> int | None:
-        """Return the file's life in seconds, or raise InvalidRequest; known at the form's end."""
+        """Return the file's lifetime in seconds (known at the form's end), or refuse it."""
         return file_expiry.of_form(self._values.get(ANCHOR_FIELD), self._values.get(SECONDS_FIELD))
 
     async def find_file(self) -> None:
@@ -67,7 +67,7 @@ class UploadForm:
                 )
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The file's bytes, then whatever follows in the form; a form that breaks off is refused.
+        """Yield the file's bytes and read the rest of the form; an incomplete form is refused.
 
         Raises ClientDisconnect when the connection is lost.
         """
@@ -209,6 +209,6 @@ def _extended_filename(disposition: bytes) -> str:
 
 
 def _length(request: Request) -> int | None:
-    """Of the whole body; unknown when it comes in chunks."""
+    """Return the length of the whole body; None when it comes in chunks."""
     given = request.headers.get("content-length", "")
     return int(given) if given.isdecimal() and len(given) < 19 else None

@@ -1,4 +1,4 @@
-"""What the API shows of uploads in parts."""
+"""How the API shows uploads in parts."""
 
 from datetime import datetime
 from typing import Literal
@@ -10,7 +10,7 @@ from service.operations.uploads import Shown, id_of
 
 
 def shown(found: Shown, now: datetime) -> Upload:
-    """One upload with its parts, or with its file."""
+    """Return one upload with its parts, or with its file."""
     if found.upload is None:
         assert found.file is not None
         return completed(found.file)
@@ -19,7 +19,7 @@ def shown(found: Shown, now: datetime) -> Upload:
 
 
 def brief(upload: uploads.Upload, now: datetime) -> Upload:
-    """One that is no file, without its parts."""
+    """Return an upload that has not become a file, without its parts."""
     expired = upload.has_expired(now)
     over: Literal["expired", "cancelled"] = "expired" if expired else "cancelled"
     return Upload(
@@ -36,7 +36,7 @@ def brief(upload: uploads.Upload, now: datetime) -> Upload:
 
 
 def completed(file: files.File) -> Upload:
-    """One that became this file."""
+    """Return the upload that became this file."""
     return Upload(
         id=id_of(file.id),
         bytes=file.bytes,
@@ -50,7 +50,7 @@ def completed(file: files.File) -> Upload:
 
 
 def part(row: upload_parts.Part) -> UploadPart:
-    """One part."""
+    """Return one part."""
     return UploadPart(
         id=row.id,
         created_at=int(row.created_at.timestamp()),

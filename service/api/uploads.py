@@ -1,4 +1,4 @@
-"""/v1/uploads: files that come in parts, in parallel and to any replica."""
+"""/v1/uploads: files in parts, in parallel and through any replica."""
 
 from fastapi import APIRouter, Request
 
@@ -34,7 +34,7 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 
 @router.post("", operation_id="createUpload")
 async def create(parts: PartsDep, caller: Writer, now: Now, asked: UploadRequest) -> Upload:
-    """Begin a file that comes in parts of at most 64 MiB. It expires an hour after the last one."""
+    """Begin a file in parts of at most 64 MiB. It expires an hour after the last one."""
     life = asked.expires_after
     wanted = uploads.Wanted(
         filename=asked.filename,
@@ -50,7 +50,7 @@ async def create(parts: PartsDep, caller: Writer, now: Now, asked: UploadRequest
 
 @router.get("/{upload_id}", operation_id="retrieveUpload")
 async def get(db: Db, caller: Reader, now: Now, upload_id: str) -> Upload:
-    """An upload with the parts received, so that a client can resume it after a crash."""
+    """Return an upload with the parts received, so that a client can resume it after a crash."""
     return upload_views.shown(await uploads.get(db, caller.project_id, upload_id), now)
 
 
@@ -78,7 +78,7 @@ async def add_part(request: Request, parts: PartsDep, caller: Writer, upload_id:
 async def complete(
     parts: PartsDep, caller: Writer, upload_id: str, asked: UploadCompletion
 ) -> Upload:
-    """Check the rows of the whole file and keep it. To repeat the request is harmless."""
+    """Validate the whole file and store it. Repeating the request is harmless."""
     completion = Completion(
         project_id=caller.project_id,
         upload_id=upload_id,

@@ -1,4 +1,4 @@
-"""Say what is wrong with a request: from pydantic's errors to a message for people."""
+"""Translate pydantic's errors into messages for people."""
 
 import difflib
 import types
@@ -109,7 +109,7 @@ def _description(model: type[BaseModel] | None, name: int | str) -> str:
 
 
 def _model_at(kind: Any, path: Path) -> type[BaseModel] | None:  # noqa: ANN401 - any annotation
-    """The model whose member ``path`` leads to; None where it is no model."""
+    """Return the model whose member ``path`` leads to; None where it is no model."""
     found = _models(kind)
     for step in path:
         within = [m.model_fields[step].annotation for m in found if step in m.model_fields]
@@ -119,7 +119,7 @@ def _model_at(kind: Any, path: Path) -> type[BaseModel] | None:  # noqa: ANN401 
 
 
 def _models(kind: Any) -> list[type[BaseModel]]:  # noqa: ANN401 - any annotation
-    """Every model that stands in an annotation such as ``list[Model] | None``."""
+    """Return every model in an annotation such as ``list[Model] | None``."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [kind]
     if get_origin(kind) in (Union, types.UnionType, Annotated, list, dict, tuple):

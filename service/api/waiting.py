@@ -20,14 +20,14 @@ _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d+)", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What the caller has already, and how long it would wait for more."""
+    """The versions that the caller has already, and how long it waits for a newer one."""
 
     versions: frozenset[int]  # any of these is no news
     waits: bool  # then it is always answered 200: OpenAI's client takes a 304 for an error
     seconds: float
 
     def has(self, version: int) -> bool:
-        """True when the caller would get nothing new."""
+        """Return whether the caller has this version already."""
         return version in self.versions
 
 
@@ -40,7 +40,7 @@ async def known(
     if_none_match: Annotated[str | None, Header(description="An ETag that you have.")] = None,
     x_stainless_read_timeout: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Known:
-    """Read what a request says of it."""
+    """Read the known versions and the waiting time from a request."""
     preferred = _WAIT.search(prefer or "")
     seconds = wait if wait is not None else float(preferred.group(1)) if preferred else 0.0
     have = set(tagged(if_none_match))
@@ -54,10 +54,7 @@ async def known(
 
 
 async def until_news(parts: Parts, job_id: str, project_id: str, known: Known) -> None:
-    """Return once the job has another version than ``known``, or is not there, or time is up.
-
-    So also when this process is to end.
-    """
+    """Return once the job has another version than ``known``, is gone, or time is up."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + known.seconds
     with parts.drain.polling(versions.topic(job_id)) as changed:
@@ -70,17 +67,17 @@ async def until_news(parts: Parts, job_id: str, project_id: str, known: Known) -
 
 
 def etag(version: int) -> str:
-    """The ETag of this version: weak, since what was spent grows without any news."""
+    """Return the ETag of this version: weak, because costs grow without a new version."""
     return f'W/"{version}"'
 
 
 def tagged(if_none_match: str | None) -> list[int]:
-    """The versions in ETags that are ours; any other ETag names nothing that we ever sent."""
+    """Return the versions in ETags of this service; others are ignored."""
     return [int(v) for v in re.findall(r'"(\d{1,18})"', if_none_match or "")]
 
 
 def _patience(read_timeout: str | None) -> float:
-    """How long OpenAI's client waits for an answer; it tells so itself."""
+    """Return how many seconds OpenAI's client waits for an answer, by its own header."""
     try:
         return max(float(read_timeout or "inf") - _MARGIN_SECONDS, 0.0)
     except ValueError:

@@ -1,8 +1,8 @@
 """Scale sets in Azure, through the official SDK with its retries switched off.
 
-Back-off is the caller's: the SDK would sleep for a whole Retry-After, which may be
-twenty minutes. No operation is polled either; what became of a create is read from the
-scale set itself, so that it can be told after a restart of the service too.
+Backoff is the caller's: the SDK would sleep for a whole Retry-After, which may be twenty minutes.
+No operation is polled either: the outcome of a create is read from the scale set itself, so that it
+is known after a restart of the service too.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class AzureCloud:
         self._machines = self._client.virtual_machine_scale_set_vms
 
     async def create(self, spec: ScaleSetSpec) -> None:
-        """PUT only where there is nothing: a repeated PUT would refill a set after an eviction."""
+        """Create the set only if there is none: a repeated PUT would refill an evicted one."""
         body = VirtualMachineScaleSet(scale_set_body(spec, self._settings))
         async with self._call(f"create {spec.name}"):
             try:
@@ -94,7 +94,7 @@ class AzureCloud:
                     raise
 
     async def get(self, name: str) -> ScaleSet:
-        """The set, then its instances; for a failed one also the views that hold the cause."""
+        """Return the set with its instances, and the cause of its failure if it failed."""
         group = self._settings.resource_group
         async with self._call(f"get {name}"):
             found = await self._sets.get(group, name)
@@ -108,7 +108,7 @@ class AzureCloud:
             return failure(seen, view, machines)
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
-        """An eviction lowers the capacity, unless it leaves the instance behind: raise it again."""
+        """Restore the capacity that an eviction lowered, or delete instances that do not run."""
         group = self._settings.resource_group
         async with self._call(f"refill {name}"):
             found = await self._sets.get(group, name)
@@ -134,13 +134,13 @@ class AzureCloud:
                 )
 
     async def list_owned(self) -> list[ScaleSet]:
-        """Those of the resource group that carry our owner tag."""
+        """Return the scale sets of the resource group with our owner tag."""
         async with self._call("list scale sets"):
             pages = self._sets.list(self._settings.resource_group)
             return [scale_set(found, ()) async for found in pages if self._owns(found)]
 
     async def list_tagged(self) -> list[Resource]:
-        """By Azure's own filter, over every page; the scale sets among them are told elsewhere."""
+        """Return the other resources with our owner tag, without scale sets and clusters."""
         where = f"tagName eq '{OWNER_TAG}' and tagValue eq '{self._settings.owner}'"
         path = (
             f"/subscriptions/{self._settings.subscription_id}"
@@ -163,7 +163,7 @@ class AzureCloud:
         return [resource(row) for row in found if row["type"].lower() not in ELSEWHERE]
 
     async def delete(self, name: str) -> None:
-        """Force deletion: nothing on the disks is worth a clean shutdown."""
+        """Delete by force: nothing on the disks is worth a clean shutdown."""
         async with self._call(f"delete {name}"):
             poller: AsyncLROPoller[Any] = await self._sets.begin_delete(
                 self._settings.resource_group,
@@ -177,11 +177,7 @@ class AzureCloud:
             raise ScaleSetNotFound(f"There is no scale set {name}.")
 
     async def serial_log(self, name: str, instance_id: str) -> bytes:
-        """Ask for a URL with a SAS, and fetch the blob behind it.
-
-        The answer is 409 where boot diagnostics are not enabled (Azure/ARO-HCP, admin server:
-        serial console).
-        """
+        """Request a URL with a SAS, and fetch the blob behind it."""
         async with self._call(f"serial log of {name}_{instance_id}"):
             try:
                 found = await self._machines.retrieve_boot_diagnostics_data(
@@ -197,7 +193,7 @@ class AzureCloud:
             return await serial_log.fetch_end(found.serial_console_log_blob_uri, self._ca_path)
 
     async def spot_cores(self, region: str) -> SpotCores:
-        """From the region's usages, all pages of them."""
+        """Return the Spot cores from the region's usages, all pages of them."""
         async with self._call(f"usages of {region}"):
             return spot_cores([usage async for usage in self._client.usage.list(region)])
 
@@ -222,7 +218,7 @@ class AzureCloud:
         return (found.tags or {}).get(OWNER_TAG) == self._settings.owner
 
     def _check_owner(self, name: str, found: VirtualMachineScaleSet) -> None:
-        """Somebody else's set is no NotFound: what exists must never be believed to be gone."""
+        """Raise Misconfigured for a set of another owner; NotFound would mean that it is gone."""
         if not self._owns(found):
             raise Misconfigured(
                 f"Scale set {name} lacks the tag {OWNER_TAG}={self._settings.owner}. Give each"

@@ -1,4 +1,4 @@
-"""Which Azure Policy denied a request, and who can lift it. Pure."""
+"""Find which Azure Policy denied a request, and who can lift it. Pure."""
 
 import json
 import re
@@ -28,7 +28,7 @@ class Denial:
 
     @classmethod
     def of_info(cls, info: Mapping[str, Any]) -> Self:
-        """From `additionalInfo` of type PolicyViolation.
+        """Parse `additionalInfo` of type PolicyViolation.
 
         Its members: azure-docs, automation/enforce-job-execution-hybrid-worker.
         """
@@ -42,7 +42,7 @@ class Denial:
 
     @classmethod
     def of_identifiers(cls, found: Mapping[str, Any]) -> Self:
-        """From the list that Azure's sentence ends with; all that an instance view has."""
+        """Parse the list that ends Azure's message; an instance view has nothing else."""
         assignment, definition = found.get("policyAssignment"), found.get("policyDefinition")
         return cls(
             definition=str((definition or {}).get("name") or "without a name"),

@@ -1,12 +1,12 @@
-"""What Azure's refusals mean to us: one table, first match wins.
+"""What Azure's refusals mean: one table, the first match wins.
 
-It is used both ways: for what a request is answered, and for what an operation that was accepted
-failed with minutes later, which has a code and a message and no status. The codes and messages are
-those of azure-docs, virtual-machines/troubleshooting/error-messages ("Understand common error
-messages"), where no other source is named.
+It serves both the answer to a request and the failure of an accepted operation minutes later, which
+has a code and a message and no status. The codes and messages are those of azure-docs,
+virtual-machines/troubleshooting/error-messages ("Understand common error messages"), where no other
+source is named.
 
-Rows look at the error code, never at the SDK's exception class: there every 409 is a
-ResourceExistsError, be it a used-up quota or a sold-out size.
+Rows test the error code, never the SDK's exception class: there every 409 is a ResourceExistsError,
+be it an exhausted quota or a sold-out size.
 """
 
 import re
@@ -44,7 +44,7 @@ _QUOTA_NAMES = {  # as the portal shows them
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Matches when every condition that it states holds; ``code`` and ``message`` are patterns."""
+    """Matches when all its stated conditions hold; ``code`` and ``message`` are patterns."""
 
     error: type[CloudError]
     code: str = ""
@@ -53,7 +53,7 @@ class Row:
     remedy: str = ""
 
     def matches(self, code: str, status: int, message: str) -> bool:
-        """True for an answer with this code (in full), status and message (somewhere in it)."""
+        """Return whether the answer has this code (in full), status and message (in part)."""
         if self.status and status != self.status:
             return False
         if self.code and not re.fullmatch(self.code, code, re.IGNORECASE):
@@ -192,15 +192,15 @@ TABLE: tuple[Row, ...] = (
 
 
 def classify(code: str, status: int, message: str) -> Row:
-    """The first row that matches; an unknown answer is a bare CloudError."""
+    """Return the first matching row; an unknown answer is a bare CloudError."""
     matching = (row for row in TABLE if row.matches(code, status, message))
     return next(matching, Row(error=CloudError))
 
 
 def failed(code: str, message: str) -> tuple[Failure, str]:
-    """What the failure of an accepted operation means, and what to say of it.
+    """Return the kind of an accepted operation's failure, and its message.
 
-    Poll or view, HTTP says 200 whatever the code is.
+    Poll and view answer HTTP 200 whatever the code is.
     """
     row = classify(code, 200, message)
     kind = {InsufficientCapacity: Failure.NO_CAPACITY, Misconfigured: Failure.MISCONFIGURED}
@@ -208,7 +208,7 @@ def failed(code: str, message: str) -> tuple[Failure, str]:
 
 
 def translated(error: AzureError) -> CloudError:
-    """The error of ours that says what to do about ``error``."""
+    """Return the CloudError that says what to do about ``error``."""
     if isinstance(error, HttpResponseError) and error.status_code is not None:
         return _answered(error)
     if isinstance(error, ClientAuthenticationError):
@@ -223,7 +223,7 @@ def translated(error: AzureError) -> CloudError:
 
 
 def quota(text: str) -> str:
-    """Azure's refusal over a quota in one sentence: which one, where, how much is missing."""
+    """Return a refusal over a quota in one sentence: which one, where, how much is missing."""
     found = _QUOTA.search(text)
     if found is None:
         return text
@@ -253,7 +253,7 @@ def _denies(info: Any) -> bool:  # noqa: ANN401 - azure.mgmt.core's TypedErrorIn
 
 
 def _told(row: Row, text: str, infos: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Azure's words, or ours where they are better, and what a person can do."""
+    """Return Azure's message, or a better one, with the remedy."""
     denied = azure_denials.denials(text, infos)
     named = " and ".join(map(str, denied))
     what = f"Azure Policy denies it: {named}" if denied else quota(text)

@@ -1,4 +1,4 @@
-"""What a governed subscription wants of every scale set: the setting REKINDLE_AZURE_POLICY.
+"""What a governed subscription requires of every scale set: the setting REKINDLE_AZURE_POLICY.
 
 One JSON object, because its members come from one place (the platform team's Azure policies) and
 most subscriptions need none of them. `{region}` in an id stands for the offering's region: disk
@@ -32,7 +32,7 @@ _NVME_SINCE = 6
 
 
 class AzurePolicy(BaseModel):
-    """Members that Azure policies ask for; what is left out is not sent."""
+    """Members that Azure policies require; members that are left out are not sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

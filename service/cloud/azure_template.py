@@ -1,8 +1,8 @@
-"""The scale set that we ask Azure for: a pure function from spec and settings to ARM JSON.
+"""The scale set to request from Azure: a pure function from spec and settings to ARM JSON.
 
-The shape is the only one with InfiniBand on ND sizes: Uniform, a single placement group,
-one fault domain. That rules out priority mixes, capacity reservations and, with Spot,
-terminate notifications.
+Its shape is the only one with InfiniBand on ND sizes: Uniform, a single placement group, one fault
+domain. That rules out priority mixes, capacity reservations and, with Spot, terminate
+notifications.
 """
 
 import base64
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class AzureSettings:
-    """Where scale sets go and what every one of them has in common."""
+    """Where scale sets go, and what all of them have in common."""
 
     subscription_id: str
     resource_group: str
@@ -34,7 +34,7 @@ class AzureSettings:
 
 
 def scale_set_body(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
-    """The body of the PUT. Equal arguments give equal bodies, so it may be sent again."""
+    """Return the body of the PUT. Equal arguments give equal bodies, so it may be sent again."""
     body: Json = {
         "location": spec.offering.region,
         "tags": {**settings.policy.tags, **spec.tags, OWNER_TAG: settings.owner},
@@ -81,11 +81,7 @@ def _machine(spec: ScaleSetSpec, settings: AzureSettings) -> Json:
 
 
 def _security(policy: AzurePolicy) -> Json:
-    """Encryption at host and trusted launch, where they are wanted.
-
-    Without Secure Boot: Microsoft's page on trusted launch says that NVIDIA's drivers need extra
-    steps under it on Ubuntu, which no image of ours takes.
-    """
+    """Return encryption at host and trusted launch, where the policy requires them."""
     profile: Json = {"encryptionAtHost": True} if policy.encryption_at_host else {}
     if policy.security_type:
         profile["securityType"] = policy.security_type
@@ -114,7 +110,7 @@ def _reference(resource_id: str, spec: ScaleSetSpec) -> Json:
 
 
 def _capacity(capacity_type: CapacityType) -> Json:
-    """Spot at any price up to on-demand; Delete is all that ephemeral disks allow."""
+    """Return Spot up to the on-demand price; ephemeral disks allow only the policy Delete."""
     if capacity_type is CapacityType.ON_DEMAND:
         return {"priority": "Regular"}
     return {
@@ -125,7 +121,7 @@ def _capacity(capacity_type: CapacityType) -> Json:
 
 
 def _image_reference(image: str) -> Json:
-    """A gallery image by its id, a marketplace image by "publisher:offer:sku:version"."""
+    """Return a gallery image by its id, a marketplace image by "publisher:offer:sku:version"."""
     if image.startswith("/"):
         return {"id": image}
     parts = image.split(":")

@@ -1,4 +1,4 @@
-"""What Azure says about scale sets, read into our values. Pure."""
+"""Translate Azure's answers about scale sets into our values. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ _BOUGHT = {"spot": CapacityType.SPOT, "regular": CapacityType.ON_DEMAND}
 def scale_set(
     found: VirtualMachineScaleSet, machines: Sequence[VirtualMachineScaleSetVM]
 ) -> ScaleSet:
-    """The scale set with its instances; the cause of a failure is not known from these."""
+    """Return the scale set with its instances; these do not show the cause of a failure."""
     instances = tuple(_instance(machine) for machine in machines)
     return ScaleSet(
         name=found.name or "",
@@ -45,7 +45,7 @@ def failure(
     view: VirtualMachineScaleSetInstanceView,
     machines: Sequence[VirtualMachineScaleSetVM],
 ) -> ScaleSet:
-    """A failed scale set with its cause, from statuses like ProvisioningState/failed/CODE.
+    """Return a failed scale set with its cause, from statuses like ProvisioningState/failed/CODE.
 
     GET alone has no code. The set's own statuses come first, then those of its machines.
     """
@@ -63,7 +63,7 @@ def failure(
 
 
 def resource(row: Mapping[str, Any]) -> Resource:
-    """A row of Azure's list of everything."""
+    """Return the resource in a row of Azure's list of all kinds."""
     return Resource(
         kind=row["type"],
         name=row["name"],
@@ -73,7 +73,7 @@ def resource(row: Mapping[str, Any]) -> Resource:
 
 
 def spot_cores(usages: Iterable[Usage]) -> SpotCores:
-    """The one of Spot cores; a subscription that has none of it is not limited by it."""
+    """Return the usage of Spot cores; a subscription without that row has no limit."""
     for usage in usages:
         if usage.name and (usage.name.value or "").lower() == _SPOT_CORES:
             return SpotCores(limit=usage.limit, used=usage.current_value or 0)
@@ -96,7 +96,7 @@ def _phase(found: VirtualMachineScaleSet, instances: Sequence[Instance]) -> Scal
 
 
 def _priority(found: VirtualMachineScaleSet) -> str:
-    """Empty where Azure does not tell; it may have others than ours."""
+    """Return the priority; empty where Azure does not say, and there may be other values."""
     profile = found.properties.virtual_machine_profile if found.properties else None
     return ((profile.priority or "") if profile else "").lower()
 
@@ -112,10 +112,10 @@ def _instance(machine: VirtualMachineScaleSetVM) -> Instance:
 
 
 def _running(machine: VirtualMachineScaleSetVM) -> bool:
-    """Without a known power state, one that was provisioned counts as running.
+    """Return whether the machine runs; without a power state a provisioned one counts as running.
 
-    A missing word must not look like an eviction; an evicted machine that lingers says
-    stopped or deallocated.
+    A missing word must not look like an eviction. An evicted machine that lingers says stopped or
+    deallocated.
     """
     power = _power_state(_statuses(machine))
     if power in {"", "unknown"}:

@@ -2,8 +2,8 @@
 
 An attempt is one command job, which runs one supervisor on each node of a cluster of its own. Where
 its offering names a cluster, it is a job on that one: `azureml_named.py`. The client knows no
-asyncio and is large: it is imported when it is needed, and its calls run in threads. Nothing is
-waited for: what became of a call is read from the workspace.
+asyncio and is large: it is imported when it is needed, and its calls run in threads. No call waits:
+its outcome is read from the workspace.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
-    """Where clusters go and what every one of them has in common."""
+    """Where clusters go, and what all of them have in common."""
 
     subscription_id: str
     resource_group: str

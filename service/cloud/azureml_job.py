@@ -1,6 +1,6 @@
-"""The cluster and the job that we ask Azure Machine Learning for, and the client that asks.
+"""The cluster and the job to request from Azure Machine Learning, and its client.
 
-azure-ai-ml is imported here alone, when the first of these is made: it is an extra.
+Only this module imports azure-ai-ml, when the first of these is made: it is an extra.
 """
 
 import logging
@@ -78,7 +78,7 @@ def cluster(name: str, spec: ScaleSetSpec, owner: str, identity_id: str, subnet_
 
 
 def begin_create(client: Any, made: Any) -> None:  # noqa: ANN401 - MLClient, AmlCompute
-    """Ask for the cluster. ``client.compute`` would start a thread that polls until it is there."""
+    """Request the cluster. ``client.compute`` would start a thread that polls until it exists."""
     made._set_full_subnet_name(client.subscription_id, client.resource_group_name)  # noqa: SLF001
     client.compute._operation.begin_create_or_update(  # noqa: SLF001
         client.resource_group_name,
@@ -90,7 +90,7 @@ def begin_create(client: Any, made: Any) -> None:  # noqa: ANN401 - MLClient, Am
 
 
 def begin_delete(client: Any, name: str) -> None:  # noqa: ANN401 - MLClient
-    """Ask for the end of the cluster, without that thread."""
+    """Request the deletion of the cluster, without that thread."""
     client.compute._operation.begin_delete(  # noqa: SLF001
         client.resource_group_name,
         client.workspace_name,

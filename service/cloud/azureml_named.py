@@ -1,9 +1,9 @@
-"""Jobs on clusters that exist already, which an offering names: `SIZE@REGION:azureml=CLUSTER`.
+"""Jobs on existing clusters that an offering names: `SIZE@REGION:azureml=CLUSTER`.
 
 Such a cluster is never made, changed or deleted here, and its other nodes are not ours. An attempt
-is the job of its name alone, and the job itself says on which cluster it is: it is found and ended
-whatever the settings say by then. No record of a job can be deleted, so `delete` archives
-it: an archived job that is over and that no node runs is gone.
+is only the job of its name. The job itself says on which cluster it is, so it is found and ended
+whatever the settings say by then. No record of a job can be deleted, so `delete` archives it: an
+archived job that is over and that no node runs counts as gone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from service.domain.states import CapacityType
 
 @dataclass(frozen=True)
 class NamedClusters:
-    """The jobs of one deployment on them. Its calls block."""
+    """The jobs of one deployment on such clusters. Its calls block."""
 
     client: Any  # MLClient
     owner: str
@@ -143,7 +143,7 @@ class NamedClusters:
 
 
 def is_on_named(job: Any, name: str) -> bool:  # noqa: ANN401 - JobBase
-    """Whether the job runs on another cluster than the one that is made for it."""
+    """Return whether the job runs on a cluster that was not made for it."""
     return _compute(job).lower() != cluster_name(name).lower()
 
 

@@ -1,8 +1,8 @@
-"""What an Azure Machine Learning workspace says, read into our values. Pure.
+"""Translate an Azure Machine Learning workspace's answers into our values. Pure.
 
-Preemption is no status there. Azure takes a node, ends the job's processes on all of them without
-notice, and the job goes back from Running to Queued under its name, or fails. In each case fewer
-nodes run than before, which is what an eviction is to the rest of the service.
+Preemption is no status there. Azure takes a node and ends the job's processes on all of them
+without notice; the job goes back from Running to Queued under its name, or fails. In each case
+fewer nodes run than before, which is an eviction to the rest of the service.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""The script by which a booting machine tells the service how it goes.
+"""The script by which a booting machine reports its progress to the service.
 
-It prints the same to the serial console, and waits for nothing: a service that does not answer must
-not delay a boot. The token is no argument that a process list shows.
+It prints the same to the serial console and never waits: a silent service must not delay a boot.
+The token is no argument that a process list shows.
 """
 
 SCRIPT_PATH = "/usr/local/sbin/rekindle-report"

@@ -1,9 +1,9 @@
-"""The cloud-init of a node: leave its configuration, start the supervisor's container.
+"""The cloud-init of a node: write its configuration, start the supervisor's container.
 
-The same text boots a VM in Azure and an emulated one, so that beyond GPUs, disks and Azure's own
-registries it uses `sh`, `curl`, `date`, `uptime`, `systemctl` and `docker` only. It leaves the
-duration of each step in TIMES_PATH; `trainer/supervisor/machine/boot_times.py` reads it. The step
-under way, and Docker's errors, go to the service at once (`boot_report.py`).
+The same text boots a VM in Azure and an emulated one. Beyond GPUs, disks and Azure's registries it
+uses only `sh`, `curl`, `date`, `uptime`, `systemctl` and `docker`. It leaves the duration of each
+step in TIMES_PATH; `trainer/supervisor/machine/boot_times.py` reads it. The current step and
+Docker's errors go to the service at once (`boot_report.py`).
 """
 
 import json
@@ -154,9 +154,9 @@ _TOPOLOGY = (
 
 
 def render(config_json: str, image: str, accelerator: str, identity: str = "") -> str:
-    """The #cloud-config that every node of an attempt gets.
+    """Return the #cloud-config of every node of an attempt.
 
-    ``accelerator`` is cuda or cpu; ``identity`` the resource id of who pulls the image.
+    ``accelerator``: cuda or cpu; ``identity``: resource id of the identity that pulls the image.
     """
     cuda = accelerator == "cuda"
     document = {
@@ -183,7 +183,7 @@ def _prepare(image: str, identity: str, *, cuda: bool) -> str:
 
 
 def _pull(image: str, identity: str) -> str:
-    """Registries fail now and then; a node that boots in vain costs as much as one that works."""
+    """Return the command that pulls the image, with retries: registries fail now and then."""
     look = shlex.join(["docker", "image", "inspect", image])
     pull = shlex.join(["docker", "pull", "--quiet", image])
     registry, login = image.partition("/")[0], ""
@@ -196,7 +196,7 @@ def _pull(image: str, identity: str) -> str:
 
 
 def _hand_over() -> str:
-    """The container's user is not root, and cloud-init knows owners by name only."""
+    """Return the command that gives the files to the container's user, which is not root."""
     user, group = USER.split(":")
     return (
         f"chown {USER} {CONFIG_PATH} {TIMES_PATH}; "
@@ -205,7 +205,7 @@ def _hand_over() -> str:
 
 
 def _run(image: str, *, cuda: bool) -> str:
-    """Nothing of a job runs on a machine whose firewall cannot be had."""
+    """Return the command that starts the container; without a firewall it does not start."""
     command = shlex.join(
         [
             *("docker", "run", "--detach", "--name", "rekindle", "--restart", "unless-stopped"),

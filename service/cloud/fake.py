@@ -1,8 +1,8 @@
-"""A cloud in memory that keeps Azure's manners.
+"""A cloud in memory that behaves like Azure.
 
-Creation takes time and may be refused *after* it was accepted, a fresh scale set cannot
-be seen for a while, deletion takes time, instances are evicted or linger stopped, calls
-are throttled, answers get lost. Held to the same contract tests as the Azure adapter.
+Creation takes time and may be refused after it was accepted, a fresh scale set is invisible for a
+while, deletion takes time, instances are evicted or linger stopped, calls are throttled, answers
+get lost. It passes the same contract tests as the Azure adapter.
 """
 
 from collections.abc import Callable, Collection
@@ -58,7 +58,7 @@ class _Entry:
 
 @dataclass
 class FakeCloud:
-    """See the module. Knobs are plain attributes; a test turns them and advances the clock.
+    """A cloud in memory. Tests set its attributes and advance the clock.
 
     ``replace(cloud, owner="another")`` is the same cloud as another deployment sees it.
     """
@@ -179,7 +179,7 @@ class FakeCloud:
         return self.serial_logs.get(machine, b"cloud-init: booted\n")[-SERIAL_LOG_BYTES:]
 
     async def spot_cores(self, region: str) -> SpotCores:
-        """What others use is the test's to say; our own machines are counted on top."""
+        """Return the test's quota, with our own machines counted on top."""
         self._admit()
         self._settle()
         told = self.spot_quotas.get(region, SpotCores(limit=None, used=0))
@@ -188,7 +188,7 @@ class FakeCloud:
         return replace(told, used=told.used + sum(map(_cores, spot)))
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def evict(self, name: str, instance_id: str = "0", *, lingers: bool = False) -> None:
         """Take one instance, as Azure does when it wants Spot capacity back.
@@ -210,7 +210,7 @@ class FakeCloud:
         _add(self._entries[name], self.now())
 
     def made(self, besides: Collection[str]) -> list[ScaleSet]:
-        """What exists as `get` would show it, without a call and ``besides`` what is named."""
+        """Return what exists as `get` shows it, without a call, except ``besides``."""
         fresh = [name for name in self._entries if name not in besides]
         self._settle(*fresh)
         return [self._describe(self._entries[n]) for n in fresh if n in self._entries]
@@ -245,11 +245,7 @@ class FakeCloud:
         return self.now() - entry.accepted_at >= self.visible_after
 
     def _settle(self, *names: str) -> None:
-        """Drop what has been deleted by now; where that failed, all of it is still there.
-
-        What was to be added is there by now, all or none of it. Of ``names`` alone where there are
-        any: thousands of sets must not make a call for one of them dear.
-        """
+        """Drop what was deleted by now; where a deletion failed, everything is still there."""
         named = [(name, self._entries[name]) for name in names if name in self._entries]
         for name, entry in named if names else list(self._entries.items()):
             if entry.refill_at and self.now() - entry.refill_at >= entry.create_time:

@@ -1,6 +1,6 @@
-"""The seam to a registry of models: a name and a version for what lies in Blob, and its tags.
+"""The seam to a registry of models: name, version and tags of a model in Blob.
 
-Nothing is copied: an entry says where the files are, and lives on when they are deleted.
+Nothing is copied: an entry names the files' place, and stays when they are deleted.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class RegisteredModel:
-    """One version of a model, and where its folder is."""
+    """One version of a model and the URL of its folder."""
 
     name: str
     version: str
@@ -22,9 +22,9 @@ class ModelRegistry(Protocol):
     """Where the final models of jobs are registered."""
 
     async def register(self, model: RegisteredModel) -> None:
-        """Register it; what is there under this name and version stays. Raises CloudError."""
+        """Register a version; an existing entry stays as it is. Raises CloudError."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...

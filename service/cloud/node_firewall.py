@@ -1,12 +1,12 @@
-"""The firewall of a node: a script of root's on the machine, and the systemd unit that runs it.
+"""The firewall of a node: a root script on the machine, and the systemd unit that runs it.
 
-Jobs of all projects share a subnet. A node's own rules let in SSH (the subnet's security group says
-from where), and the members of the present generation; nothing else. The supervisor, which has no
+Jobs of all projects share a subnet. A node's rules let in SSH (the subnet's security group says
+from where) and the members of the current generation, nothing else. The supervisor, which has no
 rights over the machine, names the members (`trainer/supervisor/machine/firewall.py`): at worst it
-opens its own node. InfiniBand is let in: Azure keeps scale sets apart by partition keys.
+opens its own node. InfiniBand is let in: Azure separates scale sets by partition keys.
 
-Of what the machine itself calls, the metadata service answers root and the container's user
-alone: it hands out the node's identity. Root alone reaches Azure's other service for machines.
+Of the machine's own calls, the metadata service answers only root and the container's user, because
+it hands out the node's identity. Only root reaches Azure's other service for machines.
 """
 
 SCRIPT_PATH = "/usr/local/sbin/rekindle-firewall"

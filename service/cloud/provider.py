@@ -12,7 +12,7 @@ SERIAL_LOG_BYTES = 256 * 1024  # of a machine's serial log, the last ones
 
 
 class CloudError(Exception):
-    """The cloud failed in a way nobody foresaw. Safe to try again later."""
+    """The cloud failed unexpectedly. Safe to retry later."""
 
     def __init__(self, message: str, code: str = "") -> None:
         super().__init__(message)
@@ -20,7 +20,7 @@ class CloudError(Exception):
 
 
 class InsufficientCapacity(CloudError):
-    """No room or no quota for this offering now; another one may work."""
+    """No capacity or quota for this offering now; another one may work."""
 
 
 class Throttled(CloudError):
@@ -60,25 +60,18 @@ class CloudProvider(Protocol):
         ...
 
     async def list_owned(self) -> list[ScaleSet]:
-        """Every scale set that carries this deployment's owner tag, in any phase.
+        """List every scale set with this deployment's owner tag, in any phase.
 
         Without instances, but with the capacity; follows every page.
         """
         ...
 
     async def list_tagged(self) -> list[Resource]:
-        """All else that carries this deployment's owner tag. Rekindle makes nothing of the kind."""
+        """List all other resources with this deployment's owner tag; Rekindle makes none."""
         ...
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
-        """Begin replacing instances that were taken, so that there are this many again.
-
-        One call takes one step: instances that linger stopped are deleted first, and of those that
-        run only the ``useless``, by vm_id. Call it again until ``get`` shows them all; while
-        something is under way it changes nothing. Raises InsufficientCapacity when refused at
-        once; a later refusal shows as phase FAILED, and what runs goes on running. Raises
-        ScaleSetNotFound.
-        """
+        """Begin to replace instances that were evicted, so that there are this many again."""
         ...
 
     async def delete(self, name: str) -> None:
@@ -93,12 +86,12 @@ class CloudProvider(Protocol):
         ...
 
     async def spot_cores(self, region: str) -> SpotCores:
-        """How many Spot cores the subscription may use in the region, and how many are used.
+        """Return the subscription's limit and use of Spot cores in the region.
 
-        What was just created or deleted may not be counted yet.
+        Recent creations and deletions may not be counted yet.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...

@@ -1,4 +1,4 @@
-"""What Azure's answers say is left of its limits: gathered for whoever asked, if they want it."""
+"""Azure's remaining rate limits, gathered from the headers of its answers."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _wanted: ContextVar[dict[str, int] | None] = ContextVar("remaining", default=Non
 
 @contextmanager
 def gathered() -> Iterator[dict[str, int]]:
-    """The least that is left by kind of request, from all answers within."""
+    """Gather the lowest remaining limit of each kind of request, from all answers within."""
     found: dict[str, int] = {}
     token = _wanted.set(found)
     try:
@@ -26,7 +26,7 @@ def gathered() -> Iterator[dict[str, int]]:
 
 
 def parsed(header: str) -> dict[str, int]:
-    """Of the limits of a subscription and region; those of single resources tell no other's.
+    """Return the remaining limits of a subscription and region, without single resources.
 
     >>> parsed("Microsoft.Compute/GetVMScaleSetResource;35,"
     ...        "Microsoft.Compute/GetVMScaleSetSubscriptionMaximum;2399")
@@ -43,7 +43,7 @@ class TellRemaining(SansIOHTTPPolicy[Any, Any]):
         request: PipelineRequest[Any],  # noqa: ARG002 - the SDK's
         response: PipelineResponse[Any, Any],
     ) -> None:
-        """As the SDK has it."""
+        """Read the header; the SDK calls it after each answer."""
         wanted = _wanted.get()
         if wanted is None:
             return

@@ -1,4 +1,4 @@
-"""Fetches the end of a machine's serial log from the URL with a SAS that Azure gives for it."""
+"""Fetch the end of a machine's serial log from the SAS URL that Azure gives for it."""
 
 import ssl
 

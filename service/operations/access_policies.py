@@ -1,10 +1,10 @@
-"""Nodes write to their job's container by a stored access policy: deleting it revokes their access.
+"""Revoke the nodes' write access by deleting a stored access policy of their job's container.
 
-The policies of a container follow from the rows of its job's attempts, and are always written all
-at once. So it does no harm to do it twice, and who was late writes again what holds by then.
+The policies of a container follow from the rows of its job's attempts and are always written all at
+once. Writing them twice is harmless, and a late writer writes what holds by then.
 
-Without an account key there are no policies: a node's URL then ends by itself, and its life is the
-time for which a node of an ended attempt can still write.
+Without an account key there are no policies. A node's URL then expires by itself, and its lifetime
+is how long a node of an ended attempt can still write.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ _TRIES = 3
 async def settle(
     engine: AsyncEngine, store: BlobStore, job_id: str, life: timedelta, now: datetime
 ) -> None:
-    """Let the nodes of each attempt that is not ended write for ``life``, and those of no other.
+    """Let the nodes of each attempt that has not ended write for ``life``; revoke all other access.
 
-    A container has room for five. Of more, which wait for their machines to be gone, the oldest go
-    without. Azure needs up to 30 seconds, for a new policy as for a deleted one. Raises
-    StorageError.
+    A container has room for five policies. Of more attempts (those that wait for their machines to
+    be gone), the oldest get none. Azure needs up to 30 seconds to apply a new or a deleted policy.
+    Raises StorageError.
     """
     until = now + life
     chosen = await _newest(engine, job_id)
@@ -53,9 +53,10 @@ async def _newest(engine: AsyncEngine, job_id: str) -> Sequence[str]:
 async def container_url(
     store: BlobStore, job_id: str, attempt_id: str, expires_at: datetime
 ) -> str:
-    """Return the URL by which the attempt's nodes write: by its policy, or until then.
+    """Return the URL by which the attempt's nodes write to the job's container.
 
-    Raises StorageError.
+    It is valid as long as the attempt's policy or, without policies, until ``expires_at``. Raises
+    StorageError.
     """
     if store.has_access_policies:
         return store.policy_url(job_id, attempt_id)

@@ -1,4 +1,4 @@
-"""The queue before machines are asked for: who is let in, and what the others are told."""
+"""The queue before machines are requested: which jobs are admitted, and where the others stand."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -41,9 +41,9 @@ async def ask(
     prices: Mapping[Offering, Price],
     now: datetime,
 ) -> bool:
-    """Whether the job may ask for machines; if not, it waits from now on and is hinted later.
+    """Return whether the job may request machines; if not, put it into the queue.
 
-    Where nobody waits and no quota binds it is let in at once.
+    A job that no other job precedes and no quota limits is admitted at once.
     """
     async with engine.begin() as conn:
         if await queue.is_admitted(conn, row.id):
@@ -58,7 +58,7 @@ async def ask(
 
 
 async def let_in(conn: AsyncConnection, usual: Quota, now: datetime) -> int:
-    """Let in whoever may; returns how many. All others are told where they stand."""
+    """Admit the jobs that may start, update the others' positions; return the number admitted."""
     await queue.take_turn(conn)
     known = await queue.waiting(conn)
     if not known:
@@ -83,9 +83,10 @@ async def let_in(conn: AsyncConnection, usual: Quota, now: datetime) -> int:
 async def with_room(
     conn: AsyncConnection, job_id: str, places: Sequence[Place], nodes: int, now: datetime
 ) -> list[Place]:
-    """The places, those marked as sold out whose region has too few Spot cores left for the gang.
+    """Mark the places whose region has too few free Spot cores for the job as sold out.
 
-    Until this transaction ends nobody else counts cores: it must write the attempt that takes them.
+    Holds the lock on core counts until the transaction ends: the caller must write the attempt that
+    takes the cores.
     """
     if not await quotas.any_region(conn, now):
         return list(places)
@@ -97,10 +98,10 @@ async def with_room(
 async def with_room_for_all(
     conn: AsyncConnection, asks: Mapping[str, tuple[Offering, int]], now: datetime
 ) -> set[str]:
-    """Those of these jobs that are let in and have room: each asks for machines of one offering.
+    """Return the admitted jobs whose region has enough free cores; each requests one offering.
 
-    As ``with_room``: nobody else counts cores meanwhile, and the attempts are to be written. What
-    is kept for a job is its own; none of these has a live attempt.
+    Holds the lock on core counts, as ``with_room`` does, and the caller writes the attempts. Cores
+    that are reserved for a job count as free for it. None of these jobs has a live attempt.
     """
     known = await quotas.any_region(conn, now)
     if known:
@@ -124,12 +125,12 @@ async def with_room_for_all(
 async def queues_again(
     conn: AsyncConnection, row: JobRow, places: Sequence[Place], now: datetime
 ) -> bool:
-    """Send a job back into the queue that found no cores in time; the caller holds the job.
+    """Send a job that found no free cores in time back into the queue; return whether it was sent.
 
-    ``places``: of ``with_room``, none of which may be asked for now. It waits for those that lack
-    nothing but cores: in the queue others may not go past it for ever. Where there are none it
-    stays let in, as it does where its deadline may have it bought on demand: who waits for a price
-    or for Azure keeps cores from nobody.
+    The caller holds the job. ``places`` come from ``with_room``; none of them may be requested now.
+    The job waits for the places that lack nothing but cores, so that others do not overtake it for
+    ever. It stays admitted where there is no such place or where its deadline may have it buy on
+    demand: a job that waits for a price or for Azure keeps cores from no other.
     """
     terms = Terms.from_dict(row.terms)
     dear = {
@@ -146,7 +147,7 @@ async def queues_again(
 
 
 async def settle(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
-    """The job, which the caller holds, asks for machines there from now on."""
+    """Reserve the offering's cores for the job, which the caller holds."""
     nodes = Plan.from_dict(row.plan).chosen.nodes
     await queue.keep(conn, row.id, offering.pool, _spot_cores(offering, nodes))
 
@@ -154,7 +155,7 @@ async def settle(conn: AsyncConnection, row: JobRow, offering: Offering) -> None
 async def set_quota(
     conn: AsyncConnection, name: str, changes: dict[str, float | None], usual: Quota
 ) -> None:
-    """Give the project of that name another quota; members that are not named stay."""
+    """Change the quota of the project of that name; members that are not named stay."""
     project_id = await project_of(conn, name)
     (project,) = await quotas.of(conn, {}, [project_id], usual)
     quota = Quota(**vars(project.quota) | changes)
@@ -164,7 +165,7 @@ async def set_quota(
 
 
 async def in_words(conn: AsyncConnection, name: str, usual: Quota) -> str:
-    """One line about a project's quota, for a terminal."""
+    """Describe a project's quota in one line, for a terminal."""
     (project,) = await _projects(conn, [await project_of(conn, name)], usual)
     quota = project.quota
     jobs_, gpus = (
@@ -179,10 +180,10 @@ async def in_words(conn: AsyncConnection, name: str, usual: Quota) -> str:
 def gang_of(
     row: JobRow, closed: Collection[Offering] = (), dear: Collection[Offering] = ()
 ) -> Gang:
-    """What the job asks for, wherever it goes: the most GPUs, and the cores in each region.
+    """Return what the job requests: the most GPUs of any option, and the cores in each region.
 
-    Not where it is ``closed``, as long as there is anything else that it would buy, nor where it is
-    too ``dear``, as long as it would buy anything.
+    Leaves out ``closed`` offerings while there is another that it would buy, and ``dear`` ones
+    (above its price limit) while it would buy any.
     """
     plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
     nodes = plan.chosen.nodes
@@ -206,9 +207,10 @@ def gang_of(
 async def _where_open(
     conn: AsyncConnection, row: JobRow, prices: Mapping[Offering, Price], now: datetime
 ) -> Gang:
-    """What it waits for: cores there are of no use where its price limit or Azure refuses it.
+    """Return the job's request without offerings that its price limit or Azure refuses now.
 
-    On demand needs no cores: who may buy there asks again as soon as the shortage has ended.
+    On demand needs no cores: a job that may buy there tries again as soon as the shortage has
+    ended.
     """
     plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
     every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
@@ -225,9 +227,9 @@ async def _where_open(
 async def _at_once(
     conn: AsyncConnection, gang: Gang, usual: Quota, now: datetime
 ) -> Admitted | None:
-    """The admission of a job that need not wait. Only where something is limited is there a turn.
+    """Admit a job that need not wait, or return None.
 
-    Two jobs that are limited by nothing are let in side by side.
+    Takes the queue's lock only where a quota applies: unlimited jobs are admitted side by side.
     """
     if await queue.anybody_waits(conn):
         return None
@@ -252,7 +254,7 @@ async def _projects(
 
 
 def _is_news(before: Before, told: Told) -> bool:
-    """Whether it is worth a write: of ten thousand that wait few move by much at once."""
+    """Return whether the new position is worth a write: most of ten thousand jobs move little."""
     if before.position is None or before.code != told.code:
         return True
     if told.position <= _EXACT:
@@ -280,11 +282,11 @@ def _or_short(place: Place, cores: Cores | None, nodes: int, now: datetime) -> P
 
 
 def _spot_cores(offering: Offering, nodes: int) -> int:
-    """That count against a region's quota."""
+    """Return the cores that count against the region's Spot quota."""
     sku = lookup(offering.vm_size)
     return nodes * sku.vcpus if sku and offering.capacity_type is CapacityType.SPOT else 0
 
 
 def _gpus(vm_size: str) -> int:
-    """Of one machine; one without GPUs counts as one."""
+    """Return the GPUs of one machine; a machine without GPUs counts as one."""
     return max(gpus_of(vm_size), 1)

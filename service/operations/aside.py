@@ -1,6 +1,6 @@
-"""Runs checks whose cost grows with what a user sends, beside the event loop and one at a time.
+"""Run checks whose cost grows with the user's input in one thread, beside the event loop.
 
-Several threads would take turns with the loop, so that heartbeats wait for each of them.
+Several threads would compete with the loop, and heartbeats would wait for each of them.
 """
 
 import asyncio
@@ -15,6 +15,6 @@ _THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="aside")
 
 
 async def run(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Return what ``work`` does; others are served meanwhile."""
+    """Return the result of ``work``; the event loop goes on meanwhile."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_THREAD, lambda: work(*args, **kwargs))

@@ -1,4 +1,4 @@
-"""Attempts with all that belongs to them: generations, nodes, moves, machines."""
+"""Attempts with everything that belongs to them: generations, nodes, moves, machines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Record:
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[Record]:
-    """Every attempt of the job, oldest first."""
+    """Return every attempt of the job with its records, oldest first."""
     opened = await generations.of_job(conn, job_id)
     told = await nodes.told(conn, job_id)
     moves = await events.moves(conn, job_id)
@@ -77,7 +77,7 @@ async def of_job(conn: AsyncConnection, job_id: str) -> list[Record]:
 
 
 def start(opened: Opened) -> int:
-    """The step that the generation loads; 0 at the beginning."""
+    """Return the step from which the generation resumes; 0 at the beginning."""
     checkpoint = opened.generation.checkpoint
     return checkpoint.step if checkpoint else 0
 

@@ -1,6 +1,6 @@
 """The audit: lists the cloud, then reads the rows, in this order and in no transaction.
 
-What no row knows the price of is asked for at the price list, and what stands in Blob is counted.
+Resources without a known price are looked up in the price list, and unknown containers are counted.
 """
 
 import logging
@@ -49,7 +49,10 @@ async def take(
     source: PriceSource,
     now: datetime,
 ) -> Audit:
-    """What is there or should be. Raises ServiceUnavailable when scale sets cannot be listed."""
+    """Compare what exists in Azure with what should exist.
+
+    Raises ServiceUnavailable when scale sets cannot be listed.
+    """
     try:
         there = await cloud.list_owned()  # first: a row is older than its set
     except CloudError as fault:
@@ -72,7 +75,7 @@ async def take(
 
 
 async def _prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:
-    """As far as the list tells them now: what exists matters more than what it costs."""
+    """Return the list's current prices; none if it cannot be read: the audit goes on without."""
     try:
         return await source.prices(offerings) if offerings else {}
     except PricesUnavailable as fault:
@@ -89,7 +92,7 @@ async def _unknown_containers(engine: AsyncEngine, store: BlobStore, now: dateti
 
 
 async def _strays(cloud: CloudProvider) -> tuple[list[Resource], str]:
-    """Them, or none and why. Scale sets are most of the money: they are told without them."""
+    """Return untracked resources, or none and the reason: scale sets alone are most of the cost."""
     try:
         return await cloud.list_tagged(), ""
     except Misconfigured as fault:
@@ -108,7 +111,7 @@ def _unseen(fault: CloudError, then: str) -> str:
 
 
 async def _owners(conn: AsyncConnection, tagged: Collection[str]) -> dict[str, Owner]:
-    """Attempts that are not ended, and those that a scale set says it belongs to."""
+    """Return the attempts that have not ended and those that a scale set names in its tags."""
     c = attempts.c
     query = select(attempts).where(or_(c.state != AttemptState.ENDED, c.id.in_(tagged)))
     return {

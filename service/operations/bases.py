@@ -1,7 +1,7 @@
-"""What a job is based on: base models that are staged, and what jobs of the project have made.
+"""Models that a job may be based on: staged base models, and models made by jobs of the project.
 
-A job's model lies in that job's container and stays there: nothing of it is copied. So it must be
-readable for as long as a job that reads it goes on (holds.py).
+A job's model stays in that job's container and is not copied. It must be readable for as long as a
+job that reads it is live (holds.py).
 """
 
 import json
@@ -40,12 +40,12 @@ class Basis:
 
     @property
     def name(self) -> str:
-        """In full, however it was named."""
+        """Return the model's full name, however the request named it."""
         return self.staged.model.name
 
     @property
     def labels(self) -> list[str]:
-        """That a classifier tells apart, in the order of its numbers."""
+        """Return the labels of a classifier, in the order of their numbers."""
         named: dict[str, str] = self.staged.config.get("id2label") or {}
         return [named[number] for number in sorted(named, key=int)]
 
@@ -53,9 +53,9 @@ class Basis:
 async def find(
     engine: AsyncEngine, store: BlobStore, project_id: str, name: str, param: str = OF_BASE
 ) -> Basis:
-    """The model of this name, or raise InvalidRequest with ``param``.
+    """Return the model of this name, or raise InvalidRequest with ``param``.
 
-    Raises BlobArchived where what a job has made cannot be read now.
+    Raises BlobArchived where a job's model is in the archive tier.
     """
     if not lineage.is_made(name):
         return Basis(staged=await models.find(store, name), method=None)
@@ -73,7 +73,7 @@ async def find(
 
 
 def unstaged(known: KnownModel) -> Basis:
-    """A base model of which only the catalogue's word is there: enough to plan with."""
+    """Return a base model that only the catalogue knows: enough to plan with."""
     model = BaseModel(name=known.name, revision="", files=())
     return Basis(staged=StagedModel(model=model, config=known.config), method=None)
 
@@ -81,7 +81,10 @@ def unstaged(known: KnownModel) -> Basis:
 async def readable(
     engine: AsyncEngine, outside: Outside, project_id: str, name: str, param: str = OF_BASE
 ) -> Basis:
-    """The same, and raise Archived, with the ways back, where it is not online as a whole."""
+    """Return the model of this name if it can be read now, as ``find`` does.
+
+    Raises Archived, with the ways to rehydrate it, where a part of it is not online.
+    """
     if lineage.is_made(name):
         for job_id, checkpoint_id in await _read_by(engine, project_id, name, param):
             must_be_online(await look(engine, outside, project_id, job_id, checkpoint_id))
@@ -91,7 +94,7 @@ async def readable(
 async def _read_by(
     engine: AsyncEngine, project_id: str, name: str, param: str
 ) -> list[tuple[str, str | None]]:
-    """Jobs whose folders are read, and the id of the checkpoint; None for the final model."""
+    """Return the jobs whose folders are read, with the checkpoint's id (None: the final model)."""
     async with engine.connect() as conn:
         if not lineage.source(name).is_checkpoint:
             return [((await _maker(conn, project_id, name, param)).id, None)]
@@ -103,7 +106,7 @@ async def _read_by(
 async def _checkpoint(
     conn: AsyncConnection, project_id: str, name: str, param: str
 ) -> CheckpointModel:
-    """The checkpoint, whose job's own base model is there too; InvalidRequest else."""
+    """Return the checkpoint, or raise InvalidRequest; its job's own base model must exist too."""
     try:
         found = await checkpoint_models.find(conn, project_id, name)
     except UnusableCheckpoint as error:
@@ -133,7 +136,7 @@ async def _maker(conn: AsyncConnection, project_id: str, name: str, param: str) 
 
 
 async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
-    """That HEAD has named; its hash says whether it still is."""
+    """Return the manifest that HEAD named, or raise InvalidRequest where its hash has changed."""
     result: dict[str, Any] = job.result or {}
     where = f"{result['path']}/{MANIFEST}"
     if not where.startswith("models/") or ".." in where.split("/"):  # nodes may be hostile
@@ -149,7 +152,7 @@ async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
 
 
 async def _config(store: BlobStore, job: JobRow, model: BaseModel, param: str) -> dict[str, Any]:
-    """What the planner must know of it."""
+    """Return the model's config.json, or raise InvalidRequest."""
     assert job.result is not None
     where = f"{job.result['path']}/{CONFIG}"
     unnamed = InputFile(path=f"{job.id}/{where}", size=0, sha256="")
@@ -166,7 +169,7 @@ async def _config(store: BlobStore, job: JobRow, model: BaseModel, param: str) -
 
 
 def _made(job: JobRow, manifest: Manifest) -> BaseModel:
-    """Its files without adapters and the like, which lie in folders of their own."""
+    """Return the job's model: the files in its top folder, without those of adapters."""
     assert job.result is not None
     path = str(job.result["path"])
     files = tuple(

@@ -1,7 +1,7 @@
-"""What booting machines report, before any supervisor runs: events of the job.
+"""Reports of booting machines, before a supervisor runs: events of the job.
 
-Whoever has the bootstrap token may report, so all of it is bounded: each phase of an attempt is
-told once, each failure of a machine once, and of all failures of a job a number.
+Any holder of the bootstrap token may report, so everything is bounded: one event for each phase of
+an attempt, one for each failed machine, and a limited number of failures of a job.
 """
 
 from datetime import datetime
@@ -22,7 +22,7 @@ _NO_NODES_YET = (AttemptState.PROVISIONING, AttemptState.STARTING)
 
 
 async def record(conn: AsyncConnection, attempt_id: str, report: Report, now: datetime) -> None:
-    """Write down what a booting machine says. Raises Gone when its attempt is over."""
+    """Record a booting machine's report. Raises Gone when its attempt has ended."""
     attempt = await nodes.live_attempt(conn, attempt_id)
     ends = boot_report.is_hopeless(report) and attempt.state in _NO_NODES_YET
     if ends:
@@ -38,7 +38,7 @@ async def record(conn: AsyncConnection, attempt_id: str, report: Report, now: da
 async def _tell_phase(
     conn: AsyncConnection, attempt: AttemptRow, report: Report, now: datetime
 ) -> None:
-    """Of the first machine that comes to it: one of many says where a boot hangs."""
+    """Add an event for the first machine of the attempt that reaches the phase."""
     facts = {"attempt": attempt.id, "phase": str(report.phase)}
     if not await events.known(conn, attempt.job_id, "node.booting", facts):
         message = f"{report.machine} is booting: {report.phase}"

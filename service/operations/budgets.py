@@ -1,4 +1,4 @@
-"""Money that is put aside before machines are asked for, and machines that go before it is gone."""
+"""Budgets: reserve money before machines are requested, stop machines before it is spent."""
 
 import logging
 from dataclasses import dataclass
@@ -38,11 +38,7 @@ async def put_aside(
     allowance: Allowance,
     now: datetime,
 ) -> Refusal | None:
-    """Have the caps of the job cover machines at ``rate`` dollars per hour, or say why not.
-
-    The rows stay locked until the transaction ends. It must write the attempt: that is what puts
-    the money aside.
-    """
+    """Reserve money for machines at ``rate`` dollars per hour, or return why not."""
     await budgets.lock(conn, job_id)
     return await refusal(conn, job_id, rate, until_first_step, allowance, now)
 
@@ -55,7 +51,7 @@ async def refusal(
     allowance: Allowance,
     now: datetime,
 ) -> Refusal | None:
-    """Why the caps of the job do not cover such machines; None when they do. Locks nothing."""
+    """Return why the job's budgets do not cover such machines, or None. Locks nothing."""
     caps = await budgets.caps(conn, job_id)
     needed = budget.needed(rate, allowance.of_job(caps.save_seconds), until_first_step)
     for standing in await _standings(conn, caps, now, allowance):
@@ -75,7 +71,7 @@ async def refusal(
 async def guard(
     conn: AsyncConnection, row: AttemptRow, allowance: Allowance, now: datetime
 ) -> None:
-    """Look at the job's own budget: tell thresholds, and have its machines go in time."""
+    """Enforce the job's own budget: record thresholds, and stop its machines in time."""
     caps = await budgets.caps(conn, row.job_id)
     if caps.terms.budget is None:
         if row.stop_by is not None:  # from before it was lifted
@@ -101,7 +97,7 @@ async def guard(
 async def guard_project(
     conn: AsyncConnection, project_id: str, allowance: Allowance, now: datetime
 ) -> tuple[Standing | None, int]:
-    """Look at a project's budget: how it stands, and the threshold that its jobs are to be told."""
+    """Return a project's standing, and the newly reached threshold (percent; 0: none)."""
     cap, since, told = await budgets.project(conn, project_id, to_write=True)
     if cap is None or since is None:
         return None, 0
@@ -114,7 +110,7 @@ async def guard_project(
 async def exhausted_by(
     conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime
 ) -> Standing | None:
-    """The cap of the job that is used up; locks the job, then its project."""
+    """Return the exhausted budget of the job, if there is one. Locks the job, then its project."""
     caps = await budgets.lock(conn, job_id)
     standings = await _standings(conn, caps, now, allowance)
     return next((found for found in standings if found.is_exhausted), None)
@@ -127,9 +123,9 @@ async def exhaust(
     now: datetime,
     what_now: str = "A checkpoint is saved and the machines go.",
 ) -> None:
-    """Have the job's machines save and go: written once, and told.
+    """Mark the job's budget as exhausted, with an event: its machines save a checkpoint and stop.
 
-    Its attempts are not woken: who looks at one knows, and whoever does not calls jobs.wish first.
+    Does not wake its attempts: a caller that is not reconciling one of them calls jobs.wish first.
     """
     await budgets.exhaust(conn, job_id, because, now)
     text = f"{humanize.sentence(because)} {what_now}"
@@ -139,7 +135,7 @@ async def exhaust(
 async def tell(
     conn: AsyncConnection, job_id: str, standing: Standing, reached: int, now: datetime
 ) -> None:
-    """Write that a threshold is reached; the operator is told too of one that did not hold."""
+    """Add the event of a reached threshold; an overrun is logged for the operator too."""
     passed = reached == budget.PASSED
     code = "job.budget_passed" if passed else "job.budget_threshold"
     level = "error" if passed else "info" if reached < budget.THRESHOLDS[-1] else "warn"
@@ -166,12 +162,12 @@ async def set_project(
 
 
 async def weigh_again(conn: AsyncConnection, job_id: str, now: datetime) -> None:
-    """There may be money again: the job asks for machines, or is told once more that it may not."""
+    """Clear the mark of an exhausted budget, so that the job is checked again."""
     await jobs.wish(conn, job_id, now, over_budget_at=None, over_budget_because="")
 
 
 async def in_words(conn: AsyncConnection, name: str, now: datetime) -> str:
-    """One line about a project's budget, for a terminal."""
+    """Describe a project's budget in one line, for a terminal."""
     project_id = await project_of(conn, name)
     cap, since, _ = await budgets.project(conn, project_id)
     if cap is None or since is None:

@@ -1,4 +1,4 @@
-"""A cache of what was read from the database, cleared when a notice says that it has changed."""
+"""A cache of values from the database, cleared when a notice says that they have changed."""
 
 from asyncio import Event
 from collections.abc import Awaitable, Callable, Hashable
@@ -33,7 +33,7 @@ class Cache:
         self._news = listener.subscribe(topic)
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """Return the value, or read it. None is read each time."""
+        """Return the cached value, or read it. None is never cached."""
         news = self._watched()
         known: T | None = self._values.get(key)
         if known is not None:
@@ -44,11 +44,11 @@ class Cache:
         return fresh
 
     def forget(self, key: Hashable) -> bool:
-        """Drop a value that turned out to be old; False: there was none."""
+        """Drop an outdated value; return False if there was none."""
         return self._values.pop(key, None) is not None
 
     def _watched(self) -> Event:
-        """Clear the cache after a notice; return what tells of the next one."""
+        """Clear the cache after a notice; return the event of the next one."""
         if self._news.is_set() or not self._listener.hears:
             self._values.clear()
             self._listener.unsubscribe(self._news, self._topic)

@@ -1,7 +1,7 @@
-"""Base models that nodes make of a checkpoint: the files that they read, facts for the planner.
+"""Base models that nodes make from a checkpoint: the files to read, and facts for the planner.
 
-HEAD names the manifest by its hash, the manifest the files by their sums and the run spec by its
-hash. The run spec names the base model that the checkpoint's job began with.
+HEAD names the manifest by its hash, the manifest the files by their checksums and the run spec by
+its hash. The run spec names the base model that the checkpoint's job started from.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ CONFIG = "config.json"
 
 
 async def read(store: BlobStore, found: CheckpointModel, param: str) -> StagedModel:
-    """The base model as a run spec names it; InvalidRequest with ``param`` where it is damaged.
+    """Return the base model as a run spec names it, or raise InvalidRequest where it is damaged.
 
     Raises BlobArchived where it cannot be read now, and StorageError.
     """
@@ -74,7 +74,7 @@ async def _read(store: BlobStore, found: CheckpointModel) -> StagedModel:
 
 
 async def _manifest(store: BlobStore, found: CheckpointModel) -> bytes:
-    """That HEAD names now."""
+    """Return the checkpoint's manifest, or raise ValueError if HEAD does not name it any more."""
     job_id, kept = found.job.id, found.kept
     head, _ = await heads.read(store, job_id)
     entry = next((c for c in head.checkpoints if c.path == kept.path), None)
@@ -89,7 +89,10 @@ async def _manifest(store: BlobStore, found: CheckpointModel) -> bytes:
 
 
 async def _base_files(store: BlobStore, job_id: str, spec: RunSpec) -> tuple[InputFile, ...]:
-    """The model that the checkpoint's job began with; what was converted lies in its container."""
+    """Return the files of the base model that the checkpoint's job started from.
+
+    A base model that nodes converted lies in that job's container.
+    """
     if spec.base_model.checkpoint is None:
         return spec.base_model.files
     data = await _blob(store, f"{job_id}/{CONVERTED_BASE}")
@@ -102,7 +105,7 @@ async def _base_files(store: BlobStore, job_id: str, spec: RunSpec) -> tuple[Inp
 
 
 async def _config(store: BlobStore, base: tuple[InputFile, ...], spec: RunSpec) -> dict[str, Any]:
-    """What the planner must know of the model; its head is the one of the checkpoint's job."""
+    """Return the base model's config.json, with the labels of the checkpoint's job."""
     file = next((file for file in base if file.name == CONFIG), None)
     if file is None:
         raise ValueError(f"its base model has no {CONFIG}")

@@ -1,4 +1,4 @@
-"""Deletion of a checkpoint by the name that it has as a model."""
+"""Delete a checkpoint by the name that it has as a model."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -20,11 +20,11 @@ from trainer.contract import HEAD, MANIFEST
 async def delete(
     engine: AsyncEngine, store: BlobStore, project_id: str, name: str, now: datetime
 ) -> int:
-    """Delete a checkpoint of a job that is over; return the bytes that were freed.
+    """Delete a checkpoint of a job that is over; return the number of bytes freed.
 
-    The row is marked first: from then on nobody begins with it. Then HEAD lets go of it, and what a
-    killed process has left is deleted by the same request, or by the sweep of checkpoints. Raises
-    ModelNotFound, and Conflict while the job is not over or another job reads it.
+    Marks the row first, so that no new job starts from it, then removes it from HEAD. Blobs that a
+    killed process left are deleted by the next request or by the sweep of checkpoints. Raises
+    ModelNotFound, and Conflict while the job is not over or another job reads the checkpoint.
     """
     source = lineage.source(name)
     async with engine.begin() as conn:
@@ -71,7 +71,7 @@ async def _mark(conn: AsyncConnection, job: JobRow, step: int, name: str, now: d
 
 
 async def _let_go(store: BlobStore, job_id: str, paths: dict[str, bool]) -> None:
-    """Remove them from HEAD; no node commits to a job that is over."""
+    """Remove the paths from HEAD; no node commits to a job that is over."""
     head, etag = await heads.read(store, job_id)
     left = tuple(c for c in head.checkpoints if c.path not in paths)
     if left != head.checkpoints:

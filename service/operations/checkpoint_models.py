@@ -1,7 +1,7 @@
-"""Checkpoints that a job may begin with, by the names that they have as models.
+"""Checkpoints that a job may start from, by the names that they have as models.
 
-A job that is not over deletes old checkpoints, and knows nothing of other jobs that read them. So
-until then only its milestones can be used, which it keeps.
+A live job deletes old checkpoints and does not know of other jobs that read them. Until it is over
+only its milestones can be used, because it keeps them.
 """
 
 from collections.abc import Collection
@@ -21,7 +21,7 @@ _SHOWN = 10  # steps in an error
 
 
 class UnusableCheckpoint(Exception):
-    """Says why no job can begin with it, and what to do."""
+    """Says why no job can start from the checkpoint, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class CheckpointModel:
 
     @property
     def name(self) -> str:
-        """In full."""
+        """Return the checkpoint's full model name."""
         return lineage.checkpoint_name(full_name(self.job), self.kept.step)
 
 
 async def usable(conn: AsyncConnection, project_id: str) -> list[CheckpointModel]:
-    """All of the project that a job can begin with, newest job first, newest step first."""
+    """Return the project's usable checkpoints: newest job first, newest step first."""
     found = await checkpoints.kept_in_project(conn, project_id)
     makers = await jobs.find_all(conn, {kept.job_id for kept in found})
     bases = [base for job in makers.values() if (base := lineage.base_of(job.model))]
@@ -48,7 +48,7 @@ async def usable(conn: AsyncConnection, project_id: str) -> list[CheckpointModel
 
 
 async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointModel:
-    """The checkpoint of this name, or raise UnusableCheckpoint."""
+    """Return the checkpoint of this name, or raise UnusableCheckpoint."""
     source, job = lineage.source(name), await named(conn, project_id, name)
     if job is None:
         raise UnusableCheckpoint(
@@ -65,7 +65,7 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
 
 
 async def named(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
-    """The project's job of which a checkpoint of this name would be."""
+    """Return the project's job that a checkpoint of this name belongs to, if there is one."""
     job = await jobs.find(conn, lineage.maker(name), project_id)
     if job is None or lineage.without_step(name) not in (job.id, full_name(job)):
         return None
@@ -84,7 +84,7 @@ def _why_not(found: CheckpointModel) -> str:
 
 
 def _has_base(maker: JobRow, read: Collection[JobRow]) -> bool:
-    """Whether the model that the maker began with is still there."""
+    """Return whether the model that the maker started from still exists."""
     base = lineage.base_of(maker.model)
     return base is None or any(
         job.id == base.job_id and not lineage.is_deleted(job.result) for job in read

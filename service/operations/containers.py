@@ -1,8 +1,8 @@
-"""Containers of jobs: which of them belong to no job that the database knows.
+"""Containers of jobs that the database does not know.
 
-No route deletes a job, so a container has lost its row only where the database was restored, or
-where another service keeps its jobs in the same account. A row is committed before its container
-is made, and containers are listed before rows are read: one that was just made is known.
+No route deletes a job, so a container without a row means that the database was restored, or that
+another service keeps its jobs in the same account. A row is committed before its container is made,
+and containers are listed before rows are read: a new container is always known.
 """
 
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ _AT_ONCE = 10_000  # ids in one query
 
 
 async def unknown(engine: AsyncEngine, store: BlobStore, now: datetime) -> list[str]:
-    """Their names, of those that have been there for a while. Raises StorageError."""
+    """Return the names of unknown containers that are older than ``GRACE``. Raises StorageError."""
     listed = await store.list_containers(JOB)
     old = [c.name for c in listed if now - c.modified_at >= GRACE]
     known: set[str] = set()

@@ -1,4 +1,4 @@
-"""What is done when Spot would miss a deadline: what the user chose, once."""
+"""What happens when Spot would miss a deadline: the user's choice, applied once."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -19,19 +19,19 @@ _MOVES = "It saves a checkpoint and goes on there."
 
 
 def wants_to_move(row: JobRow, risk: Decision) -> bool:
-    """Whether ``warn`` would have the job leave Spot for machines that are still to be had."""
+    """Return whether ``warn`` would move the job from Spot to machines that are still available."""
     wanted = Terms.from_dict(row.terms).on_deadline_risk
     return wanted is OnRisk.SWITCH and risk.candidate is not None
 
 
 def may_return(row: JobRow) -> bool:
-    """Whether Spot may be tried again: once, and only where it is left in time should it fail."""
+    """Return whether the job may go back to Spot; it may once."""
     wanted = Terms.from_dict(row.terms).on_deadline_risk
     return wanted is OnRisk.SWITCH and row.returns_since is None
 
 
 def stays(risk: Decision, because: str) -> Decision:
-    """The same where no money is left for what it would move to."""
+    """Return the decision to stay on Spot because the budget does not cover the move."""
     why = f"{risk.why} {risk.candidate} would make it, but: {because}."
     return replace(risk, kind=Kind.STAY, candidate=None, why=why)
 
@@ -39,10 +39,10 @@ def stays(risk: Decision, because: str) -> Decision:
 async def goes_back(
     conn: AsyncConnection, claim: Claim, row: JobRow, to: Decision, now: datetime
 ) -> None:
-    """Have the job save a checkpoint, leave on demand and ask for Spot.
+    """Have the job save a checkpoint, leave on-demand machines and request Spot.
 
-    Should the deadline be at risk there, it is told and acted upon anew. Raises LeaseLost where the
-    job has other terms by now than ``row``.
+    The deadline may become at risk there again and is then handled anew. Raises LeaseLost where the
+    job's terms have changed since ``row`` was read.
     """
     await jobs.wish_as_seen(conn, claim, row, now, returns_since=now, at_risk_at=None)
     data = {"figures": to.figures, "to": str(to.candidate)}
@@ -51,9 +51,9 @@ async def goes_back(
 
 
 async def tell_passed(conn: AsyncConnection, claim: Claim, row: JobRow, now: datetime) -> bool:
-    """Add an event that the deadline has passed, once for each deadline; True if it is new.
+    """Add an event that the deadline has passed, once for each deadline; return True if it is new.
 
-    Raises LeaseLost where the job has other terms by now than ``row``.
+    Raises LeaseLost where the job's terms have changed since ``row`` was read.
     """
     deadline = Terms.from_dict(row.terms).deadline
     assert deadline is not None, "the caller has seen that it passed"
@@ -72,11 +72,10 @@ async def tell_passed(conn: AsyncConnection, claim: Claim, row: JobRow, now: dat
 async def warn(
     conn: AsyncConnection, claim: Claim, row: JobRow, risk: Decision, now: datetime
 ) -> None:
-    """Tell the user; switch to on demand or cancel, as the job's terms say.
+    """Tell the user that the deadline is at risk, and apply the job's ``on_deadline_risk``.
 
-    Once for the terms that the job has: what came of a switch is not undone by another one.
-
-    Locks its attempts before the job, as every wish does. Raises LeaseLost as ``goes_back`` does.
+    Once for the same terms: another risk does not undo a switch. Locks the attempts before the job,
+    as every wish does. Raises LeaseLost as ``goes_back`` does.
     """
     wanted = Terms.from_dict(row.terms).on_deadline_risk
     columns: dict[str, datetime] = {"at_risk_at": now}

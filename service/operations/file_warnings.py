@@ -1,4 +1,4 @@
-"""What is odd about a job's files, told as events of the job: one per kind, not one per row."""
+"""Warnings about a job's files as events of the job: one for each kind, not one for each row."""
 
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,10 @@ async def tell(
     checked: Checked,
     now: datetime,
 ) -> None:
-    """Write the events; in the transaction of the job's move, so that they come once."""
+    """Add an event for each kind of warning.
+
+    Part of the transaction that moves the job, so that each event is written once.
+    """
     for file, report in ((training, checked.training), (validation, checked.validation)):
         if file is None or report is None:
             continue

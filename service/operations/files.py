@@ -1,4 +1,4 @@
-"""Uploads: validated line by line while they stream to Blob; nothing is kept of a bad one."""
+"""Uploads: validated line by line while they stream to Blob; nothing of an invalid file is kept."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -34,7 +34,7 @@ FORM_BYTES = 64 * 1024  # of a request beside its file: the form's own
 
 
 class Incoming(Protocol):
-    """A file on its way in; the purpose may come before its bytes or after them."""
+    """A file that is being uploaded; its purpose may come before its bytes or after them."""
 
     @property
     def filename(self) -> str: ...
@@ -58,10 +58,10 @@ async def upload(
     limits: Limits,
     now: Callable[[], datetime],
 ) -> File:
-    """Check and store a dataset; raises InvalidFile with line numbers.
+    """Validate and store a dataset; raises InvalidFile with line numbers.
 
-    The intent is written first, so that everybody sees how far it is; then the blob appears,
-    whole, once the last line is known to be good; then the intent becomes the file.
+    Writes the intent first, so that every replica sees the progress. The blob appears whole once
+    the last line is valid; then the intent becomes the file.
     """
     _check_early(incoming, limits)
     watch = _Watch(engine, _intent(project_id, incoming, now()), now)
@@ -85,7 +85,7 @@ async def upload(
 
 
 async def get(conn: AsyncConnection, project_id: str, file_id: str) -> File:
-    """The file, or raise FileNotFound."""
+    """Return the file, or raise FileNotFound."""
     file = await files.find(conn, project_id, file_id)
     if file is None:
         raise _not_found(file_id)
@@ -113,7 +113,7 @@ async def delete(
 
 
 async def expire(engine: AsyncEngine, now: datetime) -> list[str]:
-    """Hide the files whose time is over and that no live job reads; a sweep deletes their bytes."""
+    """Hide the expired files that no live job reads; a sweep deletes their bytes."""
     async with engine.connect() as conn:
         due = await files.expired(conn, now)
     hidden = []
@@ -135,7 +135,7 @@ async def _hide(conn: AsyncConnection, file_id: str, now: datetime) -> bool:
 
 
 class _Watch:
-    """Writes how far an upload is, now and then."""
+    """Writes the progress of an upload at most every two seconds."""
 
     def __init__(self, engine: AsyncEngine, upload: Upload, now: Callable[[], datetime]) -> None:
         self.upload = upload
@@ -144,7 +144,7 @@ class _Watch:
         self._touched_at = upload.touched_at
 
     async def look(self, received_bytes: int, examples: int) -> None:
-        """Call it with every chunk; raises ServiceUnavailable once it was given up."""
+        """Record the progress; raises ServiceUnavailable if the upload was given up."""
         now = self._now()
         if now - self._touched_at < PROGRESS_EVERY:
             return
@@ -184,7 +184,7 @@ def _intent(project_id: str, incoming: Incoming, now: datetime) -> Upload:
 async def checked(
     incoming: Incoming, validator: DatasetValidator, verdict: list[DatasetSummary], watch: _Watch
 ) -> AsyncIterator[bytes]:
-    """Pass the chunks on; a bad file raises before the blob is committed, so none appears."""
+    """Pass the chunks on; an invalid file raises before the blob is committed."""
     received = 0
     async for chunk in incoming.chunks():
         if validator.held + len(chunk) > aside.LONG:  # a line of 15 MiB takes seconds
@@ -241,7 +241,7 @@ async def _keep(engine: AsyncEngine, store: BlobStore, file: File) -> File:
 
 
 async def _delete_bytes(store: BlobStore, file_id: str) -> None:
-    """Or leave it to the sweep."""
+    """Delete the blob, or leave it to the sweep."""
     try:
         await store.delete(CONTAINER, file_id)
     except StorageError as fault:
@@ -249,7 +249,7 @@ async def _delete_bytes(store: BlobStore, file_id: str) -> None:
 
 
 def bytes_gone(file_id: str) -> FileNotFound:
-    """For a file whose blob is no longer there."""
+    """Return the error for a file whose blob was deleted."""
     return FileNotFound(
         f"The bytes of file {file_id} are gone: somebody has deleted its blob from the storage "
         "account. Restore it there (soft delete, versions), or upload the file again."

@@ -1,4 +1,4 @@
-"""Checkpoints that nodes cannot load: the service's own look, and giving one up."""
+"""Checkpoints that nodes cannot load: the service's own check, and marking one as broken."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from trainer.contract import MANIFEST, Committed
 
 
 async def look(store: BlobStore, job_id: str, entry: Committed) -> Fault | None:
-    """What a manifest and a list show to be wrong with a checkpoint; its bytes are not read."""
+    """Return the first fault that the manifest and the blob list show; reads no data file."""
     try:
         data = await manifests.load(store, job_id, entry.path)
         if hashlib.sha256(data).hexdigest() != entry.manifest_sha256:
@@ -54,11 +54,11 @@ async def give_up(
     rest: Committed | None,
     now: datetime,
 ) -> list[dict[str, object]]:
-    """Mark them, each with its event; ``rest`` is what training goes on from (None: nothing).
+    """Mark checkpoints as broken, each with its event; ``rest`` is where training resumes.
 
-    The mark is the intent: whoever opens the next generation takes them out of HEAD, so a service
-    killed in between loses nothing and tells nothing twice. Returns the facts of each that was not
-    marked before. Raises LeaseLost.
+    The mark is the intent: opening the next generation removes them from HEAD, so a service that is
+    killed in between loses nothing and repeats no event. Returns the facts of the newly marked
+    ones. Raises LeaseLost.
     """
     told = []
     await leases.write(conn, claim, lease_token=claim.token)

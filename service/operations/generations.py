@@ -1,4 +1,4 @@
-"""Opening and halting generations: the database's part, one transaction for many."""
+"""Open and halt generations: the database part, one transaction for many."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _BEHIND = (
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """A generation that is to begin, under the attempt's lease; HEAD is fenced for it."""
+    """A generation to open under the attempt's lease; HEAD is fenced for it."""
 
     claim: Claim
     row: AttemptRow
@@ -49,7 +49,7 @@ class Opening:
 
     @property
     def forgotten(self) -> bool:
-        """True where generations began before this one that the database does not know."""
+        """Return whether HEAD is ahead of the database, which was restored."""
         return self.after is not None and self.head.generation > self.after + 1
 
     @cached_property
@@ -61,7 +61,7 @@ class Opening:
 
     @cached_property
     def generation(self) -> Generation:
-        """The one that begins."""
+        """Return the generation that opens."""
         members = tuple(
             Member(node_id=n.node_id, vm_id=n.vm_id, address=n.address, node_rank=rank)
             for rank, n in enumerate(self.step.nodes)
@@ -84,10 +84,8 @@ class Opening:
 async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> list[Lost]:
     """Write the rows that HEAD was fenced for, and direct their members to start.
 
-    Returns the steps that are lost by it.
-
-    Raises LeaseLost if any of the leases is lost: then none of it may be committed. Whoever has
-    taken over does the same.
+    Returns the steps that are lost by it. Raises LeaseLost if any of the leases is lost: nothing
+    may be committed then, and the new holder does the same.
     """
     begun = [one.generation for one in openings]
     saves = {one.row.job_id: one.interval.as_progress() for one in openings if one.interval}
@@ -107,7 +105,7 @@ async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: date
 
 
 async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
-    """Each is looked at again soon; those that go on after an eviction count it."""
+    """Release the leases with an early requeue; count the evictions."""
     held = await leases.hold_all(conn, [one.claim for one in openings])
     if gone := {one.row.id for one in openings} - held.keys():
         raise LeaseLost(f"attempts {sorted(gone)}")
@@ -117,7 +115,7 @@ async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: date
 
 
 def _opened(one: Opening, now: datetime) -> Iterator[Event]:
-    """What the user is told, in this order."""
+    """Yield the events of an opened generation, in order."""
     step, generation = one.step, one.generation
     of = (one.row.job_id, one.row.id, now)
     if one.forgotten:
@@ -136,7 +134,7 @@ def _opened(one: Opening, now: datetime) -> Iterator[Event]:
 
 @dataclass(frozen=True, kw_only=True)
 class Halting:
-    """One attempt's generation that is to be stopped, under the attempt's lease."""
+    """An attempt's generation to halt, under the attempt's lease."""
 
     claim: Claim
     row: AttemptRow
@@ -146,10 +144,7 @@ class Halting:
 
 
 async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetime) -> None:
-    """Direct the members that have not settled to stop, and look again in a while.
-
-    Raises LeaseLost if any of the leases is lost: then none of it may be committed.
-    """
+    """Direct the members that have not settled to stop, and requeue the attempts."""
     told = [(one.generation, one.step.kind, one.step.reason) for one in halts]
     first = await generations.mark_halted(conn, told, now)
     orders = {
@@ -186,7 +181,7 @@ def _less(step: OpenGeneration) -> str:
 
 
 def _sentence(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
-    """What is new about the generation: how it begins, or who is not there or has joined."""
+    """Return the sentence about a generation: how it starts, and which nodes are missing or new."""
     count, full = len(opened.members), row.instance_count
     start = f"from step {opened.checkpoint.step}" if opened.checkpoint else "from the base model"
     number = f"(generation {opened.number})"

@@ -1,8 +1,8 @@
 """SAS URLs for nodes: the job's container to write, its inputs to read.
 
-That of the job's container hangs on a policy, which is deleted when the attempt ends, where the
-account has a key. Its inputs lie in containers of many jobs, which have too few policies for all:
-those URLs end by themselves.
+Where the account has a key, the container's URL depends on a policy that is deleted when the
+attempt ends. Inputs lie in containers that many jobs share, and a container has too few policies
+for all of them: those URLs expire by themselves.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Granter:
-    """Makes grants of one length of life."""
+    """Makes grants with one lifetime."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -33,11 +33,7 @@ class Granter:
     patience: float = 3.0  # seconds for a look at that account; the node waits for its answer
 
     async def grant(self, standing: Standing, now: datetime) -> Grants:
-        """Fresh URLs for one node: the base model's from its region if it is there.
-
-        Its attempt has a policy by now, as a rule. Who comes again may have found it refused.
-        Raises StorageError.
-        """
+        """Return fresh URLs for one node; base models come from the nearest account."""
         job, attempt, expires_at = standing.job, standing.attempt, now + self.life
         if attempt.access_until is None or standing.came_again:
             await access_policies.settle(self.engine, self.store, job.id, self.life, now)
@@ -53,19 +49,19 @@ class Granter:
         return Grants(job=job_url, inputs=inputs, expires_at=expires_at.timestamp())
 
     def wears_out(self, granted_at: datetime, now: datetime) -> bool:
-        """True from half of the life on: time to send fresh ones."""
+        """Return whether half of the lifetime has passed: time to send fresh URLs."""
         return now - granted_at > self.life / 2
 
     def renews(self, granted_at: datetime, now: datetime) -> bool:
-        """True for a minute of each hour from then on: for who hears nothing else meanwhile.
+        """Return whether to renew in this minute, for nodes that hear nothing else meanwhile.
 
-        More often where they live less long.
+        True for one minute of each hour after half of the lifetime; more often for short lifetimes.
         """
         every = min(timedelta(hours=1), self.life / 8)
         return self.wears_out(granted_at, now) and (now - granted_at) % every < timedelta(minutes=1)
 
     async def _nearby(self, job: JobRow, region: str) -> tuple[BlobStore, frozenset[str]]:
-        """The region's account and which of the inputs it has; none where that is not known."""
+        """Return the region's account and the inputs that it has; none where that is unknown."""
         near = self.regional.get(region, self.store)
         if near is self.store:
             return near, frozenset()

@@ -1,4 +1,4 @@
-"""HEAD: taking it for a new generation, and copying what it says into the database."""
+"""HEAD: fence it for a new generation, and copy its content into the database."""
 
 import asyncio
 import logging
@@ -29,15 +29,15 @@ _LONGEST_LINE = 4096  # bytes of one of them
 
 
 class Rewritten(StorageError):
-    """HEAD names a checkpoint by another hash than it did first."""
+    """HEAD names a checkpoint by another hash than at first."""
 
 
 class HeadUnreadable(StorageError):
-    """HEAD is gone or makes no sense, so nobody knows what is committed: a person must act."""
+    """HEAD is missing or invalid, so the committed checkpoints are unknown: a person must act."""
 
 
 async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
-    """HEAD and its ETag. Every job has one from its validation on."""
+    """Return HEAD and its ETag. Every job has a HEAD once it was validated."""
     try:
         data, etag = await store.read(job_id, HEAD, most=LONGEST)
         return Head.from_json(data), etag
@@ -51,7 +51,7 @@ async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
 
 
 def unreadable(job_id: str, fault: str) -> str:
-    """What is wrong with HEAD, and what a person can do about it."""
+    """Return the message about an unreadable HEAD and what a person can do."""
     return (
         f"Blob HEAD in container {job_id} {fault}. Checkpoints may still lie beside it: restore "
         "HEAD (soft delete, versions) or cancel the job."
@@ -59,9 +59,9 @@ def unreadable(job_id: str, fault: str) -> str:
 
 
 async def measured(store: BlobStore, job_id: str, entry: Committed) -> list[StepMetrics]:
-    """What a node had measured and could not tell any more when it committed this.
+    """Return the metrics that a node could not report before it committed this checkpoint.
 
-    Lines that make no sense are left out: they are a node's word, and no reason to stop the job.
+    Skips invalid lines: they come from a node and are no reason to stop the job.
     """
     try:
         data, _ = await store.read(job_id, f"{entry.path}/{MEASURED}", most=LONGEST_MEASURED)
@@ -77,7 +77,7 @@ async def measured(store: BlobStore, job_id: str, entry: Committed) -> list[Step
 
 
 def _parsed(data: bytes, last_step: int) -> tuple[list[StepMetrics], int]:
-    """One row a step, the last one of each, and how many lines cannot be used."""
+    """Return the last row of each step, and the number of unusable lines."""
     told: dict[int, StepMetrics] = {}
     bad = 0
     for line in data.splitlines():
@@ -100,17 +100,15 @@ async def fence(
     forgotten: Callable[[Head], Awaitable[bool]] | None = None,
     anchors: Mapping[str, str] = MappingProxyType({}),
 ) -> Head:
-    """Take HEAD for the generation that follows number ``after``; return HEAD as it is then.
+    """Fence HEAD for the generation that follows number ``after``; return HEAD as written.
 
-    The same write takes out what lies at ``broken``.
+    The same write removes the paths in ``broken``. From then on no older generation can commit, so
+    the newest checkpoint in the result is the one to load. A service that is killed right after
+    this finds HEAD fenced already and uses the same number again. Raises PreconditionFailed when
+    HEAD was written meanwhile, or is ahead already: the caller's observation is too old.
 
-    From then on no older generation can commit, so the newest checkpoint in the answer is
-    the one to load. A service killed right after this finds HEAD taken already and takes
-    the same number again. Raises PreconditionFailed when somebody wrote meanwhile, or when
-    HEAD is ahead already: then whoever asks has looked too long ago.
-
-    ``forgotten`` is asked of a HEAD that is ahead: True where it is of a generation that began and
-    that the database does not know any more. Then the number is the one beyond it.
+    ``forgotten`` is called with a HEAD that is ahead and returns whether its generation is one that
+    a restored database does not know any more. Then the number is the one after it.
 
     ``anchors``: by path, the first hash of each manifest; raises Rewritten where HEAD has another.
     """
@@ -129,7 +127,7 @@ async def fence(
 
 
 async def written_at(store: BlobStore, job_id: str) -> datetime | None:
-    """When HEAD was last written, by Blob's clock."""
+    """Return when HEAD was last written, by Blob's clock; None if there is none."""
     try:
         return (await store.properties(job_id, HEAD)).modified_at
     except BlobNotFound:
@@ -137,7 +135,7 @@ async def written_at(store: BlobStore, job_id: str) -> datetime | None:
 
 
 async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
-    """Copy what is new in HEAD; True when there was something new."""
+    """Copy what is new in HEAD into the database; return whether anything was."""
     there = await checkpoints.kept(conn, [job_id])
     if not _is_news(head, there.get(job_id, {})):
         return False
@@ -146,7 +144,7 @@ async def record(conn: AsyncConnection, job_id: str, head: Head, now: datetime) 
 
 
 async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: datetime) -> None:
-    """The same of many jobs, which the caller has locked; most have nothing new."""
+    """Copy what is new in the HEADs of many jobs, which the caller has locked."""
     there = await checkpoints.kept(conn, heads)
     for job_id, head in heads.items():
         if _is_news(head, there.get(job_id, {})):
@@ -174,13 +172,13 @@ async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -
 
 
 def rewritten(head: Head, anchors: Mapping[str, str]) -> list[Committed]:
-    """Its checkpoints that it names by another hash than ``anchors`` has, by path."""
+    """Return the checkpoints whose hash in HEAD differs from ``anchors`` (hash by path)."""
     entries = head.checkpoints
     return [c for c in entries if anchors.get(c.path, c.manifest_sha256) != c.manifest_sha256]
 
 
 def named(head: Head) -> dict[str, str]:
-    """By path, the checkpoints that it names, and why each is kept."""
+    """Return the paths of the checkpoints that HEAD names, each with the reason why it is kept."""
     return {c.path: head.kept_as(c) for c in head.checkpoints}
 
 

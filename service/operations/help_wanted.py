@@ -1,6 +1,6 @@
-"""What a person must mend before a job can go on: told once, and again when it is over.
+"""Faults that a person must fix before a job can go on: one event at the start, one at the end.
 
-The newest of the two events says how it stands. Each attempt tells anew: it met the fault itself.
+The newest of the two events says how it stands. Each attempt reports anew: it met the fault itself.
 """
 
 import logging
@@ -22,7 +22,7 @@ _NO_PROOF = (AttemptState.PROVISIONING, AttemptState.TERMINATING)
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """The newest of a job's calls for help; ``message`` is empty once it is over."""
+    """The newest request for help of a job; ``message`` is empty once it is resolved."""
 
     attempt_id: str | None
     message: str
@@ -30,12 +30,12 @@ class Call:
 
     @property
     def about_head(self) -> bool:
-        """True when HEAD cannot be read or taken."""
+        """Return whether HEAD cannot be read or fenced."""
         return self.about == "head"
 
 
 class CannotBoot(Exception):
-    """No machine of the attempt can boot, until a person mends what the message says."""
+    """No machine of the attempt can boot until a person fixes what the message says."""
 
 
 _OVER = {
@@ -46,7 +46,7 @@ _OVER = {
 
 
 def call_of(newest: Event | None) -> Call | None:
-    """How it stands by the newest event about it; None when nobody ever called."""
+    """Return the request for help that this event describes; None without an event."""
     if newest is None:
         return None
     wanted = newest.code == "attempt.needs_help"
@@ -58,16 +58,16 @@ def call_of(newest: Event | None) -> Call | None:
 
 
 def message_about(about: str, attempt_id: str, newest: Event | None) -> str:
-    """Return what this attempt calls for help with; empty where it does not, or about another."""
+    """Return this attempt's open message about ``about``; empty where there is none."""
     called = call_of(newest)
     ours = called is not None and (called.attempt_id, called.about) == (attempt_id, about)
     return called.message if called and ours else ""
 
 
 async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime) -> None:
-    """Say it where the user looks, unless this attempt has said it and it is not over yet.
+    """Add an event that a person must act, and log it for the operator.
 
-    And in the log, where the operator looks, who is to mend it.
+    Does nothing where this attempt has an open request about the same fault.
     """
     before = call_of(await events.newest_of_help(conn, row.job_id))
     about = _about(fault)
@@ -95,9 +95,10 @@ async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: da
 
 
 def is_over(call: Call | None, row: AttemptRow, step: Step) -> bool:
-    """True when ``step``, taken without any fault, proves that the help has come.
+    """Return whether ``step``, taken without a fault, proves that the fault is fixed.
 
-    HEAD is read only beside nodes. An attempt that is written or given up asked nothing of Azure.
+    HEAD is read only while there are nodes. An attempt that is only written or given up made no
+    request to Azure.
     """
     if call is None or not call.message:
         return False
@@ -109,7 +110,7 @@ def is_over(call: Call | None, row: AttemptRow, step: Step) -> bool:
 
 
 async def call_off(conn: AsyncConnection, row: AttemptRow, call: Call, now: datetime) -> None:
-    """Say that it is over."""
+    """Add the event that the fault is fixed."""
     await events.add(
         conn,
         row.job_id,

@@ -1,7 +1,7 @@
-"""What other jobs have made and a job reads: who needs it, and that it stays readable until then.
+"""References to models and checkpoints of other jobs, which must stay readable.
 
-Nothing is copied, so archiving or deleting it would stop whoever begins with it. All sides take the
-same turn: one that writes a job, one that asks for the archive (tier_moves.py), one that deletes.
+Nothing is copied, so archiving or deleting one would stop the jobs that start from it. Writing a
+job, requesting the archive tier (tier_moves.py) and deleting all take the same lock.
 """
 
 from collections.abc import Iterable
@@ -19,14 +19,14 @@ from service.domain.storage.access_tiers import Tier
 
 
 def turn(job_id: str, path: str) -> str:
-    """What is waited for before a folder's moves, or who needs it, may change."""
+    """Return the key of the lock on a folder's tier moves and its readers."""
     return f"tier:{job_id}:{path}"
 
 
 async def hold(conn: AsyncConnection, project_id: str, sources: Iterable[Source]) -> None:
-    """Have what these name stay readable for a job that this transaction writes.
+    """Keep the sources readable for a job that this transaction writes.
 
-    Raises Archived where one is on its way to the archive, InvalidRequest where one was deleted.
+    Raises Archived where one is moving to the archive tier, InvalidRequest where one was deleted.
     """
     for source in sorted(await _with_bases(conn, sources), key=str):
         job = await jobs.find(conn, source.job_id, project_id)
@@ -43,7 +43,7 @@ async def hold(conn: AsyncConnection, project_id: str, sources: Iterable[Source]
 
 
 async def needed_by(conn: AsyncConnection, project_id: str, source: Source) -> tuple[str, ...]:
-    """The jobs that are not over and read it, by id."""
+    """Return the ids of the live jobs that read the source."""
     alive = await jobs.alive(conn, project_id)
     return tuple(sorted([job.id for job in alive if await _reads(conn, job, source)]))
 
@@ -54,7 +54,7 @@ async def _reads(conn: AsyncConnection, job: JobRow, source: Source) -> bool:
 
 
 async def _with_bases(conn: AsyncConnection, sources: Iterable[Source]) -> set[Source]:
-    """These, and the models that the jobs of checkpoints began with."""
+    """Return the sources and the models that the jobs of their checkpoints started from."""
     found = set(sources)
     for source in [each for each in found if each.is_checkpoint]:
         job = await jobs.find(conn, source.job_id)

@@ -1,8 +1,8 @@
-"""Refuses content that is not what was committed.
+"""Refuse content that differs from what was committed.
 
-HEAD, manifests and files lie where nodes may write. So what HEAD says of a manifest is believed the
-first time: PostgreSQL keeps that hash (`jobs.result`, `checkpoints.manifest_sha256`), and no later
-HEAD changes it. The manifest has ETag, size and SHA-256 of every file.
+HEAD, manifests and files lie where nodes may write. A manifest's hash in HEAD is therefore trusted
+once: PostgreSQL keeps it (`jobs.result`, `checkpoints.manifest_sha256`), and no later HEAD changes
+it. The manifest has ETag, size and SHA-256 of every file.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ _MEND = "Restore the blob (versions, soft delete), or train again."
 
 
 async def read_manifest(store: BlobStore, job_id: str, result: dict[str, Any]) -> Manifest:
-    """The manifest of a job's final model.
+    """Return the manifest of a job's final model.
 
-    Raises ContentChanged, and what `manifests.load` and `parse` do.
+    Raises ContentChanged, and what `manifests.load` and `parse` raise.
     """
     path = str(result["path"])
     data = await manifests.load(store, job_id, path)
@@ -33,11 +33,11 @@ async def read_manifest(store: BlobStore, job_id: str, result: dict[str, Any]) -
 async def open_file(
     store: BlobStore, job_id: str, path: str, file: FileEntry, offset: int
 ) -> AsyncIterator[bytes]:
-    """Stream a file of a model from ``offset`` on; a whole one breaks off where its hash differs.
+    """Stream a model's file from ``offset`` on; a whole file breaks off where its hash differs.
 
-    The ETag tells that nobody has written to the blob since the commit. A blob that was restored
-    or copied has another one: it is read once more, and must have the right hash. Raises
-    ContentChanged and BlobNotFound.
+    An unchanged ETag proves that the blob was not written since the commit. A restored or copied
+    blob has another ETag: it is read in full first, and its hash must match. Raises ContentChanged
+    and BlobNotFound.
     """
     name = f"{path}/{file.name}"
     found = await store.properties(job_id, name)
@@ -58,7 +58,7 @@ async def open_file(
 async def verified(
     chunks: AsyncIterator[bytes], sha256: str, fault: ServiceError
 ) -> AsyncIterator[bytes]:
-    """Pass chunks on, the last one only if the hash of all is right; raise ``fault`` if not."""
+    """Pass chunks on, the last one only if the hash of all matches; else raise ``fault``."""
     digest, held = hashlib.sha256(), b""
     async for chunk in chunks:
         if held:
@@ -71,9 +71,9 @@ async def verified(
 
 
 async def read_input(store: BlobStore, file: InputFile, most: int = SMALL) -> bytes:
-    """A file of a model, of ``most`` bytes; ValueError where its hash is another one.
+    """Return a model's file of at most ``most`` bytes, or raise ValueError where its hash differs.
 
-    Raises what `BlobStore.read` does as well.
+    Raises what `BlobStore.read` raises as well.
     """
     container, name = file.path.split("/", 1)
     data, _ = await store.read(container, name, most=most)
@@ -83,7 +83,7 @@ async def read_input(store: BlobStore, file: InputFile, most: int = SMALL) -> by
 
 
 def difference(data: bytes, sha256: str | None) -> str:
-    """Say how the hash of the data differs; empty if it does not."""
+    """Describe how the hash of the data differs; return an empty text if it does not."""
     found = hashlib.sha256(data).hexdigest()
     return f"its sha256 is {found}" if found != sha256 else ""
 

@@ -1,4 +1,4 @@
-"""What may be asked of jobs."""
+"""Operations on jobs: submit, read, change, cancel, pause and resume."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -39,7 +39,7 @@ _RETRY_WINDOW = timedelta(minutes=15)
 
 
 class Unchanged(Enum):
-    """A value that was not sent, where None is one."""
+    """Marks a value that was not sent, where None is a value."""
 
     UNCHANGED = "unchanged"
 
@@ -49,7 +49,7 @@ UNCHANGED = Unchanged.UNCHANGED
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """What tells whether a request to create a job is one that was sent before."""
+    """Identity of a request to create a job, to recognise repeats."""
 
     caller: Caller
     body_sha256: str
@@ -58,18 +58,18 @@ class Sending:
 
     @property
     def turn(self) -> str:
-        """What those that may be the same one wait for, one after the other."""
+        """Return the key of the lock that requests which may be the same one take in turn."""
         return f"submit:{self.caller.project_id}:{self.idempotency_key or self.body_sha256}"
 
     @property
     def is_first(self) -> bool:
-        """Nobody can have sent it before, as far as the client says."""
+        """Return whether the client says that it did not send this before."""
         return self.idempotency_key is None and not self.is_retry
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A checked request to train, ready to be written."""
+    """A checked request to create a job, ready to be written."""
 
     sending: Sending
     request: dict[str, Any]  # as sent, parsed
@@ -82,23 +82,23 @@ class Submission:
 
     @property
     def sources(self) -> frozenset[lineage.Source]:
-        """The models and checkpoints of other jobs that it reads."""
+        """Return the models and checkpoints of other jobs that the job reads."""
         return lineage.sources(self.model, self.plan.recipe.reinforcement)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """The job that a request has made."""
+    """The job that a request has created."""
 
     job: JobRow
     is_new: bool  # by this very request
 
 
 async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) -> JobRow | None:
-    """The job that the same request made already; raises IdempotencyMismatch.
+    """Return the job that the same request created before; raises IdempotencyMismatch.
 
-    OpenAI's clients repeat a POST without any key when the answer was lost: the same body
-    from the same API key, sent as a retry, within 15 minutes is the same job.
+    OpenAI's clients repeat a POST without any key when the answer was lost. The same body from the
+    same API key, sent as a retry within 15 minutes, is the same job.
     """
     project_id, key = sending.caller.project_id, sending.idempotency_key
     if key is not None:
@@ -122,7 +122,10 @@ async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) ->
 
 
 async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -> Submitted:
-    """Write the job, or return the one that the same request made already; FileJustDeleted."""
+    """Write the job, or return the one that the same request created before.
+
+    Raises FileJustDeleted.
+    """
     sending = submission.sending
     await jobs.take_turn(conn, sending.turn, shared=sending.is_first)  # repeats wait for firsts
     if (earlier := await sent_before(conn, sending, now)) is not None:
@@ -139,7 +142,7 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
 
 
 async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
-    """The job, or raise JobNotFound."""
+    """Return the job, or raise JobNotFound."""
     job = await jobs.find(conn, job_id, project_id)
     if job is None:
         raise _not_found(job_id)
@@ -147,7 +150,10 @@ async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
 
 
 async def get_to_change(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
-    """The same, locked: of two changes at once the second sees what the first one wrote."""
+    """Lock and return the job, or raise JobNotFound.
+
+    Of two concurrent changes the second one sees what the first one wrote.
+    """
     job = await jobs.find(conn, job_id, project_id, to_write=True)
     if job is None:
         raise _not_found(job_id)
@@ -155,7 +161,7 @@ async def get_to_change(conn: AsyncConnection, project_id: str, job_id: str) -> 
 
 
 async def around(conn: AsyncConnection, project_id: str, job_id: str, now: datetime) -> Around:
-    """The job with everything that is shown with it but its wait, or raise JobNotFound."""
+    """Return the job with everything that is shown with it but its wait, or raise JobNotFound."""
     found = await job_facts.of(conn, job_id, project_id, now)
     if found is None:
         raise _not_found(job_id)
@@ -171,7 +177,7 @@ async def change(
     metadata: dict[str, str] | Unchanged | None = UNCHANGED,
     allowance: Allowance = USUAL,
 ) -> None:
-    """Other terms from now on: a job that stopped for want of money goes on if there is some.
+    """Change the job's terms; a job that stopped for lack of money goes on if there is some.
 
     ``job`` is locked: ``get_to_change``.
     """
@@ -191,7 +197,7 @@ async def change(
 async def request_cancel(
     conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
 ) -> Around:
-    """Wish for the end; of a job that is cancelled (or about to be) it is known."""
+    """Request the job's end; a job that is cancelled, or about to be, stays as it is."""
     is_news = await _request(conn, caller, job_id, now, "cancel", "cancel_requested_at")
     found = await around(conn, caller.project_id, job_id, now)
     job = found.job
@@ -203,7 +209,7 @@ async def request_cancel(
 async def request_pause(
     conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
 ) -> Around:
-    """Wish for a checkpoint and no machines; of a paused job it is known."""
+    """Request a checkpoint and then no machines; a paused job stays as it is."""
     is_news = await _request(conn, caller, job_id, now, "pause", "pause_requested_at")
     found = await around(conn, caller.project_id, job_id, now)
     if not (is_news or found.job.pause_requested_at):
@@ -214,7 +220,7 @@ async def request_pause(
 async def request_resume(
     conn: AsyncConnection, caller: Caller, job_id: str, now: datetime
 ) -> Around:
-    """Take a pause back, if there is one."""
+    """Withdraw a pause, if there is one."""
     column = "pause_requested_at"
     is_news = await _request(conn, caller, job_id, now, "resume", column, back=True)
     found = await around(conn, caller.project_id, job_id, now)
@@ -237,7 +243,7 @@ async def _request(
     *,
     back: bool = False,
 ) -> bool:
-    """Write the request with its event; False where nothing was to be written."""
+    """Write the request with its event; return False where nothing was to be written."""
     done = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
     if done:
         text = f"{verb.capitalize()} was asked for{_by(caller)}"
@@ -251,12 +257,12 @@ def _by(caller: Caller) -> str:
 
 
 def _key_of(caller: Caller) -> dict[str, str]:
-    """Which key an event's request came with."""
+    """Return the event data that names the request's API key."""
     return {"api_key_id": caller.api_key_id}
 
 
 async def _hold_files(conn: AsyncConnection, row: JobRow) -> None:
-    """A file that is being deleted right now must not get a job, and the other way round."""
+    """Lock the job's files, so that none is deleted while the job is written."""
     named = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
     held = await files.hold(conn, row.project_id, named.values())
     for param, file in named.items():
@@ -310,7 +316,7 @@ def _not_found(job_id: str) -> JobNotFound:
 
 
 async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime) -> None:
-    """The job goes on, unless its budget or its project's is used up all the same."""
+    """Clear the mark of an exhausted budget, unless a budget of the job is still exhausted."""
     standing = await money.exhausted_by(conn, job_id, allowance, now)
     if standing is None:
         await budgets.has_money(conn, job_id)
@@ -320,7 +326,7 @@ async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: 
 
 
 def _check_terms(job: JobRow, before: Terms, terms: Terms, now: datetime) -> None:
-    """What can never be; whether money and time are enough is seen with the next machines."""
+    """Refuse impossible terms; money and time are checked when machines are requested next."""
     is_new = terms.deadline != before.deadline  # one that passed meanwhile forbids no more money
     if is_new and terms.deadline is not None and terms.deadline <= now:
         raise InvalidRequest(
@@ -332,7 +338,7 @@ def _check_terms(job: JobRow, before: Terms, terms: Terms, now: datetime) -> Non
 
 
 def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...]) -> None:
-    """A plan is made once: it has offerings in the regions that the job was submitted with."""
+    """Refuse regions that the job's plan has no offerings in: a job is planned once."""
     asked = (job.request.get("infrastructure") or {}).get("regions")
     if asked and regions != before and not (regions and set(regions) <= set(asked)):
         raise InvalidRequest(
@@ -349,7 +355,7 @@ def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...
 
 
 def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> None:
-    """A plan is made once: it has offerings of the engine that the job was submitted with alone."""
+    """Refuse an engine that the job's plan has no offerings of: a job is planned once."""
     asked = (job.request.get("infrastructure") or {}).get("engine")
     if asked and engine not in (asked, before):
         raise InvalidRequest(
@@ -366,7 +372,7 @@ def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> 
 
 
 def _what_changed(before: Terms, after: Terms) -> str:
-    """The members that differ, with what they are now."""
+    """Describe the terms that differ, with their new values."""
     was, told = before.as_dict(), after.as_dict()
     news = [f"{name} to {told[name] or 'none'}" for name in told if told[name] != was[name]]
     return ", ".join(news)

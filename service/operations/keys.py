@@ -1,4 +1,4 @@
-"""API keys: made, listed, revoked, and looked at with every request."""
+"""API keys: create, list, revoke and authenticate."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -41,7 +41,7 @@ async def create(
     scope: Scope = Scope.WRITE,
     expires_at: datetime | None = None,
 ) -> str:
-    """Make a key in a project (made if need be) and return it; it cannot be shown again."""
+    """Create a key in a project (created if needed) and return it; it cannot be shown again."""
     project_id = await keys.project(conn, project, now)
     _, secret = await _make(conn, project_id, None, name, now, (scope, expires_at))
     return secret
@@ -56,7 +56,7 @@ async def create_for_token(
     scope: Scope,
     expires_at: datetime,
 ) -> tuple[Key, str]:
-    """Make a key for a sign-in; return its facts, and the key itself."""
+    """Create a key for a sign-in; return its facts and the key itself."""
     return await _make(conn, project_id, None, name, now, (scope, expires_at))
 
 
@@ -69,9 +69,10 @@ async def add(
     scope: Scope,
     expires_at: datetime | None,
 ) -> tuple[Key, str]:
-    """Make a key with another; return its facts, and the key itself, which cannot be shown again.
+    """Create a key with another key; return its facts and the key, which is shown only once.
 
-    It may do no more than the caller's, and no longer: else InsufficientScope, InvalidRequest.
+    It may do no more than the caller's key, and live no longer: else InsufficientScope,
+    InvalidRequest.
     """
     operators.require_scope(caller.scope, scope)
     until, longest = expires_at or caller.expires_at, caller.expires_at
@@ -92,7 +93,7 @@ async def _make(
     now: datetime,
     may: tuple[Scope, datetime | None],
 ) -> tuple[Key, str]:
-    """``may``: what the key may do, and until when."""
+    """Write a new key; ``may`` is its scope and when it expires."""
     scope, expires_at = may
     if expires_at is not None and expires_at <= now:
         raise InvalidRequest("expires_at is not in the future.", param="expires_at")
@@ -114,7 +115,7 @@ async def _make(
 
 
 async def project(conn: AsyncConnection, name: str) -> str:
-    """Id of the project of that name, or raise ProjectNotFound."""
+    """Return the id of the project of that name, or raise ProjectNotFound."""
     project_id = await keys.find_project(conn, name)
     if project_id is None:
         raise ProjectNotFound(
@@ -124,12 +125,12 @@ async def project(conn: AsyncConnection, name: str) -> str:
 
 
 async def every(conn: AsyncConnection, project_id: str) -> list[Key]:
-    """All keys of a project that are not revoked, newest first."""
+    """Return all keys of a project that are not revoked, newest first."""
     return await keys.newest(conn, project_id, after=None, limit=None)
 
 
 def in_words(key: Key) -> str:
-    """One line about a key, for a terminal."""
+    """Describe a key in one line, for a terminal."""
     used = f"used {_minute(key.last_used_at)}" if key.last_used_at else "never used"
     made = f"made {_minute(key.created_at)} by {key.created_by or 'key create'}"
     ends = f"expires {_minute(key.expires_at)}" if key.expires_at else "never expires"
@@ -143,10 +144,10 @@ async def revoke(
     now: datetime,
     by: Scope = Scope.OPERATOR,
 ) -> tuple[Key, int]:
-    """From now on the key opens nothing; return it, and how many keys the project has left.
+    """Revoke the key; return it and the number of keys that the project has left.
 
-    To do it twice is harmless. The last key can go too: see ``_MAKE`` for the way back.
-    ``by``: the scope of the key that asks; InsufficientScope if the other may do more.
+    Revoking twice is harmless, and the last key can be revoked too (``_MAKE`` says how to get
+    another). ``by``: the scope of the caller's key; InsufficientScope if the other key may do more.
     """
     key = await keys.get(conn, project_id, key_id)
     if key is None:
@@ -157,16 +158,16 @@ async def revoke(
 
 
 def cache(listener: Listener) -> Cache:
-    """Return a cache of keys, which a revocation clears."""
+    """Return a cache of keys that a revocation clears."""
     return Cache(listener, keys.TOPIC, seconds=_CACHED_SECONDS, most=_MOST_CACHED)
 
 
 async def authenticate(
     engine: AsyncEngine, known: Cache, authorization: str | None, now: datetime
 ) -> Caller:
-    """Who sends this Authorization header, or raise InvalidApiKey that says what to send.
+    """Return the caller whom the Authorization header names, or raise InvalidApiKey.
 
-    A key that was ``known`` a moment ago is not looked up again.
+    A key in the cache ``known`` is not looked up again.
     """
     secret = _secret(authorization)
     digest = tokens.digest(secret)
@@ -193,7 +194,7 @@ async def authenticate(
 
 
 async def _look_up(engine: AsyncEngine, digest: bytes, now: datetime) -> Key | None:
-    """Return the key of that hash, if there is one; one that opens something is noted as used."""
+    """Return the key with this hash, if there is one, and record the use of a valid one."""
     async with reading(engine).connect() as conn:
         key = await keys.find(conn, digest)
     if key is None or key.revoked_at is not None or key.has_expired(now):
@@ -205,7 +206,7 @@ async def _look_up(engine: AsyncEngine, digest: bytes, now: datetime) -> Key | N
 
 
 def _secret(authorization: str | None) -> str:
-    """The key in the header, if it has the form of one."""
+    """Return the key in the header, or raise InvalidApiKey where it cannot be one."""
     if not authorization:
         raise InvalidApiKey(f"No API key was sent. {_SEND}. {_MAKE}")
     scheme, _, secret = authorization.partition(" ")

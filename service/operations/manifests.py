@@ -1,6 +1,6 @@
-"""Manifests of checkpoints and models: nodes write them, so they are bounded before they are read.
+"""Manifests of checkpoints and models: nodes write them, so their size is limited before reading.
 
-A large one takes seconds to decode, so a thread does it.
+Decoding a large one takes seconds, so a thread does it.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ LONGEST = 64 * 2**20  # bytes; the sums of 8 TiB of blocks have three quarters o
 
 
 class ManifestUnusable(ValueError):
-    """It is too long, or makes no sense; the message says which, after the manifest's name."""
+    """The manifest is too long or invalid; the message follows the manifest's name."""
 
 
 async def load(store: BlobStore, job_id: str, path: str) -> bytes:
-    """The manifest in folder ``path``. Raises ManifestUnusable and StorageError."""
+    """Return the manifest in folder ``path``. Raises ManifestUnusable and StorageError."""
     try:
         return (await store.read(job_id, f"{path}/{MANIFEST}", most=LONGEST))[0]
     except BlobTooLarge:
@@ -24,7 +24,7 @@ async def load(store: BlobStore, job_id: str, path: str) -> bytes:
 
 
 async def parse(data: bytes) -> Manifest:
-    """Decode it. Raises ManifestUnusable."""
+    """Decode a manifest. Raises ManifestUnusable."""
     try:
         return await asyncio.to_thread(Manifest.from_json, data)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Deletion of what a job has made: it costs money for as long as it lies in Blob."""
+"""Delete the model that a job has made: it costs money for as long as it lies in Blob."""
 
 from datetime import datetime
 
@@ -15,11 +15,11 @@ from trainer.contract import MANIFEST
 async def delete(
     engine: AsyncEngine, store: BlobStore, project_id: str, name: str, now: datetime
 ) -> int:
-    """Delete what a job has made; return the bytes that were freed. To do it twice is harmless.
+    """Delete a job's model or checkpoint; return the number of bytes freed. Repeating is harmless.
 
-    The mark is written first: from then on nobody begins with the model, and what a killed process
-    has left is deleted by the next request or by the sweep of checkpoints. Raises ModelNotFound,
-    and Conflict while another job reads the model.
+    Writes the mark first, so that no new job starts from the model. Blobs that a killed process
+    left are deleted by the next request or by the sweep of checkpoints. Raises ModelNotFound, and
+    Conflict while another job reads the model.
     """
     if lineage.source(name).is_checkpoint:
         return await checkpoint_deletion.delete(engine, store, project_id, name, now)

@@ -1,6 +1,6 @@
-"""Models: base models that are staged into Blob, and those that jobs have made of them.
+"""Models: base models that are staged in Blob, and models that jobs have made.
 
-A base model has a container of its own and is real once the HEAD there names its files.
+A base model has a container of its own and exists once the HEAD there names its files.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ _SHOWN = 5  # names of staged models in an error
 
 @dataclass(frozen=True, kw_only=True)
 class StagedModel:
-    """What a container's HEAD says."""
+    """The content of the HEAD of a model's container."""
 
     model: BaseModel
     config: dict[str, Any]
 
     @cached_property
     def arch(self) -> Architecture:
-        """What the planner must know of it, or InvalidRequest."""
+        """Return the model's architecture for the planner, or raise InvalidRequest."""
         return Architecture.from_config(self.config)
 
 
@@ -55,12 +55,12 @@ class Base:
 
 
 def container(name: str) -> str:
-    """The container that a model of this name always has."""
+    """Return the name of the container of the model of this name."""
     return f"{PREFIX}{hashlib.sha256(name.encode()).hexdigest()[:24]}"
 
 
 async def find(store: BlobStore, name: str) -> StagedModel:
-    """The staged model, or raise InvalidRequest (unsupported_model)."""
+    """Return the staged model, or raise InvalidRequest (unsupported_model)."""
     where = container(name)
     try:
         data, _ = await store.read(where, HEAD)
@@ -77,7 +77,7 @@ async def find(store: BlobStore, name: str) -> StagedModel:
 
 
 async def _choices(store: BlobStore) -> str:
-    """What a user can do about a model that cannot be used."""
+    """Return what a user can do about a model that cannot be used."""
     names = sorted(base.name for base in await staged(store))
     if not names:
         return f"No base model is staged. {_STAGE}"
@@ -86,10 +86,7 @@ async def _choices(store: BlobStore) -> str:
 
 
 def lacking(files: Set[str]) -> str:
-    """Say why these files of a staged model are not one whole model; "" if they may be.
-
-    Staging checks more, and may not have been done by `rekindle`.
-    """
+    """Return what is missing from the files of a staged model; empty if it may be whole."""
     if "adapter_config.json" in files:
         return "adapter_config.json makes it an adapter, not a model of its own"
     if _SINGLE in files:
@@ -106,7 +103,7 @@ def lacking(files: Set[str]) -> str:
 
 
 async def staged(store: BlobStore) -> list[Base]:
-    """Every base model that a job may start from, by name."""
+    """Return every base model that a job may start from, by name."""
     found = await asyncio.gather(
         *(_base(store, where) for where in await store.list_containers(PREFIX))
     )
@@ -114,23 +111,23 @@ async def staged(store: BlobStore) -> list[Base]:
 
 
 def full_name(job: JobRow) -> str:
-    """The name that the job's model has, or will have."""
+    """Return the name that the job's model has, or will have."""
     return lineage.model_name(job.model, job.project_id, job.request.get("suffix"), job.id)
 
 
 async def made(conn: AsyncConnection, project_id: str) -> list[JobRow]:
-    """The project's jobs that have a model, newest first."""
+    """Return the project's jobs that have a model, newest first."""
     found = await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
     return [job for job in found if not lineage.is_deleted(job.result)]
 
 
 async def made_as(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
-    """The project's job that a model of this name would be of: a name ends with its job."""
+    """Return the project's job that the name of a model ends with, if there is one."""
     return await jobs.find(conn, lineage.maker(name), project_id)
 
 
 async def base(store: BlobStore, name: str) -> Base | None:
-    """The base model of this name, if a job may start from it."""
+    """Return the base model of this name, if a job may start from it."""
     for where in await store.list_containers(container(name)):
         found = await _base(store, where)
         if found is not None and found.name == name:
@@ -139,7 +136,7 @@ async def base(store: BlobStore, name: str) -> Base | None:
 
 
 def parsed(where: str, data: bytes) -> StagedModel:
-    """What the HEAD of a container says; ValueError when it makes no sense."""
+    """Parse the HEAD of a model's container; raises ValueError where it is invalid."""
     try:
         head = json.loads(data)
         prefix = f"{where}/{head['revision']}"

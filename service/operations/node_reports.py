@@ -1,4 +1,4 @@
-"""What few heartbeats tell: times, troubles, checkpoints that did not load, unhealthy machines."""
+"""Rare parts of heartbeats: times, troubles, failed loads of checkpoints, unhealthy machines."""
 
 import logging
 from datetime import datetime
@@ -27,7 +27,7 @@ def has_reports(heartbeat: Heartbeat) -> bool:
 async def keep_reports(
     conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat, now: datetime
 ) -> None:
-    """Write them, with their events. The caller has locked the node and its job."""
+    """Write the reports with their events. The caller has locked the node and its job."""
     if heartbeat.unhealthy and not speaker.record.unhealthy_at:
         await _tell_unhealthy(conn, speaker, printable(heartbeat.unhealthy), now)
     spans = [span.to_plain() for span in heartbeat.spans]
@@ -40,7 +40,7 @@ async def keep_reports(
 
 
 async def _tell_unhealthy(conn: AsyncConnection, speaker: Speaker, why: str, now: datetime) -> None:
-    """Name the instance, so that the user and Azure's support can find it."""
+    """Add an event that names the unhealthy instance, for the user and Azure's support."""
     node = speaker.record
     instance = await nodes.name_of(conn, node.node_id)
     facts = {"node": node.node_id, "vm_id": node.vm_id, "instance": instance}
@@ -60,10 +60,7 @@ async def _tell_unhealthy(conn: AsyncConnection, speaker: Speaker, why: str, now
 
 
 async def _believe_later(conn: AsyncConnection, speaker: Speaker, heartbeat: Heartbeat) -> None:
-    """Keep a complaint about the checkpoint that the node's generation was to load.
-
-    It is judged before the next generation opens. Of any other checkpoint a node knows nothing.
-    """
+    """Record a node's complaint about the checkpoint that its generation was to load."""
     broken, node = heartbeat.broken, speaker.record
     if broken is None:
         return
@@ -98,7 +95,7 @@ async def _tell_of_loading(
 async def _complain(
     conn: AsyncConnection, speaker: Speaker, trouble: Trouble, now: datetime
 ) -> None:
-    """Add one event when trouble begins and one when it is over, however often nodes say so."""
+    """Add one event when a trouble begins and one when it ends, however often nodes report it."""
     node = speaker.record
     code, level, text, data = _event_of(trouble, node.node_id)
     if await events.known(conn, speaker.job_id, code, data):

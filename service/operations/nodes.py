@@ -1,4 +1,4 @@
-"""The service's side of the node protocol: who a node is, and what it works for."""
+"""The service's side of the node protocol: the node, its attempt and its job."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class Standing:
 
 
 async def standing(conn: AsyncConnection, node: str) -> Standing:
-    """The node's directive as it stands. Raises Gone and NodeNotFound."""
+    """Return the node with its attempt and job. Raises Gone and NodeNotFound."""
     record = await nodes.find(conn, node)
     if record is None:
         raise NodeNotFound(f"No node {node:.80}. Register first.")
@@ -43,7 +43,7 @@ async def standing(conn: AsyncConnection, node: str) -> Standing:
 
 
 async def generation_of(conn: AsyncConnection, attempt_id: str, number: int) -> Generation | None:
-    """The attempt's newest generation if it has this number."""
+    """Return the attempt's newest generation if it has this number."""
     opened = await _current(conn, attempt_id)
     return opened.generation if opened and opened.generation.number == number else None
 
@@ -59,7 +59,7 @@ def printable(text: str) -> str:
 
 
 async def live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:
-    """The attempt. Raises Gone when it is over."""
+    """Return the attempt, or raise Gone when it has ended."""
     attempt = await attempts.find(conn, attempt_id)
     if attempt is None or attempt.state in ATTEMPT_OVER:
         raise Gone(OVER)
@@ -67,7 +67,7 @@ async def live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:
 
 
 async def job_of(conn: AsyncConnection, attempt: AttemptRow) -> JobRow:
-    """The attempt's job."""
+    """Return the attempt's job."""
     job = await jobs.find(conn, attempt.job_id)
     assert job is not None, "an attempt has a job: the foreign key says so"
     return job
@@ -78,6 +78,6 @@ async def _current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
 
 
 async def current_number(conn: AsyncConnection, attempt_id: str) -> int:
-    """Of the attempt's newest generation; 0 before the first."""
+    """Return the number of the attempt's newest generation; 0 before the first."""
     opened = await _current(conn, attempt_id)
     return opened.generation.number if opened else 0

@@ -1,4 +1,4 @@
-"""What a key may do: its scope, all projects together, and projects that are not its own."""
+"""What a key may do: its scope, access to all projects, and to projects other than its own."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ async def require_project(engine: AsyncEngine, caller: Caller, operators: str) -
 
 
 async def are(conn: AsyncConnection, caller: Caller, operators: str) -> bool:
-    """Whether the key is one of the operators', and acts in the project named ``operators``."""
+    """Return whether the caller's key is an operator's: of the project named ``operators``."""
     return caller.scope.includes(Scope.OPERATOR) and await _acts_in(conn, caller, operators)
 
 
@@ -53,10 +53,10 @@ async def _acts_in(conn: AsyncConnection, caller: Caller, project: str) -> bool:
 
 
 async def acting(engine: AsyncEngine, caller: Caller, named: str, operators: str) -> Caller:
-    """The caller in the project that is ``named`` by its id or its name.
+    """Return the caller in the project that is ``named`` by its id or its name.
 
-    A key of the operators acts in any; every other one in its own, whatever else there is: it is
-    not told. Raises InsufficientScope, MismatchedProject, ProjectNotFound.
+    An operator's key acts in any project, every other key in its own only, and does not learn which
+    others exist. Raises InsufficientScope, MismatchedProject, ProjectNotFound.
     """
     if named == caller.project_id:
         return caller

@@ -1,4 +1,4 @@
-"""Plans as a resource: plan_row, kept for a day, and taken when a job is created."""
+"""Stored plans: kept for a day, and used when a job is created."""
 
 import json
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ _OWN = {
 
 
 def plan_row(ready: Submission, now: datetime) -> PlanRow:
-    """The plan of a checked request, with what would make it cheaper or faster. Pure."""
+    """Return the row of a checked request's plan, with suggestions. Pure."""
     found = suggestions.suggestions(ready.planned, ready.plan) if ready.planned else []
     return PlanRow(
         id=new_id("plan", now),
@@ -38,7 +38,7 @@ def plan_row(ready: Submission, now: datetime) -> PlanRow:
 
 
 async def get(conn: AsyncConnection, project_id: str, plan_id: str) -> PlanRow:
-    """The plan, or raise PlanNotFound."""
+    """Return the plan, or raise PlanNotFound."""
     row = await plans.find(conn, project_id, plan_id)
     if row is None:
         raise PlanNotFound(f"No plan {plan_id:.80}. Make one: POST /v1/fine_tuning/plans.")
@@ -48,7 +48,10 @@ async def get(conn: AsyncConnection, project_id: str, plan_id: str) -> PlanRow:
 async def take(
     conn: AsyncConnection, project_id: str, request: dict[str, Any], now: datetime
 ) -> PlanRow:
-    """The plan that a request for a job names; it must be of the same request and in force."""
+    """Return the plan that a request for a job names, or raise InvalidRequest.
+
+    The plan must be of the same request and not expired.
+    """
     plan_id = request["plan"]
     row = await plans.find(conn, project_id, plan_id)
     again = "Make one: POST /v1/fine_tuning/plans."

@@ -1,7 +1,8 @@
 """Check the rows of a job's files with the base model's own template and tokenizer, once.
 
-What a check found is kept under a hash of all that it depends on, for every job with the same files
-and model. One replica is at it; the others see how far it is, and begin anew when it fell silent.
+A report is stored under a hash of everything that it depends on, for every job with the same files
+and model. One replica runs the check; the others see its progress, and restart it when it goes
+silent.
 """
 
 import asyncio
@@ -45,20 +46,20 @@ _LIBRARIES = ("jinja2", "tokenizers")
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What is known of a job's files."""
+    """The reports on a job's files."""
 
     training: DataReport
     validation: DataReport | None
 
     @property
     def splits_answers(self) -> bool:
-        """Whether each trained answer is an example of its own."""
+        """Return whether each trained answer is an example of its own."""
         return self.training.splits_answers
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnderWay:
-    """A check that goes on."""
+    """A check that is running."""
 
     rows_done: int
     rows: int
@@ -74,7 +75,7 @@ class Reading:
 
     @property
     def key(self) -> str:
-        """A hash of all that the report depends on but the date."""
+        """Return a hash of everything that the report depends on, except the date."""
         task = asdict(replace(self.task, date="", folder=""))
         told = json.dumps([self.file.sha256, _vocabulary(self.model), task, _code()])
         return hashlib.sha256(told.encode()).hexdigest()
@@ -98,7 +99,7 @@ def readings(
 
 @dataclass(frozen=True, kw_only=True)
 class Preflights:
-    """Checks of this process, and what is kept of all."""
+    """The checks of this process, and the stored reports of all."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -111,7 +112,7 @@ class Preflights:
         return for_reading(self.engine)
 
     async def known(self, wanted: list[Reading]) -> Checked | None:
-        """Return what earlier checks found, or None where one is missing."""
+        """Return what earlier checks found, or None where a report is missing."""
         found = await self._find(wanted)
         reports = [_report(found.get(reading.key)) for reading in wanted]
         if any(report is None for report in reports):
@@ -123,9 +124,9 @@ class Preflights:
         return await self.known(uneven)
 
     async def look(self, wanted: list[Reading], wait: float) -> Checked | UnderWay:
-        """Return what checks found, after ``wait`` seconds at most; begin those that do not run.
+        """Return the reports after at most ``wait`` seconds; start missing checks.
 
-        Raises InvalidRequest where model or rows cannot be checked.
+        Raises InvalidRequest where the model or the rows cannot be checked.
         """
         found = await self._find(wanted)
         missing = [reading for reading in wanted if _report(found.get(reading.key)) is None]
@@ -182,7 +183,7 @@ class Preflights:
             return await preflights.claim(conn, key, self.now())
 
     async def _check(self, reading: Reading) -> None:
-        """Check one file and keep what came of it; a fault of ours lets anybody begin anew."""
+        """Check one file and store the report; after an internal error it can start again."""
         key, progress = reading.key, _Progress()
         telling = asyncio.create_task(self._tell(key, progress))
         try:
@@ -218,7 +219,7 @@ class Preflights:
                     await preflights.touch(conn, key, progress.rows, self.now())
 
     async def _model_files(self, model: BaseModel) -> Mapping[str, bytes]:
-        """Raises InvalidRequest where one is not what was committed."""
+        """Return the model's files without weights; raises InvalidRequest where one has changed."""
         found = {}
         for file in _without_weights(model):
             try:
@@ -234,7 +235,7 @@ class Preflights:
         return found
 
     def _rows(self, file: File) -> AsyncIterator[bytes]:
-        """The file as it was uploaded."""
+        """Stream the file as it was uploaded."""
         fault = InvalidRequest(
             f"File {file.id} in the storage account is not what was uploaded: its sha256 is "
             "another one. Upload it again.",
@@ -265,7 +266,7 @@ def _together(reports: list[DataReport]) -> Checked:
 
 
 def _uneven(wanted: list[Reading], checked: Checked) -> list[Reading] | None:
-    """Both files anew where one needs its answers split and the other does not; else None."""
+    """Return both files to read again where only one needs its answers split; else None."""
     other = checked.validation
     if other is None or other.splits_answers == checked.training.splits_answers:
         return None
@@ -296,7 +297,7 @@ def _vocabulary(model: BaseModel) -> list[tuple[str, int, str]]:
 
 @cache
 def _code() -> str:
-    """A hash of the code that renders, so that another release checks anew."""
+    """Return a hash of the rendering code, so that another release checks again."""
     digest = hashlib.sha256()
     for path in sorted(Path(rendering.__path__[0]).glob("*.py")):
         digest.update(path.read_bytes())

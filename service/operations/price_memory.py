@@ -1,4 +1,4 @@
-"""What PostgreSQL knows of prices: the memory behind the price list."""
+"""Prices in PostgreSQL: the memory behind the price list."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ from service.domain.states import CapacityType
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseMemory:
-    """Holds nothing: restarts and replicas know the same."""
+    """Keeps everything in the database: restarts and replicas know the same."""
 
     engine: AsyncEngine
     now: Callable[[], datetime]
 
     async def paid(self, place: Place) -> dict[CapacityType, Decimal]:
-        """The last good prices of a place, as far as any are known."""
+        """Return the last good prices of a place, as far as any are known."""
         async with self.engine.connect() as conn:
             return await price_doubts.paid(conn, place, self.now())
 
     async def doubts(self, meters: Collection[str]) -> dict[str, Doubt]:
-        """Jumps of these meters, settled ones included."""
+        """Return the price jumps of these meters, settled ones included."""
         async with self.engine.connect() as conn:
             return await price_doubts.of(conn, meters)
 
     async def doubt(self, meter: str, doubt: Doubt) -> None:
-        """Keep a doubt in place of an earlier one of the meter."""
+        """Store a doubt in place of an earlier one of the meter."""
         async with self.engine.begin() as conn:
             await price_doubts.save(conn, meter, doubt, self.now())
 

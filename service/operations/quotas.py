@@ -1,7 +1,7 @@
 """Room for one more job, file or key of a project.
 
-Who adds one asks in the transaction that adds it, at its end: transactions of one project that add
-something then come one after the other, so that two of them never take the last place together.
+The check runs at the end of the transaction that adds one. Transactions of one project that add
+something then run one after the other, so that two of them never take the last place together.
 """
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,9 +17,9 @@ _ASK = "or ask the operator of the service for a larger quota."
 
 
 async def require_room_for_job(conn: AsyncConnection, project_id: str) -> None:
-    """Raise QuotaExceeded if no more job may go on.
+    """Raise QuotaExceeded if the project may have no more live jobs.
 
-    Far below the limit nobody waits for anybody.
+    Takes no lock far below the limit.
     """
     count, most = await rows.live_jobs(conn, project_id)
     if count + _FAR >= most:
@@ -35,7 +35,7 @@ async def require_room_for_job(conn: AsyncConnection, project_id: str) -> None:
 async def require_room_for_file(
     conn: AsyncConnection, project_id: str, size: int | None, largest: int
 ) -> None:
-    """Raise QuotaExceeded if a file of ``size`` bytes is too much; None: as if the ``largest``."""
+    """Raise QuotaExceeded if a file of ``size`` bytes (None: ``largest``) is too much."""
     await rows.take_turn_of(conn, project_id)
     most = await rows.of(conn, project_id)
     held = await rows.usage(conn, project_id, largest)
@@ -66,14 +66,14 @@ async def require_room_for_key(conn: AsyncConnection, project_id: str) -> None:
 
 
 async def set_limits(conn: AsyncConnection, name: str, changes: dict[str, int | None]) -> None:
-    """Give the project of that name other limits; None: the usual one."""
+    """Change the limits of the project of that name; None restores the default."""
     if any(most is not None and most < 0 for most in changes.values()):
         raise InvalidRequest("Limits are 0 or more.")
     await rows.put(conn, await keys.project(conn, name), changes)
 
 
 async def in_words(conn: AsyncConnection, name: str) -> str:
-    """One line about what a project has and may have, for a terminal."""
+    """Describe what a project has and may have in one line, for a terminal."""
     project_id = await keys.project(conn, name)
     most, held = await rows.of(conn, project_id), await rows.usage(conn, project_id)
     names = {"live_jobs": "jobs that are not over", "files": "files", "bytes": "bytes of files"}

@@ -1,6 +1,6 @@
-"""Machines that are missing: what is written down and told of asking for them again.
+"""Replacements of missing machines: the intent and the events.
 
-In place of those that Azure took, or of those that did not come with the others.
+Machines are missing where Azure evicted them or did not deliver them with the others.
 """
 
 from collections.abc import Collection
@@ -26,9 +26,10 @@ async def intend(
     useless: Collection[str],
     now: datetime,
 ) -> None:
-    """Before the cloud is asked; told the first time, and once that the first order came to none.
+    """Write the intent to request replacements, with an event the first time.
 
-    Raises LeaseLost when another worker has taken over meanwhile; it then does the same.
+    Adds another event once the first order has failed. Raises LeaseLost when another worker has
+    taken over; it then does the same.
     """
     await attempts.note_refill(conn, claim, row, now, more=0 if useless else 1)
     if useless:
@@ -56,7 +57,7 @@ async def intend(
 
 
 async def refused(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
-    """At once. Told the first time; that it is refused again is no news."""
+    """Add an event at the first refusal of a replacement by Azure."""
     if row.refills == 0:
         await _no_room(conn, row, why, now)
 

@@ -1,7 +1,7 @@
 """Base models near the machines: whole copies in storage accounts of other regions.
 
-The region's HEAD is written last, so a copy that it names is whole. Nodes read such a copy and,
-where there is none, the main account: a copy saves time and egress, and is never needed.
+The region's HEAD is written last, so a copy that it names is whole. Nodes read from such a copy or,
+without one, from the main account: a copy saves time and egress, and is never required.
 """
 
 from collections.abc import Collection
@@ -14,10 +14,10 @@ COPY_LIFE = timedelta(days=2)  # of the URL that an account copies from: 140 GB 
 
 
 async def copy_model(main: BlobStore, near: BlobStore, where: str, now: datetime) -> bool:
-    """Bring the copy nearer to what the main account has; True when that makes it whole.
+    """Advance the copy of a base model near the machines; return True when this makes it whole.
 
-    Does a little and returns: the accounts copy among themselves. Safe to repeat at any time.
-    Raises StorageError, and ValueError when the main account's HEAD makes no sense.
+    Does a little and returns: the accounts copy among themselves. Repeating is harmless. Raises
+    StorageError, and ValueError when the main account's HEAD is invalid.
     """
     try:
         head, _ = await main.read(where, models.HEAD)
@@ -36,7 +36,7 @@ async def copy_model(main: BlobStore, near: BlobStore, where: str, now: datetime
 
 
 async def held(near: BlobStore, inputs: Collection[str]) -> frozenset[str]:
-    """Those of a job's inputs ("container/blob name") that the account has in a whole copy."""
+    """Return the job's inputs ("container/blob name") of which the account has a whole copy."""
     models_of = {path.split("/", 1)[0] for path in inputs if path.startswith(models.PREFIX)}
     found: set[str] = set()
     for container in models_of:

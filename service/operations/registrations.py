@@ -1,6 +1,6 @@
-"""Machines become nodes of their attempt: thousands boot at a time, and ask until Azure lists them.
+"""Register machines as nodes: thousands boot at once and retry until Azure lists them.
 
-Those that are new share a transaction; a boot of a machine that is known has one of its own.
+New ones share a transaction; another boot of a known machine has one of its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class Asks:
 
 
 class Other(Enum):
-    """What came of one that made no node."""
+    """Outcome of a registration that made no node."""
 
     UNSEEN = auto()  # ARM has not listed the machine
     KNOWN = auto()  # it has a node
@@ -54,7 +54,7 @@ Answer = Standing | Other | Gone
 
 
 class Registering:
-    """One per api process."""
+    """Registers machines in batches; one per API process."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -62,10 +62,10 @@ class Registering:
         self._crowd: Together[Asks, Answer] = Together(crowd, key=lambda one: one.node)
 
     async def register(self, registration: Registration, now: datetime) -> Standing | None:
-        """Make the VM a node of its attempt; the same boot again is answered the same.
+        """Make the VM a node of its attempt; the same boot again gets the same answer.
 
-        None while ARM has not listed the VM: it is looked at again soon, not each time that a
-        machine asks. Raises Gone when the attempt is over.
+        Returns None while ARM has not listed the VM; the reconciler lists again soon, not for each
+        request. Raises Gone when the attempt has ended.
         """
         answer = await self._crowd.do(Asks(registration, now))
         if answer is Other.KNOWN:
@@ -80,7 +80,7 @@ async def _all(engine: AsyncEngine, asked: Sequence[Asks]) -> list[Answer]:
 
 
 async def register_all(conn: AsyncConnection, asked: Sequence[Asks]) -> list[Answer]:
-    """Machines of different nodes, in their order; only new ones become nodes."""
+    """Register machines; return an answer for each. Only new ones become nodes."""
     now = max(one.at for one in asked)
     found = await attempts.find_all(conn, {one.said.attempt_id for one in asked})
     live = {id_: row for id_, row in found.items() if row.state not in ATTEMPT_OVER}
@@ -120,7 +120,7 @@ async def _look_again(conn: AsyncConnection, seen: Iterable[AttemptRow], now: da
 async def _welcome(
     conn: AsyncConnection, begun: Sequence[Asks], live: Mapping[str, AttemptRow], now: datetime
 ) -> dict[str, JobRow]:
-    """Tell the jobs; returns them. Nothing can be decided before a node's first heartbeat."""
+    """Add the events of new nodes and return their jobs, without waking reconcilers."""
     job_ids = {live[one.said.attempt_id].job_id for one in begun}
     await job_versions.raise_all(conn, job_ids, now)
     told = [_event(live[one.said.attempt_id], one.said, "", now) for one in begun]
@@ -129,7 +129,7 @@ async def _welcome(
 
 
 async def register_again(conn: AsyncConnection, said: Registration, now: datetime) -> Standing:
-    """A machine that has a node; another boot of it is news. Raises Gone."""
+    """Register a machine that has a node already; another boot of it adds an event. Raises Gone."""
     attempt = await nodes_operations.live_attempt(conn, said.attempt_id)
     before = await nodes.lock(conn, node_id(attempt.id, said.vm_id))
     assert before is not None, "who has a node is told so by its row"
@@ -166,7 +166,7 @@ def _event(attempt: AttemptRow, said: Registration, how: str, now: datetime) -> 
 
 
 def _in_our_time(registration: Registration, now: float) -> list[Span]:
-    """The spans by our clock: the node's may be hours off."""
+    """Return the spans by the service's clock: the node's may be hours off."""
     off = now - registration.now if registration.now else 0.0
     return [
         replace(s, started_at=s.started_at + off, ended_at=s.ended_at + off)
@@ -175,7 +175,10 @@ def _in_our_time(registration: Registration, now: float) -> list[Span]:
 
 
 def _is_known(span: Span, known: Sequence[Span]) -> bool:
-    """True for what was told before: by our clock it starts a little earlier or later each time."""
+    """Return whether the span was reported before.
+
+    Clocks are compared again at each registration, so its start moves by some seconds.
+    """
     return any(
         k.name == span.name and abs(k.started_at - span.started_at) < _SAME_SECONDS for k in known
     )

@@ -1,4 +1,4 @@
-"""The release of the service that runs."""
+"""The release of the running service."""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -1,4 +1,4 @@
-"""The run spec of a job: the resolved recipe that the trainer gets, and DeepSpeed's part of it."""
+"""The run spec of a job: the resolved recipe for the trainer, with the DeepSpeed configuration."""
 
 from datetime import UTC
 from typing import Any
@@ -16,7 +16,7 @@ _NO_FILE = InputFile(path="", size=0, sha256="")
 def run_spec(
     job: JobRow, plan: Plan, model: BaseModel, files: dict[str, File], judge: BaseModel | None
 ) -> RunSpec:
-    """Return the job's run spec. Pure: the same job always gives the same."""
+    """Return the job's run spec. Pure: the same job always has the same."""
     training = files[job.training_file]
     validation = files[job.validation_file] if job.validation_file else None
     return _run_spec(
@@ -53,7 +53,7 @@ def deepspeed_config(
 
 
 def _run_spec(job: JobRow, recipe: Recipe, chosen: Option, **files: Any) -> RunSpec:  # noqa: ANN401
-    """``files`` are the members that name models and files."""
+    """Return a run spec; ``files`` are the members that name models and files."""
     return RunSpec(
         version=2,  # with its first event
         job_id=job.id,

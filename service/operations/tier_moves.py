@@ -1,7 +1,7 @@
-"""Moves to another tier: what one costs, and the wish for it, written once.
+"""Moves to another access tier: the quote, and the request, which is written once.
 
-A look is older than what is decided by it, and a move costs money: before a wish is written, it is
-made sure that nobody has touched the folder's moves since the look.
+A move costs money, and an inspection is older than the decision. So a request is written only if
+the folder's moves have not changed since the inspection.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from service.operations.tiers import Look, Outside, look, lost, on_its_way
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """The folder of a job (None: the final model) is to be in that tier."""
+    """A request that a job's folder be in that tier; ``checkpoint_id`` None: the final model."""
 
     project_id: str
     job_id: str
@@ -38,9 +38,9 @@ class Wish:
 
 
 def quote(seen: Look, redundancy: str, tier: Tier, priority: Priority, now: datetime) -> Quote:
-    """What it costs to move the folder there; raises Conflict when it may not go there.
+    """Return the cost of the move; raises Conflict when the folder may not be in that tier.
 
-    Raises CheckpointNotFound or ModelNotFound when nothing of it is left.
+    Raises CheckpointNotFound or ModelNotFound when its blobs were deleted.
     """
     folder = seen.folder
     standing = Standing(
@@ -63,7 +63,7 @@ def quote(seen: Look, redundancy: str, tier: Tier, priority: Priority, now: date
 async def price(
     engine: AsyncEngine, outside: Outside, wish: Wish, now: Callable[[], datetime]
 ) -> tuple[Look, Quote]:
-    """What it would cost; see ``quote`` for what is raised."""
+    """Inspect the folder and quote the move; raises as ``quote`` does."""
     seen = await look(engine, outside, wish.project_id, wish.job_id, wish.checkpoint_id)
     return seen, quote(seen, outside.account.redundancy, wish.tier, wish.priority, now())
 
@@ -71,10 +71,10 @@ async def price(
 async def move(
     engine: AsyncEngine, outside: Outside, wish: Wish, now: Callable[[], datetime]
 ) -> tuple[Look, Quote, TierMove | None]:
-    """Look, quote and write the wish. No move: the folder is there, and nothing moves it away.
+    """Inspect, quote and write the request. No move: the folder is in that tier and stays there.
 
-    Where anybody has worked on the folder's moves since the look, look again. That ends: who asked
-    at the same time has asked then, and who carries out another wish was stopped.
+    Repeats where the folder's moves have changed since the inspection. This ends: a concurrent
+    request is written by then, and the worker of another request was stopped.
     """
     while True:
         seen, made = await price(engine, outside, wish, now)
@@ -91,14 +91,14 @@ async def move(
 
 
 async def _is_needed_now(conn: AsyncConnection, wish: Wish, source: Source) -> bool:
-    """Whether a job has come that reads the folder, since it was seen that none does."""
+    """Return whether a job now reads the folder that had no readers at the inspection."""
     return bool(await holds.needed_by(conn, wish.project_id, source))
 
 
 async def _still(conn: AsyncConnection, seen: Look, before: TierMove | None, now: datetime) -> bool:
-    """Whether nobody has worked on the folder since it was seen.
+    """Return whether the folder's moves are unchanged since the inspection.
 
-    Who carries out another wish is stopped: blob by blob, it makes every look too old.
+    Stops the worker of another request: blob by blob it would outdate every inspection.
     """
     mark = await tier_moves.mark(conn, seen.folder.job_id, seen.folder.path)
     if before is not None and mark.lease_token is not None:
@@ -110,7 +110,7 @@ async def _still(conn: AsyncConnection, seen: Look, before: TierMove | None, now
 async def _again(
     conn: AsyncConnection, seen: Look, wish: Wish, before: TierMove, now: datetime
 ) -> TierMove | None:
-    """The same wish is answered as it is; a rehydration can be hurried."""
+    """Return the open move of the same request; hurry a rehydration if the new priority is high."""
     expected_at = _expected(seen.blobs, wish.tier, wish.priority, now)
     if wish.priority is Priority.HIGH and before.priority is not wish.priority and expected_at:
         charge = before.charge + _hurrying(seen, wish.tier, now)
@@ -126,7 +126,7 @@ async def _ask(
     before: TierMove | None,
     now: datetime,
 ) -> TierMove | None:
-    """Write the wish. None: nothing is left to move, and nobody was about to move anything."""
+    """Write the request and return it; None where nothing is left to move."""
     if before is None and not made.blobs:
         return None
     folder, due_at = seen.folder, now
@@ -154,7 +154,7 @@ async def _ask(
 
 
 def _hurrying(seen: Look, tier: Tier, now: datetime) -> Decimal:
-    """What high priority costs more, for what is not back yet."""
+    """Return the extra cost of high priority for the blobs that are not back yet."""
     quick, slow = (
         storage_cost.quote(seen.blobs, tier, priority, seen.prices, now).charge
         for priority in (Priority.HIGH, Priority.STANDARD)
@@ -163,7 +163,7 @@ def _hurrying(seen: Look, tier: Tier, now: datetime) -> Decimal:
 
 
 def _not_moved(seen: Look, before: TierMove) -> Decimal:
-    """What the rest of a move would have cost: as of when it was asked for, as it was charged."""
+    """Return the cost of what a replaced move has not moved, priced as of its request."""
     left = storage_cost.quote(
         seen.blobs, before.tier, before.priority, seen.prices, before.asked_at
     )

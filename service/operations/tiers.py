@@ -1,6 +1,6 @@
-"""Checkpoints and final models as they lie: in which tier, and whether they can be read.
+"""Access tiers of checkpoints and final models: where they lie, and whether they can be read.
 
-What lies where is asked of Blob each time, for lifecycle rules and people move blobs as well.
+Blob is asked each time, because lifecycle rules and people move blobs as well.
 """
 
 import logging
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Outside:
-    """What is asked when folders are looked at."""
+    """External services that an inspection needs."""
 
     store: BlobStore
     prices: PriceSource
     account: Account
 
     async def listed(self) -> StoragePrices | None:
-        """The prices of now; None where the list cannot be read."""
+        """Return today's storage prices; None where the price list cannot be read."""
         try:
             return await self.prices.storage(self.account)
         except PricesUnavailable as fault:
@@ -60,30 +60,30 @@ class Folder:
 
     @property
     def source(self) -> Source:
-        """The model or checkpoint that it holds."""
+        """Return the model or checkpoint in the folder."""
         return Source(self.job_id, self.step)
 
     @property
     def name(self) -> str:
-        """As a sentence has it."""
+        """Return the folder's name in a sentence."""
         return "the final model" if self.step is None else f"the checkpoint of step {self.step}"
 
     @property
     def route(self) -> str:
-        """Where its tier is asked for."""
+        """Return the API's path of the folder's tier."""
         which = f"checkpoints/{self.checkpoint_id}" if self.checkpoint_id else "model"
         return f"/v1/fine_tuning/jobs/{self.job_id}/{which}/tier"
 
     @property
     def command(self) -> str:
-        """The same for people."""
+        """Return the command that brings the folder back."""
         which = f" --checkpoint {self.checkpoint_id}" if self.checkpoint_id else ""
         return f"rekindle tier {self.job_id} hot{which}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """A folder, what lies in it, and what it is on its way to."""
+    """A folder with its blobs and its move that is under way."""
 
     folder: Folder
     blobs: list[StoredBlob]
@@ -94,12 +94,12 @@ class Look:
 
     @property
     def presence(self) -> Presence:
-        """Whether it can be read."""
+        """Return whether the folder can be read."""
         return rules.presence(self.blobs)
 
 
 async def folders(conn: AsyncConnection, job: JobRow) -> list[Folder]:
-    """All that can be moved: committed checkpoints, newest first, and the final model."""
+    """Return all folders that can be moved: checkpoints, newest first, and the final model."""
     over = job.state in JOB_TERMINAL
     found = [
         Folder(
@@ -135,9 +135,9 @@ async def look(
     job_id: str,
     checkpoint_id: str | None,
 ) -> Look:
-    """The folder as it is now, or raise CheckpointNotFound or ModelNotFound.
+    """Inspect the folder, or raise CheckpointNotFound or ModelNotFound.
 
-    The list comes last: what is decided by it must be as new as can be.
+    Lists the blobs last: decisions need the newest list.
     """
     prices = await outside.listed() or storage_prices.TABLE
     async with engine.connect() as conn:
@@ -159,7 +159,7 @@ async def look(
 
 
 async def may_be_paid(engine: AsyncEngine, outside: Outside, project_id: str, job_id: str) -> None:
-    """As ``may_resume``, where a job waits for nothing but money."""
+    """Check ``may_resume`` for a job that waits only for money."""
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
     if job.over_budget_at is not None and job.pause_requested_at is None:
@@ -167,11 +167,7 @@ async def may_be_paid(engine: AsyncEngine, outside: Outside, project_id: str, jo
 
 
 async def may_resume(engine: AsyncEngine, outside: Outside, project_id: str, job_id: str) -> None:
-    """Raise Archived when the checkpoint that a stopped job would go on from is not to be read.
-
-    One that is gone is passed over, as the next attempt does; when all are, CheckpointNotFound is
-    raised. Where Blob cannot be asked, the wish is taken: the next attempt waits for Blob itself.
-    """
+    """Raise Archived when the checkpoint that a stopped job would resume from cannot be read."""
     async with engine.connect() as conn:
         if not await tier_moves.has_places(conn, job_id):
             return
@@ -212,7 +208,7 @@ def must_be_online(seen: Look) -> None:
 
 
 def gone(job_id: str, what: str) -> str:
-    """What to do about a blob or a folder that is no more."""
+    """Return the message about a deleted blob or folder."""
     return (
         f"{what} of container {job_id} is gone: somebody has deleted it from the storage "
         "account. Restore it there (soft delete, versions), or train again."
@@ -220,13 +216,13 @@ def gone(job_id: str, what: str) -> str:
 
 
 def lost(folder: Folder) -> CheckpointNotFound | ModelNotFound:
-    """Of a folder that holds nothing any more."""
+    """Return the error for a folder without blobs."""
     text = gone(folder.job_id, f"Folder {folder.path}")
     return CheckpointNotFound(text) if folder.checkpoint_id else ModelNotFound(text)
 
 
 def on_its_way(seen: Look) -> str:
-    """As a sentence, with the time at which it is there."""
+    """Return the sentence about a rehydration, with the time at which it ends."""
     name = seen.folder.name
     expected_at = seen.under_way.expected_at if seen.under_way else None
     when = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
@@ -237,18 +233,18 @@ def on_its_way(seen: Look) -> str:
 
 
 def ways_back(seen: Look) -> tuple[storage_cost.Rehydration, storage_cost.Rehydration]:
-    """What bringing it back costs and takes, with standard and with high priority."""
+    """Return cost and duration of a rehydration, with standard and with high priority."""
     standard, high = (storage_cost.rehydrating(seen.blobs, p, seen.prices) for p in Priority)
     return standard, high
 
 
 def hours(way: storage_cost.Rehydration) -> str:
-    """As a sentence has it."""
+    """Return the duration of a rehydration in hours, for a sentence."""
     return f"{way.takes.total_seconds() / 3600:.1f}".removesuffix(".0") + " h"
 
 
 def cents(way: storage_cost.Rehydration) -> str:
-    """To a hundredth of a cent."""
+    """Return the cost of a rehydration in dollars, to a hundredth of a cent."""
     return f"{way.cost:.4f}"
 
 

@@ -1,4 +1,4 @@
-"""What our own attempts saw of Spot capacity, as traces."""
+"""Capacity traces: what the service's own attempts observed of Spot capacity."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from service.domain.spot.capacity_traces import Held, Place, Sight, Trace, Windo
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """As it was read; traces are made of it when no connection is held for them."""
+    """The rows of a window; traces are computed from them after the connection is released."""
 
     window: Window
     held: Mapping[Place, Sequence[Held]]
     sights: Mapping[Place, Sequence[Sight]]
 
     def traces(self, wanted: Sequence[Place]) -> list[Trace]:
-        """One of each place that anything is known of, in this order; computes for a while."""
+        """Return one trace for each place with data, in this order; takes a while."""
         made = (
             trace(place, self.window, self.held.get(place, ()), self.sights.get(place, ()))
             for place in wanted
@@ -27,7 +27,7 @@ class Seen:
 
 
 async def seen(conn: AsyncConnection, places: Collection[Place], window: Window) -> Seen:
-    """Whatever attempts knew of these places in this time."""
+    """Read what attempts observed of these places in this window."""
     if not places:
         return Seen(window=window, held={}, sights={})
     until = window.begins + window.ticks * window.gap

@@ -1,9 +1,9 @@
-"""Completes uploads in parts: commits the parts to one blob, checks it, and makes it a file.
+"""Complete uploads in parts: commit the parts to one blob, check it, and make it a file.
 
-Several requests may complete one upload, on several replicas: a client repeats what it had no
-answer to. One of them holds the claim, and the others wait for its result. Whoever finds the claim
-silent takes it over; each commit names the ETag that was there before the claim, so that one who
-wakes up late changes nothing (ADR 0061).
+Several requests may complete one upload on several replicas, because a client repeats a request
+that was not answered. One of them holds the claim; the others wait for its result. Another request
+takes over a claim that goes silent. Each commit names the ETag from before the claim, so that a
+late holder changes nothing (ADR 0061).
 """
 
 import asyncio
@@ -40,7 +40,7 @@ SILENT = timedelta(seconds=60)  # a claim of which nothing is heard for so long 
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """What a client asks for when it completes an upload."""
+    """A client's request to complete an upload."""
 
     project_id: str
     upload_id: str
@@ -50,7 +50,7 @@ class Completion:
 
 @dataclass(frozen=True, kw_only=True)
 class Completer:
-    """The outside world of a completion."""
+    """Completes uploads with these external services."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -58,11 +58,7 @@ class Completer:
     now: Callable[[], datetime]
 
     async def complete(self, asked: Completion) -> File | None:
-        """Return the file; None while another request completes the upload: ask again later.
-
-        Raises what is wrong with the parts, the checksum or the rows. After a wrong checksum the
-        upload may be completed again; after wrong rows its bytes are deleted.
-        """
+        """Return the file; None while another request completes the upload: retry later."""
         file_id, token = file_id_of(asked.upload_id), uuid4().hex
         async with self.engine.connect() as conn:
             if await uploads.find_in_parts(conn, asked.project_id, file_id) is None:
@@ -123,7 +119,7 @@ class Completer:
         return await asyncio.to_thread(check.validator.finish)
 
     async def _tell(self, upload: Upload, token: str, check: "_Check") -> None:
-        """Say how far it is; raises PreconditionFailed when the claim is lost."""
+        """Record the progress; raises PreconditionFailed when the claim is lost."""
         try:
             async with self.engine.begin() as conn:
                 held = await uploads.touch(
@@ -173,7 +169,7 @@ class _Check:
         self._of_part, self._of_all = _md5(), _md5()
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes; raises what the validator does, or InvalidRequest."""
+        """Check the next bytes; raises what the validator does, or InvalidRequest."""
         self.bytes += len(chunk)
         self._of_all.update(chunk)
         rest = memoryview(chunk)
@@ -186,7 +182,7 @@ class _Check:
         self.validator.feed(chunk)
 
     def require_md5(self, md5: str | None) -> None:
-        """Raise InvalidRequest if the whole has another checksum than the client says."""
+        """Raise InvalidRequest if the checksum of the whole differs from the client's."""
         found = self._of_all.hexdigest()
         if md5 is not None and md5.lower() != found:
             raise InvalidRequest(
@@ -211,7 +207,7 @@ class _Check:
 
 
 def _require_claimable(upload: Upload, asked: Completion, now: datetime) -> None:
-    """Raise the remembered refusal, or that the upload is over."""
+    """Raise the stored refusal, or that the upload is over."""
     if upload.refusal is not None:
         raise _refusal(upload.refusal)
     if upload.claim is None or upload.given_up_at is not None or upload.has_expired(now):
@@ -219,7 +215,7 @@ def _require_claimable(upload: Upload, asked: Completion, now: datetime) -> None
 
 
 async def _completed(conn: AsyncConnection, asked: Completion) -> File:
-    """Return the file that an earlier request has made."""
+    """Return the file that an earlier request made."""
     file = await files.find(conn, asked.project_id, file_id_of(asked.upload_id))
     if file is None:
         raise not_found(asked.upload_id)
@@ -227,7 +223,7 @@ async def _completed(conn: AsyncConnection, asked: Completion) -> File:
 
 
 async def _choose_parts(conn: AsyncConnection, upload: Upload, asked: Completion) -> list[Part]:
-    """Return the named parts in their order and forget the others, which the commit drops."""
+    """Return the named parts in order and forget the others, which the commit drops."""
     there = {part.id: part for part in await upload_parts.all_of(conn, upload.id)}
     for part_id in asked.part_ids:
         if part_id not in there:

@@ -1,7 +1,7 @@
 """Uploads in parts: OpenAI's Uploads API, resumable after a crash of the client or of a replica.
 
-Parts are blocks staged in the blob of the file to be, which only completing commits; see
-docs/adr/0061-multipart-uploads.md.
+Parts are blocks staged in the blob of the later file; only completing the upload commits them. See
+docs/adr/0061-uploads-in-parts.md.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _FILE = "file-"
 
 @dataclass(frozen=True, kw_only=True)
 class Staging:
-    """Limits of one process on the parts that come at once: each holds about 8 MiB of memory."""
+    """Limits on the parts that one process receives at once: each needs about 8 MiB of memory."""
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(16))
     spare_bytes: int = PART_BYTES  # of parts sent again, beside twice the file
@@ -61,7 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """An upload as it is: with its parts while they come, with its file when it is completed."""
+    """An upload with its parts while they arrive, or with its file once it is completed."""
 
     upload: Upload | None  # None: it is completed
     parts: list[Part] = field(default_factory=list)
@@ -117,7 +117,7 @@ async def create(
 
 
 async def get(conn: AsyncConnection, project_id: str, upload_id: str) -> Shown:
-    """The upload as it is, or raise UploadNotFound."""
+    """Return the upload, or raise UploadNotFound."""
     file_id = file_id_of(upload_id)
     upload = await uploads.find_in_parts(conn, project_id, file_id)
     if upload is not None:
@@ -131,9 +131,9 @@ async def get(conn: AsyncConnection, project_id: str, upload_id: str) -> Shown:
 async def cancel(
     engine: AsyncEngine, store: BlobStore, project_id: str, upload_id: str, now: datetime
 ) -> Upload:
-    """End an upload and drop its bytes. Harmless when it is over without having become a file.
+    """Cancel an upload and drop its bytes. Harmless when it is over without a file.
 
-    Where the store does not answer the upload is cancelled all the same; a sweep drops the bytes.
+    Where the store does not answer the upload is cancelled anyway; a sweep drops the bytes.
     """
     file_id = file_id_of(upload_id)
     async with engine.begin() as conn:
@@ -158,7 +158,7 @@ async def add_part(
     staging: Staging,
     now: Callable[[], datetime],
 ) -> Part:
-    """Stage a part as it comes. One that is sent again is another part; complete names one."""
+    """Stage a part. Sent again it is another part: the request to complete names one of them."""
     file_id = file_id_of(upload_id)
     async with engine.connect() as conn:
         require_open(await uploads.find_in_parts(conn, project_id, file_id), upload_id, now())
@@ -185,7 +185,7 @@ async def add_part(
 
 
 async def discard(store: BlobStore, file_id: str) -> None:
-    """Drop the bytes of an upload that is given up, or leave them to the sweep."""
+    """Drop the bytes of a cancelled upload, or leave them to the sweep."""
     try:
         await store.discard(CONTAINER, file_id)
     except StorageError as fault:
@@ -193,7 +193,7 @@ async def discard(store: BlobStore, file_id: str) -> None:
 
 
 def is_open(upload: Upload | None, now: datetime) -> TypeGuard[Upload]:
-    """Tell whether parts may come."""
+    """Return whether the upload takes parts."""
     return not (
         upload is None
         or upload.given_up_at is not None
@@ -203,7 +203,7 @@ def is_open(upload: Upload | None, now: datetime) -> TypeGuard[Upload]:
 
 
 def require_open(upload: Upload | None, upload_id: str, now: datetime) -> Upload:
-    """Return the upload if parts may come, or raise what the client must know."""
+    """Return the upload if it takes parts, or raise why it does not."""
     if is_open(upload, now):
         return upload
     if upload is None:
@@ -251,7 +251,7 @@ class _Tally:
         self.md5 = hashlib.md5(usedforsecurity=False)
 
     async def counted(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Pass the chunks on; raise for a part that is empty, too large or does not go on."""
+        """Pass the chunks on; raise for a part that is empty, too large or stalls."""
         async for chunk in _without_silence(chunks, self._silence):
             self.bytes += len(chunk)
             self.md5.update(chunk)

@@ -1,4 +1,4 @@
-"""How long a job is likely to wait for machines: now, and after evictions that are to come."""
+"""Forecasts of how long a job waits for machines: now, and after later evictions."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -39,14 +39,14 @@ _Spots = tuple[frozenset[Offering], int]
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """Of one process: what was told of droughts is kept for minutes, for thousands of jobs."""
+    """Forecasts of one process; past capacity outages are cached for some minutes."""
 
     engine: AsyncEngine
     prices: PriceSource
     known: dict[_Spots, tuple[datetime, Past]] = field(default_factory=dict)
 
     async def seen(self, around: Around, now: datetime) -> Around:
-        """With its waits: as long as all of Spot that it may take refuses, and from then on."""
+        """Return the job with forecasts of queue, capacity outage and later evictions."""
         job, facts = around.job, around.facts
         if facts.state not in _GOES_ON or around.on_demand:
             return around
@@ -74,7 +74,7 @@ class Waits:
     async def _waiting(
         self, around: Around, spots: Sequence[Offering], nodes: int, now: datetime
     ) -> Around:
-        """Without a wait while one of them has not been refused, or not lately."""
+        """Add the forecast of a capacity outage while every Spot offering of the job is refused."""
         async with self.engine.connect() as conn:
             refused = await shortages.of(conn, spots)
             if len(refused) < len(spots) or not capacity_outages.lasts(
@@ -86,7 +86,7 @@ class Waits:
         return replace(around, wait=capacity_outages.wait(list(refused.values()), past, now))
 
     async def _turn(self, job_id: str, standing: Standing, now: datetime) -> Turn | None:
-        """When it is let in, by what those are forecast that hold what it needs."""
+        """Return when the job is admitted, by the forecasts of the jobs that hold what it needs."""
         if not queue_forecast.is_foreseen(standing):
             return queue_forecast.unforeseen(standing)
         async with self.engine.connect() as conn:
@@ -97,7 +97,7 @@ class Waits:
             return await _let_in(conn, queue, known, now, passed_over=passed)
 
     async def _short(self, around: Around, now: datetime) -> Turn | None:
-        """The same of a job that was let in, and whose next region has no cores for it."""
+        """Return when cores become free for an admitted job whose regions have none."""
         job, wants = around.job, admission.gang_of(around.job).wants
         asks = Asks(project_id=job.project_id, since=now, wants=wants, lasts=around.to_come)
         async with self.engine.connect() as conn:
@@ -107,7 +107,7 @@ class Waits:
             return await _let_in(conn, [asks], known, now, besides=job.id)
 
     async def _past(self, spots: Sequence[Offering], nodes: int, now: datetime) -> Past:
-        """What requests for them were answered, a few minutes ago."""
+        """Return the recent answers to requests for these offerings, at most some minutes old."""
         at, past = self.known.get((frozenset(spots), nodes), (None, None))
         if at is None or past is None or now - at > _FRESH:
             async with self.engine.connect() as conn:
@@ -121,7 +121,7 @@ class Waits:
         self.known[frozenset(spots), nodes] = (now, past)
 
     async def _kept(self, terms: Terms, plan: Mapping[str, Any]) -> list[Offering]:
-        """Those that may be taken at today's prices, as `offering_choice.choose` has it."""
+        """Return the job's offerings within its limits at today's prices."""
         places = [
             _offering(o["region"], o["vm_size"], o["capacity_type"], o.get("engine"))
             for o in plan["options"]
@@ -147,7 +147,7 @@ async def _let_in(
     besides: str = "",
     passed_over: bool = False,
 ) -> Turn:
-    """Of the last in the queue, by what holds cores where somebody in it wants some."""
+    """Forecast the admission of the last job in ``queue`` from the holders of its cores."""
     wanted = {want.region for asks in queue for want in asks.wants}
     free = {region: cores.free for region, cores in known.items() if region in wanted}
     holds = await turn_rows.holding(conn, free, now, besides=besides)
@@ -176,13 +176,13 @@ def _offering(region: str, vm_size: str, capacity_type: str, engine: str | None)
 
 
 def _price(option: Mapping[str, Any]) -> Price:
-    """Of an option of a plan as it is stored."""
+    """Return the price of an option of a stored plan."""
     hourly, listed = (Decimal(option[name]) for name in ("hourly", "on_demand_hourly"))
     return Price(hourly=hourly, on_demand_hourly=listed)
 
 
 def _slack(terms: Terms, around: Around, now: datetime) -> float | None:
-    """A job that may buy on demand for its deadline waits while there is time to spare."""
+    """Return how many seconds a job may wait before it buys on demand; None: no limit."""
     if terms.deadline is None or not terms.switches:
         return None
     return forecast.left_until(terms.deadline, now) - around.to_come.p90

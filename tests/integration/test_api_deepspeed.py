@@ -32,3 +32,15 @@ async def test_the_shown_configuration_is_that_of_the_run_spec_that_nodes_get(
 
     assert shown == {"world_size": processes, "config": deepspeed_config(spec, processes)}
     assert job["deepspeed"]["world_size"] == processes, "it is shown before the job has machines"
+
+
+@pytest.mark.parametrize(("training", "used"), [({}, "fp32"), ({"precision": "bf16"}, "bf16")])
+async def test_a_cpu_node_gets_fp32_unless_the_job_names_a_precision(
+    world: World, training: dict[str, object], used: str
+) -> None:
+    job = await world.submit(training=training)
+    await boot(world, job["id"])  # the job was planned again with what its rows hold
+    data, _ = await world.store.read(job["id"], RUN_SPEC)
+
+    assert RunSpec.from_json(data).precision == used
+    assert (await world.job(job["id"]))["plan"]["recipe"]["precision"] == used

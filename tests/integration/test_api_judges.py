@@ -62,7 +62,7 @@ async def test_a_plan_counts_the_reward_model_on_every_gpu(world: World) -> None
     asked = await world.submit(training_file=rows, method=asking(judge["id"]))
 
     plain, more = (job["plan"]["memory"]["parameters"] for job in (alone, asked))
-    assert (plain, more) == (2 * 139_584, 4 * 139_584), "in bf16, of the same size as the policy"
+    assert (plain, more) == (4 * 139_584, 8 * 139_584), "in fp32, of the same size as the policy"
 
 
 async def test_a_reward_model_stays_online_while_it_is_asked(world: World) -> None:

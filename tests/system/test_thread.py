@@ -36,6 +36,7 @@ OURS = {
     "infrastructure": {"nodes": 2},
     "training": {
         "adapter": {"type": "lora"},
+        "zero_stage": 2,
         "max_seq_len": 64,
         "learning_rate": 0.002,
         "checkpoint_seconds": 2,

@@ -11,7 +11,12 @@ from contract import choices
 from contract.job import JobRequest
 from contract.methods import METHODS
 from service.api import requests, validation
-from service.api.job_requests import hyperparameters_of, method_of, training_of
+from service.api.job_requests import (
+    hyperparameters_of,
+    method_of,
+    training_of,
+    with_default_precision,
+)
 from service.domain.errors import InvalidRequest
 from service.domain.training.recipe import Hyperparameters, Training
 from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora, TrainingOptions
@@ -54,6 +59,27 @@ def test_the_least_request_leaves_everything_to_the_planner() -> None:
     assert hyperparameters_of(request) == Hyperparameters()
     assert training_of(request).lora is None
     assert request.infrastructure.nodes is None
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "named", "used"),
+    [
+        ("cuda", {}, "bf16"),
+        ("cuda", {"precision": "fp32"}, "fp32"),
+        ("cpu", {}, "fp32"),
+        ("cpu", {"precision": "bf16"}, "bf16"),
+        ("cpu", {"precision": "fp16"}, "fp16"),
+    ],
+)
+def test_jobs_on_cpus_train_in_fp32_unless_they_name_a_precision(
+    accelerator: str, named: dict[str, str], used: str
+) -> None:
+    request = asked(training={"packing": True, **named})
+
+    found = with_default_precision(request, accelerator).training
+
+    assert (found.precision, found.packing) == (used, True)
+    assert request.training.precision == named.get("precision", "bf16"), "a copy is changed"
 
 
 @pytest.mark.parametrize("limit", ["budget", "max_price"])

@@ -1,4 +1,4 @@
-"""Jobs: OpenAI's object, and our members beside it."""
+"""Jobs: OpenAI's object with Rekindle's members."""
 
 from typing import Annotated, Literal
 
