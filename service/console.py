@@ -10,7 +10,7 @@ from functools import partial
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Scope
-from service.domain.admission import Quota
+from service.domain.queue.admission import Quota
 from service.operations import admission, budgets, keys, quotas, sign_in
 
 _KEY_ACTIONS = (

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from contract.printable import printable, printable_lines
 from service import check, console, migration, telemetry
 from service.db.engine import make_engine
-from service.domain.admission import Quota
 from service.domain.errors import ServiceError
+from service.domain.queue.admission import Quota
 from service.settings import DatabaseSettings, Settings
 
 

@@ -22,7 +22,7 @@ from service.api.rate_limits import RateLimits
 from service.api.server import Server
 from service.cloud.provider import CloudProvider
 from service.db.listings import ALL
-from service.domain.dataset import Limits
+from service.domain.datasets.dataset import Limits
 from service.migration import schema
 from service.operations.grants import Granter
 from service.operations.preflights import Preflights

@@ -14,16 +14,16 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from contract.choices import Engine
 from contract.figures import WORKSPACE
 from service.cloud.azure_policy import AzurePolicy
-from service.domain.admission import Quota
-from service.domain.attempt import Pace
-from service.domain.budget import Allowance
-from service.domain.cost import Egress
-from service.domain.dataset import Limits
-from service.domain.fleet import Offering
-from service.domain.project_limits import REQUESTS_PER_MINUTE
+from service.domain.cloud.fleet import Offering
+from service.domain.datasets.dataset import Limits
+from service.domain.lifecycle.attempt import Pace
+from service.domain.money.budget import Allowance
+from service.domain.money.cost import Egress
+from service.domain.queue.admission import Quota
+from service.domain.queue.project_limits import REQUESTS_PER_MINUTE
+from service.domain.spot.capacity_traces import Place, place_of
 from service.domain.states import TIME_LIMITS, AttemptState, CapacityType
-from service.domain.tiers import Account
-from service.domain.traces import Place, place_of
+from service.domain.storage.access_tiers import Account
 from service.storage.store import is_account_url
 
 _SHORTEST_SECRET = 32  # characters

@@ -11,7 +11,7 @@ from service.cloud import engines
 from service.db.listings import ALL
 from service.db.pruning import Rows
 from service.db.queue import TOPIC
-from service.domain.admission import BEAT
+from service.domain.queue.admission import BEAT
 from service.operations.pulse import Pulse
 from service.operations.tiers import Outside
 from service.reconciler.access_policies import AccessPolicies

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from service.domain.fleet import Offering, Price
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.price_memory import PriceMemory, ProcessMemory

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from service.domain import tokens
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
 from tests.world import SECRET, World
 from trainer.contract import (
     HEAD,

@@ -21,8 +21,8 @@ from service.api.deps import Parts, PlanDefaults
 from service.cloud.fake import FakeCloud
 from service.db.engine import driver_url
 from service.db.notices import Listener
-from service.domain.attempt import Pace
-from service.domain.fleet import Offering, Price
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.lifecycle.attempt import Pace
 from service.domain.states import CapacityType
 from service.operations import keys, models
 from service.operations.grants import Granter

@@ -2,7 +2,7 @@
 
 Asks the planner's own functions about published runs, and says how far off they are. Columns of
 the CSV: docs/benchmarks.md. Nothing in the planner knows a row; the coefficients that it has are
-in `service/domain/stack.py` and `memory.py`, with their sources.
+in `service/domain/performance/efficiency.py` and `memory.py`, with their sources.
 
 How to read the tables. Errors are of predicted to measured, in percent: their mean, what nine of
 ten points keep, and the worst.
@@ -37,7 +37,7 @@ from bench.planner.errors import Calibrated, Errors
 from bench.planner.goodput import Outcome
 from bench.planner.points import Point
 from bench.report import Measure, rounded
-from service.domain.memory import MARGIN
+from service.domain.performance.memory import MARGIN
 
 STDOUT = Path("-")
 CANNOT_MEASURE = 2

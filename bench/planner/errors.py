@@ -20,9 +20,9 @@ from bench.planner.steps import (
     unmeasured,
     with_our_network,
 )
-from service.domain.calibration import ENOUGH, Experience, calibrated
-from service.domain.stack import Stack
-from service.domain.throughput import StepTime
+from service.domain.performance.calibration import ENOUGH, Experience, calibrated
+from service.domain.performance.efficiency import Stack
+from service.domain.performance.throughput import StepTime
 
 FOLDS = 5
 PER_COEFFICIENT = 7  # points of a stack, or a fit would say more of their number than of it

@@ -11,9 +11,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from service.domain.cadence import Cadence, best_interval
-from service.domain.goodput import Save, Weather, goodput
-from service.domain.goodput import best_interval as exact
+from service.domain.planning.checkpoint_interval import Cadence, best_interval
+from service.domain.planning.goodput import Save, Weather, goodput
+from service.domain.planning.goodput import best_interval as exact
 
 COPY, UPLOAD, LOAD = 15e9, 2.1e9, 2.1e9  # bytes per second: of a GPU, of a node, of a node
 GPUS = 8

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bench.planner.errors import Errors
 from bench.planner.points import Point
-from service.domain.memory import Habits, MemoryEstimate, MicroStep, estimate
+from service.domain.performance.memory import Habits, MemoryEstimate, MicroStep, estimate
 
 GB = 1e9
 # QwenLM's scripts: ZeRO-3 keeps gradients in bf16; their base in 4 bits (GPTQ) computes in fp16, no

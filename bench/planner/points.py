@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.domain.architecture import Architecture
-from service.domain.catalogue import SKUS, Sku, lookup
-from service.domain.throughput import Work
+from service.domain.models.architecture import Architecture
+from service.domain.performance.throughput import Work
+from service.domain.performance.vm_catalogue import SKUS, Sku, lookup
 from trainer.contract import Lora, TrainingOptions
 
 Row = Mapping[str, str]

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.planner import fitting
 from bench.planner.points import Point
-from service.domain.stack import (
+from service.domain.performance.efficiency import (
     FEW_NODES,
     HUGGING_FACE,
     LLM_FOUNDRY,
@@ -16,7 +16,7 @@ from service.domain.stack import (
     Speed,
     Stack,
 )
-from service.domain.throughput import StepTime, gpu_step
+from service.domain.performance.throughput import StepTime, gpu_step
 
 STACKS: Mapping[str, Stack] = {"foundry": LLM_FOUNDRY, "hugging_face": HUGGING_FACE}
 _SPEED = ("share", "width", "attention")

@@ -30,7 +30,7 @@ from bench.policy.lives import (
 from bench.policy.picture import draw
 from bench.policy.traces import BadTrace, Folder, read
 from bench.report import Measure
-from service.domain.simulation import Signs
+from service.domain.simulation.simulator import Signs
 
 STDOUT = Path("-")
 FAILED = 2

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.domain import forecast as live
-from service.domain.ages import Ages
-from service.domain.answers import Past
-from service.domain.droughts import after_evictions
-from service.domain.odds import Job, Lived, forecast, one_life
+from service.domain.placement.capacity_history import Past
+from service.domain.placement.capacity_outages import after_evictions
+from service.domain.planning import forecast as live
+from service.domain.simulation.monte_carlo import Job, Lived, forecast, one_life
+from service.domain.spot.age_hazard import Ages
 
 JOB = Job(work_s=24 * 3600, cold_start_s=720, lost_s=300)
 _DAYS = 10  # of history that a forecast may have seen

@@ -11,8 +11,8 @@ from bench.policy.nomad import SkyNomad
 from bench.policy.optimum import optimum
 from bench.policy.traces import Folder
 from bench.policy.world import Result, World
-from service.domain.simulation import Signs
-from service.domain.situation import Moves
+from service.domain.placement.policy_state import Moves
+from service.domain.simulation.simulator import Signs
 
 DEADLINES = (1.1, 1.25, 1.5, 2.0)
 OURS, ORACLE = "rekindle", "optimum"

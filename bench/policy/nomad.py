@@ -2,7 +2,7 @@
 job is behind. Lifetimes are learnt from probes: every two hours each zone is held for a minute."""
 
 from bench.policy.rivals import ON_DEMAND, View, Zone, last_course, pressed
-from service.domain.lifetimes import Lifetimes
+from service.domain.spot.lifetimes import Lifetimes
 
 _PROBE_S = 7200.0
 _BILLED_S = 60.0

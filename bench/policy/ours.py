@@ -1,11 +1,11 @@
-"""The production policy in a trace's weather: what `service.domain.policy` chooses."""
+"""The production policy in a trace's weather: what `service.domain.placement.policy` chooses."""
 
 from dataclasses import replace
 
 from bench.policy.world import Result, Weather, World
-from service.domain.fleet import Offering
-from service.domain.simulation import Case, Experience, Signs, live
-from service.domain.situation import Candidate, Moves
+from service.domain.cloud.fleet import Offering
+from service.domain.placement.policy_state import Candidate, Moves
+from service.domain.simulation.simulator import Case, Experience, Signs, live
 from service.domain.states import CapacityType
 
 HOUR = 3600.0

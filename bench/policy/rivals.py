@@ -1,7 +1,7 @@
 """The policies that ours is measured against, each as published, on one tick loop.
 
 A rival sees the capacity of every zone at the tick, as its own paper assumes; ours only learns what
-its requests are answered (`service.domain.simulation`).
+its requests are answered (`service.domain.simulation.simulator`).
 """
 
 from collections.abc import Callable

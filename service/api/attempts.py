@@ -9,9 +9,10 @@ from service.api.deps import Db, Now, Reader
 from service.api.job_views import money, seconds
 from service.api.schemas.attempts import Attempt, AttemptList
 from service.db.generations import Opened
-from service.domain import cost, story
 from service.domain.errors import AttemptNotFound
-from service.domain.timeline import Entry
+from service.domain.money import cost
+from service.domain.reporting import status_message
+from service.domain.reporting.timeline import Entry
 from service.operations import attempt_records, jobs
 from service.operations.attempt_records import Record, start
 
@@ -51,7 +52,7 @@ def _shown(record: Record, now: datetime) -> Attempt:
         "price_per_hour": str(row.price.hourly),
         "state": str(row.state),
         "outcome": str(row.outcome) if row.outcome else None,
-        "reason": story.why_ended(row.outcome, row.reason),
+        "reason": status_message.why_ended(row.outcome, row.reason),
         "evicted": {"noticed": row.evicted_noticed, "unnoticed": row.evicted_unnoticed},
         "created_at": seconds(row.created_at),
         "ended_at": seconds(row.ended_at),

@@ -11,8 +11,8 @@ from service.api.deps import Now, Operator, PartsDep
 from service.api.job_views import money
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import Audit, Resource
-from service.domain.audit import SCALE_SET, Found, Standing, per_hour
 from service.domain.errors import ServiceUnavailable
+from service.domain.lifecycle.audit import SCALE_SET, Found, Standing, per_hour
 from service.operations import audit
 
 router = APIRouter(prefix="/organization", tags=["Organization"])

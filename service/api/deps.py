@@ -22,11 +22,11 @@ from service.db.engine import reading
 from service.db.keys import Caller
 from service.db.notices import Listener
 from service.db.schema import Schema
-from service.domain.budget import USUAL, Allowance
-from service.domain.dataset import Limits
+from service.domain.cloud.fleet import Offering
+from service.domain.datasets.dataset import Limits
 from service.domain.errors import InvalidRequest
-from service.domain.fleet import Offering
-from service.domain.tiers import Account
+from service.domain.money.budget import USUAL, Allowance
+from service.domain.storage.access_tiers import Account
 from service.operations import keys, operators
 from service.operations.cache import Cache
 from service.operations.grants import Granter

@@ -17,7 +17,7 @@ from service.api.schemas.events import (
 )
 from service.db import checkpoints, events
 from service.db.jobs import JobRow
-from service.domain import lineage
+from service.domain.models import lineage
 from service.domain.states import JOB_TERMINAL
 from service.operations import jobs
 from service.operations.models import full_name

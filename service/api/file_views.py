@@ -5,7 +5,7 @@ from typing import Any
 from service.api.schemas.files import File, UploadProgress, Warning
 from service.db import files
 from service.db.uploads import Upload
-from service.domain import results
+from service.domain.reporting import result_file
 
 
 def whole(file: files.File) -> File:
@@ -26,7 +26,7 @@ def _members(file: files.File) -> dict[str, Any]:
         "filename": file.filename,
         "purpose": file.purpose,
         "status": "processed",
-        **({} if file.purpose == results.PURPOSE else {"format": file.format}),
+        **({} if file.purpose == result_file.PURPOSE else {"format": file.format}),
         **({"labels": file.labels} if file.labels else {}),
         **({"expires_at": int(file.expires_at.timestamp())} if file.expires_at else {}),
         "examples": file.examples,

@@ -17,14 +17,14 @@ from service.db import files as rows
 from service.db import uploads
 from service.db.files import CONTAINER
 from service.domain.errors import InvalidRequest
-from service.domain.file_expiry import (
+from service.domain.reporting.result_file import PURPOSE as PURPOSE_OF_RESULTS
+from service.domain.storage.file_expiry import (
     ANCHOR,
     ANCHOR_FIELD,
     LONGEST_SECONDS,
     SECONDS_FIELD,
     SHORTEST_SECONDS,
 )
-from service.domain.results import PURPOSE as PURPOSE_OF_RESULTS
 from service.operations import files
 from service.storage.store import BlobNotFound
 

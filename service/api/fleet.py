@@ -14,12 +14,12 @@ from service.api.schemas.fleet import Fleet, PriceHistories, PriceHistory, Price
 from service.db import market
 from service.db.fleet import MOST
 from service.db.offerings import of as offering_of
-from service.domain import wording
-from service.domain.admission import Cores
-from service.domain.catalogue import lookup
-from service.domain.fleet import scale_set_name
+from service.domain import humanize
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.queue.admission import Cores
+from service.domain.spot.capacity_traces import Place
 from service.domain.states import CapacityType
-from service.domain.traces import Place
 from service.operations import fleet
 from service.operations.fleet import Overview
 
@@ -158,7 +158,7 @@ def _queued(row: RowMapping) -> shown.QueuedJob:
         priority=row["priority"],
         gpus=row["gpus"],
         code=row["code"],
-        reason=wording.sentence(row["why"]) if row["why"] else None,
+        reason=humanize.sentence(row["why"]) if row["why"] else None,
         since=seconds(row["waits_since"]),
     )
 

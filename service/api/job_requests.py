@@ -13,14 +13,14 @@ from contract.strict import HyperparametersRequest
 from contract.terms import TermsRequest
 from contract.training import LoraRequest, TrainingRequest
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import (
+from service.domain.lifecycle.constraints import NO_TERMS, Terms
+from service.domain.training.recipe import (
     DEFAULT_BETA,
     Hyperparameters,
     LearningRateScaling,
     Training,
 )
-from service.domain.reinforcement import ANSWERS, BETAS, LEFT_TO_US
-from service.domain.terms import NO_TERMS, Terms
+from service.domain.training.reinforcement import ANSWERS, BETAS, LEFT_TO_US
 from service.operations.jobs import UNCHANGED, Unchanged
 from service.preflight.graders import refused_grader
 from trainer.contract import (

@@ -10,15 +10,18 @@ from contract.methods import METHODS, Method
 from service.api.schemas.jobs import Job, JobSummary
 from service.db.job_facts import Around, Checkpoint
 from service.db.jobs import JobRow
-from service.domain import cost, forecast, story, wording
-from service.domain.admission import BEAT, Standing
-from service.domain.forecast import ToCome
-from service.domain.progress import OF_A_STEP
-from service.domain.shortage import LOOK_AGAIN
+from service.domain import humanize
+from service.domain.lifecycle.constraints import Terms
+from service.domain.money import cost
+from service.domain.money.storage_cost import HOURS_PER_MONTH
+from service.domain.planning import forecast
+from service.domain.planning.forecast import ToCome
+from service.domain.queue.admission import BEAT, Standing
+from service.domain.reporting import status_message
+from service.domain.reporting.progress import OF_A_STEP
+from service.domain.reporting.status_message import Story
+from service.domain.spot.capacity_backoff import LOOK_AGAIN
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
-from service.domain.storage_cost import HOURS_PER_MONTH
-from service.domain.story import Story
-from service.domain.terms import Terms
 from service.operations import run_specs
 from service.operations.models import full_name
 from trainer.contract import Rung
@@ -132,7 +135,7 @@ def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
     recipe, request = job.plan["recipe"], job.request
     names = ("batch_size", "learning_rate_multiplier", "n_epochs")
     hyper = {name: recipe[name] for name in names}
-    told = story.tell(around.facts)
+    told = status_message.tell(around.facts)
     return {
         "id": job.id,
         "object": "fine_tuning.job",
@@ -184,7 +187,7 @@ def _queue(standing: Standing | None, now: datetime | None) -> dict[str, Any] | 
         "position": place,
         "ahead": None if place is None else place - 1,
         "code": standing.code,
-        "reason": wording.sentence(standing.why) if standing.why else None,
+        "reason": humanize.sentence(standing.why) if standing.why else None,
         "since": seconds(standing.since),
     }
     return shown | {"next_try_at": seconds(now + BEAT)} if now else shown

@@ -19,8 +19,8 @@ from service.api.schemas.plans import JobPlan, OfferedPlan
 from service.db import job_facts
 from service.db.job_facts import Around
 from service.db.keys import Caller
-from service.domain.limits import Limits
-from service.domain.terms import Terms
+from service.domain.lifecycle.constraints import Terms
+from service.domain.planning.plan_limits import Limits
 from service.operations import jobs, tiers
 from service.operations.jobs import Sending
 

@@ -12,10 +12,10 @@ from service.api.responses import PART, as_download
 from service.api.schemas.models import Model, ModelDeleted, ModelFile, ModelFiles, ModelList
 from service.db.jobs import JobRow
 from service.db.keys import Caller
-from service.domain import tiers as tier_rules
 from service.domain.errors import ModelNotFound
-from service.domain.lineage import is_deleted, is_made, source
-from service.domain.tiers import Presence
+from service.domain.models.lineage import is_deleted, is_made, source
+from service.domain.storage import access_tiers as tier_rules
+from service.domain.storage.access_tiers import Presence
 from service.operations import checkpoint_models, integrity, jobs, model_deletion, models, tiers
 from service.operations.checkpoint_models import CheckpointModel, UnusableCheckpoint
 from service.operations.manifests import ManifestUnusable

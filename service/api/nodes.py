@@ -21,13 +21,13 @@ from service.db import nodes as node_rows
 from service.db import notices
 from service.db.heartbeats import Order
 from service.domain import tokens
-from service.domain.boot import Phase, Report, Said
 from service.domain.errors import (
     Gone,
     InvalidApiKey,
     InvalidRequest,
     NotSeenYet,
 )
+from service.domain.lifecycle.boot_report import Phase, Report, Said
 from service.operations import aside, boots, nodes
 from service.operations.nodes import Standing
 from trainer.contract import (

@@ -9,12 +9,12 @@ from service.api.job_requests import terms_of
 from service.api.job_views import seconds
 from service.api.schemas.plans import OfferedOption, OfferedPlan, StoredPlan, Suggestion
 from service.db.plans import PlanRow
-from service.domain import forecast, option
-from service.domain.budget import Allowance
-from service.domain.catalogue import lookup
-from service.domain.cost import cents
-from service.domain.limits import Limits, seconds_p90
-from service.domain.plan import Plan
+from service.domain.money.budget import Allowance
+from service.domain.money.cost import cents
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.planning import forecast, option
+from service.domain.planning.plan import Plan
+from service.domain.planning.plan_limits import Limits, seconds_p90
 
 
 def judged(plan: Plan, limits: Limits) -> dict[str, Any]:

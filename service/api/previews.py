@@ -12,11 +12,12 @@ from service.api import submissions
 from service.api.deps import PartsDep, Reader
 from service.api.schemas.files import Preview
 from service.db.files import File
-from service.domain import lineage, results
-from service.domain import reinforcement as rl
 from service.domain.errors import InvalidRequest, ServiceUnavailable
-from service.domain.method import learning_from
-from service.domain.recipe import DEFAULT_MAX_SEQ_LEN
+from service.domain.models import lineage
+from service.domain.reporting import result_file
+from service.domain.training import reinforcement as rl
+from service.domain.training.methods import learning_from
+from service.domain.training.recipe import DEFAULT_MAX_SEQ_LEN
 from service.operations import files
 from service.operations.bases import Basis
 from service.operations.preflights import Reading
@@ -90,7 +91,7 @@ async def preview(
 
 
 def _method(file: File, asked: Method | None) -> Method:
-    if file.purpose == results.PURPOSE:
+    if file.purpose == result_file.PURPOSE:
         raise InvalidRequest(
             f"{file.id} is a job's result, not a dataset. Preview the job's training file."
         )

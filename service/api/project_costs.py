@@ -11,8 +11,8 @@ from service.api.job_views import money
 from service.api.schemas.organization import Amount, CostBucket, CostResult, Costs, LineItem
 from service.db import project_costs
 from service.db.project_costs import Bucket
-from service.domain.cost import CURRENCY
 from service.domain.errors import InvalidRequest
+from service.domain.money.cost import CURRENCY
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _WIDTHS = {"1h": 3600, "1d": 86_400}

@@ -11,9 +11,9 @@ from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
 from service.db import project_savings
 from service.db.project_savings import Saved
-from service.domain.cost import CURRENCY
 from service.domain.errors import InvalidRequest
-from service.domain.reconciliation import day_of
+from service.domain.money.billing_reconciliation import day_of
+from service.domain.money.cost import CURRENCY
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 100

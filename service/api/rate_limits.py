@@ -14,7 +14,7 @@ from throttled import RateLimiterRegistry, per_min
 from throttled.store import MemoryStore
 
 from service.domain.errors import RateLimited
-from service.domain.project_limits import REQUESTS_PER_MINUTE
+from service.domain.queue.project_limits import REQUESTS_PER_MINUTE
 
 _MOST_KEYS = 65_536  # that are counted; then the one that was not used for longest begins anew
 _MINUTE = 60  # seconds

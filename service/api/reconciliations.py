@@ -11,8 +11,7 @@ from service.api.pages import After, clamp, known
 from service.api.schemas import organization as schemas
 from service.db import bills
 from service.db.bills import Look
-from service.domain.cost import CURRENCY
-from service.domain.reconciliation import (
+from service.domain.money.billing_reconciliation import (
     UNTAGGED,
     Billed,
     Line,
@@ -20,6 +19,7 @@ from service.domain.reconciliation import (
     reconcile,
     settled,
 )
+from service.domain.money.cost import CURRENCY
 from service.operations import operators
 
 router = APIRouter(prefix="/organization", tags=["Organization"])

@@ -12,9 +12,9 @@ from service.api.deps import Now, PartsDep, Reader
 from service.api.requests import JsonRoute
 from service.api.schemas.simulations import Simulation, Way
 from service.db import experience
-from service.domain.plan import Plan
-from service.domain.terms import Terms
-from service.domain.trial import Trial, trials
+from service.domain.lifecycle.constraints import Terms
+from service.domain.planning.plan import Plan
+from service.domain.simulation.job_simulation import Trial, trials
 from service.operations import jobs
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Simulations"], route_class=JsonRoute)

@@ -8,11 +8,11 @@ from service.api.job_requests import method_of, training_of
 from service.db import files as file_rows
 from service.db.files import File
 from service.db.keys import Caller
-from service.domain import results
 from service.domain.errors import InvalidRequest
-from service.domain.method import formats, learning_from
-from service.domain.recipe import Training
-from service.domain.reinforcement import lacking
+from service.domain.reporting import result_file
+from service.domain.training.methods import formats, learning_from
+from service.domain.training.recipe import Training
+from service.domain.training.reinforcement import lacking
 from trainer.contract import Reinforcement
 
 
@@ -28,7 +28,7 @@ async def find(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File, F
                 code="file_not_found",
                 param=param,
             )
-        if file and file.purpose == results.PURPOSE:
+        if file and file.purpose == result_file.PURPOSE:
             raise InvalidRequest(
                 f"{param}: {file_id} is a job's result, not a dataset. Upload one with "
                 "POST /v1/files.",

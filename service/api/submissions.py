@@ -23,19 +23,21 @@ from service.db import market, paces
 from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.keys import Caller
-from service.domain import base_models, feasibility, lineage, preflight
-from service.domain.base_models import BaseModel as KnownModel
-from service.domain.calibration import Past
-from service.domain.choice import gpus_of
 from service.domain.errors import FileJustDeleted, InvalidRequest
-from service.domain.limits import Limits
-from service.domain.market import prior
-from service.domain.plan import Plan, make_plan
-from service.domain.plan_request import Accelerator, Offer, PlanRequest
-from service.domain.preflight import Data
-from service.domain.recipe import resolve
-from service.domain.terms import Terms
-from service.domain.traces import place_of
+from service.domain.lifecycle.constraints import Terms
+from service.domain.models import base_models, lineage
+from service.domain.models.base_models import BaseModel as KnownModel
+from service.domain.performance.calibration import Past
+from service.domain.placement.offering_choice import gpus_of
+from service.domain.planning import feasibility
+from service.domain.planning.plan import Plan, make_plan
+from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_request import Accelerator, Offer, PlanRequest
+from service.domain.spot.capacity_traces import place_of
+from service.domain.spot.market import prior
+from service.domain.training import preflight
+from service.domain.training.preflight import Data
+from service.domain.training.recipe import resolve
 from service.operations import bases, jobs, models, plans
 from service.operations.bases import Basis
 from service.operations.jobs import Sending, Submission, Submitted

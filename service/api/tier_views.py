@@ -8,10 +8,10 @@ from service.api.job_views import money, seconds
 from service.api.schemas import storage as schemas
 from service.db.job_facts import Around
 from service.db.tiers import TierMove
-from service.domain import cost
-from service.domain import tiers as rules
-from service.domain.storage_cost import Quote, Rehydration, StoragePrices, billed
-from service.domain.tiers import Account, Presence, Priority, StoredBlob, Tier
+from service.domain.money import cost
+from service.domain.money.storage_cost import Quote, Rehydration, StoragePrices, billed
+from service.domain.storage import access_tiers as rules
+from service.domain.storage.access_tiers import Account, Presence, Priority, StoredBlob, Tier
 from service.operations import tiers
 from service.operations.tiers import Folder, Look
 

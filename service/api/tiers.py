@@ -11,7 +11,7 @@ from service.api.requests import JsonRoute
 from service.api.schemas.storage import Storage, TierMove
 from service.db.keys import Caller
 from service.db.tiers import open_of
-from service.domain.tiers import Priority, Tier
+from service.domain.storage.access_tiers import Priority, Tier
 from service.operations import jobs, tier_moves, tiers
 from service.operations.tier_moves import Wish
 from service.operations.tiers import Look

@@ -14,7 +14,7 @@ from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import AvailabilityTrace, TraceList
 from service.db import traces as rows
 from service.domain.errors import InvalidRequest
-from service.domain.traces import TICKS_AT_MOST, Place, Trace, Window
+from service.domain.spot.capacity_traces import TICKS_AT_MOST, Place, Trace, Window
 from service.operations import traces
 
 router = APIRouter(prefix="/organization", tags=["Organization"])

@@ -12,9 +12,9 @@ from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from service.domain import file_expiry
 from service.domain.errors import InvalidRequest
-from service.domain.file_expiry import ANCHOR_FIELD, SECONDS_FIELD
+from service.domain.storage import file_expiry
+from service.domain.storage.file_expiry import ANCHOR_FIELD, SECONDS_FIELD
 
 FILE, PURPOSE = "file", "purpose"
 FIELDS = (PURPOSE, ANCHOR_FIELD, SECONDS_FIELD)

@@ -36,7 +36,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
 )
 from service.cloud.remaining import TellRemaining
-from service.domain.fleet import Resource, ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
+from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
 
 RESOURCES_VERSION = "2021-04-01"  # of the list of everything, which the compute client lacks
 # What carries our tag and is listed by its own kind.

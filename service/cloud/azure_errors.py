@@ -25,7 +25,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.fleet import Failure
+from service.domain.cloud.fleet import Failure
 
 _IMAGE = (
     "Correct REKINDLE_AZURE_IMAGE: the image must exist in the region (replicate a gallery image"

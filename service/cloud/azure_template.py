@@ -11,7 +11,7 @@ from typing import Any
 
 from service.cloud.azure_policy import AzurePolicy, os_disk_placement
 from service.cloud.provider import OWNER_TAG, Misconfigured
-from service.domain.fleet import ScaleSetSpec
+from service.domain.cloud.fleet import ScaleSetSpec
 from service.domain.states import CapacityType
 
 CUSTOM_DATA_LIMIT = 65535  # bytes, before base64

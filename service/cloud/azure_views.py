@@ -13,7 +13,7 @@ from azure.mgmt.compute.models import (
 )
 
 from service.cloud.azure_errors import failed
-from service.domain.fleet import Instance, Resource, ScaleSet, ScaleSetPhase, SpotCores
+from service.domain.cloud.fleet import Instance, Resource, ScaleSet, ScaleSetPhase, SpotCores
 from service.domain.states import CapacityType
 
 _FAILED = "provisioningstate/failed"

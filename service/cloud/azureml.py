@@ -27,7 +27,7 @@ from service.cloud.provider import (
     Misconfigured,
     NoSerialLog,
 )
-from service.domain.fleet import Offering, Resource, ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.cloud.fleet import Offering, Resource, ScaleSet, ScaleSetSpec, SpotCores
 
 CALL_SECONDS = 60.0  # for one verb, all its requests together
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from service.cloud.azureml_views import LOW_PRIORITY
 from service.cloud.model_registry import RegisteredModel
 from service.cloud.provider import OWNER_TAG, Misconfigured
-from service.domain.catalogue import lookup
-from service.domain.fleet import ScaleSetSpec
+from service.domain.cloud.fleet import ScaleSetSpec
+from service.domain.performance.vm_catalogue import lookup
 from service.domain.states import CapacityType
 
 CONFIG = "REKINDLE_NODE"  # the node's configuration; trainer/supervisor/main.py takes it out

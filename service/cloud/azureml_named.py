@@ -29,8 +29,8 @@ from service.cloud.provider import (
     Misconfigured,
     ScaleSetNotFound,
 )
-from service.domain.catalogue import lookup
-from service.domain.fleet import Failure, Offering, ScaleSet, ScaleSetSpec, scale_set_name
+from service.domain.cloud.fleet import Failure, Offering, ScaleSet, ScaleSetSpec, scale_set_name
+from service.domain.performance.vm_catalogue import lookup
 from service.domain.states import CapacityType
 
 

@@ -14,9 +14,7 @@ from typing import Any
 from contract.choices import Engine
 from service.cloud.azure_errors import failed
 from service.cloud.provider import ATTEMPT_TAG
-from service.domain import boot
-from service.domain.boot import LONGEST_TEXT
-from service.domain.fleet import (
+from service.domain.cloud.fleet import (
     Failure,
     Instance,
     ScaleSet,
@@ -25,6 +23,8 @@ from service.domain.fleet import (
     SpotCores,
     scale_set_name,
 )
+from service.domain.lifecycle import boot_report
+from service.domain.lifecycle.boot_report import LONGEST_TEXT
 from service.domain.states import CapacityType
 
 LOW_PRIORITY = "low_priority"  # the tier; it allocates Spot since 2026-03-31
@@ -119,12 +119,15 @@ def _failure(
     if code := found.provisioning_errors:
         return (code, *failed(code, f"Azure ML could not make the cluster: {code}"))
     if _PULL.search(why):
-        report = boot.Report(
-            phase=boot.Phase.PULL_IMAGE, said=boot.Said.GAVE_UP, machine="Azure ML", text=why
+        report = boot_report.Report(
+            phase=boot_report.Phase.PULL_IMAGE,
+            said=boot_report.Said.GAVE_UP,
+            machine="Azure ML",
+            text=why,
         )
-        hopeless = all(cause.hopeless for cause in boot.causes(report))
+        hopeless = all(cause.hopeless for cause in boot_report.causes(report))
         kind = Failure.MISCONFIGURED if hopeless else Failure.TRANSIENT
-        return str(status), kind, boot.sentence(report)
+        return str(status), kind, boot_report.sentence(report)
     if status in OVER:
         where = f"Azure ML studio shows its logs under the job {name}"
         said = f" ({why[:LONGEST_TEXT]})" if why else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from contract.choices import Engine
 from service.cloud.provider import CloudError, CloudProvider, NoSerialLog, ScaleSetNotFound
-from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores, pool
+from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores, pool
 
 log = logging.getLogger(__name__)
 _AZUREML = pool("", Engine.AZUREML)

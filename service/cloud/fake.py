@@ -22,8 +22,7 @@ from service.cloud.provider import (
     NoSerialLog,
     ScaleSetNotFound,
 )
-from service.domain.catalogue import lookup
-from service.domain.fleet import (
+from service.domain.cloud.fleet import (
     Instance,
     Offering,
     Resource,
@@ -32,6 +31,7 @@ from service.domain.fleet import (
     ScaleSetSpec,
     SpotCores,
 )
+from service.domain.performance.vm_catalogue import lookup
 from service.domain.states import CapacityType
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 
 OWNER_TAG = "rekindle-owner"  # value: the deployment's name; the sweep touches nothing else
 ATTEMPT_TAG = "rekindle-attempt"

@@ -16,9 +16,9 @@ from service.db import attempts, checkpoints, events, generations, nodes
 from service.db.attempts import AttemptRow
 from service.db.events import Event
 from service.db.generations import Opened
-from service.domain.attempt import Attempt
-from service.domain.ladder import Ladder
-from service.domain.node import NodeRecord
+from service.domain.lifecycle.attempt import Attempt
+from service.domain.lifecycle.node import NodeRecord
+from service.domain.lifecycle.oom_fallback import Ladder
 from trainer.contract import Generation, Rung
 
 # What memory ran out in is read of the job's newest generation, of whatever attempt. The codes of

@@ -17,9 +17,9 @@ from service.db.columns import among
 from service.db.events import Event
 from service.db.leases import Claim
 from service.db.tables import attempts
-from service.domain import wording
-from service.domain.attempt import Move
+from service.domain import humanize
 from service.domain.errors import IllegalMove, LeaseLost
+from service.domain.lifecycle.attempt import Move
 from service.domain.states import ATTEMPT_MOVES, ATTEMPT_WITH_NODES, AttemptState, Outcome
 
 _AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
@@ -185,7 +185,7 @@ def _sentence(row: AttemptRow, step: Move) -> str:
         case AttemptState.PROVISIONING:
             return f"{which}: asking Azure for {where}"
         case AttemptState.STARTING:
-            given = step.reason or wording.machines(row.instance_count)
+            given = step.reason or humanize.machines(row.instance_count)
             return f"{which}: Azure has given {given}; booting"
         case AttemptState.RUNNING:
             return f"{which}: training"

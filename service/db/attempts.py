@@ -14,11 +14,11 @@ from service.db import leases, locks, notices, offerings
 from service.db.columns import among
 from service.db.leases import Claim
 from service.db.tables import attempts
-from service.domain.attempt import Attempt
-from service.domain.elastic import Elastic
-from service.domain.fleet import Offering, Price, longest_run
+from service.domain.cloud.fleet import Offering, Price, longest_run
+from service.domain.lifecycle.attempt import Attempt
+from service.domain.lifecycle.constraints import MOVES, OVER_BUDGET, RETURNS
+from service.domain.lifecycle.elastic import Elastic
 from service.domain.states import AttemptState, CapacityType, Outcome
-from service.domain.terms import MOVES, OVER_BUDGET, RETURNS
 
 # What trains has a notice to obey, perhaps; machines that come or go can wait for that.
 _DUE = leases.due(

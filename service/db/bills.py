@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.market_tables import bills, market_looks
 from service.db.tables import attempts, jobs
-from service.domain.reconciliation import UNTAGGED, Billed, Metered, day_of, summed
+from service.domain.money.billing_reconciliation import UNTAGGED, Billed, Metered, day_of, summed
 
 LOOK = "bills"
 _b, _looks = bills.c, market_looks.c

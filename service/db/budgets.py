@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import leases
 from service.db.columns import among
 from service.db.tables import attempts, jobs, projects
-from service.domain.budget import OF_PROJECT, Hold
+from service.domain.lifecycle.constraints import Terms
+from service.domain.money.budget import OF_PROJECT, Hold
+from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, TIME_LIMITS, AttemptState
-from service.domain.storage_cost import HOURS_PER_MONTH
-from service.domain.terms import Terms
-from service.domain.tiers import GIB
+from service.domain.storage.access_tiers import GIB
 
 # What is cut at {since} and {now}, in hours; both are the query's own.
 _HOURS = """greatest(extract(epoch from

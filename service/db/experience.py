@@ -12,13 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import market
 from service.db import offerings as rows
 from service.db.tables import attempts
-from service.domain.ages import NOTHING, Ages
-from service.domain.answers import NO_PAST, Answer, Past
-from service.domain.choice import Lived
-from service.domain.fleet import Offering
+from service.domain.cloud.fleet import Offering
+from service.domain.lifecycle.constraints import RETURNS
+from service.domain.placement.capacity_history import NO_PAST, Answer, Past
+from service.domain.placement.offering_choice import Lived
+from service.domain.spot.age_hazard import NOTHING, Ages
+from service.domain.spot.capacity_traces import place_of
 from service.domain.states import CapacityType, Outcome
-from service.domain.terms import RETURNS
-from service.domain.traces import place_of
 
 SEEN = timedelta(days=30)  # older lives say little of today
 _MOST = 500  # lives of one look

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import checkpoints, findings
-from service.domain.findings import Finding
+from service.domain.storage.checkpoint_faults import Finding
 
 _BEFORE = text("""
 select j.id, j.run_spec_sha256,

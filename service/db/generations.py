@@ -15,7 +15,7 @@ from service.db.metrics import RECENT
 from service.db.notices import CHANNEL
 from service.db.tables import generations, jobs
 from service.db.versions import topic
-from service.domain.cadence import Cadence, Interval, SaveHistory
+from service.domain.planning.checkpoint_interval import Cadence, Interval, SaveHistory
 from trainer.contract import DirectiveKind, Generation, SaveCost
 
 _HALT = text("""

@@ -14,7 +14,7 @@ from service.db.metrics import RECENT
 from service.db.nodes import RECORD, record
 from service.db.notices import CHANNEL
 from service.db.versions import topic
-from service.domain.node import NodeRecord
+from service.domain.lifecycle.node import NodeRecord
 from trainer.contract import DirectiveKind, Generation
 
 # Jobs are locked in one order, and last of all: no deadlock.

@@ -16,21 +16,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from contract.choices import Engine
 from service.db import jobs, offerings
 from service.db.jobs import JobRow
-from service.domain import cadence, forecast
-from service.domain.admission import Code, Standing
-from service.domain.fleet import Offering
-from service.domain.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome
-from service.domain.progress import with_committed
+from service.domain.cloud.fleet import Offering
+from service.domain.money.storage_cost import HOURS_PER_MONTH
+from service.domain.planning import checkpoint_interval, forecast
+from service.domain.planning.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome
+from service.domain.queue.admission import Code, Standing
+from service.domain.queue.queue_forecast import Turn
+from service.domain.reporting.progress import with_committed
+from service.domain.reporting.status_message import AttemptFacts, JobFacts
 from service.domain.states import (
     JOB_TERMINAL,
     AttemptState,
     CapacityType,
     Outcome,
 )
-from service.domain.storage_cost import HOURS_PER_MONTH
-from service.domain.story import AttemptFacts, JobFacts
-from service.domain.tiers import GIB
-from service.domain.turns import Turn
+from service.domain.storage.access_tiers import GIB
 from trainer.contract import DirectiveKind
 
 _HELP = "attempt.needs_help"
@@ -177,7 +177,7 @@ class Around:
         return left if self.slack is None else left.no_later(self.slack, than=self.to_come)
 
     def _left(self, after: Aftermath) -> ToCome:
-        job, every = self.job, cadence.on_spot(self.job.progress)
+        job, every = self.job, checkpoint_interval.on_spot(self.job.progress)
         return forecast.of(
             Course.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),
             steps=job.total_steps - job.progress.get("step", 0),

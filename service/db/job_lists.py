@@ -14,9 +14,9 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.job_facts import METERED, Around, around_of, query_of
+from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.states import JobState
-from service.domain.storage_cost import HOURS_PER_MONTH
-from service.domain.tiers import GIB
+from service.domain.storage.access_tiers import GIB
 
 _UNLESS_DONE: Final = f" and j.state <> '{JobState.SUCCEEDED}'"
 _SPENT: Final = f"""(

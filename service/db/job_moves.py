@@ -18,7 +18,7 @@ from service.db.leases import Claim
 from service.db.tables import jobs
 from service.domain.errors import IllegalMove
 from service.domain.ids import new_id
-from service.domain.job import Job, Move
+from service.domain.lifecycle.job import Job, Move
 from service.domain.states import JOB_MOVES, JobState
 
 ALONE = (JobState.SUCCEEDED, JobState.FAILED)

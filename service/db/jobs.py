@@ -14,9 +14,9 @@ from service.db.leases import Claim
 from service.db.tables import attempts, jobs, metrics
 from service.db.tables import events as events_table
 from service.domain.errors import IllegalMove, LeaseLost, NothingTrained
-from service.domain.job import Job, LastAttempt, Move
+from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.job import Job, LastAttempt, Move
 from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
-from service.domain.terms import Terms
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.columns import among
 from service.db.tables import attempts, ledger
-from service.domain.cost import LedgerRow
-from service.domain.fleet import Price
+from service.domain.cloud.fleet import Price
+from service.domain.money.cost import LedgerRow
 from service.domain.states import AttemptState
 
 _CLOSE = text("""

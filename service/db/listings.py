@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from contract.choices import Engine
 from service.db.cloud_tables import cloud_listings
 from service.db.tables import attempts
-from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
-from service.domain.listing import Known, Listed, Listing
+from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.cloud.scale_set_list import Known, Listed, Listing
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 
 ALL = "all"  # the one scope: a resource group has the sets of every region

@@ -11,9 +11,9 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.market_tables import market_looks, spot_bands, spot_prices, spot_scores
-from service.domain.market import Band, PricePoint, Score, Told
-from service.domain.placement import FRESH, Scored
-from service.domain.traces import Place
+from service.domain.placement.placement_scores import FRESH, Scored
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import Band, PricePoint, Score, Told
 
 _looks, _bands, _prices, _scores = market_looks.c, spot_bands.c, spot_prices.c, spot_scores.c
 

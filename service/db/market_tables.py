@@ -12,7 +12,7 @@ from sqlalchemy import (
 )
 
 from service.db.columns import Moment, Money, metadata, one_of
-from service.domain.market import Band, Score
+from service.domain.spot.market import Band, Score
 
 market_looks = Table(  # and prices that jumped (service/db/price_doubts.py)
     "market_looks",

@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import notices
 from service.db.columns import among
 from service.db.tables import attempts, nodes
-from service.domain.node import NodeRecord, directed
+from service.domain.lifecycle.node import NodeRecord, directed
+from service.domain.reporting.timeline import NodeTime
 from service.domain.states import ATTEMPT_WITH_NODES
-from service.domain.timeline import NodeTime
 from trainer.contract import DirectiveKind, NodePhase, Span
 
 MOST_SPANS = 2000  # of one node; a node in need of more says nothing worth keeping

@@ -6,14 +6,14 @@ from typing import Any
 from sqlalchemy import ColumnElement, FromClause, tuple_
 
 from contract.choices import Engine
-from service.domain.fleet import Offering
+from service.domain.cloud.fleet import Offering
 from service.domain.states import CapacityType
 
 NAMES = ("region", "vm_size", "capacity_type", "engine")
 
 
 def pool(table: str) -> str:
-    """SQL of where such a row's cores are counted, as `service.domain.fleet.pool` has it."""
+    """SQL of where such a row's cores are counted, as `service.domain.cloud.fleet.pool` has it."""
     region, engine = f"{table}.region", f"{table}.engine"
     return f"case {engine} when 'scale_set' then {region} else {region} || '/' || {engine} end"
 

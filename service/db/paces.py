@@ -3,7 +3,7 @@
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.domain.calibration import Past
+from service.domain.performance.calibration import Past
 
 _LATEST = 20  # jobs; programs and machines change
 _AMONG = 500  # the project's newest; of those before them none is looked at

@@ -7,8 +7,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.cloud_tables import cloud_circuits, cloud_tokens
-from service.domain import politeness
-from service.domain.politeness import Bucket, Circuit, Kind, Limit, Taken
+from service.domain.cloud import politeness
+from service.domain.cloud.politeness import Bucket, Circuit, Kind, Limit, Taken
 
 
 async def take(

@@ -15,9 +15,9 @@ from service.db import market
 from service.db.columns import among
 from service.db.market_tables import market_looks
 from service.db.tables import attempts
-from service.domain.listed_price import Doubt
+from service.domain.money.price_check import Doubt
+from service.domain.spot.capacity_traces import Place
 from service.domain.states import CapacityType
-from service.domain.traces import Place
 
 _looks, _attempts = market_looks.c, attempts.c
 _PREFIX = "price of "

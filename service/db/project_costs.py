@@ -7,8 +7,8 @@ from decimal import Decimal
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.domain.storage_cost import HOURS_PER_MONTH
-from service.domain.tiers import GIB
+from service.domain.money.storage_cost import HOURS_PER_MONTH
+from service.domain.storage.access_tiers import GIB
 
 # Of a ledger's row, the hours in a bucket.
 _HOURS = """greatest(extract(epoch from least(coalesce(l.ended_at, :now), b.ends, :now)

@@ -20,8 +20,8 @@ from service.db.file_tables import files, uploads
 from service.db.jobs import take_turn
 from service.db.queue_tables import project_limits
 from service.db.tables import api_keys, jobs
-from service.domain.project_limits import USUAL_LIMITS, ProjectLimits
-from service.domain.results import PURPOSE as PURPOSE_OF_RESULTS
+from service.domain.queue.project_limits import USUAL_LIMITS, ProjectLimits
+from service.domain.reporting.result_file import PURPOSE as PURPOSE_OF_RESULTS
 
 _COLUMNS = [project_limits.c[name] for name in ProjectLimits.__dataclass_fields__]
 _UNDER_WAY = uploads.c.given_up_at.is_(None)

@@ -29,9 +29,9 @@ from service.db.columns import Moment, among
 from service.db.events import Event, add_all
 from service.db.queue_tables import queue, turns
 from service.db.tables import jobs
-from service.domain.admission import KEPT, Admitted, Code, Told, Waiting, Want
-from service.domain.attempt import TOO_LONG_TO_DELETE
 from service.domain.ids import new_id
+from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
+from service.domain.queue.admission import KEPT, Admitted, Code, Told, Waiting, Want
 from service.domain.states import JOB_TERMINAL, JobState
 
 TOPIC = "queue"  # somebody may be let in now

@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from contract.choices import Priority
 from service.db.columns import Moment, metadata, one_of
-from service.domain.admission import Code
+from service.domain.queue.admission import Code
 
 # One row per job that goes on: it waits, or it is admitted, or it rests (paused) with neither.
 # A job without a row has never asked for machines.

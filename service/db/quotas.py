@@ -26,8 +26,8 @@ from service.db.offerings import pool
 from service.db.queue import TOPIC, idle_since
 from service.db.queue_tables import core_quotas, queue, quotas
 from service.db.tables import attempts, projects
-from service.domain.admission import KEPT, Cores, Project, Quota
-from service.domain.catalogue import lookup
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.queue.admission import KEPT, Cores, Project, Quota
 from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 
 _q, _c, _a = quotas.c, core_quotas.c, attempts.c

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import metrics, versions
 from service.db.file_tables import files
 from service.db.tables import jobs
-from service.domain import results
 from service.domain.ids import new_id
+from service.domain.reporting import result_file
 
 _LINES = 1000
 
@@ -28,7 +28,7 @@ async def keep(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
         digest.update(part)
         size += len(part)
     row = {"id": new_id("file", now), "project_id": job.project_id, "created_at": now}
-    row |= {"filename": results.FILENAME, "purpose": results.PURPOSE}
+    row |= {"filename": result_file.FILENAME, "purpose": result_file.PURPOSE}
     row |= {"bytes": size, "sha256": digest.hexdigest()}
     row |= {"examples": 0, "characters": 0, "mean_tokens": 0}
     await conn.execute(insert(files).values(row))
@@ -37,13 +37,13 @@ async def keep(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
 
 async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
     """The file in parts."""
-    columns = results.columns(
+    columns = result_file.columns(
         margins=await metrics.has(conn, job_id, "margin"),
         rewards=await metrics.has(conn, job_id, "reward"),
     )
-    lines = [results.header(columns)]
+    lines = [result_file.header(columns)]
     async for row in metrics.all_of(conn, job_id):
-        lines.append(results.line(columns, row))
+        lines.append(result_file.line(columns, row))
         if len(lines) >= _LINES:
             yield "".join(lines).encode()
             lines.clear()

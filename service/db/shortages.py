@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.offerings import NAMES, among, columns, values
 from service.db.offerings import of as of_row
 from service.db.shortage_tables import shortages
-from service.domain.fleet import Offering
-from service.domain.shortage import Shortage, refused
+from service.domain.cloud.fleet import Offering
+from service.domain.spot.capacity_backoff import Shortage, refused
 
 _c = shortages.c
 _KEY = columns(shortages)

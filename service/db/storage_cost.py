@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import leases
 from service.db.leases import Claim
 from service.db.storage_tables import storage_ledger, storage_meters
-from service.domain.storage_cost import Change, Level, StorageRow
-from service.domain.tiers import Tier
+from service.domain.money.storage_cost import Change, Level, StorageRow
+from service.domain.storage.access_tiers import Tier
 
 _DUE = leases.due(storage_meters, true())
 _BEGIN = text("""

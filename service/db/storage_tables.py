@@ -13,7 +13,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from service.db.columns import Moment, Money, leased, metadata, one_of
-from service.domain.tiers import Outcome, Priority, Tier
+from service.domain.storage.access_tiers import Outcome, Priority, Tier
 
 storage_meters = Table(  # a row per container of a job, from when it exists
     "storage_meters",

@@ -115,7 +115,7 @@ jobs = Table(
     Column("collected_generation", Integer, nullable=False, server_default="0"),  # see retention
     Column("events_pruned", Boolean, nullable=False, server_default="false"),  # they are deleted
     Column("metrics_pruned", Boolean, nullable=False, server_default="false"),
-    Column("terms", JSONB, nullable=False, server_default="{}"),  # domain/terms.py
+    Column("terms", JSONB, nullable=False, server_default="{}"),  # domain/lifecycle/constraints.py
     Column("over_budget_at", Moment),  # since when its budget or its project's is used up ...
     Column("over_budget_because", Text, nullable=False, server_default=""),  # ... in a sentence
     Column("budget_told", Integer, nullable=False, server_default="0"),  # per cent, see domain

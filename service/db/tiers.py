@@ -12,7 +12,7 @@ from service.db import leases, notices
 from service.db.leases import Claim
 from service.db.storage_tables import tier_moves
 from service.db.tables import checkpoints
-from service.domain.tiers import Outcome, Priority, Tier
+from service.domain.storage.access_tiers import Outcome, Priority, Tier
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.tables import attempts, ledger
+from service.domain.spot.capacity_traces import Held, Place, Sight
 from service.domain.states import CapacityType, Outcome
-from service.domain.traces import Held, Place, Sight
 
 _a, _l = attempts.c, ledger.c
 _PLACE = (_a.region, _a.vm_size)

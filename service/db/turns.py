@@ -9,12 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.offerings import pool
 from service.db.queue import IDLE_SINCE
-from service.domain import cadence, forecast
-from service.domain.admission import KEPT, Want
-from service.domain.catalogue import lookup
-from service.domain.forecast import Course, Seen, ToCome
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.planning import checkpoint_interval, forecast
+from service.domain.planning.forecast import Course, Seen, ToCome
+from service.domain.queue.admission import KEPT, Want
+from service.domain.queue.queue_forecast import FOR_CORES, MANY, Asks, Holds
 from service.domain.states import AttemptState
-from service.domain.turns import FOR_CORES, MANY, Asks, Holds
 
 _LEAVES = ToCome(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
 _HELD = text(f"""
@@ -89,7 +89,7 @@ def _left(row: Row[Any], *, running: bool) -> ToCome:
     progress: Mapping[str, Any] = row.progress
     course = Course.of_plan({"options": [row.option]})
     return forecast.of(
-        course.as_it_runs(cadence.on_spot(progress), on_demand=False),
+        course.as_it_runs(checkpoint_interval.on_spot(progress), on_demand=False),
         steps=row.total_steps - progress.get("step", 0),
         seconds_per_step=progress.get("seconds_per_step"),
         running=running,

@@ -1,0 +1,1 @@
+"""Decide purely: plain Python without I/O and without a clock, in packages by noun."""

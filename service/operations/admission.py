@@ -10,16 +10,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import jobs, locks, queue, quotas, shortages, tables
 from service.db.jobs import JobRow
 from service.db.queue import Before, Gang
-from service.domain import wording
-from service.domain.admission import Admitted, Cores, Project, Quota, Told, Want, decide
-from service.domain.catalogue import lookup
-from service.domain.choice import Place, gpus_of
+from service.domain import humanize
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import InvalidRequest
-from service.domain.fleet import Offering, Price
-from service.domain.plan import Plan
-from service.domain.shortage import Shortage
+from service.domain.lifecycle.constraints import Terms
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.placement.offering_choice import Place, gpus_of
+from service.domain.planning.plan import Plan
+from service.domain.queue.admission import Admitted, Cores, Project, Quota, Told, Want, decide
+from service.domain.spot.capacity_backoff import Shortage
 from service.domain.states import CapacityType
-from service.domain.terms import Terms
 from service.instruments import QUEUE_WAIT
 from service.operations.keys import project as project_of
 
@@ -270,7 +270,7 @@ def _or_short(place: Place, cores: Cores | None, nodes: int, now: datetime) -> P
         ends_at=now + _LOOK_AGAIN,
         in_a_row=0,
         nodes=nodes,
-        reason=wording.sentence(f"{left}, and {needed} are needed"),
+        reason=humanize.sentence(f"{left}, and {needed} are needed"),
     )
     return replace(place, shortage=short)
 

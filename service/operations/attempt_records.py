@@ -11,9 +11,9 @@ from service.db import attempts, events, generations, ledger, nodes
 from service.db.attempts import AttemptRow
 from service.db.generations import Opened
 from service.db.nodes import Told
-from service.domain.cost import LedgerRow
+from service.domain.money.cost import LedgerRow
+from service.domain.reporting.timeline import Entry, World, timeline
 from service.domain.states import AttemptState
-from service.domain.timeline import Entry, World, timeline
 
 Moves = dict[AttemptState, datetime]
 

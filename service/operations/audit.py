@@ -21,10 +21,10 @@ from service.cloud.provider import (
     Misconfigured,
 )
 from service.db.tables import attempts
-from service.domain import audit
-from service.domain.audit import Found, Owner
+from service.domain.cloud.fleet import Offering, Price, Resource
 from service.domain.errors import ServiceUnavailable
-from service.domain.fleet import Offering, Price, Resource
+from service.domain.lifecycle import audit
+from service.domain.lifecycle.audit import Found, Owner
 from service.domain.states import AttemptState
 from service.operations import containers
 from service.pricing.source import PriceSource, PricesUnavailable

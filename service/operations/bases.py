@@ -14,11 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from contract.methods import Method
 from service.db import jobs
 from service.db.jobs import JobRow
-from service.domain import lineage
-from service.domain.base_models import BaseModel as KnownModel
 from service.domain.errors import ContentChanged, InvalidRequest
-from service.domain.lineage import OF_BASE
-from service.domain.plan import Plan
+from service.domain.models import lineage
+from service.domain.models.base_models import BaseModel as KnownModel
+from service.domain.models.lineage import OF_BASE
+from service.domain.planning.plan import Plan
 from service.domain.states import JOB_TERMINAL, JobState
 from service.operations import checkpoint_bases, checkpoint_models, integrity, models
 from service.operations.checkpoint_bases import CONFIG

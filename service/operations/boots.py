@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, leases, tables
 from service.db.attempts import AttemptRow
-from service.domain import boot
-from service.domain.boot import Report, Said
+from service.domain.lifecycle import boot_report
+from service.domain.lifecycle.boot_report import Report, Said
 from service.domain.states import AttemptState
 from service.operations import help_wanted, nodes
 from service.operations.help_wanted import CannotBoot
@@ -22,7 +22,7 @@ _NO_NODES_YET = (AttemptState.PROVISIONING, AttemptState.STARTING)
 async def record(conn: AsyncConnection, attempt_id: str, report: Report, now: datetime) -> None:
     """Write down what a booting machine says. Raises Gone when its attempt is over."""
     attempt = await nodes.live_attempt(conn, attempt_id)
-    ends = boot.is_hopeless(report) and attempt.state in _NO_NODES_YET
+    ends = boot_report.is_hopeless(report) and attempt.state in _NO_NODES_YET
     if ends:
         await leases.hint(conn, tables.attempts, attempt.id, now)  # before any lock on the job
     if report.said is Said.BEGUN:
@@ -30,7 +30,7 @@ async def record(conn: AsyncConnection, attempt_id: str, report: Report, now: da
     else:
         await _tell_failure(conn, attempt, report, now)
     if ends:
-        await help_wanted.call(conn, attempt, CannotBoot(boot.last_word(report)), now)
+        await help_wanted.call(conn, attempt, CannotBoot(boot_report.last_word(report)), now)
 
 
 async def _tell_phase(
@@ -47,12 +47,12 @@ async def _tell_phase(
 async def _tell_failure(
     conn: AsyncConnection, attempt: AttemptRow, report: Report, now: datetime
 ) -> None:
-    cause = boot.causes(report)[-1].name
+    cause = boot_report.causes(report)[-1].name
     told = {"phase": str(report.phase), "machine": report.machine, "cause": cause}
     facts = {"attempt": attempt.id, "said": str(report.said), **told}
     code, job_id = "node.boot_failed", attempt.job_id
     if await events.known(conn, job_id, code, facts) or await events.are_enough(conn, job_id, code):
         return
-    message = boot.sentence(report)
+    message = boot_report.sentence(report)
     given = (conn, job_id, now, code, message)
     await events.add(*given, attempt_id=attempt.id, level="warn", data=facts)

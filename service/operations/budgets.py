@@ -10,10 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import budgets, events, jobs
 from service.db.attempts import AttemptRow
 from service.db.budgets import Caps
-from service.domain import budget, wording
-from service.domain.budget import Allowance, Standing
-from service.domain.cost import CURRENCY, cents
+from service.domain import humanize
 from service.domain.errors import InvalidRequest
+from service.domain.money import budget
+from service.domain.money.budget import Allowance, Standing
+from service.domain.money.cost import CURRENCY, cents
 from service.domain.states import ATTEMPT_OVER
 from service.operations.keys import project as project_of
 
@@ -130,7 +131,7 @@ async def exhaust(
     Its attempts are not woken: who looks at one knows, and whoever does not calls jobs.wish first.
     """
     await budgets.exhaust(conn, job_id, because, now)
-    text = f"{wording.sentence(because)} {what_now}"
+    text = f"{humanize.sentence(because)} {what_now}"
     await events.add(conn, job_id, now, "job.budget_exhausted", text, level="warn")
 
 

@@ -7,9 +7,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import checkpoints, events, jobs, versions
 from service.db.jobs import JobRow
-from service.domain import lineage
 from service.domain.errors import Conflict, ModelNotFound
-from service.domain.lineage import Source
+from service.domain.models import lineage
+from service.domain.models.lineage import Source
 from service.domain.states import JOB_TERMINAL
 from service.operations import checkpoint_models, heads, holds
 from service.storage.store import LISTED, BlobStore

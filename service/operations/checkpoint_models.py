@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import checkpoints, jobs
 from service.db.checkpoints import Kept
 from service.db.jobs import JobRow
-from service.domain import lineage
+from service.domain.models import lineage
 from service.domain.states import JOB_TERMINAL
 from service.operations.models import full_name
 

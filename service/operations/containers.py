@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.columns import among
 from service.db.tables import jobs
-from service.domain.lineage import JOB
+from service.domain.models.lineage import JOB
 from service.storage.store import BlobStore
 
 # Not for new jobs (see above): it is told once, so nothing that comes and goes may use it up.

@@ -9,8 +9,8 @@ from contract.choices import OnRisk
 from service.db import events, jobs
 from service.db.jobs import JobRow
 from service.db.leases import Claim
-from service.domain.situation import Decision, Kind
-from service.domain.terms import Terms
+from service.domain.lifecycle.constraints import Terms
+from service.domain.placement.policy_state import Decision, Kind
 
 _NOTHING_ELSE = "It goes on with Spot; a later deadline or more nodes would help."
 _ONLY_TOLD = "It goes on with Spot, as on_deadline_risk says notify."

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events
 from service.db.files import File
-from service.domain import preflight
+from service.domain.training import preflight
 from service.operations.preflights import Checked
 
 _LINES_NAMED = 10

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import files, results, uploads
 from service.db.files import CONTAINER, File
 from service.db.uploads import Upload
-from service.domain.dataset import (
+from service.domain.datasets.dataset import (
     DatasetSummary,
     DatasetValidator,
     Limits,

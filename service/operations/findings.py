@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import checkpoints, events, leases, locks, tables
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
-from service.domain.findings import Fault
+from service.domain.storage.checkpoint_faults import Fault
 from service.operations import manifests
 from service.operations.manifests import ManifestUnusable
 from service.storage.store import LISTED, BlobArchived, BlobNotFound, BlobStore

@@ -12,10 +12,10 @@ from service.db.fleet import Fleet
 from service.db.keys import Caller
 from service.db.offerings import of as offering_of
 from service.db.offerings import values
-from service.domain.admission import Cores
-from service.domain.fleet import Offering
+from service.domain.cloud.fleet import Offering
+from service.domain.queue.admission import Cores
+from service.domain.spot.capacity_traces import Place
 from service.domain.states import CapacityType
-from service.domain.traces import Place
 from service.operations import operators
 
 

@@ -12,11 +12,11 @@ from service.db.attempts import AttemptRow
 from service.db.events import Event
 from service.db.generations import Lost
 from service.db.leases import Claim
-from service.domain import wording
-from service.domain.attempt import JOINS, OpenGeneration
-from service.domain.cadence import Interval, SaveHistory
+from service.domain import humanize
 from service.domain.errors import LeaseLost
-from service.domain.generation import Halt
+from service.domain.lifecycle.attempt import JOINS, OpenGeneration
+from service.domain.lifecycle.generation import Halt
+from service.domain.planning.checkpoint_interval import Interval, SaveHistory
 from service.operations import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
 
@@ -175,7 +175,7 @@ def _taken(row: AttemptRow, step: OpenGeneration) -> str:
     noticed = sum(n.evicting for n in step.lost)
     how = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
     how = how or (" with notice" if noticed else " without notice")
-    return f"Azure took {len(step.lost)} of {wording.machines(row.instance_count)} back{how}"
+    return f"Azure took {len(step.lost)} of {humanize.machines(row.instance_count)} back{how}"
 
 
 def _less(step: OpenGeneration) -> str:
@@ -190,9 +190,9 @@ def _sentence(row: AttemptRow, opened: Generation, before: Generation | None) ->
     known = {m.node_id for m in before.members} if before else set()
     fresh = sum(m.node_id not in known for m in opened.members)
     if before is None or (count == len(known) == full and not fresh):
-        begin = wording.either(count, "node starts", "nodes start")
+        begin = humanize.either(count, "node starts", "nodes start")
         return f"{count} {begin} training {start} {number}"
     on = f"oing on with {count} of {full} nodes {start} {number}"
     if fresh == 1:
-        return f"The {wording.nth(count)} node joins: g{on}"
+        return f"The {humanize.nth(count)} node joins: g{on}"
     return f"{fresh} nodes join: g{on}" if fresh else f"G{on}"

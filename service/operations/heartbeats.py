@@ -17,10 +17,10 @@ from service.db.engine import reading
 from service.db.events import Event
 from service.db.heartbeats import Order, Progress, Speaker
 from service.db.together import Together
-from service.domain import node as rules
 from service.domain.errors import GenerationIsStale, Gone, NodeNotFound
-from service.domain.node import NodeRecord
-from service.domain.progress import progress_of
+from service.domain.lifecycle import node as rules
+from service.domain.lifecycle.node import NodeRecord
+from service.domain.reporting.progress import progress_of
 from service.instruments import GPU_ECC, GPU_MEMORY, GPU_UTILIZATION, GPU_XID
 from service.operations import node_reports
 from service.operations.nodes import OVER, another_boot, printable

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import events
 from service.db.attempts import AttemptRow
 from service.db.events import Event
-from service.domain.attempt import Move, Step
+from service.domain.lifecycle.attempt import Move, Step
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations.heads import HeadUnreadable
 

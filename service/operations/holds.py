@@ -10,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import checkpoints, jobs, tiers
 from service.db.jobs import JobRow
-from service.domain import lineage
 from service.domain.errors import Archived, InvalidRequest
-from service.domain.lineage import Source
-from service.domain.plan import Plan
-from service.domain.tiers import Tier
+from service.domain.models import lineage
+from service.domain.models.lineage import Source
+from service.domain.planning.plan import Plan
+from service.domain.storage.access_tiers import Tier
 
 
 def turn(job_id: str, path: str) -> str:

@@ -14,8 +14,6 @@ from service.db.job_facts import Around
 from service.db.jobs import JobRow
 from service.db.keys import Caller
 from service.db.tables import jobs as table
-from service.domain import budget, lineage
-from service.domain.budget import USUAL, Allowance
 from service.domain.errors import (
     FileJustDeleted,
     IdempotencyMismatch,
@@ -24,10 +22,13 @@ from service.domain.errors import (
     JobNotFound,
 )
 from service.domain.ids import earliest, new_id
-from service.domain.plan import Plan
-from service.domain.plan_request import PlanRequest
+from service.domain.lifecycle.constraints import NO_TERMS, Terms
+from service.domain.models import lineage
+from service.domain.money import budget
+from service.domain.money.budget import USUAL, Allowance
+from service.domain.planning.plan import Plan
+from service.domain.planning.plan_request import PlanRequest
 from service.domain.states import JOB_TERMINAL, JobState
-from service.domain.terms import NO_TERMS, Terms
 from service.operations import budgets as money
 from service.operations import holds, quotas
 

@@ -5,8 +5,8 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import events, jobs
-from service.domain import lineage
 from service.domain.errors import Conflict, ModelNotFound
+from service.domain.models import lineage
 from service.operations import checkpoint_deletion, holds, models
 from service.storage.store import LISTED, BlobStore
 from trainer.contract import MANIFEST

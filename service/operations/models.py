@@ -18,9 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import jobs
 from service.db.jobs import JobRow
-from service.domain import lineage
-from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
+from service.domain.models import lineage
+from service.domain.models.architecture import Architecture
 from service.domain.states import JobState
 from service.storage.store import BlobNotFound, BlobStore, Container
 from trainer.contract import BaseModel, InputFile

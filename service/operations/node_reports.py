@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import events, findings, nodes
 from service.db.heartbeats import Speaker
-from service.domain.findings import Finding
+from service.domain.storage.checkpoint_faults import Finding
 from service.instruments import NODES_UNHEALTHY
 from service.operations.nodes import generation_of, printable
 from trainer.contract import Heartbeat, Trouble

@@ -9,7 +9,7 @@ from service.db.attempts import AttemptRow
 from service.db.generations import Opened
 from service.db.jobs import JobRow
 from service.domain.errors import Gone, NodeNotFound, StaleEpoch
-from service.domain.node import NodeRecord
+from service.domain.lifecycle.node import NodeRecord
 from service.domain.states import ATTEMPT_OVER
 from trainer.contract import UNSTORABLE, Generation
 

@@ -9,9 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from contract.job import JobRequest
 from service.db import plans
 from service.db.plans import PlanRow
-from service.domain import advice
 from service.domain.errors import InvalidRequest, PlanNotFound
 from service.domain.ids import new_id
+from service.domain.planning import suggestions
 from service.operations.jobs import Submission
 
 LIFE = timedelta(days=1)  # prices of Spot capacity move about once a day
@@ -25,7 +25,7 @@ _OWN = {
 
 def plan_row(ready: Submission, now: datetime) -> PlanRow:
     """The plan of a checked request, with what would make it cheaper or faster. Pure."""
-    found = advice.suggestions(ready.planned, ready.plan) if ready.planned else []
+    found = suggestions.suggestions(ready.planned, ready.plan) if ready.planned else []
     return PlanRow(
         id=new_id("plan", now),
         project_id=ready.sending.caller.project_id,

@@ -29,7 +29,7 @@ from service.db.engine import reading as for_reading
 from service.db.files import CONTAINER, File
 from service.db.preflights import PreflightRow
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import Recipe
+from service.domain.training.recipe import Recipe
 from service.operations import integrity
 from service.preflight.checker import CheckInterrupted, RowChecker
 from service.preflight.process import unusable

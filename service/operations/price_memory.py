@@ -8,9 +8,9 @@ from decimal import Decimal
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import price_doubts
-from service.domain.listed_price import Doubt
+from service.domain.money.price_check import Doubt
+from service.domain.spot.capacity_traces import Place
 from service.domain.states import CapacityType
-from service.domain.traces import Place
 
 
 @dataclass(frozen=True, kw_only=True)

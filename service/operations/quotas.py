@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import project_limits as rows
 from service.domain.errors import InvalidRequest, QuotaExceeded
-from service.domain.project_limits import ProjectLimits
+from service.domain.queue.project_limits import ProjectLimits
 from service.operations import keys
 
 # Jobs of transactions that have not committed: PostgreSQL has far fewer connections.

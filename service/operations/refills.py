@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db import attempts, events
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
-from service.domain import wording
-from service.domain.attempt import Seen
-from service.domain.fleet import ScaleSetPhase
+from service.domain import humanize
+from service.domain.cloud.fleet import ScaleSetPhase
+from service.domain.lifecycle.attempt import Seen
 from service.domain.states import TIME_LIMITS, AttemptState
 
 
@@ -46,7 +46,7 @@ async def intend(
             row.job_id,
             now,
             "node.replacement_asked",
-            f"Azure is asked for {wording.machines(missing)} {lost}",
+            f"Azure is asked for {humanize.machines(missing)} {lost}",
             attempt_id=row.id,
             data={"machines": missing},
         )
@@ -72,8 +72,8 @@ async def _tell_useless(
         row.job_id,
         now,
         "node.useless",
-        f"{wording.machines(len(useless))} of attempt {row.number} did not join within"
-        f" {wording.duration(limit.total_seconds())}, or went silent: deleted, as it costs money;"
+        f"{humanize.machines(len(useless))} of attempt {row.number} did not join within"
+        f" {humanize.duration(limit.total_seconds())}, or went silent: deleted, as it costs money;"
         " another is asked for while it can be of use",
         attempt_id=row.id,
         level="warn",
@@ -90,7 +90,7 @@ async def _no_room(conn: AsyncConnection, row: AttemptRow, why: str, now: dateti
         row.job_id,
         now,
         "node.no_replacement",
-        f"Azure gives no more machines now ({wording.sentence(why).rstrip('.')}); {goes_on},"
+        f"Azure gives no more machines now ({humanize.sentence(why).rstrip('.')}); {goes_on},"
         " and they are asked for again, every 5 minutes in the end",
         attempt_id=row.id,
         level="warn",

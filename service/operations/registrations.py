@@ -18,7 +18,7 @@ from service.db.jobs import JobRow
 from service.db.nodes import New
 from service.db.together import Together
 from service.domain.errors import Gone
-from service.domain.node import NodeRecord, node_id, registered
+from service.domain.lifecycle.node import NodeRecord, node_id, registered
 from service.domain.states import ATTEMPT_OVER
 from service.operations import nodes as nodes_operations
 from service.operations.nodes import OVER, Standing

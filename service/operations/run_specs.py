@@ -5,9 +5,9 @@ from typing import Any
 
 from service.db.files import CONTAINER, File
 from service.db.jobs import JobRow
-from service.domain.option import Option
-from service.domain.plan import Plan
-from service.domain.recipe import Recipe
+from service.domain.planning.option import Option
+from service.domain.planning.plan import Plan
+from service.domain.training.recipe import Recipe
 from trainer.contract import BaseModel, InputFile, Rung, RunSpec, engine_config
 
 _NO_FILE = InputFile(path="", size=0, sha256="")

@@ -13,13 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import events, jobs, leases, tiers
 from service.db.tiers import TierMove
-from service.domain import storage_cost
-from service.domain import tiers as rules
 from service.domain.errors import Archived, Conflict
 from service.domain.ids import new_id
-from service.domain.lineage import Source
-from service.domain.storage_cost import Quote
-from service.domain.tiers import Presence, Priority, Standing, StoredBlob, Tier
+from service.domain.models.lineage import Source
+from service.domain.money import storage_cost
+from service.domain.money.storage_cost import Quote
+from service.domain.storage import access_tiers as rules
+from service.domain.storage.access_tiers import Presence, Priority, Standing, StoredBlob, Tier
 from service.operations import holds
 from service.operations.tiers import Look, Outside, look, lost, on_its_way
 

@@ -12,13 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import tiers
 from service.db.jobs import JobRow
 from service.db.tiers import Mark, TierMove
-from service.domain import lineage, storage_cost
-from service.domain import tiers as rules
 from service.domain.errors import Archived, CheckpointNotFound, ModelNotFound
-from service.domain.lineage import Source
+from service.domain.models import lineage
+from service.domain.models.lineage import Source
+from service.domain.money import storage_cost
+from service.domain.money.storage_cost import StoragePrices
 from service.domain.states import JOB_TERMINAL
-from service.domain.storage_cost import StoragePrices
-from service.domain.tiers import Account, Presence, Priority, StoredBlob
+from service.domain.storage import access_tiers as rules
+from service.domain.storage.access_tiers import Account, Presence, Priority, StoredBlob
 from service.operations import holds
 from service.operations.jobs import get as get_job
 from service.pricing import storage_prices

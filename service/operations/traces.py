@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import traces
-from service.domain.traces import Held, Place, Sight, Trace, Window, trace
+from service.domain.spot.capacity_traces import Held, Place, Sight, Trace, Window, trace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from service.db import files, upload_parts, uploads
 from service.db.files import CONTAINER, File
 from service.db.upload_parts import Part
 from service.db.uploads import Upload
-from service.domain.dataset import DatasetSummary, DatasetValidator, Limits
+from service.domain.datasets.dataset import DatasetSummary, DatasetValidator, Limits
 from service.domain.errors import InvalidFile, InvalidRequest, PayloadTooLarge, UploadIsOver
 from service.operations.files import PROGRESS_EVERY, file_of
 from service.operations.uploads import discard, file_id_of, not_found, require_open

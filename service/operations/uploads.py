@@ -18,7 +18,7 @@ from service.db import files, upload_parts, uploads
 from service.db.files import CONTAINER, File
 from service.db.upload_parts import Part
 from service.db.uploads import Upload
-from service.domain.dataset import Limits
+from service.domain.datasets.dataset import Limits
 from service.domain.errors import (
     InvalidRequest,
     PayloadTooLarge,

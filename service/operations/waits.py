@@ -14,14 +14,16 @@ from contract.choices import Engine
 from service.db import experience, quotas, shortages
 from service.db import turns as turn_rows
 from service.db.job_facts import Around
-from service.domain import droughts, forecast, turns
-from service.domain.admission import Code, Cores, Standing, Want
-from service.domain.answers import Past
-from service.domain.choice import gpus_of
-from service.domain.fleet import Offering, Price
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.lifecycle.constraints import Terms
+from service.domain.placement import capacity_outages
+from service.domain.placement.capacity_history import Past
+from service.domain.placement.offering_choice import gpus_of
+from service.domain.planning import forecast
+from service.domain.queue import queue_forecast
+from service.domain.queue.admission import Code, Cores, Standing, Want
+from service.domain.queue.queue_forecast import Asks, Turn
 from service.domain.states import AttemptState, CapacityType, JobState
-from service.domain.terms import Terms
-from service.domain.turns import Asks, Turn
 from service.operations import admission
 from service.pricing.source import PriceSource, PricesUnavailable
 
@@ -64,7 +66,7 @@ class Waits:
                 around = replace(around, turn=await self._short(around, now))
         if not elastic:
             past = await self._past(spots, nodes, now)
-            around = replace(around, aftermath=droughts.after_evictions(past, len(spots)))
+            around = replace(around, aftermath=capacity_outages.after_evictions(past, len(spots)))
         return around
 
     async def _waiting(
@@ -73,16 +75,18 @@ class Waits:
         """Without a wait while one of them has not been refused, or not lately."""
         async with self.engine.connect() as conn:
             refused = await shortages.of(conn, spots)
-            if len(refused) < len(spots) or not droughts.lasts(refused.values(), nodes, now):
+            if len(refused) < len(spots) or not capacity_outages.lasts(
+                refused.values(), nodes, now
+            ):
                 return around
             past = await experience.answered(conn, spots, nodes, now)
         self._keep(spots, nodes, now, past)
-        return replace(around, wait=droughts.wait(list(refused.values()), past, now))
+        return replace(around, wait=capacity_outages.wait(list(refused.values()), past, now))
 
     async def _turn(self, job_id: str, standing: Standing, now: datetime) -> Turn | None:
         """When it is let in, by what those are forecast that hold what it needs."""
-        if not turns.is_foreseen(standing):
-            return turns.unforeseen(standing)
+        if not queue_forecast.is_foreseen(standing):
+            return queue_forecast.unforeseen(standing)
         async with self.engine.connect() as conn:
             queue = await turn_rows.queue_to(conn, job_id, standing.position or 1)
             if not queue:
@@ -115,7 +119,7 @@ class Waits:
         self.known[frozenset(spots), nodes] = (now, past)
 
     async def _kept(self, terms: Terms, plan: Mapping[str, Any]) -> list[Offering]:
-        """Those that may be taken at today's prices, as `choice.choose` has it."""
+        """Those that may be taken at today's prices, as `offering_choice.choose` has it."""
         places = [
             _offering(o["region"], o["vm_size"], o["capacity_type"], o.get("engine"))
             for o in plan["options"]
@@ -146,8 +150,8 @@ async def _let_in(
     free = {region: cores.free for region, cores in known.items() if region in wanted}
     holds = await turn_rows.holding(conn, free, now, besides=besides)
     if holds is None:
-        return turns.TOO_MANY
-    return turns.turn(queue, free, holds, now, passed_over=passed_over)
+        return queue_forecast.TOO_MANY
+    return queue_forecast.turn(queue, free, holds, now, passed_over=passed_over)
 
 
 def _fits(want: Want, cores: Cores | None) -> bool:

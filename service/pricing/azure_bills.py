@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from service.domain.reconciliation import UNTAGGED, Billed
+from service.domain.money.billing_reconciliation import UNTAGGED, Billed
 from service.pricing.azure_arm import Arm
 from service.pricing.market import MarketUnavailable
 

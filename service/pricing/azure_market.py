@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from service.domain.market import Band, PricePoint, Score
-from service.domain.traces import Place
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import Band, PricePoint, Score
 from service.pricing.azure_arm import Arm
 from service.pricing.market import MarketUnavailable
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 
-from service.domain.catalogue import lookup
-from service.domain.fleet import Offering, Price
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.money.storage_cost import StoragePrices
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.spot.capacity_traces import Place, place_of
 from service.domain.states import CapacityType
-from service.domain.storage_cost import StoragePrices
-from service.domain.tiers import Account
-from service.domain.traces import Place, place_of
+from service.domain.storage.access_tiers import Account
 from service.pricing import machine_prices, storage_prices
 from service.pricing.price_guard import PriceGuard
 from service.pricing.price_memory import PriceMemory, ProcessMemory

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Protocol
 
-from service.domain.reconciliation import Billed
+from service.domain.money.billing_reconciliation import Billed
 from service.pricing.market import MarketUnavailable
 
 _A_DAY = 86_400.0

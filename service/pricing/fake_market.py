@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from service.domain.market import Band, PricePoint, Score
-from service.domain.traces import Place
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import Band, PricePoint, Score
 from service.pricing.market import MarketUnavailable
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from service.domain.fleet import Offering, Price
-from service.domain.storage_cost import StoragePrices
-from service.domain.tiers import Account
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.money.storage_cost import StoragePrices
+from service.domain.storage.access_tiers import Account
 from service.pricing.storage_prices import TABLE
 
 

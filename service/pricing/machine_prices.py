@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from service.domain.listed_price import Listed
+from service.domain.money.price_check import Listed
+from service.domain.spot.capacity_traces import Place
 from service.domain.states import CapacityType
-from service.domain.traces import Place
 from service.pricing import price_rows
 from service.pricing.price_rows import Row, has, text
 

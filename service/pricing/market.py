@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from service.domain.market import Band, PricePoint, Score
-from service.domain.traces import Place
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import Band, PricePoint, Score
 
 MACHINES_AT_MOST = 1000  # that Azure scores together
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
 
-from service.domain import listed_price
-from service.domain.fleet import Price
-from service.domain.listed_price import Bounds, Doubt, Listed
+from service.domain.cloud.fleet import Price
+from service.domain.money import price_check
+from service.domain.money.price_check import Bounds, Doubt, Listed
+from service.domain.spot.capacity_traces import Place
 from service.domain.states import CapacityType
-from service.domain.tiers import Account
-from service.domain.traces import Place
+from service.domain.storage.access_tiers import Account
 from service.pricing import storage_prices
 from service.pricing.price_memory import PriceMemory
 from service.pricing.storage_prices import Meter
@@ -40,9 +40,9 @@ class PriceGuard:
             on_demand = found.get(CapacityType.ON_DEMAND)
             if capacity is CapacityType.SPOT and on_demand is None:
                 break
-            bounds = listed_price.machine_bounds(place.vm_size, capacity)
+            bounds = price_check.machine_bounds(place.vm_size, capacity)
             if on_demand and capacity not in last:
-                bounds = listed_price.spot_bounds(bounds, on_demand.hourly)
+                bounds = price_check.spot_bounds(bounds, on_demand.hourly)
             meter, listed = meters[capacity], told[capacity]
             most = on_demand.hourly if on_demand else None
             hourly = await self._judge(
@@ -78,7 +78,7 @@ class PriceGuard:
 
         Stores the doubt and reports it to operators.
         """
-        verdict = listed_price.judge(listed, last, doubt, bounds, self._now())
+        verdict = price_check.judge(listed, last, doubt, bounds, self._now())
         if verdict.doubt:
             if verdict.doubt != doubt:
                 await self._memory.doubt(meter, verdict.doubt)
@@ -109,8 +109,9 @@ class PriceGuard:
     def _is_over(self, doubt: Doubt, price: Decimal) -> bool:
         """Return whether a doubt can be forgotten.
 
-        A settled doubt stays for other replicas as long as its price holds."""
-        return self._now() < doubt.settles_at or listed_price.is_jump(price, doubt.price)
+        A settled doubt stays for other replicas as long as its price holds.
+        """
+        return self._now() < doubt.settles_at or price_check.is_jump(price, doubt.price)
 
     def _report(self, meter: str, listed: Listed, used: Decimal | None, reason: str) -> None:
         """Say it once, and again when it is over or another thing is wrong."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Protocol
 
-from service.domain.listed_price import Doubt
+from service.domain.money.price_check import Doubt
+from service.domain.spot.capacity_traces import Place
 from service.domain.states import CapacityType
-from service.domain.traces import Place
 
 
 class PriceMemory(Protocol):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from service.domain.listed_price import Listed
+from service.domain.money.price_check import Listed
 
 Row = dict[str, Any]
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)

@@ -10,9 +10,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from service.domain.listed_price import Bounds, Listed
-from service.domain.storage_cost import StoragePrices, TierPrice
-from service.domain.tiers import Account, Tier
+from service.domain.money.price_check import Bounds, Listed
+from service.domain.money.storage_cost import StoragePrices, TierPrice
+from service.domain.storage.access_tiers import Account, Tier
 from service.pricing import price_rows
 from service.pricing.price_rows import Row, has, text
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider
 from service.db import queue, quotas
-from service.domain.admission import BEAT, NO_QUOTA, Quota
+from service.domain.queue.admission import BEAT, NO_QUOTA, Quota
 from service.operations import admission
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,10 @@ from service.db import attempts, events, health, leases, listings
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim, Renewals
-from service.domain.attempt import (
+from service.domain.cloud.fleet import ScaleSet, scale_set_name
+from service.domain.cloud.scale_set_list import as_listed
+from service.domain.errors import LeaseLost
+from service.domain.lifecycle.attempt import (
     HEAD_UNREADABLE,
     TOO_LONG_UNREADABLE,
     Create,
@@ -38,12 +41,9 @@ from service.domain.attempt import (
     Wait,
     will_not_die,
 )
-from service.domain.attempt_steps import next_step
-from service.domain.budget import USUAL, Allowance
-from service.domain.errors import LeaseLost
-from service.domain.fleet import ScaleSet, scale_set_name
-from service.domain.generation import Halt
-from service.domain.listing import as_listed
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.generation import Halt
+from service.domain.money.budget import USUAL, Allowance
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, Outcome
 from service.instruments import LEASE_LAG
 from service.operations import heads, help_wanted, refills

@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import budgets as rows
 from service.db import jobs
-from service.domain import budget
-from service.domain.budget import Allowance
+from service.domain.money import budget
+from service.domain.money.budget import Allowance
 from service.operations import budgets
 
 

@@ -7,8 +7,8 @@ is gone. What nobody tells is silence: so it is looked at again before that coul
 from datetime import datetime, timedelta
 
 from service.db.attempts import AttemptRow
-from service.domain.attempt import Pace, Seen
-from service.domain.generation import Halt
+from service.domain.lifecycle.attempt import Pace, Seen
+from service.domain.lifecycle.generation import Halt
 from service.domain.states import AttemptState
 from service.reconciler.look import Look
 from trainer.contract import DirectiveKind, NodePhase

@@ -9,9 +9,9 @@ from service.db import findings
 from service.db.attempts import AttemptRow
 from service.db.findings import Before
 from service.db.leases import Claim
-from service.domain.attempt import Move
-from service.domain.findings import Doubt, Fault, judge
+from service.domain.lifecycle.attempt import Move
 from service.domain.states import AttemptState, Outcome
+from service.domain.storage.checkpoint_faults import Doubt, Fault, judge
 from service.operations import findings as operations
 from service.operations import heads
 from service.storage.store import BlobStore

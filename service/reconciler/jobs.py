@@ -15,12 +15,9 @@ from service.db import jobs, leases, nodes, queue
 from service.db.job_moves import Moving
 from service.db.jobs import JobRow
 from service.db.leases import Claim, Renewals
-from service.domain.admission import NO_QUOTA, Quota
-from service.domain.attempt import CANNOT_BOOT, FRUITLESS, HOPELESS, failure_code
-from service.domain.budget import USUAL, Allowance
-from service.domain.cost import NO_EGRESS, Egress
 from service.domain.errors import InvalidRequest, LeaseLost, NothingTrained
-from service.domain.job import (
+from service.domain.lifecycle.attempt import CANNOT_BOOT, FRUITLESS, HOPELESS, failure_code
+from service.domain.lifecycle.job import (
     NEVER_TRAINED,
     Job,
     Move,
@@ -30,7 +27,10 @@ from service.domain.job import (
     Wait,
     next_step,
 )
-from service.domain.plan import Plan
+from service.domain.money.budget import USUAL, Allowance
+from service.domain.money.cost import NO_EGRESS, Egress
+from service.domain.planning.plan import Plan
+from service.domain.queue.admission import NO_QUOTA, Quota
 from service.domain.states import JobState, Outcome
 from service.instruments import LEASE_LAG
 from service.operations import admission, deadlines

@@ -17,7 +17,7 @@ from service.db import attempts, events, ledger, versions
 from service.db.attempts import AttemptRow
 from service.db.leases import LEASE
 from service.db.ledger import Exist
-from service.domain.fleet import ScaleSet, scale_set_name
+from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.domain.states import AttemptState
 
 log = logging.getLogger(__name__)

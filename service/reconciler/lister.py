@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider
 from service.db import attempts, listings
-from service.domain.listing import Listing, has_changed
+from service.domain.cloud.scale_set_list import Listing, has_changed
 
 log = logging.getLogger(__name__)
 

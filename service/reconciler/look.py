@@ -19,12 +19,12 @@ from service.db.attempt_facts import Facts
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.db.together import Together
-from service.domain.attempt import TOO_LONG_TO_DELETE, Attempt, Seen, excused
-from service.domain.budget import USUAL, Allowance
-from service.domain.elastic import UNKNOWN, Outlook
-from service.domain.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
-from service.domain.generation import NodeView, is_finished, without_excuse
-from service.domain.node import NodeRecord, view
+from service.domain.cloud.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE, Attempt, Seen, excused
+from service.domain.lifecycle.elastic import UNKNOWN, Outlook
+from service.domain.lifecycle.generation import NodeView, is_finished, without_excuse
+from service.domain.lifecycle.node import NodeRecord, view
+from service.domain.money.budget import USUAL, Allowance
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations import budgets, heads, help_wanted
 from service.operations.heads import HeadUnreadable

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import market as rows
 from service.db import traces
-from service.domain.traces import Place
+from service.domain.spot.capacity_traces import Place
 from service.pricing.market import MACHINES_AT_MOST, Market, MarketUnavailable
 
 log = logging.getLogger(__name__)

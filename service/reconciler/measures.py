@@ -15,9 +15,9 @@ from service import tracing
 from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
-from service.domain import cost
+from service.domain.money import cost
+from service.domain.reporting.timeline import Entry
 from service.domain.states import JOB_TERMINAL, AttemptState, JobState
-from service.domain.timeline import Entry
 from service.instruments import (
     ATTEMPT_OUTCOMES,
     ATTEMPT_PHASE,

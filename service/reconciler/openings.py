@@ -23,9 +23,9 @@ from service.db.findings import Before
 from service.db.heartbeats import Progress
 from service.db.leases import Claim
 from service.db.together import Together
-from service.domain.attempt import Move, OpenGeneration, Seen
-from service.domain.cadence import SaveHistory
-from service.domain.progress import progress_of
+from service.domain.lifecycle.attempt import Move, OpenGeneration, Seen
+from service.domain.planning.checkpoint_interval import SaveHistory
+from service.domain.reporting.progress import progress_of
 from service.instruments import LOST_STEPS, LOST_TIME
 from service.operations import generations, heads
 from service.operations.generations import Opening

@@ -17,8 +17,8 @@ from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, Scale
 from service.db import alarms, attempts, events, ledger
 from service.db.away import is_away
 from service.db.listings import ALL
-from service.domain.attempt import TOO_LONG_TO_DELETE
-from service.domain.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
 from service.reconciler.late_costs import LateCosts, maker
 from service.reconciler.polite import PoliteCloud
 

@@ -10,10 +10,10 @@ from service.db import generations, jobs, nodes
 from service.db.attempts import AttemptRow
 from service.db.generations import Opened
 from service.db.jobs import JobRow
-from service.domain.attempt import Attempt
-from service.domain.elastic import Outlook
-from service.domain.fleet import ScaleSet, ScaleSetPhase
-from service.domain.plan import Plan
+from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase
+from service.domain.lifecycle.attempt import Attempt
+from service.domain.lifecycle.elastic import Outlook
+from service.domain.planning.plan import Plan
 from trainer.contract import DirectiveKind
 
 _COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import experience
-from service.domain.answers import Past
-from service.domain.fleet import Offering
+from service.domain.cloud.fleet import Offering
+from service.domain.placement.capacity_history import Past
 
 _FRESH = timedelta(seconds=10)  # what is sold out just now is told by shortages
 

@@ -16,12 +16,12 @@ from service.db import attempts, budgets, leases, shortages, versions
 from service.db.jobs import JobRow
 from service.db.leases import Claim
 from service.db.together import Together
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import LeaseLost
-from service.domain.fleet import Offering, Price
 from service.domain.ids import new_id
-from service.domain.job import Job
-from service.domain.plan import Plan
-from service.domain.terms import Terms
+from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.job import Job
+from service.domain.planning.plan import Plan
 from service.operations import admission
 from service.pricing.source import PriceSource, PricesUnavailable
 

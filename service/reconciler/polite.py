@@ -23,8 +23,8 @@ from service.cloud.provider import CloudError, CloudProvider, Throttled
 from service.db import leases, politeness
 from service.db.leases import Claim
 from service.db.listings import ALL
-from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
-from service.domain.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
+from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.cloud.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
 from service.instruments import AZURE_CALL, AZURE_DEFERRED, AZURE_REMAINING
 
 log = logging.getLogger(__name__)

@@ -14,12 +14,13 @@ from service.db import events, files, jobs, leases, storage_cost
 from service.db.files import File
 from service.db.jobs import JobRow
 from service.db.leases import Claim
-from service.domain import lineage, preflight
 from service.domain.errors import InvalidRequest
-from service.domain.job import Job, Move
-from service.domain.plan import Plan
+from service.domain.humanize import duration
+from service.domain.lifecycle.job import Job, Move
+from service.domain.models import lineage
+from service.domain.planning.plan import Plan
 from service.domain.states import JobState
-from service.domain.wording import duration
+from service.domain.training import preflight
 from service.operations import bases, file_warnings
 from service.operations.preflights import Checked, Preflights, UnderWay, readings
 from service.operations.run_specs import run_spec

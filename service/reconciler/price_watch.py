@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import attempts, ledger
-from service.domain.fleet import Offering, Price
+from service.domain.cloud.fleet import Offering, Price
 from service.pricing.source import PriceSource, PricesUnavailable
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,9 @@ from service import tracing
 from service.cloud import cloud_init
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, OWNER_TAG
 from service.db.attempts import AttemptRow
-from service.domain import catalogue, tokens
-from service.domain.fleet import ScaleSetSpec, scale_set_name
+from service.domain import tokens
+from service.domain.cloud.fleet import ScaleSetSpec, scale_set_name
+from service.domain.performance import vm_catalogue
 from trainer.contract import PROTOCOL, STORAGE_INGRESS, ExpectedHardware, NodeConfig
 
 
@@ -51,7 +52,7 @@ class SpecMaker:
 
     def _hardware(self, row: AttemptRow) -> ExpectedHardware | None:
         """What nodes check before they join; one machine alone needs no InfiniBand."""
-        sku = catalogue.lookup(row.offering.vm_size)
+        sku = vm_catalogue.lookup(row.offering.vm_size)
         if sku is None or self.accelerator != "cuda":
             return None
         return ExpectedHardware(

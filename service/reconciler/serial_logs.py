@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.provider import CloudError, CloudProvider
 from service.db import events
 from service.db.attempts import AttemptRow
-from service.domain.attempt import Move, Seen
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.lifecycle.attempt import Move, Seen
 from service.domain.states import AttemptState, Outcome
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import log_path

@@ -11,8 +11,8 @@ from service.db.attempt_facts import Facts
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
 from service.db.ledger import Exist
+from service.domain.cloud.fleet import Price, ScaleSet
 from service.domain.errors import LeaseLost
-from service.domain.fleet import Price, ScaleSet
 
 
 @dataclass(frozen=True, kw_only=True)

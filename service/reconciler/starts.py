@@ -28,20 +28,21 @@ from service.db.attempts import AttemptRow
 from service.db.checkpoints import Checkpoint
 from service.db.jobs import JobRow
 from service.db.leases import Claim
-from service.domain import cadence, choice, placement
-from service.domain.answers import APART, NO_PAST, Past
-from service.domain.budget import Allowance
-from service.domain.choice import NONE_LIVED, Choice, Place, Work
-from service.domain.cost import NO_EGRESS, Egress
-from service.domain.fleet import Offering, Price
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.ids import new_id
-from service.domain.job import Job, LastAttempt
-from service.domain.placement import Scored
-from service.domain.plan import Plan
-from service.domain.situation import Decision, Held
+from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.job import Job, LastAttempt
+from service.domain.money.budget import Allowance
+from service.domain.money.cost import NO_EGRESS, Egress
+from service.domain.placement import offering_choice, placement_scores
+from service.domain.placement.capacity_history import APART, NO_PAST, Past
+from service.domain.placement.offering_choice import NONE_LIVED, Choice, Place, Work
+from service.domain.placement.placement_scores import Scored
+from service.domain.placement.policy_state import Decision, Held
+from service.domain.planning import checkpoint_interval
+from service.domain.planning.plan import Plan
+from service.domain.spot.capacity_traces import place_of
 from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
-from service.domain.terms import Terms
-from service.domain.traces import place_of
 from service.operations import admission, budgets, deadlines
 from service.operations.budgets import Refusal
 from service.pricing.source import PriceSource, PricesUnavailable
@@ -69,7 +70,7 @@ class Starts:
         work, places, past = await self._left(row, plan)
         now, nodes = self.now(), plan.chosen.nodes
         choose = partial(
-            choice.choose, work=work, job_id=job.id, now=now, most_nodes=nodes, past=past
+            offering_choice.choose, work=work, job_id=job.id, now=now, most_nodes=nodes, past=past
         )
         roomy = places
         for _ in range(_TRIES):
@@ -145,7 +146,7 @@ class Starts:
             places, past = await self._places(conn, plan, quoted, work)
         now = self.now()
         around = (work, _held(live, plan, now), now, plan.chosen.nodes, past)
-        risk = await asyncio.to_thread(choice.at_risk, places, *around)
+        risk = await asyncio.to_thread(offering_choice.at_risk, places, *around)
         if risk is not None:
             await self._warn(claim, row, plan, places, risk)
 
@@ -159,7 +160,7 @@ class Starts:
             return False
         work, places, past = await self._left(row, plan)
         around = (work, None, self.now(), plan.chosen.nodes, past)
-        risk = await asyncio.to_thread(choice.at_risk, places, *around)
+        risk = await asyncio.to_thread(offering_choice.at_risk, places, *around)
         if risk is not None:
             await self._warn(claim, row, plan, places, risk)
         return risk is not None
@@ -183,7 +184,7 @@ class Starts:
             places, past = await self._places(conn, plan, quoted, work, saved)
         now, nodes = self.now(), plan.chosen.nodes
         around = (work, _held(live, plan, now), now, nodes, past)
-        to = await asyncio.to_thread(choice.back_to_spot, places, *around)
+        to = await asyncio.to_thread(offering_choice.back_to_spot, places, *around)
         if to is None:
             return
         async with self.engine.begin() as conn:
@@ -231,7 +232,7 @@ class Starts:
             seconds_per_step=row.progress.get("seconds_per_step"),
             terms=Terms.from_dict(row.terms),
             leave_s=self.allowance.save.total_seconds(),
-            checkpoint_s=cadence.on_spot(row.progress),
+            checkpoint_s=checkpoint_interval.on_spot(row.progress),
         )
 
     async def _left(self, row: JobRow, plan: Plan) -> tuple[Work, list[Place], Past]:
@@ -277,7 +278,7 @@ class Starts:
             )
             for option in plan.options
         ]
-        return placement.by_score(places, scores, nodes, now), past
+        return placement_scores.by_score(places, scores, nodes, now), past
 
     async def _affordable(
         self, conn: AsyncConnection, job: Job, plan: Plan, places: tuple[Place, ...]

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db import jobs, leases, storage_cost
 from service.db.leases import Claim
 from service.domain.errors import LeaseLost
+from service.domain.money.storage_cost import StoragePrices, at_known_prices, changes, levels
 from service.domain.states import JOB_TERMINAL
-from service.domain.storage_cost import StoragePrices, at_known_prices, changes, levels
 from service.operations.tiers import Outside
 from service.pricing import storage_prices
 from service.storage.store import LISTED, StorageError

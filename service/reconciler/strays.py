@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, CloudError, CloudProvider
 from service.db import alarms
-from service.domain.fleet import Resource
+from service.domain.cloud.fleet import Resource
 
 log = logging.getLogger(__name__)
 ALARM = "leak.stray"

@@ -19,7 +19,7 @@ from service.db import events, leases, storage_cost, tiers
 from service.db.leases import Claim
 from service.db.tiers import TierMove
 from service.domain.errors import LeaseLost
-from service.domain.tiers import End, Order, Outcome, Priority, Wait, next_step
+from service.domain.storage.access_tiers import End, Order, Outcome, Priority, Wait, next_step
 from service.storage.store import LISTED, BlobNotFound, BlobStore, StorageError
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from service.domain.attempt import EVER
+from service.domain.lifecycle.attempt import EVER
 
 _LONGEST_ROUND = timedelta(seconds=30)  # between two rounds of a reconciler that is well
 

@@ -24,7 +24,7 @@ from azure.storage.blob import (
 )
 from azure.storage.blob.aio import BlobClient, BlobServiceClient, LinearRetry
 
-from service.domain.tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
 from service.storage.azure_errors import MISSING, translated
 from service.storage.azure_tiers import stored
 from service.storage.signing import DelegationKeys, Signature

@@ -4,7 +4,7 @@ from typing import Any
 
 from azure.storage.blob import BlobProperties
 
-from service.domain.tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
 
 _ON_ITS_WAY = "rehydrate-pending-to-"
 _TIERS: dict[str, Tier] = {tier.value: tier for tier in Tier}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from service.domain.tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
 from service.storage.store import (
     POLICIES,
     SMALL,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from service.domain.tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
 
 POLICIES = 5  # of one container at a time, says Azure
 SMALL = 8 * 2**20  # bytes of a blob that is read whole, where the reader names no other limit

@@ -10,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.provider import CloudProvider
 from service.db.listings import ALL
 from service.db.pruning import Rows
-from service.domain.budget import USUAL
-from service.domain.market import Band, Score
-from service.domain.reconciliation import Billed
-from service.domain.tiers import Account
-from service.domain.traces import place_of
+from service.domain.money.billing_reconciliation import Billed
+from service.domain.money.budget import USUAL
+from service.domain.spot.capacity_traces import place_of
+from service.domain.spot.market import Band, Score
+from service.domain.storage.access_tiers import Account
 from service.operations.tiers import Outside
 from service.pricing.bills import FakeBills
 from service.pricing.fake_market import FakeMarket

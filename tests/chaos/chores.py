@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from service.db import budgets, keys, uploads
 from service.db.files import CONTAINER
 from service.db.uploads import Upload
-from service.domain.fleet import Price
+from service.domain.cloud.fleet import Price
 from service.domain.states import JobState
-from service.domain.tiers import Tier
+from service.domain.storage.access_tiers import Tier
 from tests.chaos.play import Play
 from tests.world import PRICE
 

@@ -13,8 +13,8 @@ from service.db import attempts as attempt_rows
 from service.db import ledger
 from service.db.attempts import AttemptRow
 from service.db.tables import events, generations, jobs
-from service.domain.cost import LedgerRow
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.money.cost import LedgerRow
 from service.domain.states import (
     ATTEMPT_MOVES,
     ATTEMPT_OVER,

@@ -18,8 +18,8 @@ from service.db import jobs as job_rows
 from service.db import ledger
 from service.db.attempts import AttemptRow
 from service.db.leases import LEASE
-from service.domain.attempt import Pace
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.lifecycle.attempt import Pace
 from service.domain.states import JOB_TERMINAL, AttemptState, JobState
 from service.reconciler.attempts import AttemptReconciler
 from tests.chaos import invariants

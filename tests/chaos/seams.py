@@ -24,7 +24,7 @@ from service.cloud.provider import CloudError
 from service.cloud.remaining import HEADER, TellRemaining
 from service.db.leases import LEASE
 from service.db.together import Together
-from service.domain.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.clock import Clock

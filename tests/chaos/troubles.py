@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from service.cloud.provider import CloudError, Misconfigured
-from service.domain.attempt import TOO_LONG_TO_DELETE
-from service.domain.fleet import SpotCores, scale_set_name
+from service.domain.cloud.fleet import SpotCores, scale_set_name
+from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
 from service.domain.states import AttemptState, JobState
 from tests.chaos.play import Play
 from tests.world import SPOT

@@ -20,7 +20,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.fleet import (
+from service.domain.cloud.fleet import (
     Offering,
     Resource,
     ScaleSet,

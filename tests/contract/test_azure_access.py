@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from service import azure_access
 from service.cloud.azureml import AzureMlCloud
 from service.cloud.fake import FakeRegistry
-from service.domain.market import Band
+from service.domain.spot.market import Band
 from service.pricing.bills import FakeBills
 from service.pricing.fake_market import FakeMarket
 from service.settings import Settings

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from service.domain.reconciliation import MACHINES, UNTAGGED, Billed
+from service.domain.money.billing_reconciliation import MACHINES, UNTAGGED, Billed
 from service.pricing.azure_bills import AzureBills
 from service.pricing.bills import Bills, FakeBills
 from service.pricing.market import MarketUnavailable

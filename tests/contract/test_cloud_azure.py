@@ -28,7 +28,7 @@ from service.cloud.provider import (
     Throttled,
 )
 from service.cloud.serial_log import fetch_end
-from service.domain.fleet import Offering, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import Offering, ScaleSetPhase, ScaleSetSpec
 from service.domain.states import CapacityType
 
 SETTINGS = AzureSettings(

@@ -10,7 +10,7 @@ import pytest
 from contract.choices import Engine
 from service import azure_access
 from service.cloud.provider import ATTEMPT_TAG, Misconfigured, NoSerialLog, ScaleSetNotFound
-from service.domain.fleet import Failure, ScaleSet, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import Failure, ScaleSet, ScaleSetPhase, ScaleSetSpec
 from tests.clock import Clock
 from tests.contract import workspaces
 from tests.contract.test_azure_access import settings

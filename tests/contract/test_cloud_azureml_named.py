@@ -9,7 +9,7 @@ import pytest
 
 from service import azure_access
 from service.cloud.provider import InsufficientCapacity, Misconfigured, ScaleSetNotFound
-from service.domain.fleet import Failure, Offering, ScaleSetPhase
+from service.domain.cloud.fleet import Failure, Offering, ScaleSetPhase
 from service.domain.states import CapacityType
 from tests.clock import Clock
 from tests.contract import workspaces

@@ -8,7 +8,7 @@ import pytest
 
 from service.cloud.cloud_init import render
 from service.cloud.provider import NoSerialLog
-from service.domain.fleet import Offering, ScaleSetSpec
+from service.domain.cloud.fleet import Offering, ScaleSetSpec
 from service.domain.states import CapacityType
 from tests.contract.emulated import IMAGE, sign_in
 from tests.emulator_process import Emulator

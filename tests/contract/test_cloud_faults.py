@@ -9,7 +9,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.fleet import Failure, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import Failure, ScaleSetPhase, ScaleSetSpec
 from tests.contract.clouds import World, a_spec
 
 CREATING, READY, FAILED, DELETING = (

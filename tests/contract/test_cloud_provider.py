@@ -13,7 +13,7 @@ from service.cloud.provider import (
     NoSerialLog,
     ScaleSetNotFound,
 )
-from service.domain.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, ScaleSetSpec
 from service.domain.states import CapacityType
 from tests.contract.clouds import NOT_SOLD, QUIET, SCARCE, SPOT, STRAY, World, a_spec
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from azure.identity.aio import ClientSecretCredential
 
-from service.domain.market import Band, PricePoint, Score
-from service.domain.traces import Place
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import Band, PricePoint, Score
 from service.pricing.azure_arm import Arm
 from service.pricing.azure_market import AzureMarket
 from service.pricing.fake_market import FakeMarket

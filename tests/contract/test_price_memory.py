@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import market as market_rows
-from service.domain.fleet import Price
-from service.domain.listed_price import Doubt
-from service.domain.market import PricePoint
+from service.domain.cloud.fleet import Price
+from service.domain.money.price_check import Doubt
+from service.domain.spot.capacity_traces import Place, place_of
+from service.domain.spot.market import PricePoint
 from service.domain.states import CapacityType
-from service.domain.traces import Place, place_of
 from service.operations.price_memory import DatabaseMemory
 from service.pricing.price_memory import PriceMemory, ProcessMemory
 from tests.clock import Clock

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
+from service.domain.spot.capacity_traces import place_of
 from service.domain.states import CapacityType
-from service.domain.traces import place_of
 from tests.price_list import ON_DEMAND, SPOT, PriceList, Reader, machine, price, spot, told
 
 

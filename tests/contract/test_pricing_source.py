@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from service.domain.fleet import Offering, Price
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
-from service.domain.tiers import Account, Tier
+from service.domain.storage.access_tiers import Account, Tier
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PriceSource

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from service.domain.tiers import Account, Tier
+from service.domain.storage.access_tiers import Account, Tier
 from service.pricing.storage_prices import TABLE
 from tests.clock import Clock
 from tests.price_list import PriceList, Reader, told

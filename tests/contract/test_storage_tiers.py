@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.domain.tiers import Presence, Priority, Tier, presence
+from service.domain.storage.access_tiers import Presence, Priority, Tier, presence
 from service.storage.store import BlobArchived, BlobNotFound, BlobStore
 
 

@@ -15,7 +15,7 @@ from contract.choices import Engine
 from service.cloud.azureml import AzureMlCloud, Workspace
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import ATTEMPT_TAG, CloudProvider, ScaleSetNotFound
-from service.domain.fleet import (
+from service.domain.cloud.fleet import (
     Instance,
     Offering,
     ScaleSet,

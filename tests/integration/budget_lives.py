@@ -19,10 +19,10 @@ from typing import Any
 from sqlalchemy import func, select
 
 from service.db import tables
-from service.domain.fleet import Offering, Price, scale_set_name
+from service.domain.cloud.fleet import Offering, Price, scale_set_name
+from service.domain.money.storage_cost import StoragePrices
 from service.domain.states import ATTEMPT_WITH_NODES, JOB_TERMINAL, AttemptState
-from service.domain.storage_cost import StoragePrices
-from service.domain.tiers import Account
+from service.domain.storage.access_tiers import Account
 from service.operations.heartbeats import Hearing
 from service.operations.registrations import Registering
 from service.pricing.storage_prices import TABLE

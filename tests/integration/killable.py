@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.fake import FakeCloud
-from service.domain.fleet import ScaleSet, ScaleSetSpec
+from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL
 

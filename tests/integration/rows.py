@@ -13,8 +13,8 @@ from service.db import jobs as job_rows
 from service.db import nodes as node_rows
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
-from service.domain.job import Job
-from service.domain.node import NodeRecord, node_id
+from service.domain.lifecycle.job import Job
+from service.domain.lifecycle.node import NodeRecord, node_id
 from tests.world import SPOT
 from trainer.contract import Committed, EvictionNotice, Generation, Heartbeat, Member, NodePhase
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from service.domain.tiers import Account, StoredBlob
+from service.domain.storage.access_tiers import Account, StoredBlob
 from service.operations.tiers import Outside
 from service.pricing.fixed import FixedPrices
 from service.reconciler.storage_cost import StorageMeters

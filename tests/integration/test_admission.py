@@ -9,10 +9,10 @@ from sqlalchemy import select, update
 
 from service import console
 from service.db import queue_tables, tables
-from service.domain import turns
-from service.domain.admission import NO_QUOTA, RESERVES, Code, Quota
+from service.domain.cloud.fleet import SpotCores, scale_set_name
 from service.domain.errors import InvalidRequest
-from service.domain.fleet import SpotCores, scale_set_name
+from service.domain.queue import queue_forecast
+from service.domain.queue.admission import NO_QUOTA, RESERVES, Code, Quota
 from service.operations import admission
 from service.reconciler.admission import Admissions
 from tests.scripted_node import boot, train
@@ -276,7 +276,7 @@ async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecas
     assert soon["estimated_finish"] > ends["p50"] + 300
     assert late["forecast"]["let_in"]["p50"] > soon["forecast"]["let_in"]["p50"] + 300
     assert past["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"] + 6, abs=2)
-    assert (crowd["let_in"], crowd["unknown_because"]) == (None, turns.TOO_MANY.why)
+    assert (crowd["let_in"], crowd["unknown_because"]) == (None, queue_forecast.TOO_MANY.why)
     assert never["estimated_finish"] is None
     assert never["forecast"]["finish"] is None
     assert never["forecast"]["unknown_because"].startswith("Others in the subscription hold")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from service.db import market, shortages
-from service.domain.market import Band, PricePoint
-from service.domain.traces import Place
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import Band, PricePoint
 from tests.scripted_node import boot, train
 from tests.world import SPOT, World
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
 from tests.scripted_node import boot, train
 from tests.world import World
 

@@ -12,7 +12,7 @@ from service.api.app import make_app
 from service.db import nodes as node_rows
 from service.db import tables
 from service.domain import tokens
-from service.domain.fleet import Instance, ScaleSet
+from service.domain.cloud.fleet import Instance, ScaleSet
 from tests.scripted_node import ScriptedNode, boot, train
 from tests.waiting import on, until
 from tests.world import SECRET, World, client

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.api.app import make_app
-from service.domain.fleet import Offering, Price
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
 from service.pricing.fixed import FixedPrices
 from tests.scripted_node import boot, metrics, train

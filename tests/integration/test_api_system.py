@@ -9,7 +9,7 @@ from typing import Any
 from service.db import events, politeness, queue, replicas
 from service.db.engine import driver_url
 from service.db.notices import Listener
-from service.domain.politeness import LIMITS, Kind
+from service.domain.cloud.politeness import LIMITS, Kind
 from tests.waiting import until
 from tests.world import World
 

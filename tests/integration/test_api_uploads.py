@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.app import make_app
 from service.db.files import CONTAINER
-from service.domain.dataset import Limits
+from service.domain.datasets.dataset import Limits
 from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from service.domain import tokens
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
 from tests.scripted_node import boot as boot_nodes
 from tests.scripted_node import evicted, train
 from tests.world import SECRET, World

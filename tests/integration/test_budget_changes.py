@@ -13,9 +13,9 @@ from sqlalchemy import select, text
 from service.db import budgets as caps
 from service.db import job_moves, jobs, tables
 from service.db.job_moves import Moving
-from service.domain.job import Move, next_step
+from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.job import Move, next_step
 from service.domain.states import JobState
-from service.domain.terms import Terms
 from service.operations import budgets
 from service.reconciler.budgets import ProjectBudgets
 from tests.integration.test_budgets import codes, later, limited, stops, trains

@@ -10,7 +10,7 @@ import pytest
 from service.cloud.provider import CloudError
 from service.db import budgets as caps
 from service.db import experience, ledger
-from service.domain.fleet import Offering, Price, scale_set_name
+from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.operations import budgets
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from service.cloud.fake import FakeCloud
-from service.domain.fleet import ScaleSet
-from service.domain.listing import LOOK_EVERY
+from service.domain.cloud.fleet import ScaleSet
+from service.domain.cloud.scale_set_list import LOOK_EVERY
 from tests.integration.test_lists_of_replicas import lister
 from tests.scripted_node import ScriptedNode, boot, train
 from tests.world import World

@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.db import budgets, quotas
-from service.domain.budget import OF_PROJECT
-from service.domain.politeness import FAILURES, Kind
+from service.domain.cloud.politeness import FAILURES, Kind
+from service.domain.money.budget import OF_PROJECT
 from service.reconciler.admission import Admissions
 from service.reconciler.lister import Lister
 from service.reconciler.polite import PoliteCloud

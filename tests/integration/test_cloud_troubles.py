@@ -8,8 +8,8 @@ import pytest
 from service.cloud.provider import CloudError, InsufficientCapacity, Misconfigured, Throttled
 from service.db import attempts, events
 from service.db.leases import LEASE
+from service.domain.cloud.fleet import scale_set_name
 from service.domain.errors import LeaseLost
-from service.domain.fleet import scale_set_name
 from service.domain.states import AttemptState
 from tests.scripted_node import boot, commit, committed, evicted, train
 from tests.world import SPOT, World

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.domain.fleet import Price, SpotCores
+from service.domain.cloud.fleet import Price, SpotCores
 from service.pricing.fixed import FixedPrices
 from service.reconciler.admission import Admissions
 from tests.clock import Clock

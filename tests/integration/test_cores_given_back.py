@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from service.domain.admission import KEPT
-from service.domain.fleet import Price
+from service.domain.cloud.fleet import Price
+from service.domain.queue.admission import KEPT
 from service.pricing.fixed import FixedPrices
 from service.reconciler.admission import Admissions
 from tests.integration.test_admission import admissions, asks, region, settle, submitted

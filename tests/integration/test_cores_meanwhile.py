@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from contract.choices import Priority
 from service.db import queue, quotas
 from service.db.queue import Gang
-from service.domain.fleet import SpotCores
+from service.domain.cloud.fleet import SpotCores
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job
 from tests.world import SPOT

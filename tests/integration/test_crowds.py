@@ -18,11 +18,11 @@ from service.db.attempts import AttemptRow
 from service.db.job_moves import Moving as JobMoving
 from service.db.leases import Claim
 from service.db.queue import Gang
-from service.domain.attempt import Move, OpenGeneration, Seen
 from service.domain.errors import Gone, LeaseLost, NodeNotFound, StaleEpoch
-from service.domain.generation import Halt
-from service.domain.job import Move as JobMove
-from service.domain.node import view
+from service.domain.lifecycle.attempt import Move, OpenGeneration, Seen
+from service.domain.lifecycle.generation import Halt
+from service.domain.lifecycle.job import Move as JobMove
+from service.domain.lifecycle.node import view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import admission
 from service.operations.generations import Halting

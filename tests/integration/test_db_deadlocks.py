@@ -30,10 +30,10 @@ from service.db.attempt_moves import Moving
 from service.db.attempts import AttemptRow
 from service.db.leases import LEASE, Claim
 from service.db.ledger import Exist
-from service.domain.attempt import Move, OpenGeneration
 from service.domain.errors import LeaseLost
-from service.domain.generation import Halt
-from service.domain.node import view
+from service.domain.lifecycle.attempt import Move, OpenGeneration
+from service.domain.lifecycle.generation import Halt
+from service.domain.lifecycle.node import view
 from service.domain.states import AttemptState, Outcome
 from service.operations import generations as generation_operations
 from service.operations import heads, heartbeats

@@ -8,9 +8,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import attempt_moves, attempts, events, jobs
-from service.domain import job as job_steps
-from service.domain.attempt import Move
 from service.domain.errors import IllegalMove
+from service.domain.lifecycle import job as job_steps
+from service.domain.lifecycle.attempt import Move
 from service.domain.states import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState, Outcome
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, claim_attempt, claim_job, transact

@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import attempts, checkpoints, events, generations, jobs, ledger, metrics, tables
 from service.db.ledger import Exist
 from service.db.metrics import Steps
-from service.domain.cost import spent
-from service.domain.fleet import Price
+from service.domain.cloud.fleet import Price
 from service.domain.ids import new_id
+from service.domain.money.cost import spent
 from service.domain.states import ATTEMPT_OVER, AttemptState
 from service.operations import heads
 from tests.clock import Clock

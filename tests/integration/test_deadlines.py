@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import experience, market
-from service.domain.catalogue import lookup
-from service.domain.fleet import Price
-from service.domain.market import Score
+from service.domain.cloud.fleet import Price
+from service.domain.lifecycle.constraints import RETURNS
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import Score
 from service.domain.states import CapacityType
-from service.domain.terms import RETURNS
-from service.domain.traces import Place
 from tests.clock import Clock
 from tests.integration.test_admission import admissions, region, settle
 from tests.integration.test_budgets import codes, stops

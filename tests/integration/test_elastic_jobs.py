@@ -8,7 +8,7 @@ from typing import Any
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import Misconfigured, Throttled
 from service.db import attempts, experience, ledger
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
 from service.domain.states import AttemptState
 from service.reconciler.polite import PoliteCloud
 from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Engine
 from service.cloud.provider import Misconfigured
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
 from tests.clock import Clock
 from tests.scripted_node import boot, evicted, train
 from tests.world import PRICE, SPOT, World, open_world

@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import attempts, generations, jobs, leases, metrics, tables
 from service.db.attempts import AttemptRow
 from service.db.leases import Claim
-from service.domain.attempt import OpenGeneration
-from service.domain.fleet import Price
-from service.domain.node import NodeRecord, view
+from service.domain.cloud.fleet import Price
+from service.domain.lifecycle.attempt import OpenGeneration
+from service.domain.lifecycle.node import NodeRecord, view
 from service.operations.generations import Opening, open_all
 from service.operations.registrations import Asks, register_all
 from tests import waiting

@@ -16,7 +16,7 @@ from service.cloud.azure import AzureCloud
 from service.cloud.azure_policy import AzurePolicy
 from service.cloud.azure_template import AzureSettings
 from service.cloud.provider import Misconfigured
-from service.domain.fleet import Offering, ScaleSetSpec
+from service.domain.cloud.fleet import Offering, ScaleSetSpec
 from service.domain.states import CapacityType
 from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT, VERSION, Emulator
 

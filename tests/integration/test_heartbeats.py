@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db import generations, jobs, nodes, tables
 from service.db.engine import make_engine
-from service.domain.node import NodeRecord
+from service.domain.lifecycle.node import NodeRecord
 from service.operations.heartbeats import Heard, Hearing
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, generation

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
 from service.storage.fake import MemoryStore
 from service.storage.store import PreconditionFailed
 from tests.hostile import HEADS

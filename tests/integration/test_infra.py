@@ -16,7 +16,7 @@ from azure.identity.aio import ManagedIdentityCredential
 from service.cloud.azure import AzureCloud
 from service.cloud.azure_template import AzureSettings
 from service.cloud.provider import OWNER_TAG, Misconfigured, ScaleSetNotFound
-from service.domain.fleet import Offering, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import Offering, ScaleSetPhase, ScaleSetSpec
 from service.domain.ids import new_id
 from service.domain.states import CapacityType
 from service.settings import Settings

@@ -7,7 +7,7 @@ import pytest
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db import attempts as attempt_rows
 from service.db import leases
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
 from service.operations import heads
 from service.storage.store import PreconditionFailed
 from tests.integration.stored import put

@@ -9,9 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import Misconfigured
 from service.db import tables
-from service.domain.fleet import Offering, Price, scale_set_name
-from service.domain.storage_cost import StoragePrices
-from service.domain.tiers import Account
+from service.domain.cloud.fleet import Offering, Price, scale_set_name
+from service.domain.money.storage_cost import StoragePrices
+from service.domain.storage.access_tiers import Account
 from service.pricing.source import PricesUnavailable
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobNotFound

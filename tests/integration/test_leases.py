@@ -11,11 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db import attempt_moves, attempts, events, generations, jobs, leases, tables
 from service.db.attempts import AttemptRow
 from service.db.leases import LEASE, Claim
-from service.domain.attempt import Move, OpenGeneration
 from service.domain.errors import LeaseLost
-from service.domain.generation import Halt
-from service.domain.job import Move as JobMove
-from service.domain.node import view
+from service.domain.lifecycle.attempt import Move, OpenGeneration
+from service.domain.lifecycle.generation import Halt
+from service.domain.lifecycle.job import Move as JobMove
+from service.domain.lifecycle.node import view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import generations as generation_operations
 from service.operations.generations import Halting, Opening

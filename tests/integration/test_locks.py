@@ -16,9 +16,9 @@ from service.db import metrics as measured_rows
 from service.db.attempts import AttemptRow
 from service.db.file_tables import files as file_table
 from service.db.leases import Claim
-from service.domain.findings import Fault
-from service.domain.fleet import Price
-from service.domain.node import node_id
+from service.domain.cloud.fleet import Price
+from service.domain.lifecycle.node import node_id
+from service.domain.storage.checkpoint_faults import Fault
 from service.operations import findings, heads, heartbeats
 from tests import waiting
 from tests.clock import Clock

@@ -6,7 +6,7 @@ import pytest
 
 from service.cloud.provider import CloudError
 from service.db import ledger
-from service.domain.fleet import Instance, scale_set_name
+from service.domain.cloud.fleet import Instance, scale_set_name
 from tests.scripted_node import boot, commit, committed, train
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase

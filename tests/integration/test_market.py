@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db import experience
 from service.db import market as rows
 from service.db.market_tables import market_looks, spot_bands
-from service.domain.market import Band, PricePoint, Score
+from service.domain.spot.capacity_traces import Place, place_of
+from service.domain.spot.market import Band, PricePoint, Score
 from service.domain.states import CapacityType
-from service.domain.traces import Place, place_of
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import MarketUnavailable
 from service.reconciler.market_watch import GRAPH, MarketWatch

@@ -12,7 +12,7 @@ from service.db import ledger, metrics, tables
 from service.db.ledger import Exist
 from service.db.metrics import Steps
 from service.db.together import Together
-from service.domain.fleet import Price, scale_set_name
+from service.domain.cloud.fleet import Price, scale_set_name
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job
 from tests.scripted_node import boot, commit, committed, train

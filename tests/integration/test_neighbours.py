@@ -13,10 +13,10 @@ from service.db import attempts, files, jobs, leases, nodes, politeness, storage
 from service.db.cloud_tables import cloud_circuits
 from service.db.file_tables import files as file_table
 from service.db.storage_tables import storage_ledger
-from service.domain.node import node_id
-from service.domain.politeness import PROBE, Circuit
-from service.domain.storage_cost import Change
-from service.domain.tiers import Tier
+from service.domain.cloud.politeness import PROBE, Circuit
+from service.domain.lifecycle.node import node_id
+from service.domain.money.storage_cost import Change
+from service.domain.storage.access_tiers import Tier
 from tests.clock import Clock
 from tests.integration.rows import add, add_attempt, add_job, add_node
 

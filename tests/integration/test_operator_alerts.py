@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 
 from service.cloud.provider import Misconfigured
-from service.domain import budget
-from service.domain.budget import Standing
+from service.domain.money import budget
+from service.domain.money.budget import Standing
 from service.operations import budgets
 from tests.scripted_node import boot, train
 from tests.world import World

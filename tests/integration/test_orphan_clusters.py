@@ -11,7 +11,7 @@ from service.cloud.engines import Engines
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import Throttled
 from service.db import attempts, tables
-from service.domain.attempt import TOO_LONG_TO_DELETE
+from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
 from service.pricing.fixed import FixedPrices
 from tests.scripted_node import boot
 from tests.world import PRICE, SPOT, World, client

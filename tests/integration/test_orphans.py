@@ -20,7 +20,7 @@ from service.cloud.provider import (
 )
 from service.db import attempts, ledger, tables
 from service.db.attempts import AttemptRow
-from service.domain.fleet import (
+from service.domain.cloud.fleet import (
     Offering,
     Price,
     Resource,

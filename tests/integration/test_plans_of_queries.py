@@ -46,13 +46,13 @@ from service.db.heartbeats import Progress
 from service.db.keys import Caller
 from service.db.metrics import Steps
 from service.db.pruning import Rows
-from service.domain.admission import Quota
-from service.domain.findings import Finding
-from service.domain.fleet import Price
-from service.domain.market import Band
-from service.domain.storage_cost import Level, changes
-from service.domain.tiers import Tier
-from service.domain.traces import Place, place_of
+from service.domain.cloud.fleet import Price
+from service.domain.money.storage_cost import Level, changes
+from service.domain.queue.admission import Quota
+from service.domain.spot.capacity_traces import Place, place_of
+from service.domain.spot.market import Band
+from service.domain.storage.access_tiers import Tier
+from service.domain.storage.checkpoint_faults import Finding
 from service.operations import admission, audit
 from service.operations.jobs import Sending, sent_before
 from service.reconciler import late_costs

@@ -19,9 +19,9 @@ from service.db.cloud_tables import cloud_tokens
 from service.db.engine import driver_url
 from service.db.leases import LEASE, Claim
 from service.db.notices import Listener
+from service.domain.cloud.fleet import Offering, ScaleSet, ScaleSetSpec, scale_set_name
+from service.domain.cloud.politeness import FAILURES, LIMITS, PROBE, Kind
 from service.domain.errors import LeaseLost
-from service.domain.fleet import Offering, ScaleSet, ScaleSetSpec, scale_set_name
-from service.domain.politeness import FAILURES, LIMITS, PROBE, Kind
 from service.reconciler.lister import Lister
 from service.reconciler.loop import Loop
 from service.reconciler.polite import AT_ONCE, NoPlace, PoliteCloud

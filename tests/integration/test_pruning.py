@@ -14,9 +14,9 @@ from service.db import bills, events, market, metrics, pruning, tables
 from service.db.market_tables import bills as bills_table
 from service.db.market_tables import spot_prices
 from service.db.pruning import Rows
-from service.domain.market import PricePoint
-from service.domain.reconciliation import Billed
-from service.domain.traces import Place
+from service.domain.money.billing_reconciliation import Billed
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import PricePoint
 from service.reconciler.pruning import LONGEST, PAGE, Pruning
 from tests import waiting
 from tests.clock import Clock

@@ -15,9 +15,9 @@ from service.db import nodes as node_rows
 from service.db.attempts import AttemptRow
 from service.db.leases import LEASE
 from service.db.tables import events, generations, jobs
-from service.domain.attempt import Pace
-from service.domain.fleet import scale_set_name
-from service.domain.node import NodeRecord
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.lifecycle.attempt import Pace
+from service.domain.lifecycle.node import NodeRecord
 from service.domain.states import ATTEMPT_OVER, AttemptState, JobState, Outcome
 from service.operations import heads, heartbeats
 from service.operations.registrations import Registering

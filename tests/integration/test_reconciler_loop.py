@@ -15,7 +15,7 @@ from service.cloud.fake import FakeCloud
 from service.db import attempts, notices
 from service.db.engine import driver_url
 from service.db.notices import Listener
-from service.domain.fleet import ScaleSet
+from service.domain.cloud.fleet import ScaleSet
 from service.operations.pulse import LATE, Pulse
 from service.reconciler.loop import AT_ONCE, Loop, Step
 from tests import waiting

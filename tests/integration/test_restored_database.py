@@ -10,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db import generations, nodes, tables
 from service.db.attempts import AttemptRow
 from service.db.leases import LEASE, Claim
-from service.domain.attempt import OpenGeneration, Seen
+from service.domain.cloud.fleet import scale_set_name
 from service.domain.errors import LeaseLost
-from service.domain.fleet import scale_set_name
-from service.domain.generation import NodeView
-from service.domain.node import view
+from service.domain.lifecycle.attempt import OpenGeneration, Seen
+from service.domain.lifecycle.generation import NodeView
+from service.domain.lifecycle.node import view
 from service.operations import heads
 from service.reconciler.openings import Openings
 from tests.integration.rows import add_attempt, add_job, add_node, claim_attempt, generation

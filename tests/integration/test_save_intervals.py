@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.cadence import Cadence, best_interval
+from service.domain.planning.checkpoint_interval import Cadence, best_interval
 from tests.scripted_node import boot, commit, committed, evicted, metrics, train
 from tests.world import World
 from trainer.contract import NodePhase, SaveCost

@@ -13,8 +13,8 @@ from service.db import shortages
 from service.db.shortage_tables import shortages as table
 from service.db.tables import attempts
 from service.db.tables import jobs as jobs_table
-from service.domain.fleet import ScaleSetSpec
-from service.domain.shortage import FIRST, Shortage
+from service.domain.cloud.fleet import ScaleSetSpec
+from service.domain.spot.capacity_backoff import FIRST, Shortage
 from tests import waiting
 from tests.integration.rows import blocked
 from tests.world import SPOT, World

@@ -9,7 +9,7 @@ import pytest
 
 from service.api.app import make_app
 from service.db import budgets as caps
-from service.domain.budget import Allowance
+from service.domain.money.budget import Allowance
 from service.reconciler.watch import Watch
 from tests.integration.stored import put
 from tests.integration.test_budgets import codes, later, limited, trains

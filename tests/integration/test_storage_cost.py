@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.api.app import make_app
 from service.db import storage_cost, storage_tables
-from service.domain.storage_cost import StoragePrices, kept, rehydrating
-from service.domain.tiers import GIB, SMALL, Account, Priority, Tier
+from service.domain.money.storage_cost import StoragePrices, kept, rehydrating
+from service.domain.storage.access_tiers import GIB, SMALL, Account, Priority, Tier
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE

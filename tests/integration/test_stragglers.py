@@ -8,7 +8,7 @@ import pytest
 
 from service.cloud.provider import Misconfigured
 from service.db import shortages
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
 from tests.scripted_node import ScriptedNode, evicted, train
 from tests.world import DATASET, SPOT, World
 from trainer.contract import NodePhase

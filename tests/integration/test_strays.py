@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import JOB_TAG, OWNER_TAG, Misconfigured
-from service.domain.fleet import Resource
+from service.domain.cloud.fleet import Resource
 from service.reconciler import strays
 from service.reconciler.strays import ALARM, StrayWatch
 from tests.clock import Clock

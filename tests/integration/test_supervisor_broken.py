@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from awscrt import checksums
 
-from service.domain.findings import Fault
+from service.domain.storage.checkpoint_faults import Fault
 from service.operations import findings, heads
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite

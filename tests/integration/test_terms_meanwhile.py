@@ -9,10 +9,10 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import jobs, market, tables
+from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.domain.errors import LeaseLost
-from service.domain.fleet import Offering, Price, scale_set_name
-from service.domain.market import Score
-from service.domain.traces import Place
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import Score
 from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from service.api.app import make_app
 from service.db.leases import LEASE
-from service.domain.tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
 from service.storage.fake import MemoryStore
 from tests.integration.stored import finished, moves
 from tests.integration.test_tiers import JOBS, ask, carry_out, codes, folder

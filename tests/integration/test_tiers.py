@@ -7,7 +7,7 @@ import httpx
 from sqlalchemy import update
 
 from service.db import tables
-from service.domain.tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.integration.stored import STEPS, finished, moves, put, tiers, training

@@ -9,8 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import events, storage_cost, storage_tables, tiers
-from service.domain.storage_cost import billed
-from service.domain.tiers import Account, Outcome, Presence, Priority, Tier, presence
+from service.domain.money.storage_cost import billed
+from service.domain.storage.access_tiers import Account, Outcome, Presence, Priority, Tier, presence
 from service.operations import tier_moves
 from service.operations import tiers as operation
 from service.operations.tier_moves import Wish

@@ -1,6 +1,6 @@
 """What a life under the real reconcilers leaves behind for the record of Spot capacity."""
 
-from service.domain.fleet import scale_set_name
+from service.domain.cloud.fleet import scale_set_name
 from tests.scripted_node import boot, train
 from tests.world import SPOT, World
 

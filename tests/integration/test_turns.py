@@ -11,8 +11,8 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound, Throttled
 from service.db import attempts, leases, tables
 from service.db.leases import Claim
-from service.domain.fleet import scale_set_name
-from service.domain.politeness import Kind
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.cloud.politeness import Kind
 from service.domain.states import AttemptState
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.polite import PoliteCloud

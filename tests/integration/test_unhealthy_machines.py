@@ -6,8 +6,8 @@ from dataclasses import replace
 from contract.choices import Engine
 from service.db import attempts
 from service.db.attempts import AttemptRow
-from service.domain.fleet import scale_set_name
-from service.domain.unhealthy import MAX_UNHEALTHY
+from service.domain.cloud.fleet import scale_set_name
+from service.domain.lifecycle.unhealthy_nodes import MAX_UNHEALTHY
 from service.reconciler.scale_sets import SpecMaker
 from tests.scripted_node import ScriptedNode, boot, train
 from tests.world import World

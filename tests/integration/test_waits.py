@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db import job_facts
 from service.db.job_facts import Around
-from service.domain.fleet import Price
-from service.domain.forecast import ToCome
+from service.domain.cloud.fleet import Price
+from service.domain.planning.forecast import ToCome
 from service.domain.states import CapacityType
 from service.operations.waits import Waits
 from service.pricing.fixed import FixedPrices

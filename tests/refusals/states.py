@@ -15,8 +15,8 @@ from typing import Any
 from contract.choices import Scope
 from service.api.app import make_app
 from service.domain import tokens
-from service.domain.dataset import Limits
-from service.domain.fleet import Price
+from service.domain.cloud.fleet import Price
+from service.domain.datasets.dataset import Limits
 from service.operations import keys
 from service.operations.uploads import PART_BYTES
 from service.pricing.fixed import FixedPrices

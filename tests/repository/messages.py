@@ -64,7 +64,7 @@ def line_codes() -> set[str]:
 
 def reason_codes() -> set[str]:
     """Codes of status_reason."""
-    calls = _calls(ast.parse(text(Path("service/domain/story.py"))), "Story")
+    calls = _calls(ast.parse(text(Path("service/domain/reporting/status_message.py"))), "Story")
     return {code for call in calls for code in _constants(call.args[1])}
 
 

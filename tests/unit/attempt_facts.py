@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from service.domain.attempt import Attempt, OpenGeneration, Pace, Seen
-from service.domain.fleet import Failure, Instance, Offering, ScaleSet, ScaleSetPhase
-from service.domain.generation import NodeView
+from service.domain.cloud.fleet import Failure, Instance, Offering, ScaleSet, ScaleSetPhase
+from service.domain.lifecycle.attempt import Attempt, OpenGeneration, Pace, Seen
+from service.domain.lifecycle.generation import NodeView
 from service.domain.states import AttemptState, CapacityType, Outcome
 from trainer.contract import DirectiveKind, Generation, Member, NodePhase
 

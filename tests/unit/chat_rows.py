@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.dataset import DatasetSummary, DatasetValidator, Limits
+from service.domain.datasets.dataset import DatasetSummary, DatasetValidator, Limits
 from service.domain.errors import InvalidFile
 
 USER = {"role": "user", "content": "2 + 2?"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainer.contract import MANIFEST, Committed, Generation, Head, Manifest
 
 if TYPE_CHECKING:
-    from service.domain.node import NodeRecord
+    from service.domain.lifecycle.node import NodeRecord
     from tests.unit.contract_blob import Blob
     from tests.unit.contract_vm import Trainer
 

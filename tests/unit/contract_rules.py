@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from service.domain import generation, node
-from service.domain.generation import MembershipStep, NodeView, Open
-from service.domain.node import Ignored, NodeRecord, StaleEpoch
+from service.domain.lifecycle import generation, node
+from service.domain.lifecycle.generation import MembershipStep, NodeView, Open
+from service.domain.lifecycle.node import Ignored, NodeRecord, StaleEpoch
 from trainer.contract import (
     Committed,
     Directive,

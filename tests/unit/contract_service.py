@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.domain.generation import Halt, NodeView, Open, is_finished, is_settled
-from service.domain.node import (
+from service.domain.lifecycle.generation import Halt, NodeView, Open, is_finished, is_settled
+from service.domain.lifecycle.node import (
     Ignored,
     NodeRecord,
     StaleEpoch,

@@ -3,7 +3,7 @@
 from random import Random
 
 from service.cloud.provider import CloudError, Misconfigured, Throttled
-from service.domain.elastic import Elastic, Outlook
+from service.domain.lifecycle.elastic import Elastic, Outlook
 from tests.unit.lifecycle_service import SPOT, Decisions, Violation
 from tests.unit.lifecycle_world import Life
 

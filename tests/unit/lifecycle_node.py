@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.domain.node import NodeRecord, heard, registered
+from service.domain.lifecycle.node import NodeRecord, heard, registered
 from trainer.contract import (
     PROTOCOL,
     DirectiveKind,

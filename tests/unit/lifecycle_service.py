@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, InsufficientCapacity, ScaleSetNotFound
-from service.domain import attempt_steps
-from service.domain import job as jobs
-from service.domain.attempt import (
+from service.domain.cloud.fleet import Instance, Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
+from service.domain.lifecycle import attempt_steps
+from service.domain.lifecycle import job as jobs
+from service.domain.lifecycle.attempt import (
     Attempt,
     Create,
     Delete,
@@ -27,11 +28,10 @@ from service.domain.attempt import (
     Step,
     Wait,
 )
-from service.domain.elastic import Elastic, Outlook
-from service.domain.fleet import Instance, Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
-from service.domain.generation import Halt, is_finished, is_settled, without_excuse
-from service.domain.job import Job, LastAttempt, Prepare, StartAttempt
-from service.domain.node import NodeRecord, directed, view
+from service.domain.lifecycle.elastic import Elastic, Outlook
+from service.domain.lifecycle.generation import Halt, is_finished, is_settled, without_excuse
+from service.domain.lifecycle.job import Job, LastAttempt, Prepare, StartAttempt
+from service.domain.lifecycle.node import NodeRecord, directed, view
 from service.domain.states import (
     ATTEMPT_MOVES,
     ATTEMPT_OVER,

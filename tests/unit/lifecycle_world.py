@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from service.domain.attempt import Attempt
+from service.domain.lifecycle.attempt import Attempt
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, AttemptState
 from tests.unit.lifecycle_node import Node
 from tests.unit.lifecycle_service import NODES, Decisions, Service, Violation

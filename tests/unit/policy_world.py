@@ -1,8 +1,8 @@
 """Candidates, situations and weather for the tests of the policy."""
 
-from service.domain.fleet import Offering
-from service.domain.simulation import Case, Experience, Life, Signs, Weather, live
-from service.domain.situation import Candidate, Held, Situation
+from service.domain.cloud.fleet import Offering
+from service.domain.placement.policy_state import Candidate, Held, Situation
+from service.domain.simulation.simulator import Case, Experience, Life, Signs, Weather, live
 from service.domain.states import CapacityType
 
 HOUR = 3600.0

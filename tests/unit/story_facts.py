@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from service.domain.admission import Code, Standing
+from service.domain.queue.admission import Code, Standing
+from service.domain.reporting.status_message import AttemptFacts, JobFacts
 from service.domain.states import AttemptState, JobState, Outcome
-from service.domain.story import AttemptFacts, JobFacts
 from trainer.contract import DirectiveKind
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.choices import Priority
-from service.domain.admission import (
+from service.domain.queue.admission import (
     AGE,
     RESERVES,
     Code,

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from service.domain import strict_json
-from service.domain.dataset import DatasetSummary, DatasetValidator
+from service.domain.datasets.dataset import DatasetSummary, DatasetValidator
 from service.operations import aside, files
 
 PATIENCE = 60.0  # seconds, however loaded the machine is

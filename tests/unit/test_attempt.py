@@ -5,12 +5,21 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration, Seen, Step, Wait
-from service.domain.attempt_steps import next_step
-from service.domain.fleet import Failure
-from service.domain.generation import Halt
+from service.domain.cloud.fleet import Failure
+from service.domain.lifecycle.attempt import (
+    Attempt,
+    Create,
+    Delete,
+    Move,
+    OpenGeneration,
+    Seen,
+    Step,
+    Wait,
+)
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.constraints import MOVES
+from service.domain.lifecycle.generation import Halt
 from service.domain.states import ATTEMPT_MOVES, TIME_LIMITS, AttemptState, Outcome
-from service.domain.terms import MOVES
 from tests.unit.attempt_facts import (
     ALL_FAILED,
     ALL_STOPPED,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.attempt import LONGEST_EXCUSE, Attempt, Move, Seen, Wait
-from service.domain.attempt_steps import next_step
-from service.domain.generation import Halt
+from service.domain.lifecycle.attempt import LONGEST_EXCUSE, Attempt, Move, Seen, Wait
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.generation import Halt
 from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from tests.unit.attempt_facts import (
     ALL_FAILED,

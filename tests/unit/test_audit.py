@@ -13,8 +13,8 @@ from rekindle.cli.connection import Asked
 from rekindle.cli.diagnostics.audit import audit as command
 from rekindle.cli.diagnostics.audit import view
 from rekindle.cli.errors import ExitCode
-from service.domain.audit import Owner, Standing, audit, per_hour, unpriced
-from service.domain.fleet import Offering, Price, Resource, ScaleSet, ScaleSetPhase
+from service.domain.cloud.fleet import Offering, Price, Resource, ScaleSet, ScaleSetPhase
+from service.domain.lifecycle.audit import Owner, Standing, audit, per_hour, unpriced
 from service.domain.states import AttemptState, CapacityType
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -21,7 +21,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.fleet import Failure
+from service.domain.cloud.fleet import Failure
 
 TIME_IS_OVER = "OS Provisioning for VM 'a' did not finish in the allotted time."
 IMAGE_IS_WRONG = f"{TIME_IS_OVER} However, the VM guest agent was detected running."

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from service.cloud.azure_template import CUSTOM_DATA_LIMIT, AzureSettings, scale_set_body
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, OWNER_TAG, Misconfigured
-from service.domain.fleet import Offering, ScaleSetSpec, scale_set_name
+from service.domain.cloud.fleet import Offering, ScaleSetSpec, scale_set_name
 from service.domain.states import CapacityType
 
 SETTINGS = AzureSettings(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from azure.storage.blob import BlobProperties, RehydratePriority
 
-from service.domain.tiers import Priority, Tier
+from service.domain.storage.access_tiers import Priority, Tier
 from service.storage.azure_tiers import stored
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from azure.mgmt.compute.models import (
 )
 
 from service.cloud.azure_views import failure, scale_set
-from service.domain.fleet import Failure, ScaleSet, ScaleSetPhase
+from service.domain.cloud.fleet import Failure, ScaleSet, ScaleSetPhase
 from service.domain.states import CapacityType
 
 FAILED = {

@@ -7,7 +7,7 @@ import pytest
 
 from service.cloud.azureml_views import cluster, cluster_name, spot_cores
 from service.cloud.provider import ATTEMPT_TAG
-from service.domain.fleet import Failure, ScaleSetPhase, SpotCores, scale_set_name
+from service.domain.cloud.fleet import Failure, ScaleSetPhase, SpotCores, scale_set_name
 
 ATTEMPT = "att-01jd8m4x9g5v0c3k2n7p6q8r1s"
 NAME = scale_set_name(ATTEMPT)

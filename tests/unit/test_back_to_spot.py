@@ -6,12 +6,12 @@ from decimal import Decimal
 
 import pytest
 
-from service.domain.choice import Place, Work, back_to_spot
-from service.domain.fleet import Price
-from service.domain.shortage import refused
-from service.domain.situation import Decision, Held
+from service.domain.cloud.fleet import Price
+from service.domain.lifecycle.constraints import Terms
+from service.domain.placement.offering_choice import Place, Work, back_to_spot
+from service.domain.placement.policy_state import Decision, Held
+from service.domain.spot.capacity_backoff import refused
 from service.domain.states import CapacityType
-from service.domain.terms import Terms
 from tests.unit.test_trial import option
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

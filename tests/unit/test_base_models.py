@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain import catalogue
-from service.domain.architecture import Architecture
-from service.domain.base_models import BASE_MODELS, lookup
 from service.domain.errors import InvalidRequest
-from service.domain.layout import Misfit, Needs, fit, refusal
-from service.domain.memory import MicroStep, estimate
-from service.domain.recipe import Hyperparameters, Training, resolve
+from service.domain.models.architecture import Architecture
+from service.domain.models.base_models import BASE_MODELS, lookup
+from service.domain.performance import vm_catalogue
+from service.domain.performance.layout import Misfit, Needs, fit, refusal
+from service.domain.performance.memory import MicroStep, estimate
+from service.domain.training.recipe import Hyperparameters, Training, resolve
 from tests.unit.test_reinforcement_plan import PPO
 from trainer.contract import Lora, TrainingOptions
 
@@ -141,7 +141,7 @@ def test_what_the_trainer_cannot_do_with_a_family_is_refused_before_it_is_paid_f
 
 def test_nobody_is_advised_what_would_be_refused() -> None:
     """Rows of GPT-2 that fit no GPU: neither adapters nor chunks would be taken."""
-    sku = catalogue.lookup("Standard_ND96asr_v4")
+    sku = vm_catalogue.lookup("Standard_ND96asr_v4")
     assert sku is not None
     needs = Needs(
         arch=replace(shape("openai-community/gpt2-xl"), layers=2000, parameters=65 * 10**9),

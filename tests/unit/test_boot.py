@@ -4,9 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.attempt import CANNOT_BOOT, Move, Wait
-from service.domain.attempt_steps import next_step
-from service.domain.boot import CAUSES, Phase, Report, Said, causes, is_hopeless, last_word
+from service.domain.lifecycle.attempt import CANNOT_BOOT, Move, Wait
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.boot_report import (
+    CAUSES,
+    Phase,
+    Report,
+    Said,
+    causes,
+    is_hopeless,
+    last_word,
+)
 from service.domain.states import AttemptState, Outcome
 from tests.unit.attempt_facts import BOOTED, NOW, PACE, STARTING, TRAINING, attempt
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.budget import (
+from service.domain.money.budget import (
     OF_PROJECT,
     PASSED,
     Allowance,

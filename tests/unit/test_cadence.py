@@ -8,9 +8,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.domain import cadence as planned
-from service.domain.cadence import Cadence, Interval, SaveHistory, best_interval
-from service.domain.layout import Layout
+from service.domain.performance.layout import Layout
+from service.domain.planning import checkpoint_interval as planned
+from service.domain.planning.checkpoint_interval import (
+    Cadence,
+    Interval,
+    SaveHistory,
+    best_interval,
+)
 from tests.unit.attempt_facts import GENERATION
 from tests.unit.trainer_spec import SPEC
 from trainer.checkpoint.save_schedule import Saves

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.calibration import (
+from service.domain.performance.calibration import (
     ENOUGH,
     Experience,
     Past,
     calibrated,
     experience,
 )
-from service.domain.throughput import StepTime
+from service.domain.performance.throughput import StepTime
 
 ROOFLINE = StepTime(seconds=10.0, low=7.0, high=15.0, compute=9.0, network=1.0, doubt="Who knows.")
 ND, H100 = "Standard_ND96amsr_A100_v4", "Standard_ND96isr_H100_v5"

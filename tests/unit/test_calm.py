@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.attempt import Pace, Seen
-from service.domain.generation import Halt
-from service.domain.node import NodeRecord, heard, must_act
+from service.domain.lifecycle.attempt import Pace, Seen
+from service.domain.lifecycle.generation import Halt
+from service.domain.lifecycle.node import NodeRecord, heard, must_act
 from service.reconciler import calm
 from tests.unit.attempt_facts import NOW, SAVE_AND_STOP, SECOND, START, STOP, TRAINS
 from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat, NodePhase

@@ -7,15 +7,15 @@ from decimal import Decimal
 import pytest
 
 from contract.choices import OnRisk
-from service.domain import policy
-from service.domain.answers import NO_PAST, Past
-from service.domain.choice import Choice, Place, Work, at_risk, choose, situation
-from service.domain.forecast import MEASURED_SPREAD
-from service.domain.option import Option
-from service.domain.shortage import FIRST, Shortage
-from service.domain.situation import Decision
+from service.domain.lifecycle.constraints import Terms
+from service.domain.placement import policy
+from service.domain.placement.capacity_history import NO_PAST, Past
+from service.domain.placement.offering_choice import Choice, Place, Work, at_risk, choose, situation
+from service.domain.placement.policy_state import Decision
+from service.domain.planning.forecast import MEASURED_SPREAD
+from service.domain.planning.option import Option
+from service.domain.spot.capacity_backoff import FIRST, Shortage
 from service.domain.states import CapacityType
-from service.domain.terms import Terms
 from tests.unit.test_trial import option
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.domain.generation import Halt, next_membership
-from service.domain.node import registered, view
+from service.domain.lifecycle.generation import Halt, next_membership
+from service.domain.lifecycle.node import registered, view
 from tests.unit.contract_judge import Violation
 from tests.unit.contract_rules import FAULTS, Rules
 from tests.unit.contract_world import World

@@ -7,7 +7,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.cost import (
+from service.domain.money.cost import (
     LedgerRow,
     cents,
     machine_hours,

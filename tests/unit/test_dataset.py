@@ -6,10 +6,10 @@ import tracemalloc
 
 import pytest
 
-from service.domain.dataset import MOST_SHOWN, DatasetValidator, Limits, _Findings
-from service.domain.duplicates import SeenRows
+from service.domain.datasets.dataset import MOST_SHOWN, DatasetValidator, Limits, _Findings
+from service.domain.datasets.duplicates import SeenRows
+from service.domain.datasets.json_line import Problem
 from service.domain.errors import InvalidFile, PayloadTooLarge
-from service.domain.json_line import Problem
 from tests.unit.chat_rows import (
     ASSISTANT,
     CALL,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.domain.dataset import DatasetSummary, DatasetValidator
+from service.domain.datasets.dataset import DatasetSummary, DatasetValidator
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from tests.unit.chat_rows import (
     ASSISTANT,

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.domain import forecast
-from service.domain.ages import BUCKETS, DROUGHT_PRIOR, Ages, expected_rest, quantile
-from service.domain.answers import NO_PAST, Answer, Past
-from service.domain.droughts import after_evictions, lasts, made_good, rates, wait
-from service.domain.forecast import NOTHING_SEEN, Course, Seen, ToCome
-from service.domain.shortage import Shortage
+from service.domain.placement.capacity_history import NO_PAST, Answer, Past
+from service.domain.placement.capacity_outages import after_evictions, lasts, made_good, rates, wait
+from service.domain.planning import forecast
+from service.domain.planning.forecast import NOTHING_SEEN, Course, Seen, ToCome
+from service.domain.spot.age_hazard import BUCKETS, DROUGHT_PRIOR, Ages, expected_rest, quantile
+from service.domain.spot.capacity_backoff import Shortage
 from tests.world import SPOT
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -5,9 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.attempt import JOINS, Attempt, Move, OpenGeneration, Refill, Seen, Step, Wait
-from service.domain.attempt_steps import next_step
-from service.domain.elastic import (
+from service.domain.lifecycle.attempt import (
+    JOINS,
+    Attempt,
+    Move,
+    OpenGeneration,
+    Refill,
+    Seen,
+    Step,
+    Wait,
+)
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.elastic import (
     Batch,
     Elastic,
     Outlook,
@@ -17,8 +26,8 @@ from service.domain.elastic import (
     node_counts,
     worth_asking,
 )
-from service.domain.generation import Halt, without_excuse
-from service.domain.refill import is_due
+from service.domain.lifecycle.generation import Halt, without_excuse
+from service.domain.lifecycle.refill import is_due
 from service.domain.states import Outcome
 from tests.unit.attempt_facts import (
     BROKEN,

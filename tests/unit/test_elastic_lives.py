@@ -7,10 +7,19 @@ from itertools import pairwise
 
 import pytest
 
-from service.domain import attempt_steps
-from service.domain.attempt import Attempt, Move, OpenGeneration, Pace, Refill, Seen, Step, Wait
-from service.domain.elastic import Batch, Elastic, node_counts
-from service.domain.generation import Halt
+from service.domain.lifecycle import attempt_steps
+from service.domain.lifecycle.attempt import (
+    Attempt,
+    Move,
+    OpenGeneration,
+    Pace,
+    Refill,
+    Seen,
+    Step,
+    Wait,
+)
+from service.domain.lifecycle.elastic import Batch, Elastic, node_counts
+from service.domain.lifecycle.generation import Halt
 from service.domain.states import AttemptState, JobState
 from tests.unit.lifecycle_events import live
 from tests.unit.lifecycle_service import Decisions, Violation

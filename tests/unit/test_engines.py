@@ -8,7 +8,7 @@ from contract.choices import Engine
 from service.cloud.engines import Engines, at, unlisted
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
-from service.domain.fleet import Offering, ScaleSetSpec
+from service.domain.cloud.fleet import Offering, ScaleSetSpec
 from service.domain.states import CapacityType
 from tests.clock import Clock
 

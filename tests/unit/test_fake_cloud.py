@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound, Throttled
-from service.domain.fleet import Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import Offering, ScaleSet, ScaleSetPhase, ScaleSetSpec
 from service.domain.states import CapacityType
 from tests.clock import Clock
 

@@ -7,14 +7,14 @@ from decimal import Decimal
 import pytest
 
 from contract.choices import OnRisk
-from service.domain.budget import USUAL, Allowance
 from service.domain.errors import InvalidRequest
-from service.domain.feasibility import refuse_hopeless
-from service.domain.limits import Limits
-from service.domain.option import Option
-from service.domain.plan import Plan
+from service.domain.lifecycle.constraints import Terms
+from service.domain.money.budget import USUAL, Allowance
+from service.domain.planning.feasibility import refuse_hopeless
+from service.domain.planning.option import Option
+from service.domain.planning.plan import Plan
+from service.domain.planning.plan_limits import Limits
 from service.domain.states import CapacityType
-from service.domain.terms import Terms
 from tests.unit.test_recipe import recipe
 from tests.unit.test_trial import option
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from service.domain.dataset import DatasetValidator
+from service.domain.datasets.dataset import DatasetValidator
 from service.domain.errors import InvalidFile
 from tests.unit.chat_rows import (
     CHAT,

@@ -1,6 +1,6 @@
 """When a checkpoint counts as broken: the service's look, or two machines, and never one alone."""
 
-from service.domain.findings import Doubt, Fault, Finding, judge
+from service.domain.storage.checkpoint_faults import Doubt, Fault, Finding, judge
 
 FAULT = Fault(file="rank-00001.safetensors", reason="is gone")
 WORD = {"file": "rank-00001.safetensors", "reason": "crc64nvme is 1, not 2"}

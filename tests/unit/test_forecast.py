@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome, of
+from service.domain.planning.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome, of
 
 CALM = Course(
     seconds_per_step=10.0,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from service.domain.memory import GIB
-from service.domain.option import Option
-from service.domain.plan import make_plan
-from service.domain.plan_request import PlanRequest
-from service.domain.recipe import Hyperparameters, Training
+from service.domain.performance.memory import GIB
+from service.domain.planning.option import Option
+from service.domain.planning.plan import make_plan
+from service.domain.planning.plan_request import PlanRequest
+from service.domain.training.recipe import Hyperparameters, Training
 from tests.unit.test_plan import (
     LLAMA_8B,
     LLAMA_70B,

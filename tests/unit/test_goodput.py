@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.planner.goodput import Case, cases, simulated
-from service.domain.goodput import Save, Weather, best_interval, goodput
+from service.domain.planning.goodput import Save, Weather, best_interval, goodput
 
 SAVE = Save(stall=1.0, upload=60.0)
 WEATHER = Weather(evictions_per_second=8 * 0.078 / 3600, answered=0.0, recovery=358.0)

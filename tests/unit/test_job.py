@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from contract.choices import OnExhausted
-from service.domain.attempt import CANNOT_BOOT
-from service.domain.job import (
+from service.domain.lifecycle.attempt import CANNOT_BOOT
+from service.domain.lifecycle.job import (
     MAX_DUDS,
     NEVER_TRAINED,
     Job,

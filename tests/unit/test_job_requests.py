@@ -13,7 +13,7 @@ from contract.methods import METHODS
 from service.api import requests, validation
 from service.api.job_requests import hyperparameters_of, method_of, training_of
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import Hyperparameters, Training
+from service.domain.training.recipe import Hyperparameters, Training
 from trainer.contract import CHECKPOINTS_KEPT, Dpo, Lora, TrainingOptions
 
 LEAST = {"model": "m", "training_file": "file-1"}

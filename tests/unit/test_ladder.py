@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.attempt import MAX_FRUITLESS, Move, OpenGeneration, Seen
-from service.domain.attempt_steps import next_step
-from service.domain.ladder import Ladder, down_from, next_rung
+from service.domain.lifecycle.attempt import MAX_FRUITLESS, Move, OpenGeneration, Seen
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.oom_fallback import Ladder, down_from, next_rung
 from service.domain.states import Outcome
 from tests.unit.attempt_facts import (
     ALL_FAILED,

@@ -6,12 +6,21 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from service.domain import attempt_steps
-from service.domain import job as jobs
-from service.domain.attempt import Attempt, Create, Delete, Move, OpenGeneration, Pace, Seen, Step
-from service.domain.fleet import Instance, ScaleSetPhase
-from service.domain.generation import Halt
-from service.domain.job import Job, StartAttempt
+from service.domain.cloud.fleet import Instance, ScaleSetPhase
+from service.domain.lifecycle import attempt_steps
+from service.domain.lifecycle import job as jobs
+from service.domain.lifecycle.attempt import (
+    Attempt,
+    Create,
+    Delete,
+    Move,
+    OpenGeneration,
+    Pace,
+    Seen,
+    Step,
+)
+from service.domain.lifecycle.generation import Halt
+from service.domain.lifecycle.job import Job, StartAttempt
 from service.domain.states import AttemptState, JobState
 from tests.unit.lifecycle_events import live
 from tests.unit.lifecycle_service import Decisions, Violation

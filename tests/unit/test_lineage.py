@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain import lineage
-from service.domain.lineage import Source
+from service.domain.models import lineage
+from service.domain.models.lineage import Source
 from tests.datasets import GRADER
 from trainer.contract import Reinforcement
 

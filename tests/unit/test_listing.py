@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.domain.fleet import ScaleSetPhase
-from service.domain.listing import (
+from service.domain.cloud.fleet import ScaleSetPhase
+from service.domain.cloud.scale_set_list import (
     LOOK_EVERY,
     LOOKS_A_MINUTE,
     Known,

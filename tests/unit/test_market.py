@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.domain.hazard import prior_rates
-from service.domain.market import Band, Told, prior
-from service.domain.plan import Plan, make_plan
+from service.domain.planning.plan import Plan, make_plan
+from service.domain.spot.eviction_hazard import prior_rates
+from service.domain.spot.market import Band, Told, prior
 from service.domain.states import CapacityType
 from service.pricing.azure_arm import retry_after
 from tests.unit.test_plan import REQUEST, offer

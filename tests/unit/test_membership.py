@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.generation import (
+from service.domain.lifecycle.generation import (
     Halt,
     Hold,
     NodeView,
@@ -15,7 +15,7 @@ from service.domain.generation import (
     is_trainers_fault,
     next_membership,
 )
-from service.domain.node import (
+from service.domain.lifecycle.node import (
     Ignored,
     NodeRecord,
     StaleEpoch,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.methods import METHODS, Method
-from service.domain.architecture import Architecture
-from service.domain.memory import MemoryEstimate, MicroStep, estimate
+from service.domain.models.architecture import Architecture
+from service.domain.performance.memory import MemoryEstimate, MicroStep, estimate
 from trainer.contract import Lora, TrainingOptions
 
 LORA_64 = Lora(rank=64, alpha=16, dropout=0.05)

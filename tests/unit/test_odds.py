@@ -7,23 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.domain import ages, hazard, lifetimes, odds, outlay
-from service.domain.ages import DROUGHT_PRIOR, HOLD_PRIOR, NOTHING, Ages
+from service.domain.placement import cost_to_go
+from service.domain.simulation import monte_carlo
+from service.domain.spot import age_hazard, eviction_hazard, lifetimes
+from service.domain.spot.age_hazard import DROUGHT_PRIOR, HOLD_PRIOR, NOTHING, Ages
 
 LIVES = st.lists(st.tuples(st.floats(0, 50), st.booleans()), max_size=20)
 
 
 def test_an_eviction_next_door_raises_the_hazard_for_minutes() -> None:
-    usual = hazard.hold_rates(NOTHING, NOTHING, 0.1)
+    usual = eviction_hazard.hold_rates(NOTHING, NOTHING, 0.1)
 
-    assert hazard.hold_rates(NOTHING, NOTHING, 0.1, 0.0) > usual
-    assert hazard.hold_rates(NOTHING, NOTHING, 0.1, hazard.BURST_S) == usual
+    assert eviction_hazard.hold_rates(NOTHING, NOTHING, 0.1, 0.0) > usual
+    assert eviction_hazard.hold_rates(NOTHING, NOTHING, 0.1, eviction_hazard.BURST_S) == usual
 
 
 def test_the_band_sets_the_mean_life_of_a_hold() -> None:
-    rates = hazard.hold_rates(NOTHING, NOTHING, 0.1)
+    rates = eviction_hazard.hold_rates(NOTHING, NOTHING, 0.1)
 
-    assert ages.expected_rest(rates, 0.0, 1000.0) == pytest.approx(10.0, rel=0.01)
+    assert age_hazard.expected_rest(rates, 0.0, 1000.0) == pytest.approx(10.0, rel=0.01)
 
 
 @settings(max_examples=30)
@@ -44,7 +46,7 @@ def test_what_is_left_of_a_life_is_never_more_than_the_horizon(
     rates = Ages.of(lives).rates(HOLD_PRIOR, 1.0)
 
     assert 0 <= curve.expected_rest(age, horizon) <= horizon * (1 + 1e-9)
-    assert 0 < ages.expected_rest(rates, age, horizon) <= horizon * (1 + 1e-9)
+    assert 0 < age_hazard.expected_rest(rates, age, horizon) <= horizon * (1 + 1e-9)
 
 
 def test_the_curve_finds_the_mean_of_what_it_saw() -> None:
@@ -66,10 +68,10 @@ def test_a_thin_curve_is_not_asked() -> None:
 
     rest = lifetimes.expected_rest(thin, HOLD_PRIOR, 0.0, 100.0)
 
-    assert rest == ages.expected_rest(HOLD_PRIOR, 0.0, 100.0)
+    assert rest == age_hazard.expected_rest(HOLD_PRIOR, 0.0, 100.0)
 
 
-def solved(**more: object) -> outlay.Outlay:
+def solved(**more: object) -> cost_to_go.Outlay:
     usual: dict[str, object] = {
         "ratio": 0.3,
         "cold_start": 0.2,
@@ -78,7 +80,7 @@ def solved(**more: object) -> outlay.Outlay:
         "returns": DROUGHT_PRIOR,
         "elsewhere": 0.0,
     }
-    return outlay.solve(outlay.Terms(**usual | more), 16.0, 16.0)  # type: ignore[arg-type] # by name
+    return cost_to_go.solve(cost_to_go.Terms(**usual | more), 16.0, 16.0)  # type: ignore[arg-type] # by name
 
 
 def test_more_slack_never_costs_more_and_nothing_costs_more_than_on_demand() -> None:
@@ -102,27 +104,29 @@ def test_without_evictions_spot_costs_its_price() -> None:
 
 
 def test_lives_without_evictions_all_cost_the_same() -> None:
-    job = odds.Job(work_s=3600, cold_start_s=600, hourly=2.0)
+    job = monte_carlo.Job(work_s=3600, cold_start_s=600, hourly=2.0)
     quiet = Ages((1e6, 1e6, 1e6, 1e6), (0, 0, 0, 0))
 
-    told = odds.forecast(job, random.Random(1), lives=20, holds=quiet)
+    told = monte_carlo.forecast(job, random.Random(1), lives=20, holds=quiet)
 
     assert told.dollars.p10 == told.dollars.p90 == pytest.approx(2 * 4200 / 3600)
     assert told.evictions.p90 == 0
 
 
 def test_a_job_that_never_comes_further_never_ends() -> None:
-    told = odds.one_life(odds.Job(work_s=2.0, cold_start_s=600), lambda: 0.1, lambda: 1.0)
+    told = monte_carlo.one_life(
+        monte_carlo.Job(work_s=2.0, cold_start_s=600), lambda: 0.1, lambda: 1.0
+    )
 
     assert (told.seconds, told.dollars, told.evictions) == (math.inf, math.inf, 10_000)
 
 
 def test_what_was_seen_narrows_an_interval() -> None:
-    job = odds.Job(work_s=24 * 3600, cold_start_s=600)
+    job = monte_carlo.Job(work_s=24 * 3600, cold_start_s=600)
     seen = Ages((50.0, 50.0, 50.0, 500.0), (50, 25, 8, 25))
 
     def width(holds: Ages) -> float:
-        told = odds.forecast(job, random.Random(1), lives=200, holds=holds)
+        told = monte_carlo.forecast(job, random.Random(1), lives=200, holds=holds)
         return told.dollars.p90 - told.dollars.p10
 
     assert width(seen) < width(NOTHING)

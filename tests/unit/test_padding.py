@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rendering.report import QUANTILES
-from service.domain.padding import computed_tokens, cut, estimate_lengths, mixed
+from service.domain.performance.padding import computed_tokens, cut, estimate_lengths, mixed
 from trainer.contract import Mix
 from trainer.data.length_mix import Mixed
 from trainer.data.order import cursors, row_at

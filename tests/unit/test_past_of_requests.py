@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.domain.answers import Answer, Past
+from service.domain.placement.capacity_history import Answer, Past
 from tests.world import SPOT
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

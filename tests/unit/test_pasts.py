@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db import experience
-from service.domain.answers import NO_PAST, Past
+from service.domain.placement.capacity_history import NO_PAST, Past
 from service.reconciler.pasts import Pasts
 from tests.world import SPOT
 

@@ -7,12 +7,12 @@ from decimal import Decimal
 
 import pytest
 
-from service.domain.ages import Ages
-from service.domain.choice import Lived, Place
-from service.domain.market import Score
-from service.domain.placement import Scored, by_score
+from service.domain.placement.offering_choice import Lived, Place
+from service.domain.placement.placement_scores import Scored, by_score
+from service.domain.spot.age_hazard import Ages
+from service.domain.spot.capacity_traces import place_of
+from service.domain.spot.market import Score
 from service.domain.states import CapacityType
-from service.domain.traces import place_of
 from tests.unit.test_trial import option
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.choices import Engine
-from service.domain.architecture import Architecture
-from service.domain.catalogue import lookup
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import InvalidRequest
-from service.domain.fleet import Offering, Price
-from service.domain.memory import GIB
-from service.domain.option import Option
-from service.domain.plan import Plan, make_plan
-from service.domain.plan_request import Offer, PlanRequest
-from service.domain.recipe import Hyperparameters, Training
+from service.domain.models.architecture import Architecture
+from service.domain.performance.memory import GIB
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.planning.option import Option
+from service.domain.planning.plan import Plan, make_plan
+from service.domain.planning.plan_request import Offer, PlanRequest
 from service.domain.states import CapacityType
+from service.domain.training.recipe import Hyperparameters, Training
 from trainer.contract import Dpo, Lora
 
 ND = "Standard_ND96amsr_A100_v4"

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.calibration import Past
-from service.domain.plan import make_plan
-from service.domain.recipe import Training
+from service.domain.performance.calibration import Past
+from service.domain.planning.plan import make_plan
+from service.domain.training.recipe import Training
 from tests.unit.test_plan import LLAMA_70B, REQUEST, offer
 from trainer.contract import Lora
 

@@ -7,16 +7,16 @@ from decimal import Decimal
 import pytest
 
 from contract.choices import OnRisk
-from service.domain.budget import USUAL
+from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import InvalidRequest
-from service.domain.feasibility import refuse_hopeless
-from service.domain.fleet import Offering, Price
-from service.domain.limits import Limits, seconds_p90
-from service.domain.plan import Plan, make_plan
-from service.domain.plan_request import Offer, PlanRequest
-from service.domain.recipe import Hyperparameters, Training
+from service.domain.lifecycle.constraints import Terms
+from service.domain.money.budget import USUAL
+from service.domain.planning.feasibility import refuse_hopeless
+from service.domain.planning.plan import Plan, make_plan
+from service.domain.planning.plan_limits import Limits, seconds_p90
+from service.domain.planning.plan_request import Offer, PlanRequest
 from service.domain.states import CapacityType
-from service.domain.terms import Terms
+from service.domain.training.recipe import Hyperparameters, Training
 from tests.unit.test_plan import LLAMA_8B, LORA, NC24, ND, REQUEST
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)

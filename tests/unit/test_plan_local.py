@@ -6,8 +6,8 @@ from typing import Literal
 import pytest
 
 from service.domain.errors import InvalidRequest
-from service.domain.plan import make_plan
-from service.domain.recipe import Training
+from service.domain.planning.plan import make_plan
+from service.domain.training.recipe import Training
 from tests.unit.test_plan import REQUEST, TINY
 
 

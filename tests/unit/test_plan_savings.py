@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from service.domain.errors import InvalidRequest
-from service.domain.plan import Plan, make_plan
-from service.domain.recipe import Training
+from service.domain.planning.plan import Plan, make_plan
+from service.domain.training.recipe import Training
 from tests.unit.test_plan import LLAMA_70B, LORA, NC24, ND40, OFFLOADED, QLORA, REQUEST, offer
 
 ALIKE = Training(max_seq_len=2048, zero_stage=1, micro_batch=1)

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from rendering.report import DataReport
-from service.domain.advice import Suggestion, suggestions
-from service.domain.limits import Limits
-from service.domain.plan import make_plan
-from service.domain.plan_request import PlanRequest
-from service.domain.recipe import Training
+from service.domain.planning.plan import make_plan
+from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_request import PlanRequest
+from service.domain.planning.suggestions import Suggestion, suggestions
+from service.domain.training.recipe import Training
 from tests.unit.test_plan import LLAMA_70B, LORA, REQUEST
 
 SKEWED = DataReport(

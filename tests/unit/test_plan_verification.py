@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.plan import make_plan
+from service.domain.planning.plan import make_plan
 from tests.unit.test_plan import REQUEST
 from trainer.contract import Lora
 

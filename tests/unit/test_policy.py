@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.domain.outlay import solve
-from service.domain.policy import choose, ranked
-from service.domain.simulation import Case, Experience, Signs, live
-from service.domain.situation import Candidate, Kind, Moves, Situation
+from service.domain.placement.cost_to_go import solve
+from service.domain.placement.policy import choose, ranked
+from service.domain.placement.policy_state import Candidate, Kind, Moves, Situation
+from service.domain.simulation.simulator import Case, Experience, Signs, live
 from tests.unit.policy_world import HOUR, TICK_S, held, life, paid, situation, spot
 
 GONE = spot(refused_s=0.0, down_s=0.0)

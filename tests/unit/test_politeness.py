@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.politeness import (
+from service.domain.cloud.politeness import (
     FAILURES,
     LIMITS,
     Bucket,

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contract.choices import Format
-from service.domain.dataset import DatasetSummary
+from service.domain.datasets.dataset import DatasetSummary
 from service.domain.errors import InvalidFile, PayloadTooLarge
 from service.domain.strict_json import MOST_LEVELS
 from tests.unit.chat_rows import (

@@ -11,7 +11,7 @@ from rendering.report import DataReport
 from rendering.sequences import SplitNeeded
 from rendering.task import Task
 from service.domain.errors import InvalidRequest
-from service.domain.preflight import mean_padded, refuse_untrainable, warnings
+from service.domain.training.preflight import mean_padded, refuse_untrainable, warnings
 from tests.unit.families import template
 from tests.unit.test_rendering_families import ADD, CALLS, THOUGHT, TWO, answer, call, user
 from tests.unit.tiny_tokenizer import tiny_tokenizer

@@ -1,6 +1,6 @@
 """How far a job is, by its reports and by what is committed."""
 
-from service.domain.progress import with_committed
+from service.domain.reporting.progress import with_committed
 
 REPORTED = {"step": 134, "loss": 1.5, "reward": 0.2, "seconds_per_step": 0.5, "valid_loss": 1.4}
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from contract.choices import Format
-from service.domain.labelled_line import MOST_LABELS
-from service.domain.ranking_line import MOST_ANSWERS
+from service.domain.datasets.labelled_line import MOST_LABELS
+from service.domain.datasets.ranking_line import MOST_ANSWERS
 from tests.unit.chat_rows import ASSISTANT, CHAT, TOOL, USER, codes, jsonl, refusal, verdict
 
 WORSE, WORST = ({"role": "assistant", "content": content} for content in ("five", "eleven"))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from contract.choices import Format
 from contract.methods import METHODS, Method
-from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from service.domain.recipe import Auto, Hyperparameters, Recipe, Training, resolve
-from service.domain.savings import trained_parameters
+from service.domain.models.architecture import Architecture
+from service.domain.models.trained_parameters import trained_parameters
+from service.domain.training.recipe import Auto, Hyperparameters, Recipe, Training, resolve
 from trainer.contract import Dpo, Lora, TrainingOptions
 
 LORA = Lora(rank=16, alpha=32, dropout=0.0)

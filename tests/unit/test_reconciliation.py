@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.reconciliation import (
+from service.domain.money.billing_reconciliation import (
     MACHINES,
     Billed,
     Cause,

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from contract.choices import Format
-from service.domain.architecture import Architecture
 from service.domain.errors import InvalidRequest
-from service.domain.memory import MemoryEstimate, MicroStep, estimate
-from service.domain.plan import Plan, make_plan
-from service.domain.recipe import Recipe, Training, resolve
-from service.domain.reinforcement import lacking
-from service.domain.rollout import Rollout, cpu_seconds, gpu_seconds
-from service.domain.throughput import CPU_STEP, cpu_step, gpu_step
+from service.domain.models.architecture import Architecture
+from service.domain.performance.memory import MemoryEstimate, MicroStep, estimate
+from service.domain.performance.rollout_time import Rollout, cpu_seconds, gpu_seconds
+from service.domain.performance.throughput import CPU_STEP, cpu_step, gpu_step
+from service.domain.planning.plan import Plan, make_plan
+from service.domain.training.recipe import Recipe, Training, resolve
+from service.domain.training.reinforcement import lacking
 from tests.datasets import GRADER
 from tests.unit.test_memory import LORA_64, QWEN_2B, QWEN_7B, QWEN_14B, QWEN_72B
 from tests.unit.test_plan import LLAMA_70B, REQUEST

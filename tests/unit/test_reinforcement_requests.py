@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.api.job_requests import hyperparameters_of, training_of
-from service.domain.recipe import Hyperparameters
+from service.domain.training.recipe import Hyperparameters
 from tests.datasets import GRADER
 from tests.unit.test_job_requests import asked
 from trainer.contract import Reinforcement

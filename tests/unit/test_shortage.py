@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.shortage import FIRST, LONGEST, Shortage, pause, refused
+from service.domain.spot.capacity_backoff import FIRST, LONGEST, Shortage, pause, refused
 from tests.world import SPOT
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.attempt_steps import DECIDE
+from service.domain.lifecycle.attempt_steps import DECIDE
 from service.domain.states import (
     ATTEMPT_MOVES,
     ATTEMPT_OVER,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.storage_cost import (
+from service.domain.money.storage_cost import (
     Change,
     Level,
     StorageRow,
@@ -22,7 +22,7 @@ from service.domain.storage_cost import (
     read_back,
     rehydrating,
 )
-from service.domain.tiers import GIB, SMALL, Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import GIB, SMALL, Priority, StoredBlob, Tier
 from service.pricing.storage_prices import TABLE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,6 +6,8 @@ from itertools import product
 
 import pytest
 
+from service.domain.lifecycle.constraints import MOVES, RETURNS
+from service.domain.reporting.status_message import AttemptFacts, JobFacts, tell, why_ended
 from service.domain.states import (
     ATTEMPT_OVER,
     JOB_TERMINAL,
@@ -13,8 +15,6 @@ from service.domain.states import (
     JobState,
     Outcome,
 )
-from service.domain.story import AttemptFacts, JobFacts, tell, why_ended
-from service.domain.terms import MOVES, RETURNS
 from tests.unit.story_facts import (
     ACTIVE,
     CANCELLED,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from service.domain.reporting.status_message import AttemptFacts, JobFacts, tell
 from service.domain.states import Outcome
-from service.domain.story import AttemptFacts, JobFacts, tell
 from tests.unit.story_facts import (
     ACTIVE,
     CANCELLED,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.admission import Code
+from service.domain.lifecycle.constraints import MOVES
+from service.domain.queue.admission import Code
+from service.domain.reporting.status_message import JobFacts, tell
 from service.domain.states import Outcome
-from service.domain.story import JobFacts, tell
-from service.domain.terms import MOVES
 from tests.unit.story_facts import CANCELLED, PAUSED, QUEUED, RECOVERING, job, over, trained, waits
 
 TABLE: list[tuple[JobFacts, str, str, str]] = [

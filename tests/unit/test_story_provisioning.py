@@ -2,8 +2,8 @@
 
 import pytest
 
+from service.domain.reporting.status_message import JobFacts, tell
 from service.domain.states import Outcome
-from service.domain.story import JobFacts, tell
 from tests.unit.story_facts import NEXT, PAUSED, QUEUED, RECOVERING, WHERE, job, over, trained
 
 NO_IMAGE = over(Outcome.MISCONFIGURED, reason="no image")

@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from service.domain.admission import Code
-from service.domain.job import pause_after
+from service.domain.lifecycle.job import pause_after
+from service.domain.queue.admission import Code
+from service.domain.reporting.status_message import JobFacts, tell
 from service.domain.states import Outcome
-from service.domain.story import JobFacts, tell
 from tests.unit.story_facts import (
     ACTIVE,
     GOING,

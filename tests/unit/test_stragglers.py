@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.attempt import Attempt, Move, OpenGeneration, Refill, Seen, Step, Wait
-from service.domain.attempt_steps import next_step
-from service.domain.elastic import STRAGGLERS, Batch, Elastic
-from service.domain.fleet import Failure
-from service.domain.generation import NodeView
+from service.domain.cloud.fleet import Failure
+from service.domain.lifecycle.attempt import Attempt, Move, OpenGeneration, Refill, Seen, Step, Wait
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.elastic import STRAGGLERS, Batch, Elastic
+from service.domain.lifecycle.generation import NodeView
 from service.domain.states import Outcome
 from tests.unit.attempt_facts import (
     BROKEN,

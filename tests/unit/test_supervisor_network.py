@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.domain.catalogue import SKUS, Sku
+from service.domain.performance.vm_catalogue import SKUS, Sku
 from trainer.supervisor.machine import network
 
 SIZES = pytest.mark.parametrize("sku", SKUS, ids=lambda sku: sku.vm_size)

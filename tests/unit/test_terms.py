@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from contract.choices import OnExhausted, OnRisk, Priority
-from service.domain.terms import Terms
+from service.domain.lifecycle.constraints import Terms
 from tests.world import PRICE, SPOT
 
 DEAR = "costs 1.06 USD per GPU-hour, more than max_price 1.00"

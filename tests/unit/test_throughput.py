@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from service.domain.architecture import Architecture
-from service.domain.catalogue import SKUS, Sku, lookup
-from service.domain.stack import HUGGING_FACE, LLM_FOUNDRY
-from service.domain.throughput import Work, cpu_step, gpu_step
+from service.domain.models.architecture import Architecture
+from service.domain.performance.efficiency import HUGGING_FACE, LLM_FOUNDRY
+from service.domain.performance.throughput import Work, cpu_step, gpu_step
+from service.domain.performance.vm_catalogue import SKUS, Sku, lookup
 from trainer.contract import Lora, TrainingOptions
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.tiers import (
+from service.domain.storage.access_tiers import (
     GIB,
     SMALL,
     End,

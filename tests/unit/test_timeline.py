@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from service.domain.reporting.timeline import NodeTime, World, timeline
 from service.domain.states import AttemptState
-from service.domain.timeline import NodeTime, World, timeline
 from trainer.contract import DirectiveKind, Span
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

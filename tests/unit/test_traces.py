@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from bench.policy.traces import read
-from service.domain.traces import BadTrace, Held, Place, Priced, Sight, Trace, Window, trace
+from service.domain.spot.capacity_traces import (
+    BadTrace,
+    Held,
+    Place,
+    Priced,
+    Sight,
+    Trace,
+    Window,
+    trace,
+)
 
 BEGIN = datetime(2026, 11, 2, tzinfo=UTC)
 PLACE = Place("eastus", "Standard_ND96amsr_A100_v4")

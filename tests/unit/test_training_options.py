@@ -8,8 +8,8 @@ import pytest
 
 from service.api.job_requests import training_of
 from service.domain.errors import InvalidRequest
-from service.domain.plan import Plan, make_plan
-from service.domain.recipe import Hyperparameters, Training, resolve, zero_stages
+from service.domain.planning.plan import Plan, make_plan
+from service.domain.training.recipe import Hyperparameters, Training, resolve, zero_stages
 from tests.unit.test_job_requests import parse
 from tests.unit.test_plan import REQUEST
 from tests.unit.test_recipe import ARCH

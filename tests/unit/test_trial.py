@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from service.domain.fleet import Offering, Price
-from service.domain.memory import MemoryEstimate
-from service.domain.option import Option
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.performance.memory import MemoryEstimate
+from service.domain.planning.option import Option
+from service.domain.simulation.job_simulation import Trial, case_of, finest, trials, zones_of
 from service.domain.states import CapacityType
-from service.domain.trial import Trial, case_of, finest, trials, zones_of
 
 HOUR = 3600.0
 NO_MEMORY = MemoryEstimate(

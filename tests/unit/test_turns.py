@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from service.domain.admission import RESERVES, Code, Standing, Want
-from service.domain.forecast import ToCome
-from service.domain.turns import (
+from service.domain.planning.forecast import ToCome
+from service.domain.queue.admission import RESERVES, Code, Standing, Want
+from service.domain.queue.queue_forecast import (
     Asks,
     Holds,
     Turn,

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from service.domain.attempt import Move, OpenGeneration, Refill, Seen, Wait
-from service.domain.attempt_steps import next_step
-from service.domain.elastic import Batch, Elastic
-from service.domain.generation import Halt, NodeView
+from service.domain.lifecycle.attempt import Move, OpenGeneration, Refill, Seen, Wait
+from service.domain.lifecycle.attempt_steps import next_step
+from service.domain.lifecycle.elastic import Batch, Elastic
+from service.domain.lifecycle.generation import Halt, NodeView
+from service.domain.lifecycle.unhealthy_nodes import MAX_UNHEALTHY
 from service.domain.states import AttemptState, Outcome
-from service.domain.unhealthy import MAX_UNHEALTHY
 from tests.unit.attempt_facts import (
     CRASHED,
     MINUTE,

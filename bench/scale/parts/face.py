@@ -19,7 +19,7 @@ from bench.scale.parts.line import Line
 from service import main, serving, telemetry
 from service.adapters import Adapters, Clock, Opened, inside
 from service.cloud.provider import CloudProvider
-from service.domain.fleet import Price
+from service.domain.cloud.fleet import Price
 from service.pricing.fixed import FixedPrices
 from service.settings import Settings
 from service.storage.fake import MemoryStore

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 from contract.strict import Strict
 from service.api.schemas.base import Answer, UnixTime, is_none
 from service.api.schemas.files import File, UploadProgress
-from service.domain.file_expiry import LONGEST_SECONDS, SHORTEST_SECONDS
+from service.domain.storage.file_expiry import LONGEST_SECONDS, SHORTEST_SECONDS
 
 _NAME = r"^[^\x00-\x1f\x7f]+$"
 Md5 = Annotated[str, StringConstraints(pattern="^[0-9a-fA-F]{32}$")]

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from service.db.bills import metered
 from service.db.tables import ledger
-from service.domain.reconciliation import MACHINES, UNTAGGED, Billed
+from service.domain.money.billing_reconciliation import MACHINES, UNTAGGED, Billed
 from service.pricing.bills import FakeBills
 from service.pricing.market import MarketUnavailable
 from service.reconciler.bill_watch import BillWatch

@@ -11,7 +11,7 @@ from bench.planner import errors, fitting, memories
 from bench.planner.__main__ import main
 from bench.planner.points import Point, read
 from bench.planner.steps import STACKS, fitted, predict
-from service.domain.stack import LLM_FOUNDRY
+from service.domain.performance.efficiency import LLM_FOUNDRY
 
 FOUNDRY = {
     "source": "mosaicml/llm-foundry",

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from rekindle.cli.imports.conversion import Format, convert
 from rekindle.cli.imports.members import LeftOut
 from rekindle.cli.main import app
-from service.domain.dataset_line import check_line
-from service.domain.row import Row
+from service.domain.datasets.dataset_line import check_line
+from service.domain.datasets.row import Row
 
 USER = {"from": "human", "value": "2 + 2?"}
 GOOD, BAD = {"from": "gpt", "value": "4"}, {"from": "gpt", "value": "5"}

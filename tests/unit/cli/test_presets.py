@@ -15,10 +15,10 @@ from rekindle.cli.submit.options import Named
 from rekindle.cli.submit.presets import known, named
 from rekindle.cli.submit.request import request as merged_request
 from service.api.job_requests import hyperparameters_of, training_of
-from service.domain.architecture import Architecture
-from service.domain.fleet import Offering, Price
-from service.domain.plan import make_plan
-from service.domain.plan_request import Offer, PlanRequest
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.models.architecture import Architecture
+from service.domain.planning.plan import make_plan
+from service.domain.planning.plan_request import Offer, PlanRequest
 from service.domain.states import CapacityType
 from tests.unit.test_job_requests import parse
 

@@ -1,0 +1,4 @@
+"""Validate dataset files line by line, in every row format.
+
+`dataset.DatasetValidator` is the entry; each `*_line.py` checks one row format.
+"""

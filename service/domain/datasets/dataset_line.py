@@ -1,0 +1,68 @@
+"""Judges one line of a dataset, whose rows are all of one format: the first good row's."""
+
+from typing import Any
+
+from contract.choices import Format
+from service.domain.datasets import (
+    chat_line,
+    labelled_line,
+    preference_line,
+    prompt_line,
+    ranking_line,
+)
+from service.domain.datasets.json_line import Problem, parse
+from service.domain.datasets.row import Row
+
+_CHECKS = {
+    Format.CHAT: chat_line.check,
+    Format.PREFERENCE: preference_line.check,
+    Format.PROMPT: prompt_line.check,
+    Format.RANKING: ranking_line.check,
+    Format.LABELLED: labelled_line.check,
+}
+_ENDS = "; a chat ends with the assistant's message, a prompt with one to be answered"
+
+
+def check_line(line: bytes, usual: Format | None) -> Row | Problem:
+    """What the row holds, or the first thing that is wrong with it.
+
+    ``usual`` is what the good rows before it are. A row that has nothing of any format is
+    held against that one, so that it is told what is missing. Among chats one may end with
+    another message than the assistant's; only without chats before it is that a prompt.
+    """
+    row = parse(line)
+    if isinstance(row, Problem):
+        return row
+    found = _format(row, usual)
+    if found is not Format.PREFERENCE and (problem := preference_line.check_chat(row)):
+        return problem
+    if usual is not None and found is not usual:
+        return _mixed(found, usual)
+    return _CHECKS[found](row, line)
+
+
+def _format(row: dict[str, Any], usual: Format | None) -> Format:
+    """What the row is meant as, be it right or wrong."""
+    if usual is Format.CHAT and len(row) == 1 and "messages" in row:  # most rows
+        return usual
+    if ranking_line.is_one(row):
+        return Format.RANKING
+    if preference_line.is_one(row):
+        is_part = usual is Format.RANKING and not preference_line.has_outputs(row)
+        return Format.RANKING if is_part else Format.PREFERENCE
+    if labelled_line.is_one(row) or (usual is Format.LABELLED and labelled_line.may_be_one(row)):
+        return Format.LABELLED
+    if "messages" not in row:
+        return usual or Format.CHAT
+    if usual is not Format.CHAT and prompt_line.is_one(row):
+        return Format.PROMPT
+    return Format.CHAT
+
+
+def _mixed(found: Format, usual: Format) -> Problem:
+    how = _ENDS if {found, usual} == {Format.CHAT, Format.PROMPT} else ""
+    return Problem(
+        "mixed_formats",
+        f"it is a {found.singular}, but the rows before it are {usual.plural}; upload "
+        f"{found.plural} as a file of their own{how}",
+    )

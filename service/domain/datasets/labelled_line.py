@@ -1,0 +1,66 @@
+"""Judges one row to classify, a format of ours: a text or a chat, and the name of its class."""
+
+from typing import Any, Final
+
+from contract.choices import Format
+from service.domain.datasets import message
+from service.domain.datasets.json_line import Problem
+from service.domain.datasets.row import Row
+from service.domain.datasets.tools import check_style, check_tools, may_call
+
+MOST_LABELS: Final = 1000
+LONGEST_LABEL: Final = 100  # characters
+
+_MEMBERS = frozenset({"messages", "text", "label", "tools", "functions"})
+
+
+def is_one(row: dict[str, Any]) -> bool:
+    """Whether the row is meant so, be it right or wrong.
+
+    Chats may hold anything beside their messages, and prompts what their grader reads: with members
+    that are not known here, a row of messages is one of those.
+    """
+    if "messages" not in row:
+        return "text" in row and "label" in row
+    return isinstance(row.get("label"), str) and row.keys() <= _MEMBERS
+
+
+def may_be_one(row: dict[str, Any]) -> bool:
+    """Whether, among such rows, it is meant so."""
+    return row.keys() <= _MEMBERS
+
+
+def check(row: dict[str, Any], line: bytes) -> Row | Problem:
+    """What the row holds, or the first thing that is wrong with it."""
+    label = row.get("label")
+    if not isinstance(label, str) or not label.strip() or not label.isprintable():
+        return Problem("missing_label", "`label` must be the name of the row's class, a string")
+    if len(label) > LONGEST_LABEL:
+        what = f"`label` has {len(label)} characters, and {LONGEST_LABEL} are the most: shorten it"
+        return Problem("label_too_long", what)
+    if "text" in row and "messages" in row:
+        return Problem("mixed_formats", "it has `text` and `messages`: leave one out")
+    messages = _messages(row)
+    if isinstance(messages, Problem):
+        return messages
+    characters = message.check_all(messages, "message" if "messages" in row else "text, as message")
+    if isinstance(characters, Problem):
+        return characters
+    tools = row if may_call(line) else None
+    if tools and (problem := check_style(tools, messages)):
+        return problem
+    notes = tuple(message.odd_messages(line, tools, message.named({"": messages})))
+    return Row(Format.LABELLED, characters, characters, notes, label=label)
+
+
+def _messages(row: dict[str, Any]) -> list[Any] | Problem:
+    if "text" in row:
+        text = row["text"]
+        if not isinstance(text, str) or not text.strip():
+            return Problem("missing_text", "`text` must be a string that is not empty")
+        return [{"role": "user", "content": text}]  # judged as one
+    messages = row.get("messages")
+    if not isinstance(messages, list) or not messages:
+        what = "`text` is needed, or `messages`, a list of at least one message"
+        return Problem("missing_text", what)
+    return check_tools(row) or messages

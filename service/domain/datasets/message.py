@@ -1,0 +1,234 @@
+"""Judges the messages of a row: can each be trained on, and is anything about them odd?"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+from service.domain.datasets.json_line import Problem
+from service.domain.datasets.tools import check_calls, odd_calls
+
+ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
+
+Message = dict[str, Any]
+
+_MESSAGE_KEYS = frozenset(
+    {
+        "role",
+        "content",
+        "name",
+        "weight",
+        "tool_calls",
+        "tool_call_id",
+        "function_call",
+        "refusal",
+        "reasoning_content",
+        "annotations",
+        "audio",
+    }
+)
+_TEXTS = frozenset({"name", "tool_call_id", "reasoning_content", "refusal"})
+_OF_ROLE = {  # members that messages of one role have
+    "tool_calls": "assistant",
+    "function_call": "assistant",
+    "reasoning_content": "assistant",
+    "tool_call_id": "tool",
+}
+_NOT_RENDERED = {"refusal": "write its text as `content`", "audio": "leave the row out"}
+_MAY_BE_EMPTY = ("tool", "function")  # a tool may have nothing to say
+_MEANT = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+PLAIN: Final = {"role", "content"}
+_ODD_ESCAPE = re.compile(rb"\\u(?:00|ff|FF)")  # may be one of those that are looked for below
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def check_all(messages: list[Any], called: str = "message") -> int | Problem:
+    """Characters of their contents, or the first thing that is wrong with one of them."""
+    characters = 0
+    for number, message in enumerate(messages, 1):
+        if type(message) is dict and message.keys() == PLAIN and message["role"] in ROLES:
+            content = message["content"]
+            if type(content) is str and content:
+                characters += len(content)  # nothing below can be wrong with it
+                continue
+        if problem := _check_message(message):
+            return Problem(problem.code, f"{called} {number}: {problem.message}")
+        characters += sum(map(len, _texts(message)))
+    return characters
+
+
+def check_learnt(messages: list[Message]) -> Problem | None:
+    """What is wrong when nothing is learnt from these messages."""
+    for message in reversed(messages):
+        if message["role"] == "assistant" and message.get("weight", 1):
+            return None
+    if any(m["role"] == "assistant" for m in messages):
+        return Problem(
+            "all_weights_zero",
+            "every assistant message has weight 0, so nothing is learnt; give one weight 1",
+        )
+    return Problem(
+        "example_missing_assistant_message",
+        "no message is the assistant's, so nothing is learnt; add the answer to be learnt",
+    )
+
+
+def odd_roles(roles: list[str]) -> Iterator[Problem]:
+    """Turns that are kept, and probably not meant."""
+    if "user" not in roles:
+        yield Problem("missing_user_message", "no message is the user's")
+    if roles[-1] != "assistant":
+        yield Problem(
+            "last_message_not_assistant",
+            f"the last message is of role {roles[-1]}: what follows the last answer is not learnt",
+        )
+    for before, role in pairwise(roles):
+        if role == before and role in ("user", "assistant"):
+            message = f"two {role} messages follow each other, which some chat templates refuse"
+            yield Problem("repeated_role", message)
+            break
+
+
+def named(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
+    """Each message with what it is called: by its part of the row, if that has a name."""
+    for part, messages in parts.items():
+        begin = f"{part}, message" if part else "message"
+        yield from ((f"{begin} {number}", m) for number, m in enumerate(messages, 1))
+
+
+def odd_messages(
+    line: bytes, holder: dict[str, Any] | None, named: Iterator[tuple[str, Message]]
+) -> Iterator[Problem]:
+    """What is odd about messages, each with what it is called.
+
+    ``holder`` has their tools; None where the line holds no call.
+    """
+    characters = _may_be_odd(line)
+    if not characters and holder is None:
+        return
+    messages = list(named)
+    if characters:
+        yield from _odd_characters(messages)
+    if holder is not None:
+        yield from odd_calls(holder, messages)
+
+
+def _may_be_odd(line: bytes) -> bool:
+    """Whether it pays to look for odd characters in the row of this line: hardly ever."""
+    not_ascii = not line.isascii() and b"\xef\xbf\xbd" in line
+    escaped = b"\\" in line and _ODD_ESCAPE.search(line) is not None
+    return not_ascii or escaped or b"\x7f" in line
+
+
+def _odd_characters(named: Iterable[tuple[str, Message]]) -> Iterator[Problem]:
+    """The first text that was damaged before it came here."""
+    for name, message in named:
+        for text in _texts(message):
+            if found := _CONTROL.search(text):
+                shown = f"U+{ord(found.group()):04X}"
+                what = f"{name} holds the control character {shown}; is it meant?"
+                yield Problem("control_character", what)
+                return
+            if "\ufffd" in text:
+                what = f"{name} holds U+FFFD, which stands for text lost in a conversion"
+                yield Problem("replacement_character", what)
+                return
+
+
+def _check_message(message: object) -> Problem | None:
+    if not isinstance(message, dict):
+        return Problem("data_type", "a message must be a JSON object")
+    for check in _MESSAGE_CHECKS:
+        if problem := check(message):
+            return problem
+    return None
+
+
+def _check_keys(message: dict[str, Any]) -> Problem | None:
+    calls = message.get("tool_calls") or message.get("function_call")
+    if "role" not in message or ("content" not in message and not calls):
+        return Problem("message_missing_key", "`role` and `content` are needed")
+    if not message.keys() <= _MESSAGE_KEYS:
+        unknown = min(message.keys() - _MESSAGE_KEYS)
+        return Problem("message_unrecognized_key", f"{_shown(unknown)} is not a known key")
+    return None
+
+
+def _check_role(message: dict[str, Any]) -> Problem | None:
+    role = message["role"]
+    if role in ROLES:
+        return None
+    meant = _MEANT.get(role.lower()) if isinstance(role, str) else None
+    remedy = f"write {meant!r}" if meant else f"use one of {', '.join(ROLES)}"
+    return Problem("unrecognized_role", f"role {_shown(role)} is not known: {remedy}")
+
+
+def _check_members(message: dict[str, Any]) -> Problem | None:
+    role = message["role"]
+    for name, value in message.items():
+        if value is None:
+            continue
+        if name in _TEXTS and not isinstance(value, str):
+            return Problem("data_type", f"`{name}` must be a string")
+        if value and name in _OF_ROLE and role != _OF_ROLE[name]:
+            what = f"`{name}` is for messages of role {_OF_ROLE[name]}, and this is of role {role}"
+            return Problem("misplaced_member", what)
+        if value and name in _NOT_RENDERED:
+            what = f"chat templates do not render `{name}`; {_NOT_RENDERED[name]}"
+            return Problem("not_rendered", what)
+    return None
+
+
+def _check_weight(message: dict[str, Any]) -> Problem | None:
+    if "weight" not in message:
+        return None
+    weight = message["weight"]
+    if message["role"] != "assistant":
+        return Problem("invalid_weight", "only the assistant's messages have a weight")
+    if type(weight) is not int or weight not in (0, 1):
+        return Problem("invalid_weight", f"weight {_shown(weight)} must be 0 or 1")
+    return None
+
+
+def _check_content(message: dict[str, Any]) -> Problem | None:
+    content = message.get("content")
+    if not content and (content is None or content in ("", [])):
+        excused = message.get("tool_calls") or message.get("function_call")
+        if excused or (content == "" and message["role"] in _MAY_BE_EMPTY):
+            return None
+        return Problem("missing_content", "`content` is empty")
+    if isinstance(content, str):
+        return None
+    if not isinstance(content, list):
+        return Problem("missing_content", "`content` must be a string or a list of text parts")
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text":
+            return Problem("unsupported_content_part", "only parts of type text can be trained on")
+        if not isinstance(part.get("text"), str):
+            return Problem("missing_content", "a text part needs a string `text`")
+    return None
+
+
+_MESSAGE_CHECKS: tuple[Callable[[dict[str, Any]], Problem | None], ...] = (
+    _check_keys,
+    _check_role,
+    _check_members,
+    _check_weight,
+    check_calls,
+    _check_content,
+)
+
+
+def _texts(message: Message) -> tuple[str, ...]:
+    """What it says, and what it thinks before."""
+    content, thoughts = message.get("content"), message.get("reasoning_content") or ""
+    if isinstance(content, str):
+        return (content, thoughts)
+    return (*(part["text"] for part in content or ()), thoughts)
+
+
+def _shown(value: object) -> str:
+    """A value from the file in an error message: short, plain ASCII, never a whole tree."""
+    if isinstance(value, dict | list):
+        return f"of type {type(value).__name__}"
+    return f"{value!a:.40}"

@@ -1,0 +1,62 @@
+"""Judges one row of OpenAI's reinforcement format: messages that the model is to answer.
+
+What else a row holds is the grader's to read, as `{{item.name}}`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from contract.choices import Format
+from service.domain.datasets import message
+from service.domain.datasets.json_line import Problem
+from service.domain.datasets.message import ROLES, Message
+from service.domain.datasets.row import Row
+from service.domain.datasets.tools import check_style, check_tools, may_call
+
+MOST_MEMBERS: Final = 1000
+
+_NAME = re.compile(r"\w{1,256}\Z", re.ASCII)
+_MODELS_OWN = ("messages", "tools")
+_ANSWERED = "last_message_not_assistant"  # of chats: here it is as it should be
+
+
+def is_one(row: dict[str, Any]) -> bool:
+    """Whether the row ends with what is to be answered."""
+    messages = row.get("messages")
+    if not isinstance(messages, list) or not messages or not isinstance(messages[-1], dict):
+        return False
+    role = messages[-1].get("role")
+    return role != "assistant" and role in ROLES
+
+
+def check(row: dict[str, Any], line: bytes) -> Row | Problem:
+    """What the row holds, or the first thing that is wrong with it."""
+    messages = row.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return Problem("missing_messages_list", "`messages` must be a list of at least one message")
+    if len(row) > MOST_MEMBERS:
+        what = f"it has {len(row)} members, and {MOST_MEMBERS} are the most: leave some out"
+        return Problem("too_many_members", what)
+    if problem := check_tools(row):
+        return problem
+    characters = message.check_all(messages)
+    if isinstance(characters, Problem):
+        return characters
+    tools = row if may_call(line) else None
+    if tools and (problem := check_style(tools, messages)):
+        return problem
+    notes = tuple(_notes(line, tools, messages))
+    return Row(Format.PROMPT, characters, characters, notes, _members(row))
+
+
+def _members(row: dict[str, Any]) -> frozenset[str]:
+    """Those of the grader that hold something and that a template can name."""
+    held = (name for name, value in row.items() if value is not None)
+    return frozenset(name for name in held if name not in _MODELS_OWN and _NAME.match(name))
+
+
+def _notes(line: bytes, tools: dict[str, Any] | None, messages: list[Message]) -> Iterator[Problem]:
+    odd = message.odd_roles([m["role"] for m in messages])
+    yield from (note for note in odd if note.code != _ANSWERED)
+    yield from message.odd_messages(line, tools, message.named({"": messages}))

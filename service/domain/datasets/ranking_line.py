@@ -1,0 +1,86 @@
+"""Judges one row of rankings, a format of ours: a prompt and its answers, best first."""
+
+from collections.abc import Iterator
+from itertools import chain, pairwise
+from typing import Any, Final
+
+from contract.choices import Format
+from service.domain.datasets import message
+from service.domain.datasets.json_line import Problem
+from service.domain.datasets.message import Message
+from service.domain.datasets.preference_line import (
+    OTHER,
+    PREFERRED,
+    check_beside,
+    check_output,
+    prompt_of,
+)
+from service.domain.datasets.row import Row
+from service.domain.datasets.tools import check_style, may_call
+
+RANKED: Final = "ranked_outputs"
+MOST_ANSWERS: Final = 16  # each is a sequence of its own in a micro-step
+
+_SEND = f"`{RANKED}` must be a list of 2 to {MOST_ANSWERS} answers, best first, each a list of "
+
+
+def is_one(row: dict[str, Any]) -> bool:
+    """Whether the row is meant as a ranking, be it right or wrong."""
+    return "messages" not in row and row.get(RANKED) is not None
+
+
+def check(row: dict[str, Any], line: bytes) -> Row | Problem:
+    """What the row holds, or the first thing that is wrong with it."""
+    prompt = prompt_of(row.get("input"))
+    if isinstance(prompt, Problem):
+        return prompt
+    if problem := check_beside(row) or _check_outputs(row):
+        return problem
+    answers: dict[str, list[Message]] = {
+        f"{RANKED}, answer {number}": answer for number, answer in enumerate(row[RANKED], 1)
+    }
+    sizes = []
+    for name, messages in {"input": prompt, **answers}.items():
+        size = message.check_all(messages, f"{name}, message")
+        if isinstance(size, Problem):
+            return size
+        sizes.append(size)
+    for name in answers:
+        if problem := check_output(answers, name):
+            return problem
+    tools = row["input"] if may_call(line) else None
+    if tools and (problem := check_style(tools, [*prompt, *chain(*answers.values())])):
+        return problem
+    asked, *said = sizes
+    notes = tuple(_notes(line, tools, prompt, answers))
+    characters, longest = len(said) * asked + sum(said), asked + max(said)
+    return Row(Format.RANKING, characters, longest, notes, answers=len(said))
+
+
+def _check_outputs(row: dict[str, Any]) -> Problem | None:
+    for name in (*PREFERRED, *OTHER):
+        if row.get(name) is not None:
+            what = f"it has `{RANKED}` and `{name}`: leave one out"
+            return Problem("mixed_formats", what)
+    ranked = row.get(RANKED)
+    fine = isinstance(ranked, list) and all(isinstance(a, list) and a for a in ranked)
+    if not fine or not 2 <= len(row[RANKED]) <= MOST_ANSWERS:
+        return Problem("missing_output", f"{_SEND}at least one message")
+    return None
+
+
+def _notes(
+    line: bytes,
+    tools: dict[str, Any] | None,
+    prompt: list[Message],
+    answers: dict[str, list[Message]],
+) -> Iterator[Problem]:
+    """Odd things, each once: the prompt is part of every sequence."""
+    sequences = ([m["role"] for m in (*prompt, *answer)] for answer in answers.values())
+    yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()
+    for (_, better), (name, worse) in pairwise(answers.items()):
+        if better == worse:
+            yield Problem("equal_outputs", f"{name} is the same as the one before it")
+            break
+    parts = {"input": prompt, **answers}
+    yield from message.odd_messages(line, tools, message.named(parts))

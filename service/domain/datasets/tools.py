@@ -1,0 +1,148 @@
+"""Judges the tools that stand beside messages, and the calls to them.
+
+The chat template reads both on the node, and breaks on what is not in OpenAI's form.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from service.domain import strict_json
+from service.domain.datasets.json_line import Problem
+
+Json = dict[str, Any]
+
+_FORM = '{"type": "function", "function": {"name": "..."}}'
+_CALL = '{"type": "function", "function": {"name": "...", "arguments": "{}"}}'
+_OLD_FORM = '{"name": "..."}'  # of `functions`, which came before `tools`
+_OLD_CALL = '{"name": "...", "arguments": "{}"}'
+_MAY_CALL = re.compile(rb'"(?:tool|func)')  # begins the names of all members and roles of calls
+
+
+def may_call(line: bytes) -> bool:
+    """Whether it pays to look for tools and calls in the row of this line."""
+    return _MAY_CALL.search(line) is not None
+
+
+def check_tools(holder: Json) -> Problem | None:
+    """What is wrong with the tools of a chat, or of a preference's input."""
+    for key in ("tools", "functions"):
+        tools = holder.get(key)
+        if tools is None:
+            continue
+        if not isinstance(tools, list):
+            return Problem("data_type", f"`{key}` must be a list")
+        for number, tool in enumerate(tools, 1):
+            if not _has_name(_function(tool) if key == "tools" else tool):
+                form = _FORM if key == "tools" else _OLD_FORM
+                return Problem("data_type", f"`{key}`, item {number}: write it as {form}")
+    return None
+
+
+def check_calls(message: Json) -> Problem | None:
+    """What is wrong with the calls that a message makes, or with the result that it holds."""
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        return Problem("data_type", "`tool_calls` must be a list")
+    for number, call in enumerate(calls or (), 1):
+        if what := _wrong_with_call(call):
+            return Problem("data_type", f"`tool_calls`, item {number}: {what}")
+    call = message.get("function_call")
+    if call is not None and (what := _wrong_with(call, _OLD_CALL)):
+        return Problem("data_type", f"`function_call`: {what}")
+    if message["role"] == "function" and not message.get("name"):
+        return Problem("message_missing_key", "a message of role function needs its `name`")
+    return None
+
+
+def check_style(holder: Json, messages: list[Json]) -> Problem | None:
+    """What is wrong when OpenAI's older form of calls stands beside the newer one."""
+    old = "functions" if holder.get("functions") else _first(messages, "function")
+    new = "tools" if holder.get("tools") else _first(messages, "tool")
+    if not old or not new:
+        return None
+    what = f"it mixes {new} with {old}, the older form: write all as `tools` and `tool_calls`"
+    return Problem("mixed_formats", what)
+
+
+def odd_calls(holder: Json, named: Iterable[tuple[str, Json]]) -> Iterator[Problem]:
+    """The first call of a tool that is not declared, and the first result without its call."""
+    declared = {tool["function"]["name"] for tool in holder.get("tools") or ()}
+    declared |= {function["name"] for function in holder.get("functions") or ()}
+    found: dict[str, Problem] = {}
+    open_calls: set[object] = set()  # ids of calls, and names of functions
+    for name, message in named:
+        for called, number in _calls(message):
+            open_calls |= {number, called}
+            if called not in declared:
+                what = f"{name} calls {called!a:.40}, which `tools` does not declare"
+                found.setdefault("undeclared_tool", Problem("undeclared_tool", what))
+        if message["role"] in ("tool", "function") and not _answers(message, open_calls):
+            what = f"{name} is the result of no call before it; check its `tool_call_id`"
+            found.setdefault("result_without_call", Problem("result_without_call", what))
+    yield from found.values()
+
+
+def _wrong_with_call(call: object) -> str | None:
+    if not isinstance(call, dict) or call.get("type", "function") != "function":
+        return f"write it as {_CALL}"
+    if not isinstance(call.get("id", ""), str):
+        return "`id` must be a string"
+    return _wrong_with(call.get("function"), _CALL)
+
+
+def _wrong_with(function: object, form: str) -> str | None:
+    if not isinstance(function, dict) or not _has_name(function):
+        return f"write it as {form}"
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict):  # as chat templates read it, and data sets for them have it
+        return None
+    if not isinstance(arguments, str):
+        return "`arguments` must be a JSON object, or a string that holds one, such as '{}'"
+    if not arguments.strip():
+        return "`arguments` is empty; write '{}' for a call without any"
+    try:
+        parsed = strict_json.loads(arguments)
+    except json.JSONDecodeError as error:
+        where = f"{error.msg} at column {error.colno}"
+        return f"`arguments` is no JSON ({where}); write it with json.dumps"
+    except ValueError as error:
+        return f"`arguments`: {error}"
+    if isinstance(parsed, str):
+        return "`arguments` is encoded as JSON twice; leave out one json.dumps"
+    return None if isinstance(parsed, dict) else "`arguments` must hold a JSON object, such as '{}'"
+
+
+def _first(messages: list[Json], word: str) -> str | None:
+    """What shows the use of `tool...` or `function...` in these messages."""
+    for message in messages:
+        if message["role"] == word:
+            return f"role {word}"
+        for member in (f"{word}_calls", f"{word}_call"):
+            if message.get(member):
+                return f"`{member}`"
+    return None
+
+
+def _calls(message: Json) -> Iterator[tuple[str, object]]:
+    """Name and id of each call that a message makes."""
+    for call in message.get("tool_calls") or ():
+        yield call["function"]["name"], call.get("id")
+    if call := message.get("function_call"):
+        yield call["name"], None
+
+
+def _answers(message: Json, open_calls: set[object]) -> bool:
+    """Whether a result has a call; one that names none answers any."""
+    named = message.get("tool_call_id") if message["role"] == "tool" else message.get("name")
+    return named in open_calls if named else bool(open_calls)
+
+
+def _function(holder: object) -> Any:  # noqa: ANN401 - whatever JSON holds
+    return holder.get("function") if isinstance(holder, dict) else None
+
+
+def _has_name(function: object) -> bool:
+    name = function.get("name") if isinstance(function, dict) else None
+    return isinstance(name, str) and name != ""

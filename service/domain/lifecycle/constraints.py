@@ -1,0 +1,100 @@
+"""What a user asks of a job beside the training itself: how much money, until when, where."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Self
+
+from contract.choices import Engine, OnExhausted, OnRisk, Priority
+from service.domain.cloud.fleet import Offering, Price
+from service.domain.money.cost import CURRENCY
+from service.domain.states import CapacityType
+
+# Why an attempt is stopped that nobody asked to stop.
+OVER_BUDGET = "the budget is used up"
+MOVES = "Spot would miss the deadline, so the job goes on on demand"
+RETURNS = "Spot is likely to be had again, so the job goes back to it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Nothing is limited unless it is asked for."""
+
+    budget: Decimal | None = None  # US dollars: machines and storage, until the job is over
+    on_exhausted: OnExhausted = OnExhausted.PAUSE
+    deadline: datetime | None = None
+    on_deadline_risk: OnRisk = OnRisk.SWITCH
+    max_price: Decimal | None = None  # US dollars for an hour of one GPU; of a machine without
+    priority: Priority = Priority.NORMAL  # in the queue, among its project's own jobs
+    regions: tuple[str, ...] = ()  # where data may be and machines may run; empty: anywhere
+    engine: Engine | None = None  # that runs the machines; None: any
+
+    @property
+    def switches(self) -> bool:
+        """Whether on demand is paid for where the deadline asks for it."""
+        return self.deadline is not None and self.on_deadline_risk is OnRisk.SWITCH
+
+    def buys(self, allowed: Sequence[Offering]) -> Sequence[Offering]:
+        """Of what may be taken, what is: on demand for the deadline, or where there is no Spot."""
+        spots = [o for o in allowed if o.capacity_type is CapacityType.SPOT]
+        return allowed if self.switches or not spots else spots
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able; money as decimal strings, the deadline in unix seconds."""
+        return {
+            "budget": None if self.budget is None else str(self.budget),
+            "on_exhausted": str(self.on_exhausted),
+            "deadline": None if self.deadline is None else int(self.deadline.timestamp()),
+            "on_deadline_risk": str(self.on_deadline_risk),
+            "max_price": None if self.max_price is None else str(self.max_price),
+            "regions": list(self.regions),
+            "engine": self.engine and str(self.engine),
+            "priority": str(self.priority),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """What ``as_dict`` wrote down; what is missing is not limited."""
+        budget, most, until = (data.get(k) for k in ("budget", "max_price", "deadline"))
+        return cls(
+            budget=None if budget is None else Decimal(budget),
+            on_exhausted=OnExhausted(data.get("on_exhausted", OnExhausted.PAUSE)),
+            deadline=None if until is None else datetime.fromtimestamp(until, UTC),
+            on_deadline_risk=OnRisk(data.get("on_deadline_risk", OnRisk.SWITCH)),
+            max_price=None if most is None else Decimal(most),
+            regions=tuple(data.get("regions", ())),
+            engine=Engine(data["engine"]) if data.get("engine") else None,
+            priority=Priority(data.get("priority", Priority.NORMAL)),
+        )
+
+    def kept_seconds(self, begin: datetime, asked_hours: float | None = None) -> float | None:
+        """From ``begin`` to the deadline that was asked for, else to the own one.
+
+        None where there is none, or no full price is paid to keep it.
+        """
+        if asked_hours is not None:
+            return asked_hours * 3600
+        if self.deadline is None or not self.switches:
+            return None
+        return (self.deadline - begin).total_seconds()
+
+    def forbids(self, offering: Offering, price: Price | None, gpus: int) -> str:
+        """Why the offering must not be taken, to follow its name; "" when it may.
+
+        ``gpus`` of one machine; where there are none, an hour of the machine is what counts.
+        """
+        if self.regions and offering.region not in self.regions:
+            return f"is not in {' or '.join(self.regions)}"
+        if self.engine and offering.engine is not self.engine:
+            return f"is not run by {self.engine}"
+        if self.max_price is None or price is None:
+            return ""
+        each = price.hourly / max(gpus, 1)
+        if each <= self.max_price:
+            return ""
+        of_what = "GPU-hour" if gpus else "hour"
+        return f"costs {each:.2f} {CURRENCY} per {of_what}, more than max_price {self.max_price}"
+
+
+NO_TERMS = Terms()

@@ -1,0 +1,28 @@
+"""How much of a model is trained, and what the options that save memory leave of it.
+
+The trainer's side: `trainer/model/frozen.py`, `trainer/methods/chunked_loss.py`, and DeepSpeed's
+offload.
+"""
+
+from service.domain.models.architecture import Architecture
+from trainer.contract import TrainingOptions
+
+
+def trained_layers(arch: Architecture, options: TrainingOptions) -> int:
+    """Layers with trained weights, without adapters."""
+    asked = options.train_last_n_layers
+    return arch.layers if asked is None else min(asked, arch.layers)
+
+
+def layers_with_gradients(arch: Architecture, options: TrainingOptions) -> int:
+    """Layers through which gradients flow: down to the lowest trained weight."""
+    return arch.layers if options.train_embeddings else trained_layers(arch, options)
+
+
+def trained_parameters(arch: Architecture, options: TrainingOptions) -> int:
+    """Parameters that have a gradient, a master and moments."""
+    if options.lora is not None:
+        return arch.lora_parameters(options.lora.rank)
+    frozen = (arch.layers - trained_layers(arch, options)) * arch.layer_parameters
+    embedding = 0 if options.train_embeddings else arch.embedding_parameters
+    return arch.parameters - frozen - embedding

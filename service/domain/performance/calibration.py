@@ -1,0 +1,130 @@
+"""From step times that were measured to those of the next job: prior times likelihood.
+
+On logarithms all is normal. The prior is the roofline with its interval. What a stack does better
+or worse than the roofline says is one unknown; every measured job tells it, up to what jobs differ
+by among themselves. A job that measures itself needs none of this: its forecast takes its own pace
+(`service/domain/planning/forecast.py`).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from service.domain.performance.throughput import StepTime
+from service.domain.performance.vm_catalogue import lookup
+from trainer.contract import Lora
+
+ENOUGH = 50  # steps, after which a job's own pace is believed
+_P90 = 1.2816  # standard deviations
+_ALIKE = 0.055  # that jobs of the same model, method and GPUs differ by: see `bench.planner`
+_OTHERS = 0.15  # that any two jobs of the same training program differ by
+_JITTER = 0.10  # of one step against the next, evaluations and slow readers of data included
+_FAR = math.log(5)  # further off, something else was measured than was predicted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experience:
+    """A job that was measured, beside what the roofline had said of it."""
+
+    predicted: float  # seconds of a step, by the roofline alone
+    measured: float
+    steps: int  # that were measured
+    alike: bool = True  # same model, method and GPUs as the job that is planned
+
+    @property
+    def ratio(self) -> float:
+        """Logarithm of measured to predicted."""
+        return math.log(self.measured / self.predicted)
+
+    @property
+    def variance(self) -> float:
+        """Of that logarithm, as a witness of what is planned."""
+        differs = _ALIKE if self.alike else _OTHERS
+        return differs**2 + _JITTER**2 / self.steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """What the database says of a job that was measured."""
+
+    model: str
+    method: str
+    adapters: str  # "", "lora" or "qlora"
+    vm_size: str
+    predicted: float  # seconds of a step there, by the roofline alone
+    measured: float
+    steps: int
+
+
+def like(model: str, method: str, lora: Lora | None, vm_size: str) -> Past:
+    """A job that is planned, as past ones are told; nothing of it is measured."""
+    adapters = "" if lora is None else "qlora" if lora.quantized else "lora"
+    return Past(
+        model=model,
+        method=method,
+        adapters=adapters,
+        vm_size=vm_size,
+        predicted=0.0,
+        measured=0.0,
+        steps=0,
+    )
+
+
+def experience(past: Sequence[Past], planned: Past) -> tuple[Experience, ...]:
+    """What past jobs say of the one that is planned.
+
+    Other GPUs say nothing. What is off by more than five times was not the same thing.
+    """
+    here = lookup(planned.vm_size)
+    return tuple(
+        Experience(
+            predicted=job.predicted,
+            measured=job.measured,
+            steps=max(min(job.steps, ENOUGH), 1),
+            alike=_kind(job) == _kind(planned),
+        )
+        for job in past
+        if here and (sku := lookup(job.vm_size)) and sku.family == here.family
+        if job.measured > 0 and job.predicted > 0
+        if abs(math.log(job.measured / job.predicted)) < _FAR
+    )
+
+
+def _kind(job: Past) -> tuple[str, str, str]:
+    return (job.model, job.method, job.adapters)
+
+
+def calibrated(step: StepTime, seen: Sequence[Experience]) -> StepTime:
+    """The step time with its 80 % interval, once these jobs are known; as it was without any.
+
+    With several the mean goes to theirs, and the interval to what jobs differ by. What no roofline
+    could promise is promised once a job like it was measured.
+    """
+    if not seen:
+        return step
+    prior = _spread(step) ** 2
+    precision = 1 / prior + sum(1 / s.variance for s in seen)
+    bias = sum(s.ratio / s.variance for s in seen) / precision
+    differs = _ALIKE if any(s.alike for s in seen) else _OTHERS
+    spread = math.sqrt(1 / precision + differs**2)
+    doubt = "" if any(s.alike and s.steps >= ENOUGH for s in seen) else step.doubt
+    return _around(step, step.seconds * math.exp(bias), spread, doubt)
+
+
+def _spread(step: StepTime) -> float:
+    """Standard deviation of the logarithm, from the 80 % interval."""
+    return math.log(step.high / step.low) / (2 * _P90)
+
+
+def _around(step: StepTime, seconds: float, spread: float, doubt: str) -> StepTime:
+    scale = seconds / step.seconds
+    return replace(
+        step,
+        seconds=seconds,
+        low=seconds * math.exp(-_P90 * spread),
+        high=seconds * math.exp(_P90 * spread),
+        compute=step.compute * scale,
+        network=step.network * scale,
+        doubt=doubt,
+        roofline=step.roofline or step.seconds,
+    )

@@ -1,0 +1,333 @@
+"""How a training run lies on machines of one size: nodes, ZeRO stage, micro-batch.
+
+The fewest nodes that fit, then the lowest ZeRO stage (it sends the least), then the largest
+micro-batch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from service.domain.errors import InvalidRequest
+from service.domain.models.architecture import Architecture
+from service.domain.performance.memory import GIB, MARGIN, MemoryEstimate, MicroStep, estimate
+from service.domain.performance.vm_catalogue import Sku
+from service.domain.training.recipe import Hyperparameters, Recipe, Training, resolve, zero_stages
+from trainer.contract import Lora
+
+_MAX_MICRO_BATCH = 64
+_SHORTEST = 256  # tokens; nobody is advised to cut rows to less
+_FEW_ANSWERS = 4  # to a prompt; fewer say little about each other
+_HOST_SHARE = 0.6  # of a machine's own memory
+_ADVISED_CHUNK = 1024  # positions
+_ADVISED_LORA = Lora(rank=16, alpha=32, dropout=0.05)
+# Adapters freeze the base model anyway.
+_WHOLE: dict[str, Any] = {"train_last_n_layers": None, "train_embeddings": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What is to be laid out."""
+
+    arch: Architecture
+    hyperparameters: Hyperparameters
+    training: Training
+    examples: int
+    nodes: int | None
+    processes_per_node: int | None
+    max_nodes: int
+    judge: int = 0  # parameters of the reward model that grades
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A way that fits."""
+
+    nodes: int
+    processes_per_node: int
+    zero_stage: int
+    micro_batch: int
+    accumulation: int
+    memory: MemoryEstimate
+    recipe: Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misfit:
+    """The closest that one came: bytes that were needed and that there are."""
+
+    sku: Sku
+    nodes: int
+    needed: int
+    available: int
+    of_gpu: bool = True  # else of the machine's own memory
+
+    @property
+    def where(self) -> str:
+        """What is too small."""
+        return "GPU" if self.of_gpu else "machine, beside its GPUs,"
+
+    @property
+    def excess(self) -> int:
+        """Bytes that are missing."""
+        return self.needed - self.available
+
+
+def fit(needs: Needs, sku: Sku) -> Layout | Misfit:
+    """The best layout on machines of this size, or how far the best one is from fitting."""
+    first, *more = _node_counts(needs)
+    if layout := _on(needs, sku, first):  # as most do
+        return layout
+    closest = _closest(needs, sku)
+    if closest.excess > 0:  # memory only shrinks with more nodes, so no other count fits either
+        return closest
+    found = (layout for nodes in more if (layout := _on(needs, sku, nodes)))
+    return next(found)
+
+
+def has_room(needs: Needs, layout: Layout, sku: Sku, nodes: int) -> bool:
+    """True when the same run, shared out over this many nodes, fits too."""
+    world = nodes * layout.processes_per_node
+    stage, micro_batch = layout.zero_stage, layout.micro_batch
+    memory = _memory(needs, layout.recipe, stage, world, micro_batch)
+    return goes_into(memory, sku, layout.processes_per_node)
+
+
+def goes_into(memory: MemoryEstimate, sku: Sku, per_node: int) -> bool:
+    """True when a GPU of this size holds its part, and the machine what lives outside its GPUs."""
+    return memory.needed <= sku.gpu_memory_gib * GIB and memory.host * per_node <= _host_room(sku)
+
+
+def _host_room(sku: Sku) -> int:
+    """Bytes of a machine's own memory that an optimizer may take; saves pass through the rest."""
+    return round(sku.ram_gib * GIB * _HOST_SHARE)
+
+
+def refusal(needs: Needs, misfit: Misfit) -> str:
+    """Says by how much it is too large, and what would make it fit."""
+    return (
+        f"This training run does not fit: with all that may be shared out over {misfit.nodes} x "
+        f"{misfit.sku.vm_size} a {misfit.where} needs {_gib(misfit.needed)} GiB "
+        f"({MARGIN if misfit.of_gpu else 1 - _HOST_SHARE:.0%} kept free) and "
+        f"has {_gib(misfit.available)}, so it is {_gib(misfit.excess)} GiB too large. "
+        f"{_advice(needs, misfit.sku)}"
+    )
+
+
+def same_batch(needs: Needs, sku: Sku, first: Layout, *, more_nodes: bool) -> Iterator[Layout]:
+    """Yield the layouts that train the global batch of ``first``, fewest nodes first.
+
+    Of each number of nodes all micro-batches of the lowest ZeRO stage that fits, largest first.
+    """
+    batch = first.recipe.global_batch
+    most = _node_counts(needs)[-1] if more_nodes else first.nodes
+    for nodes in range(first.nodes, min(most, batch // first.processes_per_node) + 1):
+        if nodes == first.nodes or batch % (nodes * first.processes_per_node) == 0:
+            found = _on_nodes(needs, sku, nodes)
+            yield from (layout for layout in found if layout.recipe.global_batch == batch)
+
+
+def _on(needs: Needs, sku: Sku, nodes: int) -> Layout | None:
+    """The best layout on this many nodes, if any fits."""
+    return next(_on_nodes(needs, sku, nodes), None)
+
+
+def _on_nodes(needs: Needs, sku: Sku, nodes: int) -> Iterator[Layout]:
+    """Yield layouts of the lowest ZeRO stage that fits on so many nodes, by micro-batch."""
+    per_node = needs.processes_per_node or sku.gpus
+    world = nodes * per_node
+    recipe = _recipe(needs, world)
+    rows = recipe.global_batch // world
+    fits = False
+    for stage in _stages(needs.training):
+        for micro_batch in _micro_batches(needs.training, rows):
+            memory = _memory(needs, recipe, stage, world, micro_batch)
+            if goes_into(memory, sku, per_node):
+                fits = True
+                yield Layout(
+                    nodes=nodes,
+                    processes_per_node=per_node,
+                    zero_stage=stage,
+                    micro_batch=micro_batch,
+                    accumulation=rows // micro_batch,
+                    memory=memory,
+                    recipe=recipe,
+                )
+        if fits:
+            return
+
+
+def _closest(needs: Needs, sku: Sku) -> Misfit:
+    nodes = max(_node_counts(needs))
+    per_node = needs.processes_per_node or sku.gpus
+    micro_batch = needs.training.micro_batch or 1
+    recipe = _recipe(needs, nodes * per_node)
+    best = min(
+        (
+            _memory(needs, recipe, stage, nodes * per_node, micro_batch)
+            for stage in _stages(needs.training)
+        ),
+        key=lambda memory: memory.needed,
+    )
+    found = Misfit(sku=sku, nodes=nodes, needed=best.needed, available=sku.gpu_memory_gib * GIB)
+    host, room = best.host * per_node, _host_room(sku)
+    if found.excess > 0 or host <= room:
+        return found
+    return Misfit(sku=sku, nodes=nodes, needed=host, available=room, of_gpu=False)
+
+
+def _node_counts(needs: Needs) -> range:
+    if needs.nodes is not None:
+        return range(needs.nodes, needs.nodes + 1)
+    return range(1, needs.max_nodes + 1)
+
+
+def _stages(training: Training) -> range:
+    if training.zero_stage is not None:
+        return range(training.zero_stage, training.zero_stage + 1)
+    return zero_stages(training)
+
+
+def _micro_batches(training: Training, rows: int) -> Iterator[int]:
+    """Powers of two that divide a process's rows of a step, largest first."""
+    if training.micro_batch is not None:
+        yield training.micro_batch
+        return
+    largest = min(rows & -rows, _MAX_MICRO_BATCH)  # the largest power of two that divides
+    while largest:
+        yield largest
+        largest //= 2
+
+
+def _recipe(needs: Needs, world: int) -> Recipe:
+    return resolve(
+        needs.hyperparameters,
+        needs.training,
+        examples=needs.examples,
+        arch=needs.arch,
+        world=world,
+    )
+
+
+def _memory(
+    needs: Needs, recipe: Recipe, stage: int, world: int, micro_batch: int
+) -> MemoryEstimate:
+    return estimate(
+        needs.arch,
+        MicroStep(
+            samples=micro_batch,
+            seq_len=recipe.max_seq_len,
+            method=recipe.method,
+            sequences=recipe.sequences,
+            reinforcement=recipe.reinforcement,
+            judge=needs.judge,
+            averaged=recipe.ema_decay > 0,
+        ),
+        zero_stage=stage,
+        world=world,
+        options=recipe,
+    )
+
+
+def _advice(needs: Needs, sku: Sku) -> str:
+    """What alone would make it fit, else whether everything together would."""
+    remedies = list(_remedies(needs, sku))
+    works = [text for text, changed in remedies if _would_fit(changed, sku)]
+    if works:
+        return f"It would fit with {', or with '.join(works)}."
+    everything = replace(needs, training=_frugal(needs), nodes=None)
+    if _would_fit(everything, sku):
+        return (
+            "No single change is enough; it would fit with LoRA, gradient checkpointing, "
+            f"max_seq_len {everything.training.max_seq_len} and more nodes together."
+        )
+    return "Nothing would make it fit there: choose a smaller base model or larger GPUs."
+
+
+def _would_fit(needs: Needs, sku: Sku) -> bool:
+    """False, too, for changes that do not go with the rest of what was asked."""
+    try:
+        return isinstance(fit(needs, sku), Layout)
+    except InvalidRequest:
+        return False
+
+
+def _remedies(needs: Needs, sku: Sku) -> Iterator[tuple[str, Needs]]:
+    """Single changes, most harmless first."""
+    training = needs.training
+    if not training.gradient_checkpointing:
+        yield "gradient checkpointing", _with(needs, replace(training, gradient_checkpointing=True))
+    if training.zero_stage is not None or training.micro_batch is not None:
+        freed = replace(training, zero_stage=None, micro_batch=None)
+        yield "zero_stage and micro_batch left to us", _with(needs, freed)
+    if needs.nodes is not None:
+        more = fit(replace(needs, nodes=None), sku)
+        if isinstance(more, Layout) and more.nodes > needs.nodes:
+            yield f"{more.nodes} nodes", replace(needs, nodes=more.nodes)
+    yield from _lighter(needs)
+    if length := _shorter(needs, sku):
+        yield f"max_seq_len {length}", _with(needs, replace(training, max_seq_len=length))
+    if (asked := training.reinforcement) and asked.answers > _FEW_ANSWERS:
+        fewer = replace(asked, answers=_FEW_ANSWERS)
+        yield (
+            f"{_FEW_ANSWERS} answers to a prompt",
+            _with(needs, replace(training, reinforcement=fewer)),
+        )
+
+
+def _lighter(needs: Needs) -> Iterator[tuple[str, Needs]]:
+    """The same rows on as many GPUs, but other states: the closer to what was asked the earlier."""
+    training = needs.training
+    if not training.loss_chunk and training.method == "supervised" and needs.arch.packs:
+        chunked = replace(training, loss_chunk=_ADVISED_CHUNK)
+        yield f"loss_chunk {_ADVISED_CHUNK}", _with(needs, chunked)
+    if not training.offload and training.zero_stage != 0:
+        offloaded = replace(training, offload="optimizer")
+        yield "the optimizer offloaded", _with(needs, offloaded)
+    if training.offload != "parameters" and training.zero_stage in (None, 3):
+        fetched = replace(training, offload="parameters")
+        yield "optimizer and weights offloaded", _with(needs, fetched)
+    if training.lora is None and needs.arch.adapts:
+        lora = replace(training, lora=_ADVISED_LORA, **_WHOLE)
+        yield f"LoRA (rank {_ADVISED_LORA.rank})", _with(needs, lora)
+    elif training.lora and not training.lora.quantized and training.zero_stage != 3:
+        quantized = replace(training, lora=replace(training.lora, quantized=True))
+        yield "QLoRA", _with(needs, quantized)
+
+
+def _shorter(needs: Needs, sku: Sku) -> int | None:
+    """The longest rows that fit, halving."""
+    length = _recipe(needs, 1).max_seq_len // 2
+    while length >= _shortest(needs.training):
+        changed = _with(needs, replace(needs.training, max_seq_len=length))
+        if _would_fit(changed, sku):
+            return length
+        length //= 2
+    return None
+
+
+def _shortest(training: Training) -> int:
+    """What rows may be cut to: of answers as long as they were asked for, twice that."""
+    asked = training.reinforcement
+    return max(_SHORTEST, 2 * asked.max_answer_tokens) if asked else _SHORTEST
+
+
+def _frugal(needs: Needs) -> Training:
+    length = min(_shortest(needs.training), _recipe(needs, 1).max_seq_len)
+    return replace(
+        needs.training,
+        gradient_checkpointing=True,
+        zero_stage=None,
+        micro_batch=None,
+        max_seq_len=length,
+        lora=_ADVISED_LORA if needs.arch.adapts else None,
+        **_WHOLE,
+    )
+
+
+def _with(needs: Needs, training: Training) -> Needs:
+    return replace(needs, training=training)
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f}"

@@ -1,0 +1,228 @@
+"""How many bytes one GPU needs, in closed form, by ZeRO stage, precision, LoRA and activations.
+
+States follow ZeRO (Rajbhandari et al., 2020) with Adam: bf16 weights, gradients accumulated in
+fp32, an fp32 master and two moments. The coefficients of activations, logits and run time were
+fitted to published fine-tuning runs of 1.8 to 72 billion parameters (QwenLM's README); the errors
+are in docs/planning.md, and `python -m bench.planner` measures them.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from contract.methods import METHODS, Method
+from service.domain.models.architecture import Architecture
+from service.domain.models.trained_parameters import layers_with_gradients, trained_parameters
+from service.domain.performance.rollout_time import cache_bytes
+from service.domain.training.methods import keeps_reference, models_trained
+from service.domain.training.reinforcement import at_once, with_replay
+from trainer.contract import Reinforcement, TrainingOptions
+
+GIB: Final = 1024**3
+MARGIN = 0.10  # kept free: allocator fragmentation and what the closed form leaves out
+
+_RUNTIME = 2_900_000_000  # CUDA context, kernels' workspaces, NCCL
+_BUCKET = 500_000_000  # elements, DeepSpeed's reduce and all-gather buckets
+_LIVE_PARAMETERS = 1_000_000_000  # gathered at once in ZeRO-3 (stage3_max_live_parameters)
+_GATHERED = 3  # times that much: in use, prefetched, being reduced
+_SUB_GROUP = 1_000_000_000  # parameters that ZeRO-3 updates at once (DeepSpeed's sub_group_size)
+_HIDDEN_COPIES = 6  # per layer: inputs of two norms (kept in fp32), two residuals
+_PAIR_BYTES = 10  # of two tokens and a head: scores, their softmax in fp32, its dropout
+_WORKING_SET = 4 / 3  # of one layer: what is kept plus the gradients that flow through it
+_FP32 = 4
+_FOUR_BITS = 0.5 + 1 / 64 + _FP32 / (64 * 256)  # NF4: a byte scales 64, a number 256 bytes
+_HOST = 5 * _FP32  # master, two moments, the gradient twice; beside them the weights, going back
+_MOMENTS = 2 * _FP32
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryEstimate:
+    """Bytes on one GPU, by what they hold; ``host`` beside them."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    logits: int
+    update: int  # temporaries of the optimizer step, when activations are gone
+    buffers: int  # DeepSpeed's buckets and gathered parameters
+    runtime: int  # CUDA context, kernels' workspaces, NCCL
+    cache: int  # keys and values of answers while they are written
+    host: int  # of the process, not of the GPU: an optimizer that lives there
+
+    @property
+    def states(self) -> int:
+        """Bytes that stay from step to step."""
+        return self.parameters + self.gradients + self.optimizer
+
+    @property
+    def total(self) -> int:
+        """The busiest moment: backward pass, optimizer step or rollout, whichever needs most."""
+        peak = max(self.activations + self.logits, self.update, self.cache)
+        return self.states + peak + self.buffers + self.runtime
+
+    @property
+    def needed(self) -> int:
+        """The total with its margin: what a GPU must have."""
+        return round(self.total * (1 + MARGIN))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Habits:
+    """What training programs do differently with the same model, in bytes."""
+
+    gradient: int = _FP32  # of a parameter, where the whole model is trained
+    logit: float = 11.0  # per token and word: bf16 logits, their fp32 copy, its gradient
+    quantized_logit: float = 11.0  # the same over a base in 4 bits
+    unpacked: int = 2  # of a weight in 4 bits while it is at work, the largest matrix at a time
+
+
+OURS: Final = Habits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicroStep:
+    """What one process takes at once, and what it holds beside the model for that."""
+
+    samples: int
+    seq_len: int
+    method: Method = "supervised"
+    sequences: int | None = None  # of a sample; None: as many as the method says
+    reinforcement: Reinforcement | None = None
+    judge: int = 0  # parameters of the reward model that grades
+    averaged: bool = False  # a moving average of the weights is kept
+    wholes: int = 0  # parameters trained whole beside adapters, in bf16 (peft's modules_to_save)
+    habits: Habits = OURS
+
+    @property
+    def tokens(self) -> int:
+        """Of all sequences, each as long as it may be."""
+        one = self.samples * self.seq_len * (self.sequences or METHODS[self.method].sequences)
+        return round(one * with_replay(self.reinforcement)) if self.reinforcement else one
+
+    @property
+    def written(self) -> int:
+        """Tokens of the answers, with their prompts, that are written side by side."""
+        asked = self.reinforcement
+        longest = max(at_once(asked, self.samples), asked.at_once) if asked else 0  # or to validate
+        return longest * self.seq_len
+
+
+def estimate(
+    arch: Architecture,
+    micro_step: MicroStep,
+    *,
+    zero_stage: int,
+    world: int,
+    options: TrainingOptions,
+) -> MemoryEstimate:
+    """Bytes that the busiest moment of a training step needs on one GPU.
+
+    The reference is the model without its adapters; where there are none, a frozen copy of it. A
+    reward model's own head is too small to count; PPO's critic is the whole model once more. A
+    reward model that grades is whole on every GPU; an average of the weights lies with the moments.
+    """
+    width, lora = _FP32 if options.precision == "fp32" else 2, options.lora
+    models = models_trained(micro_step.reinforcement)
+    trained = models * trained_parameters(arch, options)
+    adapters = trained if lora else 0
+    on_host = bool(options.offload)
+    shards = _Shards(zero_stage, world)
+    has_reference = keeps_reference(micro_step.method, micro_step.reinforcement)
+    reference = arch.parameters if has_reference and not lora else 0
+    master = _FP32 if zero_stage >= 1 else 0  # DeepSpeed's ZeRO keeps one even of fp32 weights
+    average = _FP32 if micro_step.averaged else 0
+    habits, wholes = micro_step.habits, micro_step.wholes
+    gradient = _FP32 if lora else habits.gradient
+    weights = shards.of_parameters(
+        models * _base_bytes(arch, options, width) + (adapters + reference + wholes) * width
+    )
+    away = weights if options.offload == "parameters" else 0
+    host = shards.of_optimizer(trained * (_HOST + average + width)) if on_host else 0
+    return MemoryEstimate(
+        parameters=weights - away + micro_step.judge * width,
+        gradients=shards.of_gradients(trained * gradient + wholes * width),
+        optimizer=0
+        if on_host
+        else shards.of_optimizer(trained * (master + _MOMENTS + average) + wholes * 2 * width),
+        activations=models
+        * micro_step.tokens
+        * _activation_bytes(arch, width, options, micro_step.seq_len),
+        logits=_logit_bytes(arch, micro_step, options),
+        update=0 if on_host else shards.of_update(trained * _FP32 + wholes * width),
+        buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, options, habits),
+        runtime=_RUNTIME,
+        cache=micro_step.written * cache_bytes(arch, width),
+        host=host + away,
+    )
+
+
+@dataclass(frozen=True)
+class _Shards:
+    """What ZeRO divides by the world: from stage 1 the optimizer, 2 gradients, 3 parameters."""
+
+    zero_stage: int
+    world: int
+
+    def of_optimizer(self, size: int) -> int:
+        return -(-size // self.world) if self.zero_stage >= 1 else size
+
+    def of_update(self, size: int) -> int:
+        """ZeRO-3 updates a sub-group at a time, the other stages all at once."""
+        whole = self.of_optimizer(size)
+        return min(whole, _SUB_GROUP * _FP32) if self.zero_stage >= 3 else whole
+
+    def of_gradients(self, size: int) -> int:
+        return -(-size // self.world) if self.zero_stage >= 2 else size
+
+    def of_parameters(self, size: int) -> int:
+        return -(-size // self.world) if self.zero_stage >= 3 else size
+
+
+def _base_bytes(arch: Architecture, options: TrainingOptions, width: int) -> int:
+    """The model's own weights, whether they are trained or not."""
+    if not options.is_quantized:
+        return arch.parameters * width
+    rest = arch.parameters - arch.linear_parameters
+    return round(arch.linear_parameters * _FOUR_BITS) + rest * width
+
+
+def _unpacked(arch: Architecture, options: TrainingOptions, habits: Habits) -> int:
+    """A quantized matrix at work, as what it stands for: the largest of a layer."""
+    if not options.is_quantized:
+        return 0
+    return max(i * o for i, o in arch.linear_layers()) * habits.unpacked
+
+
+def _logit_bytes(arch: Architecture, micro_step: MicroStep, options: TrainingOptions) -> int:
+    """Bytes of the logits of all tokens that are scored at once."""
+    if METHODS[micro_step.method].head:
+        return 0
+    habits = micro_step.habits
+    logit = habits.quantized_logit if options.is_quantized else habits.logit
+    scored = min(micro_step.tokens, options.loss_chunk or micro_step.tokens)
+    return round(scored * arch.vocab_size * logit)
+
+
+def _activation_bytes(
+    arch: Architecture, width: int, options: TrainingOptions, seq_len: int
+) -> int:
+    """Per token: what every layer keeps, or its input alone plus one layer at work."""
+    layers = layers_with_gradients(arch, options)
+    attention = 2 * arch.q_size + 2 * arch.kv_size  # q, k, v and the output; no s x s matrix
+    mlp = (4 if arch.gated else 2) * arch.intermediate_size  # gate, up, activated gate, product
+    layer = width * (_HIDDEN_COPIES * arch.hidden_size + attention + mlp)
+    if arch.materializes:
+        layer += _PAIR_BYTES * arch.heads * seq_len
+    if not options.gradient_checkpointing:
+        return layers * layer
+    return round(layers * arch.hidden_size * width + layer * _WORKING_SET)
+
+
+def _buffers(arch: Architecture, zero_stage: int, trained: int, width: int) -> int:
+    """Buckets of reduce and all-gather, never larger than what they carry; ZeRO-3's gathering."""
+    if zero_stage == 0:
+        return 0
+    buckets = 3 * min(_BUCKET, trained) * width  # two for reducing (overlapped), one to gather
+    if zero_stage < 3:
+        return buckets
+    return buckets + _GATHERED * min(_LIVE_PARAMETERS, arch.parameters) * width

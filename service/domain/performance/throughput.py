@@ -1,0 +1,287 @@
+"""How long an optimizer step takes: a roofline of compute, memory traffic, network and launches.
+
+Before anything is measured it comes with a wide interval; what jobs measure narrows it
+(`service/domain/performance/calibration.py`). Formulas, sources and errors: docs/planning.md.
+"""
+
+from dataclasses import dataclass
+
+from contract.methods import METHODS, Method
+from service.domain.models.architecture import Architecture
+from service.domain.models.trained_parameters import trained_parameters
+from service.domain.performance.efficiency import HUGGING_FACE, Speed, Stack
+from service.domain.performance.rollout_time import Rollout, cpu_seconds, gpu_seconds
+from service.domain.performance.vm_catalogue import Sku
+from service.domain.training.methods import keeps_reference, models_trained
+from service.domain.training.reinforcement import at_once, expected_tokens, passes, with_replay
+from trainer.contract import TrainingOptions
+
+OURS = HUGGING_FACE
+_UNKNOWN_GPU = Speed(share=0.5, width=800, attention=0.15)
+_HOST_ADAM_SECONDS = 1.4e-9  # per parameter on a machine's cores: Ren et al. (2021), table 4
+_HOST_LINK = 15e9  # bytes per second and GPU from host memory, all at once; assumed, as for copies
+_FORWARD = 1 / 3  # of a forward and a backward pass; checkpointing runs it once more
+_CAUSAL = 0.5  # of all pairs of tokens: a token looks back only
+_SHARP = 4  # how sharply the longer of launches and compute wins; where they meet both count
+
+_COMPUTE = (0.7, 1.5)  # p10 and p90 against the expected value; links inside a machine as well
+_NETWORK = (0.7, 2.5)  # DeepSpeed across nodes was off by up to that
+_UNPROMISED = (0.5, 4.0)
+_CPU = (0.4, 2.5)
+CPU_STEP = 0.1  # seconds that even a step of the tiny model takes
+_ROLLOUT = (0.4, 3.0)  # nobody knows how long answers will be, from a few tokens to twice as many
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """Seconds of one optimizer step: the expected value and an 80 % interval (p10 to p90)."""
+
+    seconds: float
+    low: float
+    high: float
+    compute: float  # of it, were the network infinitely fast
+    network: float  # of it, were the GPUs infinitely fast
+    doubt: str = ""  # why it is no promise; empty where it is one
+    roofline: float = 0.0  # the seconds before past jobs were asked; 0: they were not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What one optimizer step asks of every process."""
+
+    arch: Architecture
+    zero_stage: int
+    micro_batch: int
+    accumulation: int
+    tokens_per_sequence: int
+    options: TrainingOptions
+    method: Method = "supervised"
+    sequences: int | None = None  # of a sample; None: as many as the method says
+    judge: int = 0  # parameters of the reward model that grades
+
+    @property
+    def micro_tokens(self) -> int:
+        """Tokens of one micro-step."""
+        sequences = self.sequences or METHODS[self.method].sequences
+        tokens = self.micro_batch * self.tokens_per_sequence * sequences
+        asked = self.options.reinforcement
+        return round(tokens * with_replay(asked)) if asked else tokens
+
+    @property
+    def reference(self) -> bool:
+        """True when a frozen model scores every sequence as well."""
+        return keeps_reference(self.method, self.options.reinforcement)
+
+    @property
+    def trained(self) -> int:
+        """Parameters that have a gradient."""
+        return trained_parameters(self.arch, self.options)
+
+    @property
+    def models(self) -> int:
+        """That are trained side by side."""
+        return models_trained(self.options.reinforcement)
+
+    @property
+    def rollout(self) -> Rollout | None:
+        """The answers that are written first, if any are."""
+        asked = self.options.reinforcement
+        if asked is None:
+            return None
+        answer, steps = expected_tokens(asked), asked.steps_per_rollout
+        written = steps * self.accumulation * self.micro_batch * asked.answers
+        several = min(at_once(asked, self.micro_batch), written)
+        return Rollout(
+            arch=self.arch,
+            width=self.width,
+            batches=-(-written // several) / steps,
+            sequences=several,
+            prompt_tokens=max(self.tokens_per_sequence - answer, 1),
+            answer_tokens=answer,
+        )
+
+    @property
+    def width(self) -> int:
+        """Bytes of one weight."""
+        return 4 if self.options.precision == "fp32" else 2
+
+
+def gpu_step(
+    work: Work, sku: Sku, *, nodes: int, processes_per_node: int, stack: Stack = OURS
+) -> StepTime:
+    """A step on GPUs of this VM size."""
+    speed = stack.speeds.get(sku.family, _UNKNOWN_GPU)
+    compute = work.accumulation * _micro_step(work, sku, stack, speed) + _host_update(work) / nodes
+    world = nodes * processes_per_node
+    link = _link_bytes(sku, nodes, processes_per_node, stack)
+    network = _network_bytes(work) * (world - 1) / world / link + _fetching(work) / world
+    seconds = _together(compute, network, stack)
+    doubt = _doubt(sku, stack, bound=nodes > 1 and network > compute)
+    low, high = _UNPROMISED if doubt else _interval(compute, network, stack, nodes)
+    if rollout := work.rollout:
+        gathered = rollout.weights if work.zero_stage == 3 else 0
+        writing = gpu_seconds(
+            rollout,
+            bandwidth=sku.memory_gbytes * 1e9,
+            flops=_weight_rate(work, sku, speed),
+            gathering=gathered * (world - 1) / world / link,
+        )
+        compute, seconds = compute + writing, seconds + writing
+        low, high = _ROLLOUT
+    return StepTime(
+        seconds=seconds,
+        low=low * seconds,
+        high=high * seconds,
+        compute=compute,
+        network=network,
+        doubt=doubt,
+    )
+
+
+def _together(compute: float, network: float, stack: Stack) -> float:
+    """Seconds of both, of which a share of the shorter hides behind the longer."""
+    return max(compute, network) + (1 - stack.overlap) * min(compute, network)
+
+
+def _interval(compute: float, network: float, stack: Stack, nodes: int) -> tuple[float, float]:
+    """P10 and P90 of the time to its expected value: the network is surer inside a machine."""
+    links = _COMPUTE if nodes == 1 else _NETWORK
+    expected = _together(compute, network, stack)
+    low, high = (
+        _together(c * compute, n * network, stack) / expected
+        for c, n in zip(_COMPUTE, links, strict=True)
+    )
+    return low, high
+
+
+def _doubt(sku: Sku, stack: Stack, *, bound: bool) -> str:
+    """Why nobody can say how long a step takes there before some are measured."""
+    if sku.family not in stack.speeds:
+        return (
+            f"The time of a step on {sku.gpu} is no promise: no training was measured on such "
+            "GPUs. The first 50 steps will tell."
+        )
+    if bound:
+        return (
+            "The time of a step is no promise: it waits for the network between the machines "
+            "longer than it computes. A larger micro_batch, fewer nodes, or LoRA would help; the "
+            "first 50 steps will tell."
+        )
+    return ""
+
+
+def cpu_step(work: Work, *, flops: float) -> StepTime:
+    """A step on CPU processes that do ``flops`` floating-point operations per second each."""
+    seconds = CPU_STEP + work.accumulation * (_weight_flops(work) + _attention_flops(work)) / flops
+    if rollout := work.rollout:
+        seconds += cpu_seconds(rollout, flops=flops)
+    low, high = _CPU
+    return StepTime(
+        seconds=seconds, low=low * seconds, high=high * seconds, compute=seconds, network=0.0
+    )
+
+
+def _micro_step(work: Work, sku: Sku, stack: Stack, speed: Speed) -> float:
+    """Seconds of one micro-step's forward and backward pass, network apart."""
+    peak = _peak(work, sku)
+    compute = _weight_flops(work) / _weight_rate(work, sku, speed)
+    compute += _CAUSAL * _attention_flops(work) / (speed.attention * peak)
+    compute += _adapter_bytes(work, stack) / (sku.memory_gbytes * 1e9)
+    passes = 2 + work.options.gradient_checkpointing + work.reference
+    unpacking = (
+        passes * work.arch.linear_parameters * stack.unpack if work.options.is_quantized else 0.0
+    )
+    launches = work.arch.layers * _launch(work, stack) * (1 + _FORWARD * work.reference)
+    return float(((compute + unpacking) ** _SHARP + launches**_SHARP) ** (1 / _SHARP))
+
+
+def _launch(work: Work, stack: Stack) -> float:
+    if work.options.is_quantized:
+        return stack.launch_quantized
+    return stack.launch_sharded if work.zero_stage == 3 else stack.launch
+
+
+def _passes_more(work: Work) -> int:
+    """Forward passes beside the one that is learnt from: once again, the reference's, and what is
+    asked of answers before."""
+    asked = work.options.reinforcement
+    before = passes(asked) if asked else 0
+    return work.options.gradient_checkpointing + work.reference + before
+
+
+def _weight_flops(work: Work) -> float:
+    """Of one micro-step on one process: 2 per weight and token forward, 4 backward."""
+    weights = 4 + 2 * _passes_more(work)  # frozen ones need no gradient of their own
+    own = 2 * _trained_matrices(work) if work.options.lora is None else 6 * work.trained
+    per_token = weights * work.arch.matrix_parameters + own
+    return work.models * work.micro_tokens * per_token + _judging(work)
+
+
+def _fetching(work: Work) -> float:
+    """Seconds that the weights take from the machine's memory, were they all of one process."""
+    if work.options.offload != "parameters":
+        return 0.0
+    weights = work.models * work.arch.parameters * work.width
+    return work.accumulation * (2 + work.options.gradient_checkpointing) * weights / _HOST_LINK
+
+
+def _trained_matrices(work: Work) -> int:
+    """Trained parameters whose gradients are products; those of a looked-up embedding are not."""
+    looked_up = work.options.train_embeddings and not work.arch.tied
+    return work.trained - (work.arch.embedding_parameters if looked_up else 0)
+
+
+def _attention_flops(work: Work) -> float:
+    """As if every token looked at all others: 4 of a pair and width forward, 8 backward."""
+    per_token = 12.0 * work.arch.layers * work.arch.q_size * work.tokens_per_sequence
+    return work.models * work.micro_tokens * per_token * (1 + _FORWARD * _passes_more(work))
+
+
+def _adapter_bytes(work: Work, stack: Stack) -> float:
+    """What the inputs of adapted layers cost beside the adapters' own products."""
+    if work.options.lora is None:
+        return 0.0
+    inputs = sum(i for i, _ in work.arch.linear_layers())
+    return work.models * work.micro_tokens * work.arch.layers * inputs * stack.adapters
+
+
+def _judging(work: Work) -> float:
+    """The reward model reads every new answer with its prompt once."""
+    asked = work.options.reinforcement
+    return 2.0 * work.judge * work.micro_tokens / with_replay(asked) if asked else 0.0
+
+
+def _host_update(work: Work) -> float:
+    """Seconds that one machine's cores would take for all of torch's AdamW."""
+    return work.trained * _HOST_ADAM_SECONDS if work.options.offload else 0.0
+
+
+def _peak(work: Work, sku: Sku) -> float:
+    """FLOPs of one GPU; fp32 runs at half of bf16 (TF32)."""
+    return sku.bf16_tflops * 1e12 * (2 / work.width)
+
+
+def _weight_rate(work: Work, sku: Sku, speed: Speed) -> float:
+    """What one GPU reaches with weights; narrow models fill it less."""
+    width = work.arch.hidden_size
+    return speed.share * width / (width + speed.width) * _peak(work, sku)
+
+
+def _network_bytes(work: Work) -> int:
+    """What one process sends in an optimizer step, by ZeRO stage."""
+    trained = work.models * work.trained * work.width
+    if work.zero_stage == 3:  # weights gathered for every pass, gradients reduced
+        passes = 3 if work.reference else 2  # the reference's is forward only
+        gathered = passes * work.models * work.arch.parameters * work.width
+        return work.accumulation * (gathered + trained)
+    reductions = work.accumulation if work.zero_stage == 2 else 1
+    return reductions * trained + trained
+
+
+def _link_bytes(sku: Sku, nodes: int, processes_per_node: int, stack: Stack) -> float:
+    """Bytes per second and process over the slowest link in the way."""
+    if nodes == 1:
+        return sku.nvlink_gbytes * 1e9 * stack.local
+    if sku.infiniband:
+        return sku.infiniband_gbps / 8 * 1e9 * stack.share_of_fabric(nodes)
+    return sku.ethernet_gbps / processes_per_node / 8 * 1e9 * stack.fabric

@@ -1,0 +1,152 @@
+"""What all jobs' requests for Spot were answered, and what a choice learns from that. Pure.
+
+A request dates from when machines were asked for; what was not asked for nobody knows. A drought
+is the time in which every offering of a job refuses; it is taken to last until one accepts.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Self
+
+from service.domain.cloud.fleet import Offering
+from service.domain.placement.policy_state import UNSEEN_DROUGHT_S
+from service.domain.spot.age_hazard import NOTHING, Ages
+
+_HOUR = 3600.0
+_AT_ONCE = timedelta(minutes=10)  # so soon after an eviction another offering makes it good
+APART = timedelta(minutes=10)  # of two signs that are two, and not one told twice
+_FRESH = timedelta(minutes=45)  # an older sign says nothing of now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One attempt on Spot that was answered."""
+
+    offering: Offering
+    job_id: str
+    nodes: int
+    at: datetime
+    granted: bool
+    evicted_at: datetime | None = None
+    outlived_at: datetime | None = None  # the last eviction that it went on after
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """What a choice between some offerings knows of earlier ones."""
+
+    droughts: Ages = NOTHING
+    drought_seen: bool = True  # the beginning of the one that lasts, if any does
+    refused_at: datetime | None = None  # the last time that any was
+    hops: tuple[int, int] = (0, 0)  # evictions, and those that another offering made good
+    given_again: tuple[int, int] = (0, 0)  # the same, of those that were asked again after one
+    returned: tuple[int, int] = (0, 0)  # moves from on demand to Spot, and those it accepted
+    down_at: Mapping[Offering, datetime] = field(default_factory=dict)  # last refusal or eviction
+    given_since: Mapping[Offering, datetime] = field(default_factory=dict)  # again and again
+    bands: Mapping[Offering, float] = field(default_factory=dict)  # evictions of a machine per hour
+
+    @classmethod
+    def of(
+        cls,
+        answers: Sequence[Answer],
+        offerings: Collection[Offering],
+        nodes: int,
+        now: datetime,
+        returned: tuple[int, int] = (0, 0),
+    ) -> Self:
+        """From the ``answers`` of these offerings, in any order."""
+        ordered = sorted(answers, key=lambda a: a.at)
+        droughts, seen = _droughts(ordered, len(offerings), now)
+        down_at = _down_at(ordered)
+        return cls(
+            droughts=droughts,
+            drought_seen=seen,
+            refused_at=max((a.at for a in ordered if not a.granted), default=None),
+            hops=_hops(ordered),
+            given_again=_given_again(ordered),
+            returned=returned,
+            down_at=down_at,
+            given_since=_given_since(ordered, down_at, nodes, now),
+        )
+
+
+NO_PAST = Past()
+
+
+def _droughts(ordered: Sequence[Answer], many: int, now: datetime) -> tuple[Ages, bool]:
+    """How long they lasted, the present one so far; and whether its beginning was seen."""
+    refusing: set[Offering] = set()
+    since, accepted, found = None, False, NOTHING
+    for answer in ordered:
+        if answer.granted:
+            if since is not None:
+                found += _drought(since, answer.at, accepted, ended=True)
+            refusing, since, accepted = set(), None, True
+            continue
+        refusing.add(answer.offering)
+        if since is None and len(refusing) == many:
+            since = answer.at
+    if since is not None:
+        found += _drought(since, now, accepted, ended=False)
+    return found, accepted or since is None
+
+
+def _drought(since: datetime, until: datetime, seen: bool, *, ended: bool) -> Ages:
+    hours = (until - since).total_seconds() / _HOUR
+    return Ages.of([(hours, ended)], begun=0.0 if seen else UNSEEN_DROUGHT_S / _HOUR)
+
+
+def _hops(ordered: Sequence[Answer]) -> tuple[int, int]:
+    evicted = [answer for answer in ordered if answer.evicted_at is not None]
+    return len(evicted), sum(_made_good(answer, ordered) for answer in evicted)
+
+
+def _made_good(lost: Answer, ordered: Sequence[Answer]) -> bool:
+    assert lost.evicted_at is not None
+    return any(
+        then.granted
+        and then.job_id == lost.job_id
+        and then.offering != lost.offering
+        and timedelta(0) <= then.at - lost.evicted_at <= _AT_ONCE
+        for then in ordered
+    )
+
+
+def _given_again(ordered: Sequence[Answer]) -> tuple[int, int]:
+    """Evictions after which the job asked again, and those after which any accepted at once."""
+    of_job: dict[str, list[Answer]] = {}
+    for answer in ordered:
+        of_job.setdefault(answer.job_id, []).append(answer)
+    evictions = found = 0
+    for lost in ordered:
+        if (at := lost.evicted_at) is not None:
+            then = [a for a in of_job[lost.job_id] if a.at >= at]
+            evictions += bool(then)
+            found += any(a.granted and a.at - at <= _AT_ONCE for a in then)
+    return evictions, found
+
+
+def _down_at(ordered: Sequence[Answer]) -> dict[Offering, datetime]:
+    found: dict[Offering, datetime] = {}
+    for answer in ordered:
+        downs = (answer.evicted_at, answer.outlived_at) if answer.granted else (answer.at,)
+        for down in filter(None, downs):
+            found[answer.offering] = max(down, found.get(answer.offering, down))
+    return found
+
+
+def _given_since(
+    ordered: Sequence[Answer], down_at: Mapping[Offering, datetime], nodes: int, now: datetime
+) -> dict[Offering, datetime]:
+    """Offerings that gave as many machines to several requests lately, and refused none since."""
+    found: dict[Offering, list[datetime]] = {}
+    for answer in ordered:
+        down = down_at.get(answer.offering)
+        if answer.granted and answer.nodes >= nodes and (down is None or answer.at > down):
+            found.setdefault(answer.offering, []).append(answer.at)
+    return {
+        offering: times[0]
+        for offering, times in found.items()
+        if times[-1] - times[0] >= APART and now - times[-1] <= _FRESH
+    }

@@ -1,0 +1,239 @@
+"""What is still to be paid for a job with a deadline: dynamic programming over a weather model.
+
+Unit of money: an hour of work on demand; of time: an hour. The state is the work left, the slack
+(time left less work left), what is held, and for how long the market has been as it is (`age_hazard`).
+Waiting eats slack, so do cold starts and lost work; work on demand costs 1, on Spot ``ratio``.
+Solved from no work left upwards by implicit steps, which stay sound however rare or frequent
+evictions are. What a state must not risk for the deadline's sake is not on offer in it, so every
+figure here is the cost of a course that is never late.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from service.domain.spot.age_hazard import BUCKETS, WIDTHS
+
+_PHASES = range(BUCKETS - 1, -1, -1)  # the oldest first: younger ones grow into them
+_SWEEPS = 2
+_LATE = 10.0  # an hour of slack that is missing; only keeps interpolation on the safe side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What the solution depends on; rates are per hour and by age bucket."""
+
+    ratio: float  # Spot price over on-demand price, for the same work
+    cold_start: float  # hours paid for before work goes on
+    lost: float  # hours of work that an eviction undoes
+    evictions: tuple[float, ...]
+    returns: tuple[float, ...]  # of capacity, when everything was refused
+    elsewhere: float  # odds that another offering takes an evicted job at once
+    sure: float = 1.0  # odds that a move from on demand back to Spot finds some; 0: none is made
+
+    @property
+    def to_leave(self) -> float:
+        """Slack without which a hold on Spot is a risk: one loss and one start on demand."""
+        return self.cold_start + self.lost
+
+    @property
+    def to_enter(self) -> float:
+        """Slack without which starting on Spot is a risk."""
+        return 2 * self.cold_start + self.lost
+
+
+Row = list[list[float]]  # by bucket and slack
+
+
+@dataclass(frozen=True)
+class Outlay:
+    """The solution on its grid; look it up between the points."""
+
+    terms: Terms
+    work: tuple[float, ...]
+    slack: tuple[float, ...]
+    spot: list[Row]  # by work, bucket of the hold's age, slack
+    start: list[list[float]]  # by work, slack: asking Spot, and it says yes
+    wait: list[Row]  # by work, bucket of the drought's age, slack
+    on_demand: list[Row]  # running, by the drought's age
+
+    def of_wait(self, work: float, slack: float, drought: int) -> float:
+        """Waiting now, the best course afterwards."""
+        return self._between([row[drought] for row in self.wait], work, slack)
+
+    def of_start(self, work: float, slack: float) -> float:
+        """Being taken on Spot now."""
+        return self._between(self.start, work, slack)
+
+    def of_on_demand(self, work: float, slack: float, drought: int) -> float:
+        """Training on demand."""
+        return self._between([row[drought] for row in self.on_demand], work, slack)
+
+    def of_move(self, work: float, slack: float, drought: int) -> float:
+        """Leaving on demand for Spot now; where Spot is not there, the best of what is left."""
+        sure, starts = self.terms.sure, self.of_start(work, slack)
+        if sure == 1:
+            return starts
+        cold = self.terms.cold_start
+        again = cold + self.of_on_demand(work, slack - cold, drought)
+        return sure * starts + (1 - sure) * min(self.of_wait(work, slack, drought), again)
+
+    def _between(self, rows: list[list[float]], work: float, slack: float) -> float:
+        i, u = _place(self.work, work)
+        j, v = _place(self.slack, slack)
+        low = rows[i][j] * (1 - v) + rows[i][j + 1] * v
+        high = rows[i + 1][j] * (1 - v) + rows[i + 1][j + 1] * v
+        return low * (1 - u) + high * u
+
+
+@lru_cache(maxsize=256)
+def solve(terms: Terms, most_work: float, most_slack: float) -> Outlay:
+    """Everything up to so many hours of work and of slack; some ten milliseconds."""
+    work = grid(terms.cold_start, most_work)
+    slack = grid(terms.cold_start / 2, max(most_slack, 4 * terms.cold_start))
+    solver = _Solver(terms, slack)
+    for before, now in pairwise(work):
+        solver.step(now, now - before)
+    return Outlay(
+        terms,
+        tuple(work),
+        tuple(slack),
+        solver.spot,
+        solver.start,
+        solver.wait,
+        solver.on_demand,
+    )
+
+
+def grid(finest: float, end: float, fine: int = 8, growth: float = 1.15) -> list[float]:
+    """Points from 0 to ``end``: ``fine`` equal steps, then ever longer ones."""
+    points, step = [0.0], finest
+    while points[-1] < end:
+        if len(points) > fine:
+            step *= growth
+        points.append(points[-1] + step)
+    return points
+
+
+def _place(points: tuple[float, ...] | list[float], x: float) -> tuple[int, float]:
+    """The point below, and how far towards the next; outside: the nearest end."""
+    if x <= points[0]:
+        return 0, 0.0
+    if x >= points[-1]:
+        return len(points) - 2, 1.0
+    low, high = 0, len(points) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if points[middle] <= x:
+            low = middle
+        else:
+            high = middle
+    return low, (x - points[low]) / (points[high] - points[low])
+
+
+class _Solver:
+    """One row of work after another; inside a row, slack upwards."""
+
+    def __init__(self, terms: Terms, slack: list[float]) -> None:
+        self.terms, self.slack = terms, slack
+        empty = [[0.0] * len(slack) for _ in range(BUCKETS)]
+        self.spot: list[Row] = [empty]
+        self.wait: list[Row] = [empty]
+        self.on_demand: list[Row] = [empty]
+        self.start: list[list[float]] = [[0.0] * len(slack)]
+        d, lost = terms.cold_start, terms.lost
+        self.after_start = [_place(slack, s - d) for s in slack]
+        self.after_half = [_place(slack, s - d / 2) for s in slack]
+        self.after_loss = [_place(slack, s - lost) for s in slack]
+        self.dies_cold = 1 - 2.718281828459045 ** (-terms.evictions[0] * d)
+
+    def step(self, work: float, more: float) -> None:
+        """The row for ``more`` hours of work beyond the last row."""
+        points = len(self.slack)
+        for table, price in ((self.spot, self.terms.ratio), (self.on_demand, 1.0)):
+            table.append([[v + price * more for v in row] for row in table[-1]])
+        self.wait.append([[v + more for v in row] for row in self.wait[-1]])
+        self.start.append([v + self.terms.ratio * more for v in self.start[-1]])
+        for j in range(points):
+            for _ in range(_SWEEPS):
+                self._on_demand(j, work, more)
+                self._wait(j)
+                self._start(j)
+                self._spot(j, more)
+
+    def _on_demand(self, j: int, work: float, more: float) -> None:
+        terms, now, last = self.terms, self.on_demand[-1], self.on_demand[-2]
+        if not terms.sure or self.slack[j] < terms.to_enter:
+            for b in _PHASES:
+                now[b][j] = work
+            return
+        start = self.start[-1][j]
+        for b in _PHASES:
+            ages = 1 / WIDTHS[b]
+            older = now[b + 1][j] if ages else 0.0
+            above, below = last[b][j] + more + ages * more * older, 1 + ages * more
+            moves = terms.returns[b] * more
+            then = start if terms.sure == 1 else self._moved(j, b, start)
+            stay = above / below
+            now[b][j] = min(stay, (above + moves * then) / (below + moves))
+
+    def _moved(self, j: int, b: int, start: float) -> float:
+        """On demand was left for Spot, before Spot was asked."""
+        sure = self.terms.sure
+        return sure * start + (1 - sure) * self._down(j, b)
+
+    def _down(self, j: int, b: int) -> float:
+        """Nothing to be had on Spot: wait, or start on demand."""
+        return min(self.wait[-1][b][j], self._begin_on_demand(j, b))
+
+    def _begin_on_demand(self, j: int, b: int) -> float:
+        d, short = self.terms.cold_start, self.terms.cold_start - self.slack[j]
+        late = _LATE * short if short > 1e-9 else 0.0
+        return d + late + _at(self.on_demand[-1][b], self.after_start[j])
+
+    def _wait(self, j: int) -> None:
+        now = self.wait[-1]
+        if self.slack[j] < self.terms.to_enter:  # no Spot any more: waiting is for nothing
+            for b in _PHASES:
+                now[b][j] = self._begin_on_demand(j, b)
+            return
+        time, start = self.slack[j] - self.slack[j - 1], self.start[-1][j]
+        for b in _PHASES:
+            ages, back = time / WIDTHS[b], self.terms.returns[b] * time
+            older = self._down(j, b + 1) if ages else 0.0
+            above = self._down(j - 1, b) + ages * older + back * start
+            now[b][j] = above / (1 + ages + back)
+
+    def _start(self, j: int) -> None:
+        terms, d = self.terms, self.terms.cold_start
+        if self.slack[j] < terms.to_enter:
+            self.start[-1][j] = self._down(j, 0)
+            return
+        warm = terms.ratio * d + _at(self.spot[-1][0], self.after_start[j])
+        i, u = self.after_half[j]
+        cold = terms.ratio * d / 2 + self._evicted(i) * (1 - u) + self._evicted(i + 1) * u
+        self.start[-1][j] = (1 - self.dies_cold) * warm + self.dies_cold * cold
+
+    def _evicted(self, j: int) -> float:
+        down = self._down(j, 0)
+        q = self.terms.elsewhere
+        return q * min(self.start[-1][j], down) + (1 - q) * down
+
+    def _spot(self, j: int, more: float) -> None:
+        terms, now, last = self.terms, self.spot[-1], self.spot[-2]
+        if self.slack[j] < terms.to_leave:
+            for a in _PHASES:
+                now[a][j] = self._begin_on_demand(j, 0)
+            return
+        i, u = self.after_loss[j]
+        gone = self._evicted(i) * (1 - u) + self._evicted(i + 1) * u + terms.ratio * terms.lost
+        for a in _PHASES:
+            ages, dies = more / WIDTHS[a], terms.evictions[a] * more
+            older = now[a + 1][j] if ages else 0.0
+            above = last[a][j] + terms.ratio * more + ages * older + dies * gone
+            now[a][j] = above / (1 + ages + dies)
+
+
+def _at(values: list[float], place: tuple[int, float]) -> float:
+    i, u = place
+    return values[i] * (1 - u) + values[i + 1] * u

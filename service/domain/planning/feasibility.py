@@ -1,0 +1,109 @@
+"""Refuse jobs that cannot keep their deadline or budget, before the first machine."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_UP, Decimal
+
+from service.domain.errors import InvalidRequest
+from service.domain.humanize import duration
+from service.domain.money.cost import CURRENCY
+from service.domain.planning.option import Option
+from service.domain.planning.plan import Plan
+from service.domain.planning.plan_limits import Limits, least_cost
+
+Freed = Callable[[], Plan | None]  # the same job with nodes left to the planner, if it can be
+_ROUND_TO = 600  # seconds, up: of the deadline that is proposed
+
+
+def refuse_hopeless(plan: Plan, limits: Limits, now: datetime, freed: Freed) -> None:
+    """Raise InvalidRequest where neither luck nor on-demand machines could do it."""
+    options = _bought(plan.options, limits)
+    shown = (*options, *_bought(plan.alternatives, limits))
+    binding = limits.is_deadline_binding and limits.deadline_seconds is not None
+    if binding and not any(map(limits.may_meet_deadline, shown)):
+        raise _too_soon(shown, limits, now, freed)
+    if not any(map(limits.may_fit_budget, shown)):
+        raise _too_small(shown, limits)
+    if binding and not any(
+        limits.may_meet_deadline(option) and limits.may_fit_budget(option) for option in shown
+    ):
+        raise _not_both(shown, limits, now)
+
+
+def _bought(options: Sequence[Option], limits: Limits) -> list[Option]:
+    """Those that machines are asked for of."""
+    bought = limits.buys([option.offering for option in options])
+    return [option for option in options if option.offering in bought]
+
+
+def _too_soon(
+    options: Sequence[Option], limits: Limits, now: datetime, freed: Freed
+) -> InvalidRequest:
+    fastest = min(options, key=limits.seconds_at_best)
+    cheapest = min(options, key=lambda o: o.cost_p50)
+    nodes = _enough(limits, freed)
+    more = f", or infrastructure.nodes {nodes}" if nodes else ""
+    return InvalidRequest(
+        f"The deadline is {limits.away}, and even without any eviction the fastest way takes "
+        f"{_said(fastest, limits)}; the cheapest takes {_said(cheapest, limits)}. Give a deadline "
+        f"of {_from(fastest, limits, now)} or later{more}; or set "
+        "on_deadline_risk to notify, to run it all the same.",
+        code="deadline_too_soon",
+        param="infrastructure.deadline",
+    )
+
+
+def _too_small(options: Sequence[Option], limits: Limits) -> InvalidRequest:
+    cheapest = min(options, key=lambda o: least_cost(o) + limits.reserve(o))
+    least, kept = least_cost(cheapest), limits.reserve(cheapest)
+    reserved = limits.allowance.of_job(cheapest.save_seconds)
+    return InvalidRequest(
+        f"A budget of {limits.budget} {CURRENCY} is too small: at best this costs {_money(least)} "
+        f"on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are reserved for the end "
+        f"of its machines: {reserved.in_words()}. With a budget of "
+        f"{_money(cheapest.cost_p90 + kept)} it is done nine times in ten.",
+        code="budget_too_small",
+        param="infrastructure.budget.amount",
+    )
+
+
+def _not_both(options: Sequence[Option], limits: Limits, now: datetime) -> InvalidRequest:
+    timely = [option for option in options if limits.may_meet_deadline(option)]
+    paid = [option for option in options if limits.may_fit_budget(option)]
+    inside = min(timely, key=lambda o: least_cost(o) + limits.reserve(o))
+    fastest = min(paid, key=limits.seconds_at_best)
+    enough = _money(inside.cost_p90 + limits.reserve(inside))
+    return InvalidRequest(
+        f"The deadline ({limits.away}) and the budget ({limits.budget} {CURRENCY}) cannot both be "
+        f"kept: the cheapest way in time takes {_said(inside, limits)}, and what the budget covers "
+        f"takes {_said(fastest, limits)}. Give a budget of {enough}, or a deadline of "
+        f"{_from(fastest, limits, now)} or later.",
+        code="budget_too_small",
+        param="infrastructure.budget.amount",
+    )
+
+
+def _enough(limits: Limits, freed: Freed) -> int | None:
+    """Nodes that would make it, where the user fixed fewer."""
+    if (limits.deadline_seconds or 0) <= 0 or (plan := freed()) is None:
+        return None
+    return plan.chosen.nodes if limits.may_meet_deadline(plan.chosen) else None
+
+
+def _said(option: Option, limits: Limits) -> str:
+    return (
+        f"about {duration(limits.seconds_at_best(option))} and {option.cost_p50} {CURRENCY} on "
+        f"{option.nodes} x {option.offering}"
+    )
+
+
+def _from(option: Option, limits: Limits, now: datetime) -> str:
+    """The deadline that this option keeps at best, as the API takes it and as people read it."""
+    moment = now + timedelta(seconds=limits.seconds_at_best(option))
+    seconds = -(-moment.timestamp() // _ROUND_TO) * _ROUND_TO
+    at = datetime.fromtimestamp(seconds, UTC)
+    return f"{int(seconds)} ({at:%Y-%m-%d %H:%M} UTC)"
+
+
+def _money(amount: Decimal) -> Decimal:
+    return amount.quantize(Decimal("0.01"), ROUND_UP)

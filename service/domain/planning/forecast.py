@@ -1,0 +1,296 @@
+"""What is still to come of a job, with how sure that is: time and money at P10, P50 and P90. Pure.
+
+Evictions are Poisson; each costs a recovery and part of a checkpoint interval, see `option.weigh`.
+The end is later by the waits for machines. Their rate is Gamma: the plan's counts for
+a few evictions, the job's own hours and evictions move it and make it sure. The time of a step is
+the measured one once there is one, and as sure as the measured ones are alike. Made anew with every
+look, in microseconds: nothing of it is kept.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from statistics import NormalDist
+from typing import Any, Self
+
+from service.domain.planning.checkpoint_interval import lost_to_eviction
+from service.domain.planning.option import Option
+
+Z = 1.2816  # standard deviations from the middle to P10 and P90
+PLANNED_SPREAD = 0.25  # of a step's time, as P90: computed and never measured
+MEASURED_SPREAD = 0.10  # measured, but too few to say how they differ
+_ENOUGH = 20  # measured steps say how they differ
+_DRIFT = 0.04  # standard deviation: other machines, other rows; jobs alike differ by 0.055
+BELIEF = 2.0  # evictions that the plan's rate counts for, as a band's (`eviction_hazard.py`)
+_DOUBT = 1.5  # variance of the log of a drought's mean, over the droughts that it was told by
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What the job itself has shown so far."""
+
+    steps: int = 0  # the newest, of which the time was measured ...
+    low: float = 0.0  # ... its P10 in seconds ...
+    high: float = 0.0  # ... and its P90
+    evictions: int = 0
+    trained_s: float = 0.0
+
+    @classmethod
+    def of(cls, progress: Mapping[str, Any], evictions: int) -> Self:
+        """Of a job's progress as it is stored."""
+        pace = progress.get("seconds_per_step") or 0.0
+        return cls(
+            steps=progress.get("steps_measured", 0),
+            low=progress.get("seconds_per_step_p10", 0.0),
+            high=progress.get("seconds_per_step_p90", 0.0),
+            evictions=evictions,
+            trained_s=pace * progress.get("step", 0),
+        )
+
+    def pace(self, median: float, steps: int) -> tuple[float, float]:
+        """Seconds of a step, as the mean of so many to come, and the share that P90 is above it.
+
+        Times of steps are taken for log-normal: few are much longer than the others.
+        """
+        if self.steps < _ENOUGH or self.low <= 0:
+            return median, MEASURED_SPREAD
+        apart = math.log(self.high / self.low) / (2 * Z)
+        unsure = apart**2 * (1 / self.steps + 1 / max(steps, 1))
+        return median * math.exp(apart**2 / 2), Z * math.sqrt(_DRIFT**2 + unsure)
+
+
+NOTHING_SEEN = Seen()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aftermath:
+    """What is to be expected of Spot once it has evicted."""
+
+    share: float  # of evictions after which every offering refuses ...
+    p50: float  # ... for so many seconds ...
+    p90: float
+    seen: float  # ... by what so many droughts told, those that the prior counts for included
+
+
+NO_WAIT = Aftermath(share=0.0, p50=1.0, p90=1.0, seen=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """The few figures of an option that a forecast rests on; a job is shown too often for more."""
+
+    seconds_per_step: float  # as planned
+    recovery_seconds: float
+    checkpoint_seconds: float
+    evictions_per_second: float
+    answered: float  # share of evictions whose notice comes in time for a save
+    seconds_per_step_p10: float
+    seconds_per_step_p90: float
+    verify_seconds: float  # after the last step
+
+    @classmethod
+    def of(cls, option: Option) -> Self:
+        """Of an option."""
+        return cls._of(option.__dict__, option.answered)
+
+    @classmethod
+    def of_plan(cls, plan: Mapping[str, Any]) -> Self:
+        """Of the chosen option of a plan as it is stored."""
+        told = plan["options"][0]
+        return cls._of(told, (told["cadence"] or {}).get("answered", 0.0))
+
+    @classmethod
+    def _of(cls, told: Mapping[str, Any], answered: float) -> Self:
+        takes = told["duration_p50"]
+        return cls(
+            seconds_per_step=told["seconds_per_step"],
+            recovery_seconds=told["recovery_seconds"],
+            checkpoint_seconds=told["checkpoint_seconds"],
+            evictions_per_second=told["expected_evictions"] / takes if takes > 0 else 0.0,
+            answered=answered,
+            seconds_per_step_p10=told["seconds_per_step_p10"],
+            seconds_per_step_p90=told["seconds_per_step_p90"],
+            verify_seconds=told["verify_seconds"],
+        )
+
+    def as_it_runs(self, every: float | None, *, on_demand: bool) -> Self:
+        """With the interval in force (None: as planned). On demand nothing is evicted."""
+        evictions = 0.0 if on_demand else self.evictions_per_second
+        return replace(
+            self,
+            evictions_per_second=evictions,
+            checkpoint_seconds=every or self.checkpoint_seconds,
+        )
+
+    def rate(self, seen: Seen) -> float:
+        """Evictions per second: what the plan expects, moved by what the job saw."""
+        if self.evictions_per_second <= 0:
+            return 0.0
+        hours = BELIEF / self.evictions_per_second + seen.trained_s
+        return (BELIEF + seen.evictions) / hours
+
+    def expected(self, work: float, seen: Seen) -> float:
+        """Evictions in so many seconds of work, those in what they cost included."""
+        rate = self.rate(seen)
+        return rate * work / max(1 - rate * self.one_takes[0], 0.05)
+
+    @property
+    def one_takes(self) -> tuple[float, float]:
+        """Seconds that one eviction takes on average, a drought apart, and their square's mean.
+
+        A recovery, and what the eviction undoes.
+        """
+        recovery = self.recovery_seconds
+        undone, square = lost_to_eviction(self.checkpoint_seconds, self.answered)
+        return recovery + undone, recovery**2 + 2 * recovery * undone + square
+
+    def steps_take(
+        self, measured: float | None, steps: int, seen: Seen
+    ) -> tuple[float, float, float]:
+        """Seconds of a step, as the mean of so many, at P10, P50 and P90."""
+        if measured is None:
+            return self.seconds_per_step_p10, self.seconds_per_step, self.seconds_per_step_p90
+        middle, spread = seen.pace(measured, steps)
+        return middle * (1 - spread), middle, middle * (1 + spread)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToCome:
+    """Seconds until the last step is done, and its result is verified."""
+
+    p10: float
+    p50: float
+    p90: float
+
+    def odds(self, seconds: float) -> float:
+        """The probability that it is done within so many seconds; log-normal between the three.
+
+        >>> ToCome(p10=50.0, p50=100.0, p90=200.0).odds(100.0)
+        0.5
+        """
+        if seconds <= 0:
+            return 0.0
+        if self.p50 <= 0:
+            return 1.0
+        edge = self.p90 if seconds > self.p50 else self.p10
+        sigma = abs(math.log(max(edge, 1e-9) / self.p50)) / Z
+        if sigma < 1e-9:
+            return 1.0 if seconds >= self.p50 else 0.0
+        return round(_normal(math.log(seconds / self.p50) / sigma), 3)
+
+    def after(self, wait: Self) -> "ToCome":
+        """With ``wait`` before it, which has nothing to do with how long it takes then."""
+        middle = wait.p50 + self.p50
+        return ToCome(
+            p10=middle - math.hypot(wait.p50 - wait.p10, self.p50 - self.p10),
+            p50=middle,
+            p90=middle + math.hypot(wait.p90 - wait.p50, self.p90 - self.p50),
+        )
+
+    def no_later(self, seconds: float, than: Self) -> "ToCome":
+        """The same, and none of the three later by more than so many seconds than the other's."""
+        most = max(seconds, 0.0)
+        return ToCome(
+            p10=min(self.p10, than.p10 + most),
+            p50=min(self.p50, than.p50 + most),
+            p90=min(self.p90, than.p90 + most),
+        )
+
+
+def whole(option: Option) -> ToCome:
+    """Of a job that has not begun."""
+    course = Course.of(option)
+    return of(course, steps=option.total_steps, seconds_per_step=None, running=False)
+
+
+def of(
+    course: Course,
+    *,
+    steps: int,
+    seconds_per_step: float | None,
+    running: bool,
+    seen: Seen = NOTHING_SEEN,
+    after: Aftermath = NO_WAIT,
+) -> ToCome:
+    """Of so many steps that are left; ``running``: machines are there and train.
+
+    ``after``: with the waits after evictions, in which machines are not paid for.
+    """
+    steps = max(steps, 0)
+    start = 0.0 if running or not steps else course.recovery_seconds
+    times = course.steps_take(seconds_per_step, steps, seen)
+    low, middle, high = (start + steps * seconds + course.verify_seconds for seconds in times)
+    calm = ToCome(p10=low, p50=middle, p90=high)
+    return calm.after(_evictions_take(course, middle, seen, after)) if middle > 0 else calm
+
+
+def without_evictions(option: Option) -> float:
+    """Seconds of the whole job if nothing is ever taken away, as on demand."""
+    work = option.total_steps * option.seconds_per_step + option.verify_seconds
+    return option.recovery_seconds + work
+
+
+def left_until(deadline: datetime, now: datetime) -> float:
+    """Seconds; below zero once it has passed."""
+    return (deadline - now).total_seconds()
+
+
+def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -> ToCome:
+    """Seconds of all evictions to come in so much work: recoveries, what is lost, and droughts.
+
+    Their number is negative binomial (a Gamma rate), so none may come; else what they take is about
+    log-normal, as droughts themselves are. The rate's uncertainty is lopsided, and the droughts'
+    own is shared by all of them: neither is averaged out by many evictions.
+    """
+    counts, expected = BELIEF + seen.evictions, course.expected(work, seen)
+    if expected <= 0 or course.one_takes[0] <= 0:
+        return ToCome(p10=0.0, p50=0.0, p90=0.0)
+    each, apart, drought = _one_takes(course, after)
+    some = -math.expm1(-counts * math.log1p(expected / counts))
+    many, spread = _counted(expected, 1 + 1 / counts, some)
+    by_chance, chance = _counted(expected, 1.0, -math.expm1(-expected))
+    noise = math.log(1 + apart / by_chance + chance / by_chance**2)
+    weight = math.sqrt(max(spread / many**2 - chance / by_chance**2, 0.0) * counts)
+    middle = math.log(many * each) - noise / 2 + weight * math.log(gamma_at(counts, 0.0))
+
+    def at(share: float) -> float:
+        if share + some <= 1:
+            return 0.0
+        z = _NORMAL.inv_cdf(1 - (1 - share) / some)
+        far = math.log(gamma_at(counts, math.copysign(Z, z)) / gamma_at(counts, 0.0)) / Z
+        return math.exp(middle + z * math.sqrt(noise + drought + (weight * far) ** 2))
+
+    return ToCome(p10=at(0.1), p50=at(0.5), p90=at(0.9))
+
+
+def _one_takes(course: Course, after: Aftermath) -> tuple[float, float, float]:
+    """Seconds that one eviction takes on average; its variance, and the mean's, over its square."""
+    (lost, square), sigma = course.one_takes, math.log(after.p90 / after.p50) / Z
+    waits = after.share * after.p50 * math.exp(sigma**2 / 2)
+    squares = square + 2 * lost * waits + after.share * after.p50**2 * math.exp(2 * sigma**2)
+    each = lost + waits
+    return each, squares / each**2 - 1, _DOUBT / after.seen * (waits / each) ** 2
+
+
+def _counted(expected: float, square: float, any_comes: float) -> tuple[float, float]:
+    """Mean and variance of a number of evictions if there are any.
+
+    ``square``: what E[n (n - 1)] is over the square of the mean; 1: Poisson.
+    """
+    mean = expected / any_comes
+    return mean, (expected + square * expected**2) / any_comes - mean**2
+
+
+def gamma_at(shape: float, z: float) -> float:
+    """The quantile of a Gamma of mean 1, so many standard deviations out (Wilson and Hilferty).
+
+    >>> round(gamma_at(2.0, Z), 2)
+    1.94
+    """
+    return float((1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))) ** 3)
+
+
+def _normal(z: float) -> float:
+    return 0.5 * (1 + math.erf(z / math.sqrt(2)))

@@ -1,0 +1,97 @@
+"""Select the layout and offering of a job: the cheapest that keeps its deadline and budget."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.domain.humanize import duration
+from service.domain.money.cost import CURRENCY, cents
+from service.domain.planning.option import Option
+from service.domain.planning.option_ranking import WeighedLayout, by_cost
+from service.domain.planning.plan_limits import Limits, seconds_p90
+
+_SURE = "nine times in ten"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What was selected, and the two that it is held against."""
+
+    best: WeighedLayout
+    cheapest: WeighedLayout
+    fastest: WeighedLayout
+    is_sure: bool  # it keeps all limits nine times in ten
+
+
+def select(found: Sequence[WeighedLayout], limits: Limits) -> Selection:
+    """Select from ``found``, cheapest first and not empty.
+
+    The cheapest that keeps the limits at P90; else the surest that may keep them without an
+    eviction; else the fastest or cheapest, whichever limit is missed.
+    """
+    offerings = limits.buys([w.option.offering for w in found])
+    bought = [w for w in found if w.option.offering in offerings]
+    if not limits.are_set:
+        best = bought[0]
+        return Selection(best=best, cheapest=best, fastest=best, is_sure=True)
+    cheapest, fastest = bought[0], min(bought, key=lambda w: seconds_p90(w.option))
+    sure = [w for w in bought if _keeps(limits, w)]
+    best = sure[0] if sure else _surest(bought, limits)
+    return Selection(best=best, cheapest=cheapest, fastest=fastest, is_sure=bool(sure))
+
+
+def _keeps(limits: Limits, found: WeighedLayout) -> bool:
+    return limits.meets_deadline(found.option) and limits.fits_budget(found.option)
+
+
+def _surest(bought: Sequence[WeighedLayout], limits: Limits) -> WeighedLayout:
+    """Of those that may keep the limits, the one that does so at the best odds."""
+    may_meet = [w for w in bought if limits.may_meet_deadline(w.option)]
+    both = [w for w in may_meet if limits.may_fit_budget(w.option)]
+    if not both and not limits.is_deadline_binding:
+        both = [w for w in bought if limits.may_fit_budget(w.option)]
+    pool = both or may_meet or bought
+    in_time = [w for w in pool if limits.meets_deadline(w.option)]
+    if in_time:
+        return min(in_time, key=lambda w: w.option.cost_p90 + limits.reserve(w.option))
+    return min(pool, key=lambda w: seconds_p90(w.option))
+
+
+def why(selected: Selection, limits: Limits) -> str:
+    """Say what deadline and budget did to the choice; "" where nothing is limited."""
+    if not limits.are_set:
+        return ""
+    best, cheapest = selected.best.option, selected.cheapest.option
+    kept = " and ".join(_kept(limits))
+    if not selected.is_sure:
+        return (
+            f"No layout keeps {kept} {_SURE}. This one is the surest: at P90 it takes "
+            f"{duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}"
+            f"{_reserved(best, limits)}."
+        )
+    said = (
+        f"It keeps {kept} {_SURE}: at P90 it takes {duration(seconds_p90(best))} and costs "
+        f"{best.cost_p90} {CURRENCY}."
+    )
+    if by_cost(best) == by_cost(cheapest) and best.nodes == cheapest.nodes:
+        return said
+    return (
+        f"{said} The cheapest of all, {cheapest.nodes} x {cheapest.offering}, does not: it takes "
+        f"{duration(seconds_p90(cheapest))} and costs {cheapest.cost_p90} {CURRENCY}."
+    )
+
+
+def _reserved(option: Option, limits: Limits) -> str:
+    """Name the reserve of the budget, for the end of a sentence."""
+    if limits.budget is None:
+        return ""
+    kept = cents(limits.reserve(option))
+    return f"; the budget keeps {kept} {CURRENCY} more to save the job and delete its machines"
+
+
+def _kept(limits: Limits) -> Sequence[str]:
+    kept = []
+    if limits.deadline_seconds is not None:
+        kept.append(f"the deadline ({limits.away})")
+    if limits.budget is not None:
+        kept.append(f"the budget ({limits.budget} {CURRENCY})")
+    return kept

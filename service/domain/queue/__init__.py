@@ -1,0 +1,1 @@
+"""Admit queued jobs by quota, fair share and priority, and forecast when."""

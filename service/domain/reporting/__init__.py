@@ -1,0 +1,1 @@
+"""Report a job to its user: status message, timeline, progress and result file."""

@@ -1,0 +1,396 @@
+"""A job told to its user: the phase it is in, and one sentence that says what happens and why.
+
+Pure: made from what the database knows at one moment. The phase is a machine's word, may grow,
+and is finer than OpenAI's status. Times are absolute, so that a sentence stays true while it
+is read, and the same facts always give the same sentence.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from service.domain import humanize
+from service.domain.humanize import machines
+from service.domain.lifecycle.attempt import BOOT_FAILED, CANNOT_BOOT, FRUITLESS, HEAD_UNREADABLE
+from service.domain.lifecycle.constraints import MOVES, RETURNS
+from service.domain.lifecycle.job import NEVER_TRAINED, pause_before_next
+from service.domain.queue.admission import Standing
+from service.domain.states import (
+    ATTEMPT_OVER,
+    JOB_TERMINAL,
+    AttemptState,
+    JobState,
+    Outcome,
+)
+from trainer.contract import DirectiveKind
+
+_MIGRATES = {MOVES: "deadline_at_risk", RETURNS: "back_to_spot"}
+_OURS = {  # why the service pauses a job
+    NEVER_TRAINED: "never_trained",
+    FRUITLESS: "never_saved",
+    HEAD_UNREADABLE: "head_unreadable",
+    CANNOT_BOOT: BOOT_FAILED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptFacts:
+    """The newest attempt, its generation and its nodes."""
+
+    state: AttemptState
+    since: datetime
+    outcome: Outcome | None
+    reason: str
+    offering: str  # e.g. "Standard_ND96amsr_A100_v4 in eastus (spot)"
+    region: str
+    instance_count: int
+    refusals: int = 0  # attempts in a row, this one included, that found no capacity
+    duds: int = 0  # likewise, that never trained
+    evicted_noticed: int = 0
+    evicted_unnoticed: int = 0
+    joined: int = 0  # nodes that have registered
+    evicting: int = 0  # nodes with an eviction notice
+    generation: int = 0  # 0: none was opened yet
+    opened_at: datetime | None = None  # of that generation
+    loaded_at: datetime | None = None  # when it had loaded model and checkpoint
+    members: int = 0  # nodes of that generation
+    from_step: int = 0  # of the checkpoint that the generation loads
+    halt_kind: DirectiveKind | None = None
+    halt_reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """The job as its story needs it."""
+
+    state: JobState
+    since: datetime  # of the state
+    total_steps: int
+    reason: str = ""
+    cancel_requested: bool = False
+    pause_requested: bool = False
+    over_budget: str = ""  # why there is no money for machines, since there is none
+    waits_for: str = ""  # why no attempt is begun now, and until when
+    asks_again_at: datetime | None = None  # the same moment, where it is known
+    has_trained: bool = False
+    step: int = 0  # the newest that is known to be done
+    checkpoint_step: int = 0  # of the newest committed checkpoint; 0 for none
+    evictions: int = 0  # attempts that ended so
+    next_offering: str = ""  # where the next attempt is going to be
+    queue: Standing | None = None  # while it waits to be let in
+    help_wanted: str = ""  # what a person must do, until it is done
+    attempt: AttemptFacts | None = None
+
+    @property
+    def place(self) -> str:
+        """Where training begins or goes on."""
+        if self.checkpoint_step:
+            return f"go on from step {self.checkpoint_step}"
+        return "start over, as no checkpoint was committed yet" if self.has_trained else "start"
+
+    @property
+    def its_machines(self) -> str:
+        """Those of the newest attempt, when there are just a few words for them."""
+        count = self.attempt.instance_count if self.attempt else 0
+        return humanize.either(count, "its machine", "its machines")
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the user is told; ``since`` and ``next_try_at`` while it waits to ask for machines."""
+
+    phase: str
+    code: str
+    message: str
+    since: datetime | None = None
+    next_try_at: datetime | None = None  # None: whoever waits is looked at again and again
+
+
+def tell(job: JobFacts) -> Story:
+    """The story at this moment."""
+    told = _ending(job) or _wish(job) or _life(job)
+    if job.help_wanted and job.state not in JOB_TERMINAL and told.code not in _OURS.values():
+        return Story(told.phase, "needs_help", job.help_wanted, told.since, told.next_try_at)
+    return told
+
+
+def _ending(job: JobFacts) -> Story | None:
+    """A job that is over, or at rest."""
+    leaving = _leaving(job)
+    match job.state:
+        case JobState.SUCCEEDED:
+            survived = humanize.evictions(job.evictions)
+            text = (
+                f"All {job.total_steps} steps are done and the model is ready{survived}.{leaving}"
+            )
+            return Story("done", "succeeded", text)
+        case JobState.FAILED:
+            return Story("done", "failed", humanize.sentence(job.reason) + leaving)
+        case JobState.CANCELLED:
+            return _cancelled(job, leaving)
+        case JobState.PAUSED if not job.cancel_requested:
+            return _paused(job, leaving)
+    return None
+
+
+def _cancelled(job: JobFacts, leaving: str) -> Story:
+    if job.over_budget and not job.cancel_requested:
+        why = humanize.sentence(job.over_budget)
+        text = f"Cancelled {_reached(job)}, as it was to be when money ran out. {why}{leaving}"
+        return Story("done", "budget_exhausted", text)
+    return Story("done", "cancelled", f"Cancelled by the user {_reached(job)}.{leaving}")
+
+
+def _reached(job: JobFacts) -> str:
+    if job.step:
+        return f"after step {job.step}"
+    trained = "when it had to start over, as no checkpoint was committed"
+    return trained if job.has_trained else "before training began"
+
+
+def _paused(job: JobFacts, leaving: str) -> Story:
+    if job.over_budget and not job.pause_requested:
+        why = humanize.sentence(job.over_budget)
+        text = f"{why} With more money, it will {job.place}.{leaving}"
+        return Story("paused", "budget_exhausted", text)
+    if not job.pause_requested:
+        return _resumes(job)
+    if code := next((c for why, c in _OURS.items() if job.reason.startswith(why)), ""):
+        why = job.help_wanted or humanize.sentence(job.reason)
+        text = f"{why} Once resumed, it will {job.place}.{leaving}"
+        return Story("paused", code, text)
+    if job.attempt and job.attempt.outcome is Outcome.MISCONFIGURED:
+        text = (
+            f"{humanize.sentence(job.attempt.reason)} Once resumed, it will {job.place}.{leaving}"
+        )
+        return Story("paused", "misconfigured", text)
+    text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
+    return Story("paused", "paused", text)
+
+
+def _leaving(job: JobFacts) -> str:
+    attempt = job.attempt
+    if attempt is None or attempt.state is AttemptState.ENDED:
+        return ""
+    are = humanize.either(attempt.instance_count, "is", "are")
+    return f" {job.its_machines.capitalize()} {are} being deleted."
+
+
+def _wish(job: JobFacts) -> Story | None:
+    """What the user asked for and is not yet true."""
+    attempt = job.attempt
+    live = attempt is not None and attempt.state not in ATTEMPT_OVER
+    if job.cancel_requested:
+        text = "nothing runs any more"
+        if attempt is not None and live:
+            are = humanize.either(attempt.instance_count, "is", "are")
+            text = f"{job.its_machines} {are} stopped and deleted"
+        return Story("cancelling", "cancelling", f"Cancel was asked for: {text}.")
+    if job.over_budget and not job.pause_requested:
+        why = humanize.sentence(job.over_budget)
+        ends = f" A checkpoint is saved, and {job.its_machines} go." if live else ""
+        return Story("pausing", "budget_exhausted", f"{why}{ends}")
+    if job.pause_requested:
+        text = "nothing is lost, as it does not train yet"
+        if attempt is not None and live and attempt.generation:
+            text = f"it saves a checkpoint and then lets {job.its_machines} go"
+        elif job.has_trained:
+            text = f"it does not train now; once resumed, it will {job.place}"
+        return Story("pausing", "pausing", f"Pause was asked for: {text}.")
+    return None
+
+
+def _life(job: JobFacts) -> Story:
+    """Everything between the submission and the end."""
+    if job.state is JobState.VALIDATING:
+        text = humanize.sentence(job.reason)
+        return Story("validating", "validating", text)
+    if job.queue is not None:
+        return _queued(job.queue)
+    attempt = job.attempt
+    if job.waits_for and (attempt is None or attempt.outcome is not None):
+        why, again_at = job.waits_for, job.asks_again_at
+        return Story("waiting_capacity", "no_capacity", why, job.since, again_at)
+    if attempt is None:
+        text = f"Validated; {job.next_offering} is about to be asked for."
+        return Story("queued", "queued", text)
+    if attempt.outcome is not None:
+        return _between(job, attempt, attempt.outcome)
+    match attempt.state:
+        case AttemptState.PENDING | AttemptState.PROVISIONING:
+            return _asked(job, attempt)
+        case AttemptState.STARTING if not attempt.generation:
+            return _booting(job, attempt)
+        case _:
+            return _generation(job, attempt)
+
+
+def _queued(queue: Standing) -> Story:
+    if queue.position is None:
+        text = "In the queue; it is about to be looked at."
+        return Story("queued", str(queue.code), text, since=queue.since)
+    phase = "waiting_capacity" if queue.is_for_cores else "queued"
+    text = f"{humanize.nth(queue.position)} in the queue: {queue.why}."
+    return Story(phase, str(queue.code), text, since=queue.since)
+
+
+def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
+    what = f"{machines(attempt.instance_count)} of {attempt.offering}"
+    again = (
+        f" (asked for the {humanize.nth(attempt.refusals + 1)} time)" if attempt.refusals else ""
+    )
+    if attempt.state is AttemptState.PENDING:
+        phase = "recovering" if job.has_trained else "queued"
+        are = humanize.either(attempt.instance_count, "is", "are")
+        text = f"{what} {are} about to be asked for{again}, to {job.place}."
+        return Story(phase, "asking_for_machines", text)
+    text = f"Azure was asked for {what}{again}, to {job.place}, at {humanize.clock(attempt.since)}."
+    return Story("provisioning", "provisioning", text)
+
+
+def _booting(job: JobFacts, attempt: AttemptFacts) -> Story:
+    count = attempt.instance_count
+    if attempt.joined < count:
+        joined = humanize.either(
+            count, "it has not joined yet", f"{attempt.joined} of {count} have booted and joined"
+        )
+        text = f"Azure has given {machines(count)} in {attempt.region}; {joined}."
+        return Story("booting", "booting", text)
+    joined = humanize.either(
+        count, "The machine has joined; it is", f"All {machines(count)} have joined; they are"
+    )
+    return Story("booting", "joined", f"{joined} about to {job.place}.")
+
+
+def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
+    """Machines with a generation: it loads, trains, saves or stops."""
+    who = f"{_at_work(attempt)} of {attempt.offering}"
+    if attempt.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP:
+        why = (
+            f"Azure takes back {attempt.evicting} of {machines(attempt.instance_count)}"
+            if attempt.evicting
+            else humanize.sentence(attempt.halt_reason).rstrip(".")
+        )
+        code = "eviction_notice" if attempt.evicting else "stopping"
+        return Story("saving", code, f"{why}; training saves a checkpoint and stops.")
+    if attempt.halt_kind is DirectiveKind.STOP:
+        why = humanize.sentence(attempt.halt_reason).rstrip(".")
+        stops = humanize.either(
+            attempt.instance_count, "training is being stopped", "the others are being stopped"
+        )
+        return Story("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
+    if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
+        return _first_step(attempt, who)
+    if job.step >= job.total_steps:
+        text = f"All {job.total_steps} steps are done; the final model is being saved."
+        return Story("saving", "saving_model", text)
+    return Story("training", "training", f"Training on {who}.")
+
+
+def _first_step(attempt: AttemptFacts, who: str) -> Story:
+    """Until the first step of a generation is done."""
+    load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
+    count = attempt.members or attempt.instance_count
+    since = (
+        f", since {humanize.clock(at)}" if (at := attempt.loaded_at or attempt.opened_at) else ""
+    )
+    if attempt.loaded_at is None:
+        does = humanize.either(count, "loads", "load")
+        return Story("loading", "loading", f"{who} {does} model and data{load}{since}.")
+    have = humanize.either(count, "has", "have")
+    text = f"{who} {have} loaded model and data{load}; the first step is running{since}."
+    return Story("loading", "first_step", text)
+
+
+def _at_work(attempt: AttemptFacts) -> str:
+    """The machines of the generation; an elastic job's may be fewer than it was given."""
+    few = 0 < attempt.members < attempt.instance_count
+    return f"{attempt.members} of " * few + machines(attempt.instance_count)
+
+
+def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
+    """The newest attempt is over, and the job goes on."""
+    match outcome:
+        case Outcome.NO_CAPACITY | Outcome.PROVISIONING_FAILED:
+            return _refused(job, attempt)
+        case Outcome.EVICTED:
+            return Story("recovering", "spot_evicted", _evicted(job, attempt))
+        case Outcome.UNRESPONSIVE:
+            return _unresponsive(job, attempt)
+        case Outcome.SUCCEEDED:
+            return Story("saving", "model_committed", "The final model is committed.")
+        case Outcome.MISCONFIGURED:
+            return Story("stopping", "misconfigured", humanize.sentence(attempt.reason))
+        case Outcome.TRAINER_ERROR if job.state is JobState.RUNNING or attempt.reason != FRUITLESS:
+            return Story("stopping", "trainer_error", humanize.sentence(attempt.reason))
+        case Outcome.PAUSED if attempt.reason in _MIGRATES:
+            code = _MIGRATES[attempt.reason]
+            return Story("migrating", code, _asked_next(attempt.reason, job))
+        case Outcome.PAUSED | Outcome.CANCELLED | Outcome.OVER_BUDGET | Outcome.TRAINER_ERROR:
+            return _resumes(job)
+
+
+def _resumes(job: JobFacts) -> Story:
+    """Where there is no money, `_ending` or `_wish` has told so."""
+    paid = job.attempt is not None and job.attempt.outcome is Outcome.OVER_BUDGET
+    text = _asked_next("There is money again" if paid else "Resumed by the user", job)
+    return Story("recovering" if job.has_trained else "queued", "resuming", text)
+
+
+def _asked_next(why: str, job: JobFacts) -> str:
+    return f"{why}; machines to {job.place} are about to be asked for."
+
+
+def _refused(job: JobFacts, attempt: AttemptFacts) -> Story:
+    many = "once" if attempt.refusals < 2 else f"{attempt.refusals} times in a row"
+    what = f"{machines(attempt.instance_count)} of {attempt.offering}"
+    said = f"Azure has no room for {what} now (refused {many}"
+    if attempt.outcome is Outcome.PROVISIONING_FAILED:
+        said = f"Azure failed to make {what} ({many}"
+    text = f"{said}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
+    code = str(attempt.outcome)
+    return Story("waiting_capacity", code, text, job.since, _next_at(attempt))
+
+
+def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
+    count, noticed, unnoticed = (
+        attempt.instance_count,
+        attempt.evicted_noticed,
+        attempt.evicted_unnoticed,
+    )
+    if not noticed + unnoticed:
+        return f"{humanize.sentence(attempt.reason)} Looking for machines to {job.place}."
+    how = "with notice" if not unnoticed else "without notice"
+    if noticed and unnoticed:
+        how = f"({noticed} with notice, {unnoticed} without)"
+    was = "was" if noticed + unnoticed == 1 else "were"
+    gone = f"{noticed + unnoticed} of {machines(count)} {was} evicted in {attempt.region} {how}"
+    return f"{gone}; looking for machines to {job.place}."
+
+
+def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> Story:
+    told = humanize.sentence(attempt.reason).rstrip(".")
+    are = humanize.either(attempt.instance_count, "is", "are")
+    gone = f"{told} in {attempt.region}, so {job.its_machines} {are} given up."
+    text = f"{gone} {_next(job, attempt)}"
+    since = attempt.since if job.state is JobState.RUNNING else job.since
+    return Story("recovering", "unresponsive", text, since, _next_at(attempt))
+
+
+def _next(job: JobFacts, attempt: AttemptFacts) -> str:
+    what = job.next_offering or attempt.offering
+    if _next_at(attempt) <= attempt.since:
+        return f"{what} is asked for next, to {job.place}."
+    return f"{what} is asked for at {humanize.clock(_next_at(attempt))}, to {job.place}."
+
+
+def _next_at(attempt: AttemptFacts) -> datetime:
+    return attempt.since + pause_before_next(attempt.outcome, attempt.refusals, attempt.duds)
+
+
+def why_ended(outcome: Outcome | None, reason: str) -> str:
+    """Why an attempt ended, in a sentence; empty while it goes on."""
+    if outcome is None:
+        return ""
+    if outcome is Outcome.NO_CAPACITY:
+        return f"Azure had no room: {humanize.sentence(reason)}"
+    return humanize.sentence(reason)

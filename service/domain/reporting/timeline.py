@@ -1,0 +1,177 @@
+"""What an attempt's time went into: the service's own moves and what its nodes measured. Pure.
+
+The nodes' spans are in the service's time already. Where nodes measure something themselves,
+what the service could only guess of it is left out.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from service.domain import humanize
+from service.domain.states import AttemptState
+from trainer.contract import DirectiveKind, Span
+
+_LATEST = 4e9  # unix seconds; a clock that says more is not worth showing
+_CALLED = {"vm_boot": "boot"}  # the nodes' names for what has another one here
+_TITLES = {
+    "create": "Asking Azure for the machines",
+    "allocate": "Azure allocates the machines",
+    "boot": "The machines boot",
+    "pull_image": "Pulling the trainer image",
+    "start_supervisor": "Starting the supervisor",
+    "join": "The supervisor joins the service",
+    "wait_for_nodes": "Waiting until every machine has joined",
+    "prefetch": "Fetching model and data while waiting",
+    "fetch_inputs": "Fetching model and data",
+    "fetch_checkpoint": "Fetching the checkpoint",
+    "start_trainer": "Starting the trainer",
+    "load": "Loading, all in all",
+    "load_imports": "Loading the libraries",
+    "load_world": "The trainer's processes find each other",
+    "load_wait": "Waiting for the files that are loaded",
+    "load_model": "Loading the model",
+    "load_checkpoint": "Loading the checkpoint",
+    "first_validation": "The validation loss before training",
+    "first_step": "The first training step",
+    "train": "Training",
+    "export": "Writing the final model",
+    "verify": "Verifying the final model",
+    "save": "Saving a checkpoint before stopping",
+    "stop": "Stopping the trainer",
+    "delete": "Deleting the machines",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTime:
+    """What one node measured; ``registered_at`` is by the service's clock."""
+
+    registered_at: datetime
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """One generation's times."""
+
+    opened_at: datetime
+    halted_at: datetime | None
+    halt_kind: DirectiveKind | None
+    number: int = 0
+    nodes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One piece of the attempt's time; ``ended_at`` None: it goes on."""
+
+    name: str
+    started_at: datetime
+    ended_at: datetime | None
+    generation: int = 0  # that trains or is stopped; 0 where it is none's alone
+    nodes: int = 0  # of that generation, where they are not always as many
+
+    @property
+    def is_known(self) -> bool:
+        """True for a name of ours; nodes may tell any."""
+        return self.name in _TITLES
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        title = _TITLES.get(self.name, self.name.replace("_", " ").capitalize())
+        return f"{title} on {humanize.machines(self.nodes)}" if self.nodes else title
+
+
+def timeline(
+    moves: Mapping[AttemptState, datetime], worlds: Sequence[World], nodes: Sequence[NodeTime]
+) -> list[Entry]:
+    """Every entry that is known, by its start. Entries of different nodes are drawn together."""
+    measured = _measured(nodes, worlds)
+    entries = [*_moves(moves, measured, nodes), *_worlds(moves, worlds, measured), *measured]
+    return sorted(entries, key=lambda e: (e.started_at, e.ended_at or _at(_LATEST)))
+
+
+def _moves(
+    moves: Mapping[AttemptState, datetime], measured: Sequence[Entry], nodes: Sequence[NodeTime]
+) -> Iterable[Entry]:
+    """What the service did with the scale set."""
+    state = AttemptState
+    over = moves.get(state.TERMINATING) or moves.get(state.ENDED)
+    if pending := moves.get(state.PENDING):
+        asked = moves.get(state.PROVISIONING)
+        yield Entry(name="create", started_at=pending, ended_at=asked or over)
+    if asked := moves.get(state.PROVISIONING):
+        given = moves.get(state.STARTING)
+        yield Entry(name="allocate", started_at=asked, ended_at=given or over)
+    if (given := moves.get(state.STARTING)) and not _has(measured, "boot"):
+        joined = min((n.registered_at for n in nodes), default=None)
+        yield Entry(name="boot", started_at=given, ended_at=joined or over)
+    if gone := moves.get(state.TERMINATING):
+        yield Entry(name="delete", started_at=gone, ended_at=moves.get(state.ENDED))
+
+
+def _worlds(
+    moves: Mapping[AttemptState, datetime], worlds: Sequence[World], measured: Sequence[Entry]
+) -> Iterable[Entry]:
+    """What each generation did, from when the machines had joined."""
+    over = moves.get(AttemptState.TERMINATING)
+    joined = [e.ended_at for e in measured if e.name == "join" and e.ended_at]
+    if joined and not _has(measured, "wait_for_nodes"):
+        opened = worlds[0].opened_at if worlds else over
+        first = min(joined) if opened is None else min(*joined, opened)
+        yield Entry(name="wait_for_nodes", started_at=first, ended_at=opened)
+    sizes = {world.nodes for world in worlds}
+    for number, world in enumerate(worlds):
+        following = worlds[number + 1].opened_at if number + 1 < len(worlds) else over
+        halted = world.halted_at
+        steps = [
+            e.started_at
+            for e in measured
+            if e.name == "first_step"
+            and e.started_at >= world.opened_at
+            and (following is None or e.started_at < following)
+        ]
+        if steps and (halted is None or min(steps) < halted):  # told to stop while it loaded
+            yield Entry(
+                name="train",
+                started_at=min(steps),
+                ended_at=halted or following,
+                generation=world.number,
+                nodes=world.nodes if len(sizes) > 1 else 0,
+            )
+        if halted is not None:
+            saves = world.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
+            name = "save" if saves else "stop"
+            yield Entry(name=name, started_at=halted, ended_at=following, generation=world.number)
+
+
+def _has(measured: Sequence[Entry], name: str) -> bool:
+    return any(e.name == name for e in measured)
+
+
+def _measured(nodes: Sequence[NodeTime], worlds: Sequence[World]) -> list[Entry]:
+    """The nodes' own spans: the first of a name on each node together, the second, and so on.
+
+    A machine that came later, in place of a lost one, is drawn apart from the first ones.
+    """
+    drawn: dict[tuple[str, int, int], Entry] = {}
+    for node in nodes:
+        late = sum(w.opened_at < node.registered_at for w in worlds)
+        seen: Counter[str] = Counter()
+        for span in sorted(node.spans, key=lambda s: s.started_at):
+            name = _CALLED.get(span.name, span.name)
+            key = (name, seen[name], late)
+            seen[name] += 1
+            started, ended = _at(span.started_at), _at(span.ended_at)
+            if known := drawn.get(key):
+                started = min(started, known.started_at)
+                ended = max(ended, known.ended_at or ended)
+            drawn[key] = Entry(name=name, started_at=started, ended_at=ended)
+    return list(drawn.values())
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(min(max(seconds, 0.0), _LATEST), UTC)

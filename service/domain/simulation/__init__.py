@@ -1,0 +1,1 @@
+"""Simulate jobs under drawn or recorded Spot capacity with the production policy."""

@@ -1,0 +1,268 @@
+"""Whole lives of one job on a simulated clock, under recorded or invented weather. Pure.
+
+The weather says at each tick how much capacity each zone has; the job learns only what production
+learns: what its requests were answered, and when it was evicted. A request is answered at once and
+nothing is billed before it is granted; a hold ends at the first tick without capacity; a start
+bills its cold start; an eviction undoes ``lost`` ticks of work.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from service.domain.placement.policy import HOUR, choose
+from service.domain.placement.policy_state import (
+    UNSEEN_DROUGHT_S,
+    Candidate,
+    Held,
+    Kind,
+    Moves,
+    Situation,
+)
+from service.domain.spot.age_hazard import NOTHING, Ages
+
+Weather = Sequence[Sequence[bool]]  # by zone and tick: would a request be granted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signs:
+    """What can be read of Spot without asking for it, such as a placement score; and how wrong."""
+
+    every_s: float = 1200.0  # it is read so often
+    sees: float = 0.8  # odds that it says yes where a request would be granted
+    errs: float = 0.1  # odds that it says yes where none would be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One job and the rules of its world; times in ticks."""
+
+    tick_s: float
+    work: int
+    deadline: int | None
+    cold: int
+    lost: int = 0
+    zones: tuple[Candidate, ...]  # Spot, in the order of the weather
+    on_demand: Candidate | None
+    moves: Moves = Moves.LEAVES_FIRST  # as production does
+    signs: Signs = Signs()
+
+
+@dataclass
+class Experience:
+    """What was seen of the market, job after job: what production keeps in its tables."""
+
+    holds: list[Ages]
+    droughts: Ages = NOTHING
+    evicted: int = 0
+    hopped: int = 0
+    moved: int = 0  # from on demand back to Spot ...
+    found: int = 0  # ... and granted
+
+    @classmethod
+    def none(cls, zones: int) -> Self:
+        """Nothing yet."""
+        return cls(holds=[NOTHING] * zones)
+
+
+@dataclass(kw_only=True)
+class Life:
+    """How it went."""
+
+    dollars: float = 0.0
+    finished: int | None = None  # ticks
+    spot: int = 0
+    on_demand: int = 0
+    evictions: int = 0
+    starts: int = 0
+    moves: list[str] = field(default_factory=list)
+
+
+def live(case: Case, weather: Weather, begin: int, seen: Experience) -> Life:
+    """One life from tick ``begin`` until it is done or the weather ends; adds to ``seen``."""
+    return _Run(case, weather, begin, seen).go()
+
+
+class _Run:
+    """The state between two ticks."""
+
+    def __init__(self, case: Case, weather: Weather, begin: int, seen: Experience) -> None:
+        self.case, self.weather, self.begin, self.seen = case, weather, begin, seen
+        self.at = begin
+        self.places = {zone.key: i for i, zone in enumerate(case.zones)}
+        self.end = min(len(zone) for zone in weather)
+        self.done = 0
+        self.held: int | None = None  # a zone; -1: on demand
+        self.since = 0
+        self.cold = 0
+        self.refused: list[int | None] = [None] * len(case.zones)  # tick
+        self.down: list[int | None] = [None] * len(case.zones)
+        self.drought: int | None = None
+        self.spot_seen = False  # Spot was held before
+        self.up_s = 0.0  # how long the held zone is likely to have had capacity when it accepted
+        self.hopping = False  # evicted this tick, and not yet taken by another zone
+        self.place = case.zones[0].offering.region if case.zones else ""  # of the checkpoint
+        self.life = Life()
+
+    def go(self) -> Life:
+        while self.done < self.case.work and self.at < self.end:
+            self._evict()
+            self._decide()
+            self._tick()
+        if self.done >= self.case.work:
+            self.life.finished = self.at - self.begin
+        if self.held is not None:
+            self._leave(ended=False)
+        if self.drought is not None:
+            self._drought_over(ended=False)
+        return self.life
+
+    def _tick(self) -> None:
+        hours = self.case.tick_s / HOUR
+        if self.held is not None:
+            if self.held < 0:
+                assert self.case.on_demand is not None
+                self.life.on_demand += 1
+                self.life.dollars += self.case.on_demand.hourly * hours
+            else:
+                self.life.spot += 1
+                self.life.dollars += self.case.zones[self.held].hourly * hours
+            if self.cold > 0:
+                self.cold -= 1
+            else:
+                self.done += 1
+        self.at += 1
+
+    def _evict(self) -> None:
+        if self.held is None or self.held < 0 or self.weather[self.held][self.at]:
+            return
+        self.life.evictions += 1
+        self.seen.evicted += 1
+        if self.cold == 0:
+            self.done = max(0, self.done - self.case.lost)
+        zone = self.held
+        self._leave(ended=True)
+        self.refused[zone] = self.down[zone] = self.at
+        self.hopping = True
+
+    def _leave(self, *, ended: bool) -> None:
+        assert self.held is not None
+        if self.held >= 0:
+            hours = (self.at - self.since) * self.case.tick_s / HOUR
+            self.seen.holds[self.held] += Ages.of([(hours, ended)], begun=self.up_s / HOUR)
+        self.held = None
+
+    def _drought_over(self, *, ended: bool) -> None:
+        assert self.drought is not None
+        self.seen.droughts += self._drought_ages(ended=ended)
+        self.drought = None
+
+    def _decide(self) -> None:
+        while (decision := choose(self.situation())).kind is Kind.RUN:
+            assert decision.candidate is not None
+            if self._ask(decision.candidate):
+                break
+        self.hopping = False
+
+    def situation(self) -> Situation:
+        """What production would know at this tick."""
+        case, tick_s = self.case, self.case.tick_s
+        spent = self.at - self.begin
+        return Situation(
+            work_s=(case.work - self.done) * tick_s,
+            left_s=None if case.deadline is None else (case.deadline - spent) * tick_s,
+            candidates=tuple(self._candidates()),
+            held=self._held(),
+            lost_s=case.lost * tick_s,
+            step_s=tick_s,
+            retry_s=tick_s,
+            drought_seen=self.spot_seen,
+            drought_s=0.0 if self.drought is None else (self.at - self.drought) * tick_s,
+            droughts=self._droughts(),
+            moves=case.moves,
+            returned=(self.seen.moved, self.seen.found),
+            hops=(self.seen.evicted, self.seen.hopped),
+        )
+
+    def _candidates(self) -> Iterator[Candidate]:
+        for zone, spot in enumerate(self.case.zones):
+            refused, down = self.refused[zone], self.down[zone]
+            moves = spot.offering.region != self.place
+            yield replace(
+                spot,
+                holds=self.seen.holds[zone],
+                down_s=None if down is None else (self.at - down) * self.case.tick_s,
+                refused_s=None if refused is None else (self.at - refused) * self.case.tick_s,
+                likely_s=self._likely_s(zone) if self.held == -1 else None,
+                move_dollars=spot.move_dollars if moves else 0.0,
+            )
+        if self.case.on_demand is not None:
+            yield self.case.on_demand
+
+    def _likely_s(self, zone: int) -> float | None:
+        """Since when every reading said yes; None: the last two did not both say so."""
+        every = max(1, round(self.case.signs.every_s / self.case.tick_s))
+        newest = read = self.begin + (self.at - self.begin) // every * every
+        while read >= self.begin and self._says_yes(zone, read):
+            read -= every
+        since = read + every
+        return (self.at - since) * self.case.tick_s if since < newest else None
+
+    def _says_yes(self, zone: int, at: int) -> bool:
+        signs = self.case.signs
+        odds = signs.sees if self.weather[zone][at] else signs.errs
+        return random.Random(f"{self.begin} {zone} {at}").random() < odds  # noqa: S311 - weather
+
+    def _droughts(self) -> Ages:
+        """The drought that still lasts counts as far as it came."""
+        if self.drought is None:
+            return self.seen.droughts
+        return self.seen.droughts + self._drought_ages(ended=False)
+
+    def _drought_ages(self, *, ended: bool) -> Ages:
+        assert self.drought is not None
+        hours = (self.at - self.drought) * self.case.tick_s / HOUR
+        return Ages.of([(hours, ended)], begun=0.0 if self.spot_seen else UNSEEN_DROUGHT_S / HOUR)
+
+    def _held(self) -> Held | None:
+        if self.held is None:
+            return None
+        bought = self.case.on_demand if self.held < 0 else self.case.zones[self.held]
+        assert bought is not None
+        tick_s = self.case.tick_s
+        return Held(
+            key=bought.key, age_s=(self.at - self.since) * tick_s, cold_left_s=self.cold * tick_s
+        )
+
+    def _ask(self, wanted: Candidate) -> bool:
+        zone = self.places[wanted.key] if wanted.spot else -1
+        moved = zone >= 0 and self.held == -1 and self.case.moves is Moves.LEAVES_FIRST
+        if moved:
+            self.seen.moved += 1
+            self._leave(ended=False)
+        if zone >= 0 and not self.weather[zone][self.at]:
+            self.refused[zone] = self.down[zone] = self.at
+            if self.drought is None and None not in self.refused:
+                self.drought = self.at
+            return False
+        if self.held is not None:
+            self._leave(ended=False)
+        if zone >= 0:
+            self.seen.found += moved
+            self._granted(zone)
+            self.up_s = wanted.up_s
+        self.held, self.since, self.cold = zone, self.at, self.case.cold
+        self.life.starts += 1
+        return True
+
+    def _granted(self, zone: int) -> None:
+        if self.drought is not None:
+            self._drought_over(ended=True)
+        self.spot_seen = True
+        self.refused = [None] * len(self.refused)
+        self.seen.hopped += self.hopping
+        where = self.case.zones[zone]
+        if where.offering.region != self.place:
+            self.life.dollars += where.move_dollars
+            self.place = where.offering.region

@@ -1,0 +1,1 @@
+"""Decide about stored bytes: access tiers, expiry of files and broken checkpoints."""
