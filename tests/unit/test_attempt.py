@@ -95,11 +95,7 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         REGISTERED,
         reopened(REGISTERED, after_error=False),
     ),
-    "nodes that load are waited for": (
-        attempt(STARTING),
-        replace(TRAINING, stepped=False),
-        Wait(),
-    ),
+    "nodes that load are waited for": (attempt(STARTING), replace(TRAINING, stepped=False), Wait()),
     "the first step makes the attempt run": (attempt(STARTING), TRAINING, Move(to=RUNNING)),
     "healthy training is left alone": (attempt(RUNNING), TRAINING, Wait()),
     "when a machine is gone the other ones are stopped at once": (

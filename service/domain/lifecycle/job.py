@@ -117,7 +117,10 @@ def pause_after(refusals: int, duds: int) -> timedelta:
 
 
 def pause_before_next(outcome: Outcome | None, refusals: int, duds: int) -> timedelta:
-    """How long a job waits by itself; where there was no room, its place says (capacity_backoff.py)."""
+    """Return the backoff of a job after an attempt of this outcome.
+
+    The offering that refused has a backoff of its own: `spot/capacity_backoff.py`.
+    """
     failed = outcome is Outcome.PROVISIONING_FAILED
     return pause_after(refusals if failed else 0, duds)
 

@@ -1,7 +1,7 @@
 """What is still to be paid for a job with a deadline: dynamic programming over a weather model.
 
 Unit of money: an hour of work on demand; of time: an hour. The state is the work left, the slack
-(time left less work left), what is held, and for how long the market has been as it is (`age_hazard`).
+(time left less work left), what is held, and since when the market is as it is (`age_hazard`).
 Waiting eats slack, so do cold starts and lost work; work on demand costs 1, on Spot ``ratio``.
 Solved from no work left upwards by implicit steps, which stay sound however rare or frequent
 evictions are. What a state must not risk for the deadline's sake is not on offer in it, so every

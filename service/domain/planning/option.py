@@ -1,7 +1,7 @@
 """One offering weighed: how long a whole job takes there, what it costs, how often it is evicted.
 
-Evictions are Poisson; each costs a recovery and what it undoes (`checkpoint_interval.lost_to_eviction`), both
-paid for.
+Evictions are Poisson. Each costs a recovery and the work that it undoes
+(`checkpoint_interval.lost_to_eviction`); both are paid for.
 """
 
 import math

@@ -1,7 +1,8 @@
 """How likely an eviction is: Azure's band as a prior, our own hours as data. Pure.
 
 Gamma-Poisson: a band of q per hour is a Gamma prior of a few pseudo-evictions; evictions over
-hours held move it. Lifetimes are heavy-tailed, so the rate is kept by age of the hold (`age_hazard`).
+hours held move it. Lifetimes are heavy-tailed, so the rate is kept by the age of the hold
+(`age_hazard`).
 Evictions come in clusters: 92 % of those of one size and zone fall within three minutes of another
 (arXiv 2604.16457), so each raises the hazard of its neighbours for minutes.
 """
