@@ -43,7 +43,7 @@ def after_evictions(past: Past, spots: int) -> Aftermath:
 
 
 def lasts(shortages: Iterable[Shortage], nodes: int, now: datetime) -> bool:
-    """Whether all offerings are still in backoff for ``nodes``, as `offering_choice.choose` sees it.
+    """Whether all offerings are still in backoff for ``nodes``, as `offering_choice` sees it.
 
     A row stays until somebody is given machines, so of an old one nothing is known today. Who
     waits looks again within a minute of its end.
