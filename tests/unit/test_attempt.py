@@ -301,12 +301,7 @@ ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
         Outcome.SUCCEEDED,
         "committed",
     ),
-    "a committed model, whatever its nodes still say": (
-        attempt(RUNNING),
-        WITH_MODEL,
-        Outcome.SUCCEEDED,
-        "model",
-    ),
+    "a model, whatever its nodes say": (attempt(RUNNING), WITH_MODEL, Outcome.SUCCEEDED, "model"),
     "a committed model, though the machines are gone": (
         attempt(RUNNING),
         replace(WITH_MODEL, nodes=[replace(node(0), present=False), node(1)]),
