@@ -12,8 +12,8 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from service.db.engine import driver_url, patience
-from service.db.tables import metadata
+from service.db.core.engine import driver_url, patience
+from service.db.schema.tables import metadata
 
 
 def _run(connection: Connection) -> None:

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service import azure_access
 from service.cloud.model_registry import ModelRegistry
 from service.cloud.provider import CloudProvider
-from service.db.engine import driver_url, make_engine
-from service.db.notices import Listener
+from service.db.core.engine import driver_url, make_engine
+from service.db.core.notify import Listener
 from service.operations.price_memory import DatabaseMemory
 from service.preflight.checker import RowChecker
 from service.preflight.process import ProcessChecker

@@ -16,9 +16,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.exc import ArgumentError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import health
-from service.db.engine import make_engine
-from service.db.schema import Schema
+from service.db.core import database_health
+from service.db.core.engine import make_engine
+from service.db.core.schema_version import Schema
 from service.settings import Settings
 from service.storage.store import BlobNotFound, BlobStore, StorageError, is_account_url
 from service.trackers.tracker import TrackerError
@@ -124,7 +124,7 @@ def database_fault(error: Exception) -> Part:
 async def _ready(engine: AsyncEngine, schema: Schema, wall: Callable[[], float]) -> Part:
     """As /readyz would say."""
     async with engine.connect() as conn:
-        if fault := await health.fault(conn, wall):
+        if fault := await database_health.fault(conn, wall):
             return Part("database", fault, "Until then no process of the service is ready.")
         if fault := await schema.fault(conn):
             return Part("database", fault, _MIGRATE)

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.printable import printable, printable_lines
 from service import check, console, migration, telemetry
-from service.db.engine import make_engine
+from service.db.core.engine import make_engine
 from service.domain.errors import ServiceError
 from service.domain.queue.admission import Quota
 from service.settings import DatabaseSettings, Settings

@@ -7,7 +7,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 
-from service.db.schema import Schema
+from service.db.core.schema_version import Schema
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
 

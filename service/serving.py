@@ -21,7 +21,7 @@ from service.api.drain import Drain
 from service.api.rate_limits import RateLimits
 from service.api.server import Server
 from service.cloud.provider import CloudProvider
-from service.db.listings import ALL
+from service.db.cloud.scale_set_cache import ALL
 from service.domain.datasets.dataset import Limits
 from service.migration import schema
 from service.operations.grants import Granter

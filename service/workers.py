@@ -8,9 +8,9 @@ from typing import Any
 
 from service.adapters import Adapters
 from service.cloud import engines
-from service.db.listings import ALL
-from service.db.pruning import Rows
-from service.db.queue import TOPIC
+from service.db.cloud.scale_set_cache import ALL
+from service.db.monitoring.event_pruning import Rows
+from service.db.queue.queue import TOPIC
 from service.domain.queue.admission import BEAT
 from service.operations.pulse import Pulse
 from service.operations.tiers import Outside

@@ -12,7 +12,7 @@ from hypothesis import settings
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rekindle.local import postgres
-from service.db.engine import make_engine
+from service.db.core.engine import make_engine
 from tests import azurite as blob_emulator
 from tests import postgres as test_postgres
 from tests.clock import Clock

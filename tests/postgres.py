@@ -10,7 +10,7 @@ import psycopg
 from alembic.config import Config
 
 from rekindle.local import postgres
-from service.db.tables import metadata
+from service.db.schema.tables import metadata
 
 ROOT = Path(__file__).resolve().parent.parent
 # Nothing here outlives the tests, so nothing needs to reach the disk.

@@ -19,8 +19,8 @@ from service.api import submissions
 from service.api.app import make_app
 from service.api.deps import Parts, PlanDefaults
 from service.cloud.fake import FakeCloud
-from service.db.engine import driver_url
-from service.db.notices import Listener
+from service.db.core.engine import driver_url
+from service.db.core.notify import Listener
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.lifecycle.attempt import Pace
 from service.domain.states import CapacityType

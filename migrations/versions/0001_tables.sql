@@ -1,4 +1,4 @@
--- The tables of service/db/tables.py and its neighbours, as they were made. Frozen: later changes are later migrations.
+-- The tables of service/db/schema/tables.py and its neighbours, as they were made. Frozen: later changes are later migrations.
 
 CREATE TABLE bills (
     day DATE NOT NULL,

@@ -9,7 +9,7 @@ from service.api.deps import Db, Now, Reader, Writer
 from service.api.pages import After, clamp, known, page
 from service.api.requests import JsonRoute
 from service.api.schemas.keys import Key, KeyList, KeyRequest, KeyRevoked, NewKey
-from service.db import keys as rows
+from service.db.projects import keys as rows
 from service.operations import keys, quotas
 
 router = APIRouter(prefix="/api_keys", tags=["API keys"], route_class=JsonRoute)

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from service.api.deps import Db, Now, Reader
 from service.api.job_views import money, seconds
 from service.api.schemas.attempts import Attempt, AttemptList
-from service.db.generations import Opened
+from service.db.attempts.generations import Opened
 from service.domain.errors import AttemptNotFound
 from service.domain.money import cost
 from service.domain.reporting import status_message

@@ -9,8 +9,8 @@ from service.api import job_views
 from service.api.deps import Db, Now, Reader
 from service.api.pages import clamp
 from service.api.schemas.costs import Figure, JobCost, MetricList, MetricRow
-from service.db import metrics
-from service.db.metrics import Steps
+from service.db.jobs import step_metrics
+from service.db.jobs.step_metrics import Steps
 from service.domain.errors import InvalidRequest
 from service.operations import jobs
 
@@ -63,11 +63,11 @@ async def get_metrics(
         )
     if max_points is not None:
         most = min(max_points, limit)
-        rows = await metrics.thinned(db, job_id, span, max_points=most, figure=figure)
+        rows = await step_metrics.thinned(db, job_id, span, max_points=most, figure=figure)
     else:
         if after is not None:
             span = replace(span, from_step=max(span.from_step, _step(after) + 1))
-        rows = await metrics.series(db, job_id, span, limit=limit + 1)
+        rows = await step_metrics.series(db, job_id, span, limit=limit + 1)
     data = [MetricRow(**row) for row in rows[:limit]]
     return MetricList(data=data, has_more=len(rows) > limit)
 

@@ -18,10 +18,10 @@ from contract.choices import Scope
 from service.api.drain import Drain
 from service.api.rate_limits import AtOnce, RateLimits
 from service.cloud.provider import CloudProvider
-from service.db.engine import reading
-from service.db.keys import Caller
-from service.db.notices import Listener
-from service.db.schema import Schema
+from service.db.core.engine import reading
+from service.db.core.notify import Listener
+from service.db.core.schema_version import Schema
+from service.db.projects.keys import Caller
 from service.domain.cloud.fleet import Offering
 from service.domain.datasets.dataset import Limits
 from service.domain.errors import InvalidRequest

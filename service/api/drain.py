@@ -11,7 +11,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api import failures
-from service.db.notices import Listener
+from service.db.core.notify import Listener
 
 _TOPIC = "drain"  # nobody notifies it: a process tells itself
 _LAST_SECONDS = 2.0  # to roll back and to say so

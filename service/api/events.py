@@ -15,8 +15,9 @@ from service.api.schemas.events import (
     Event,
     EventList,
 )
-from service.db import checkpoints, events
-from service.db.jobs import JobRow
+from service.db.jobs import events
+from service.db.jobs.jobs import JobRow
+from service.db.storage import checkpoints
 from service.domain.models import lineage
 from service.domain.states import JOB_TERMINAL
 from service.operations import jobs

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from service.api import hints, validation
 from service.api.safe_headers import safe_headers
-from service.db.away import is_away, takes_no_writes
+from service.db.core.db_errors import is_away, takes_no_writes
 from service.domain.errors import InvalidApiKey, ServiceError, UnknownUrl
 from service.pricing.source import PricesUnavailable
 from service.storage.store import StorageError

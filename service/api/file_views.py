@@ -3,8 +3,8 @@
 from typing import Any
 
 from service.api.schemas.files import File, UploadProgress, Warning
-from service.db import files
-from service.db.uploads import Upload
+from service.db.files import files
+from service.db.files.uploads import Upload
 from service.domain.reporting import result_file
 
 

@@ -13,9 +13,9 @@ from service.api.rate_limits import Kind
 from service.api.responses import BYTES, as_download
 from service.api.schemas.files import File, FileDeleted, FileList
 from service.api.upload_form import FILE, PURPOSE, UploadForm
-from service.db import files as rows
-from service.db import uploads
-from service.db.files import CONTAINER
+from service.db.files import files as rows
+from service.db.files import uploads
+from service.db.files.files import CONTAINER
 from service.domain.errors import InvalidRequest
 from service.domain.reporting.result_file import PURPOSE as PURPOSE_OF_RESULTS
 from service.domain.storage.file_expiry import (

@@ -11,9 +11,9 @@ from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.job_views import money, seconds
 from service.api.schemas import fleet as shown
 from service.api.schemas.fleet import Fleet, PriceHistories, PriceHistory, PricePoint
-from service.db import market
-from service.db.fleet import MOST
-from service.db.offerings import of as offering_of
+from service.db.cloud.fleet import MOST
+from service.db.cloud.offerings import of as offering_of
+from service.db.spot import market
 from service.domain import humanize
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.performance.vm_catalogue import lookup

@@ -6,7 +6,7 @@ from fastapi.responses import JSONResponse
 from service.api.deps import PartsDep
 from service.api.schemas.base import Answer
 from service.api.schemas.errors import ErrorResponse
-from service.db import health
+from service.db.core import database_health
 
 
 class Health(Answer):
@@ -37,7 +37,7 @@ async def ready(parts: PartsDep) -> JSONResponse:
     machine's; and the loops turn, where they run.
     """
     async with parts.engine.connect() as conn:
-        fault = await health.fault(conn, parts.wall)
+        fault = await database_health.fault(conn, parts.wall)
         if not fault and parts.schema:
             fault = await parts.schema.fault(conn)
     if late := parts.pulse.late() if parts.pulse else []:

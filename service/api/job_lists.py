@@ -12,9 +12,10 @@ from service.api.pages import After, clamp, known, page
 from service.api.requests import JsonRoute
 from service.api.schemas.jobs import JobList, PhaseGroup, Status
 from service.api.schemas.summary import JobsSummary, Month, Today
-from service.db import job_lists, job_summary, project_costs
-from service.db import jobs as rows
-from service.db.job_lists import JobFilter, Sort
+from service.db.jobs import job_lists, job_summary
+from service.db.jobs import jobs as rows
+from service.db.jobs.job_lists import JobFilter, Sort
+from service.db.money import project_costs
 from service.domain.errors import InvalidRequest
 from service.domain.states import OPENAI_STATUS, PHASE_GROUPS, JobState
 

@@ -8,8 +8,8 @@ from typing import Any, overload
 from contract import integrations
 from contract.methods import METHODS, Method
 from service.api.schemas.jobs import Job, JobSummary
-from service.db.job_facts import Around, Checkpoint
-from service.db.jobs import JobRow
+from service.db.jobs.job_facts import Around, Checkpoint
+from service.db.jobs.jobs import JobRow
 from service.domain import humanize
 from service.domain.lifecycle.constraints import Terms
 from service.domain.money import cost

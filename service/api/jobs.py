@@ -16,9 +16,9 @@ from service.api.rate_limits import Kind
 from service.api.requests import JsonRoute
 from service.api.schemas.jobs import Job
 from service.api.schemas.plans import JobPlan, OfferedPlan
-from service.db import job_facts
-from service.db.job_facts import Around
-from service.db.keys import Caller
+from service.db.jobs import job_facts
+from service.db.jobs.job_facts import Around
+from service.db.projects.keys import Caller
 from service.domain.lifecycle.constraints import Terms
 from service.domain.planning.plan_limits import Limits
 from service.operations import jobs, tiers

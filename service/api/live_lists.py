@@ -17,8 +17,9 @@ from typing import Final
 from service.api import job_views, streams
 from service.api.deps import Parts
 from service.api.streams import Sent
-from service.db import job_lists, notices, versions
-from service.db.job_lists import JobFilter, Sort
+from service.db.core import notify
+from service.db.jobs import job_lists, job_versions
+from service.db.jobs.job_lists import JobFilter, Sort
 
 log = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 5.0
@@ -85,11 +86,11 @@ class LiveLists:
                 self._reader = None
 
     async def _run(self) -> None:
-        parts, kind = self._parts, versions.KIND
-        with parts.drain.polling(notices.any_of(kind)) as changed, parts.listener.noting(kind) as t:
+        parts, kind = self._parts, job_versions.KIND
+        with parts.drain.polling(notify.any_of(kind)) as changed, parts.listener.noting(kind) as t:
             while not parts.drain.begun:
-                await notices.wait(changed, _LOOK_SECONDS)
-                ids, known = [versions.job_of(topic) for topic in t], parts.listener.hears
+                await notify.wait(changed, _LOOK_SECONDS)
+                ids, known = [job_versions.job_of(topic) for topic in t], parts.listener.hears
                 t.clear()
                 for project_id in list(self._projects):
                     await self._publish(project_id, ids if known and ids else None)

@@ -15,8 +15,10 @@ from fastapi.responses import Response, StreamingResponse
 from service.api import streams
 from service.api.deps import Parts, PartsDep, Reader
 from service.api.responses import TEXT
-from service.db import attempts, notices, versions
-from service.db.attempts import AttemptRow
+from service.db.attempts import attempts
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import notify
+from service.db.jobs import job_versions
 from service.domain.errors import AttemptNotFound, InvalidRequest
 from service.domain.states import AttemptState
 from service.operations import jobs
@@ -110,7 +112,7 @@ async def _following(
     """Text as it is printed; each event's id is the offset after it. Ends with the attempt."""
     path = log_path(attempt.id, rank)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    with parts.drain.polling(versions.topic(job_id)) as changed:
+    with parts.drain.polling(job_versions.topic(job_id)) as changed:
         while not parts.drain.begun:
             async with parts.reading.connect() as conn:
                 tried = await attempts.of_job(conn, job_id)
@@ -125,7 +127,7 @@ async def _following(
                 yield streams.DONE
                 return
             else:
-                await notices.wait(changed, _LOOK_SECONDS)
+                await notify.wait(changed, _LOOK_SECONDS)
 
 
 def _choose(tried: list[AttemptRow], wanted: str | None) -> AttemptRow:

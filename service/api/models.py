@@ -10,8 +10,8 @@ from service.api.deps import Now, Parts, PartsDep, Reader, Writer
 from service.api.job_views import fine_tuned_model
 from service.api.responses import PART, as_download
 from service.api.schemas.models import Model, ModelDeleted, ModelFile, ModelFiles, ModelList
-from service.db.jobs import JobRow
-from service.db.keys import Caller
+from service.db.jobs.jobs import JobRow
+from service.db.projects.keys import Caller
 from service.domain.errors import ModelNotFound
 from service.domain.models.lineage import is_deleted, is_made, source
 from service.domain.storage import access_tiers as tier_rules

@@ -16,9 +16,9 @@ from prometheus_client.registry import Collector
 
 from contract.choices import Priority
 from service.api.deps import CallerDep, PartsDep
-from service.db import monitoring
-from service.db.keys import Caller
-from service.db.monitoring import Sample
+from service.db.monitoring import state_metrics
+from service.db.monitoring.state_metrics import Sample
+from service.db.projects.keys import Caller
 from service.domain.states import JOB_TERMINAL, JobState
 from service.instruments import PROCESS, STATE
 from service.operations import operators
@@ -40,7 +40,7 @@ async def get_operator(parts: PartsDep, caller: CallerDep) -> Caller:
 async def show(parts: PartsDep, caller: Annotated[Caller, Depends(get_operator)]) -> Response:
     """Everything that is declared in ``instruments``, in Prometheus's text format."""
     async with parts.reading.connect() as conn:
-        state = await monitoring.state(conn, parts.now())
+        state = await state_metrics.state(conn, parts.now())
     scraped = CollectorRegistry()
     scraped.register(_State([*_ZEROS, *state]))
     body = generate_latest(PROCESS) + generate_latest(scraped)

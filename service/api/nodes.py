@@ -17,9 +17,9 @@ from starlette.routing import Route
 
 from service.api.deps import Parts, bearer, parts_of
 from service.api.requests import read_body
-from service.db import nodes as node_rows
-from service.db import notices
-from service.db.heartbeats import Order
+from service.db.attempts import nodes as node_rows
+from service.db.attempts.heartbeats import Order
+from service.db.core import notify
 from service.domain import tokens
 from service.domain.errors import (
     Gone,
@@ -123,7 +123,7 @@ async def directive(request: Request) -> Response:
             if order is None or _is_news(order, after):
                 break
             left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or not await notices.wait(changed, left) or parts.drain.begun:
+            if left <= 0 or not await notify.wait(changed, left) or parts.drain.begun:
                 if parts.granter.renews(order.registered_at, parts.now()):
                     break
                 return _nothing_new(parts, after, order)

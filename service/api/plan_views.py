@@ -8,7 +8,7 @@ from contract.job import JobRequest
 from service.api.job_requests import terms_of
 from service.api.job_views import seconds
 from service.api.schemas.plans import OfferedOption, OfferedPlan, StoredPlan, Suggestion
-from service.db.plans import PlanRow
+from service.db.jobs.plans import PlanRow
 from service.domain.money.budget import Allowance
 from service.domain.money.cost import cents
 from service.domain.performance.vm_catalogue import lookup

@@ -10,7 +10,7 @@ from service.api.deps import Now, PartsDep, Reader, Writer
 from service.api.examples import JOB_REQUESTS
 from service.api.requests import JsonRoute
 from service.api.schemas.plans import StoredPlan
-from service.db import plans as rows
+from service.db.jobs import plans as rows
 from service.operations import plans
 from service.operations.jobs import Sending
 

@@ -11,7 +11,7 @@ from rendering.task import Task
 from service.api import submissions
 from service.api.deps import PartsDep, Reader
 from service.api.schemas.files import Preview
-from service.db.files import File
+from service.db.files.files import File
 from service.domain.errors import InvalidRequest, ServiceUnavailable
 from service.domain.models import lineage
 from service.domain.reporting import result_file

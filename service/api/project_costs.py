@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query
 from service.api.deps import Db, Now, Reader
 from service.api.job_views import money
 from service.api.schemas.organization import Amount, CostBucket, CostResult, Costs, LineItem
-from service.db import project_costs
-from service.db.project_costs import Bucket
+from service.db.money import project_costs
+from service.db.money.project_costs import Bucket
 from service.domain.errors import InvalidRequest
 from service.domain.money.cost import CURRENCY
 

@@ -9,8 +9,8 @@ from service.api.deps import Db, Now, Operator, PartsDep
 from service.api.job_views import money
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
-from service.db import project_savings
-from service.db.project_savings import Saved
+from service.db.money import project_savings
+from service.db.money.project_savings import Saved
 from service.domain.errors import InvalidRequest
 from service.domain.money.billing_reconciliation import day_of
 from service.domain.money.cost import CURRENCY

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from service.api.deps import Db, Operator, PartsDep
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import Project, ProjectList
-from service.db import keys
+from service.db.projects import keys
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _MOST = 100

@@ -9,8 +9,8 @@ from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.job_views import money
 from service.api.pages import After, clamp, known
 from service.api.schemas import organization as schemas
-from service.db import bills
-from service.db.bills import Look
+from service.db.money import bills
+from service.db.money.bills import Look
 from service.domain.money.billing_reconciliation import (
     UNTAGGED,
     Billed,

@@ -6,8 +6,8 @@ from fastapi.responses import Response
 
 from service.api.deps import Parts
 from service.api.responses import as_download
-from service.db import results
-from service.db.files import File
+from service.db.files.files import File
+from service.db.jobs import results
 from service.domain.errors import FileNotFound, Gone
 
 PLAIN = "text/csv"

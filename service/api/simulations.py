@@ -11,7 +11,7 @@ from contract.strict import Strict
 from service.api.deps import Now, PartsDep, Reader
 from service.api.requests import JsonRoute
 from service.api.schemas.simulations import Simulation, Way
-from service.db import experience
+from service.db.attempts import machine_history
 from service.domain.lifecycle.constraints import Terms
 from service.domain.planning.plan import Plan
 from service.domain.simulation.job_simulation import Trial, trials
@@ -38,7 +38,7 @@ async def simulate(
     async with parts.reading.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
         plan = Plan.from_dict(job.plan)
-        lived = await experience.of(conn, [option.offering for option in plan.options], now)
+        lived = await machine_history.of(conn, [option.offering for option in plan.options], now)
     deadline = Terms.from_dict(job.terms).kept_seconds(job.created_at, body.deadline_hours)
     async with _ONE_AT_A_TIME:
         found = await asyncio.to_thread(

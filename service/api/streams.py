@@ -23,7 +23,7 @@ from service.api.rate_limits import Kind
 from service.api.schemas.events import Event
 from service.api.schemas.jobs import Job
 from service.api.waiting import Known
-from service.db.keys import Caller
+from service.db.projects.keys import Caller
 
 PING_SECONDS: Final = 15
 PAGE: Final = 100  # events read at once

@@ -5,9 +5,9 @@ from collections.abc import Hashable
 from contract.job import JobRequest
 from service.api.deps import Parts
 from service.api.job_requests import method_of, training_of
-from service.db import files as file_rows
-from service.db.files import File
-from service.db.keys import Caller
+from service.db.files import files as file_rows
+from service.db.files.files import File
+from service.db.projects.keys import Caller
 from service.domain.errors import InvalidRequest
 from service.domain.reporting import result_file
 from service.domain.training.methods import formats, learning_from

@@ -19,10 +19,11 @@ from service.api.job_requests import (
     terms_of,
     training_of,
 )
-from service.db import market, paces
-from service.db.files import File
-from service.db.jobs import JobRow
-from service.db.keys import Caller
+from service.db.files.files import File
+from service.db.jobs import step_times
+from service.db.jobs.jobs import JobRow
+from service.db.projects.keys import Caller
+from service.db.spot import market
 from service.domain.errors import FileJustDeleted, InvalidRequest
 from service.domain.lifecycle.constraints import Terms
 from service.domain.models import base_models, lineage
@@ -323,7 +324,7 @@ async def _past(parts: Parts, caller: Caller) -> tuple[Past, ...]:
 
     async def read() -> tuple[Past, ...]:
         async with parts.reading.connect() as conn:
-            return await paces.recent(conn, caller.project_id)
+            return await step_times.recent(conn, caller.project_id)
 
     return await parts.plan_inputs.get(("past", caller.project_id), read)
 

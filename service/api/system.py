@@ -10,8 +10,8 @@ from service.api.deps import Db, Now, Operator, Parts, PartsDep
 from service.api.job_views import seconds
 from service.api.schemas import system as shown
 from service.api.schemas.system import System
-from service.db import system
-from service.db.replicas import Replica
+from service.db.core.replicas import Replica
+from service.db.monitoring import service_status
 from service.operations.release import release
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/organization", tags=["Organization"])
 @router.get("/system", operation_id="retrieveSystem")
 async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> System:
     """Show overdue work, turns, readings of Azure, rate limits, and jobs that need a person."""
-    rows = await system.of(db, now)
+    rows = await service_status.of(db, now)
     turns = [_turn(row, now) for row in rows.turns]
     return System(
         replicas=[_connected(replica, turns) for replica in rows.replicas],

@@ -6,8 +6,8 @@ from typing import Any
 
 from service.api.job_views import money, seconds
 from service.api.schemas import storage as schemas
-from service.db.job_facts import Around
-from service.db.tiers import TierMove
+from service.db.jobs.job_facts import Around
+from service.db.storage.tier_moves import TierMove
 from service.domain.money import cost
 from service.domain.money.storage_cost import Quote, Rehydration, StoragePrices, billed
 from service.domain.storage import access_tiers as rules

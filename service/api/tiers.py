@@ -9,8 +9,8 @@ from service.api import tier_views
 from service.api.deps import Now, Parts, PartsDep, Reader, Writer
 from service.api.requests import JsonRoute
 from service.api.schemas.storage import Storage, TierMove
-from service.db.keys import Caller
-from service.db.tiers import open_of
+from service.db.projects.keys import Caller
+from service.db.storage.tier_moves import open_of
 from service.domain.storage.access_tiers import Priority, Tier
 from service.operations import jobs, tier_moves, tiers
 from service.operations.tier_moves import Wish

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query
 from service.api.deps import Now, Operator, PartsDep
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import AvailabilityTrace, TraceList
-from service.db import traces as rows
+from service.db.spot import capacity_observations as rows
 from service.domain.errors import InvalidRequest
 from service.domain.spot.capacity_traces import TICKS_AT_MOST, Place, Trace, Window
 from service.operations import traces

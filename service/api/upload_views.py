@@ -5,7 +5,7 @@ from typing import Literal
 
 from service.api import file_views
 from service.api.schemas.uploads import Upload, UploadPart
-from service.db import files, upload_parts, uploads
+from service.db.files import files, upload_parts, uploads
 from service.operations.uploads import Shown, id_of
 
 

@@ -13,9 +13,9 @@ from service.api.schemas.uploads import (
     UploadRequest,
 )
 from service.api.upload_form import UploadForm
-from service.db import notices
-from service.db import uploads as rows
-from service.db.files import File
+from service.db.core import notify
+from service.db.files import uploads as rows
+from service.db.files.files import File
 from service.domain.errors import PayloadTooLarge, ServiceUnavailable
 from service.operations import uploads
 from service.operations.files import FORM_BYTES
@@ -110,5 +110,5 @@ async def _completed(parts: Parts, asked: Completion) -> File:
                     "The upload is being completed and this process is replaced. "
                     "Complete it again: another one answers."
                 )
-            await notices.wait(changed, _LOOK_SECONDS)
+            await notify.wait(changed, _LOOK_SECONDS)
     return file

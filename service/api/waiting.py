@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import Header, Query
 
 from service.api.deps import Parts
-from service.db import notices, versions
+from service.db.core import notify
+from service.db.jobs import job_versions as versions
 from service.domain.errors import InvalidRequest
 
 LONGEST_SECONDS = 60.0
@@ -65,7 +66,7 @@ async def until_news(parts: Parts, job_id: str, project_id: str, known: Known) -
                 version = await versions.current(conn, job_id, project_id)
             if version is None or not known.has(version):
                 return
-            await notices.wait(changed, min(left, _LOOK_SECONDS))
+            await notify.wait(changed, min(left, _LOOK_SECONDS))
 
 
 def etag(version: int) -> str:

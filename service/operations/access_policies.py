@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import access_policies as rows
+from service.db.storage import access_policies as rows
 from service.storage.store import POLICIES, BlobNotFound, BlobStore
 
 WRITE = "racwdl"  # Azure's letters: read, add, create, write, delete, list

@@ -7,9 +7,13 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import jobs, locks, queue, quotas, shortages, tables
-from service.db.jobs import JobRow
-from service.db.queue import Before, Gang
+from service.db.core import locks
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
+from service.db.queue import queue, quotas
+from service.db.queue.queue import Before, Gang
+from service.db.schema import tables
+from service.db.spot import capacity_outages
 from service.domain import humanize
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import InvalidRequest
@@ -208,7 +212,7 @@ async def _where_open(
     """
     plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
     every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
-    known = await shortages.of(conn, every)
+    known = await capacity_outages.of(conn, every)
     refused = {
         o
         for o, short in known.items()

@@ -7,10 +7,12 @@ from itertools import pairwise
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempts, events, generations, ledger, nodes
-from service.db.attempts import AttemptRow
-from service.db.generations import Opened
-from service.db.nodes import Told
+from service.db.attempts import attempts, generations, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.generations import Opened
+from service.db.attempts.nodes import Told
+from service.db.jobs import events
+from service.db.money import ledger
 from service.domain.money.cost import LedgerRow
 from service.domain.reporting.timeline import Entry, World, timeline
 from service.domain.states import AttemptState

@@ -20,7 +20,7 @@ from service.cloud.provider import (
     CloudProvider,
     Misconfigured,
 )
-from service.db.tables import attempts
+from service.db.schema.tables import attempts
 from service.domain.cloud.fleet import Offering, Price, Resource
 from service.domain.errors import ServiceUnavailable
 from service.domain.lifecycle import audit

@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.methods import Method
-from service.db import jobs
-from service.db.jobs import JobRow
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
 from service.domain.errors import ContentChanged, InvalidRequest
 from service.domain.models import lineage
 from service.domain.models.base_models import BaseModel as KnownModel

@@ -8,8 +8,10 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, leases, tables
-from service.db.attempts import AttemptRow
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases
+from service.db.jobs import events
+from service.db.schema import tables
 from service.domain.lifecycle import boot_report
 from service.domain.lifecycle.boot_report import Report, Said
 from service.domain.states import AttemptState

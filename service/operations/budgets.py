@@ -7,9 +7,10 @@ from decimal import Decimal
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import budgets, events, jobs
-from service.db.attempts import AttemptRow
-from service.db.budgets import Caps
+from service.db.attempts.attempts import AttemptRow
+from service.db.jobs import events, jobs
+from service.db.money import budgets
+from service.db.money.budgets import Caps
 from service.domain import humanize
 from service.domain.errors import InvalidRequest
 from service.domain.money import budget

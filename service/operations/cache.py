@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from cachetools import TTLCache
 
-from service.db.notices import Listener
+from service.db.core.notify import Listener
 
 T = TypeVar("T")
 

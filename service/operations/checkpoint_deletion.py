@@ -5,8 +5,9 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import checkpoints, events, jobs, versions
-from service.db.jobs import JobRow
+from service.db.jobs import events, job_versions, jobs
+from service.db.jobs.jobs import JobRow
+from service.db.storage import checkpoints
 from service.domain.errors import Conflict, ModelNotFound
 from service.domain.models import lineage
 from service.domain.models.lineage import Source
@@ -65,7 +66,7 @@ async def _must_be_free(
 async def _mark(conn: AsyncConnection, job: JobRow, step: int, name: str, now: datetime) -> None:
     await jobs.collect_again(conn, job.id)
     await checkpoints.drop(conn, job.id, step, now)
-    await versions.raise_one(conn, job.id, now)
+    await job_versions.raise_one(conn, job.id, now)
     await events.add(conn, job.id, now, "checkpoint.deleted", f"Checkpoint {name} was deleted")
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import checkpoints, jobs
-from service.db.checkpoints import Kept
-from service.db.jobs import JobRow
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
+from service.db.storage import checkpoints
+from service.db.storage.checkpoints import Kept
 from service.domain.models import lineage
 from service.domain.states import JOB_TERMINAL
 from service.operations.models import full_name

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.columns import among
-from service.db.tables import jobs
+from service.db.schema.columns import among
+from service.db.schema.tables import jobs
 from service.domain.models.lineage import JOB
 from service.storage.store import BlobStore
 

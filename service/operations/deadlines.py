@@ -6,9 +6,9 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from contract.choices import OnRisk
-from service.db import events, jobs
-from service.db.jobs import JobRow
-from service.db.leases import Claim
+from service.db.core.leases import Claim
+from service.db.jobs import events, jobs
+from service.db.jobs.jobs import JobRow
 from service.domain.lifecycle.constraints import Terms
 from service.domain.placement.policy_state import Decision, Kind
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events
-from service.db.files import File
+from service.db.files.files import File
+from service.db.jobs import events
 from service.domain.training import preflight
 from service.operations.preflights import Checked
 

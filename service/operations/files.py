@@ -10,9 +10,10 @@ from typing import Protocol
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import files, results, uploads
-from service.db.files import CONTAINER, File
-from service.db.uploads import Upload
+from service.db.files import files, uploads
+from service.db.files.files import CONTAINER, File
+from service.db.files.uploads import Upload
+from service.db.jobs import results
 from service.domain.datasets.dataset import (
     DatasetSummary,
     DatasetValidator,

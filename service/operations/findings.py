@@ -6,9 +6,12 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import checkpoints, events, leases, locks, tables
-from service.db.attempts import AttemptRow
-from service.db.leases import Claim
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases, locks
+from service.db.core.leases import Claim
+from service.db.jobs import events
+from service.db.schema import tables
+from service.db.storage import checkpoints
 from service.domain.storage.checkpoint_faults import Fault
 from service.operations import manifests
 from service.operations.manifests import ManifestUnusable

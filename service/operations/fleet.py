@@ -7,11 +7,13 @@ from decimal import Decimal
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import fleet, price_doubts, quotas
-from service.db.fleet import Fleet
-from service.db.keys import Caller
-from service.db.offerings import of as offering_of
-from service.db.offerings import values
+from service.db.cloud import fleet
+from service.db.cloud.fleet import Fleet
+from service.db.cloud.offerings import of as offering_of
+from service.db.cloud.offerings import values
+from service.db.money import price_doubts
+from service.db.projects.keys import Caller
+from service.db.queue import quotas
 from service.domain.cloud.fleet import Offering
 from service.domain.queue.admission import Cores
 from service.domain.spot.capacity_traces import Place

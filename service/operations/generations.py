@@ -7,11 +7,14 @@ from functools import cached_property
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempt_moves, events, generations, leases, locks, nodes, tables, versions
-from service.db.attempts import AttemptRow
-from service.db.events import Event
-from service.db.generations import Lost
-from service.db.leases import Claim
+from service.db.attempts import attempt_moves, generations, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.generations import Lost
+from service.db.core import leases, locks
+from service.db.core.leases import Claim
+from service.db.jobs import events, job_versions
+from service.db.jobs.events import Event
+from service.db.schema import tables
 from service.domain import humanize
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import JOINS, OpenGeneration
@@ -160,7 +163,7 @@ async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetim
     if lost := {one.row.id for one in halts} - held:
         raise LeaseLost(f"attempts {sorted(lost)}")
     news = [one for one in halts if one.row.job_id in first]
-    await versions.raise_all(conn, [one.row.job_id for one in news], now)
+    await job_versions.raise_all(conn, [one.row.job_id for one in news], now)
     await events.add_all(conn, [_halted(one, now) for one in news])
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.jobs import JobRow
+from service.db.jobs.jobs import JobRow
 from service.operations import access_policies, regions
 from service.operations.nodes import Standing
 from service.storage.store import BlobStore, StorageError

@@ -8,7 +8,10 @@ from types import MappingProxyType
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import checkpoints, events, jobs, locks, tables, versions
+from service.db.core import locks
+from service.db.jobs import events, job_versions, jobs
+from service.db.schema import tables
+from service.db.storage import checkpoints
 from service.storage.store import (
     BlobArchived,
     BlobNotFound,
@@ -160,7 +163,7 @@ async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
     if await checkpoints.match(conn, job_id, kept, now):
-        await versions.raise_one(conn, job_id, now)
+        await job_versions.raise_one(conn, job_id, now)
     for entry in news:
         await events.add(conn, job_id, now, "checkpoint.committed", _sentence(entry))
     if news:

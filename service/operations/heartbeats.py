@@ -12,11 +12,14 @@ from operator import attrgetter
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import events, heartbeats, leases, locks, metrics, tables, versions
-from service.db.engine import reading
-from service.db.events import Event
-from service.db.heartbeats import Order, Progress, Speaker
-from service.db.together import Together
+from service.db.attempts import heartbeats
+from service.db.attempts.heartbeats import Order, Progress, Speaker
+from service.db.core import leases, locks
+from service.db.core.engine import reading
+from service.db.core.together import Together
+from service.db.jobs import events, job_versions, step_metrics
+from service.db.jobs.events import Event
+from service.db.schema import tables
 from service.domain.errors import GenerationIsStale, Gone, NodeNotFound
 from service.domain.lifecycle import node as rules
 from service.domain.lifecycle.node import NodeRecord
@@ -138,7 +141,7 @@ def decide_change(
 async def _write(conn: AsyncConnection, taken: Sequence[Taken], now: datetime) -> None:
     await heartbeats.save(conn, [(t.after, printable(t.heartbeat.error)) for t in taken], now)
     measured = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in taken]
-    await metrics.add_all(conn, measured)
+    await step_metrics.add_all(conn, measured)
     wakes = {t.after.attempt_id for t in taken if t.must_act}
     await leases.hint_all(conn, tables.attempts, wakes, now)
     notices = [t for t in taken if t.is_notice]
@@ -146,7 +149,7 @@ async def _write(conn: AsyncConnection, taken: Sequence[Taken], now: datetime) -
     reports = [t for t in taken if node_reports.has_reports(t.heartbeat)]
     jobs = {t.speaker.job_id for t in (*notices, *reports)} | progress.keys()
     await locks.before_writing(conn, tables.jobs, jobs)
-    await versions.raise_all(conn, {t.speaker.job_id for t in notices}, now)
+    await job_versions.raise_all(conn, {t.speaker.job_id for t in notices}, now)
     await events.add_all(conn, [_notice(t, now) for t in notices])
     for one in reports:
         await node_reports.keep_reports(conn, one.speaker, one.heartbeat, now)

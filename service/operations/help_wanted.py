@@ -9,9 +9,9 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events
-from service.db.attempts import AttemptRow
-from service.db.events import Event
+from service.db.attempts.attempts import AttemptRow
+from service.db.jobs import events
+from service.db.jobs.events import Event
 from service.domain.lifecycle.attempt import Move, Step
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations.heads import HeadUnreadable

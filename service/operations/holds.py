@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import checkpoints, jobs, tiers
-from service.db.jobs import JobRow
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
+from service.db.storage import checkpoints, tier_moves
 from service.domain.errors import Archived, InvalidRequest
 from service.domain.models import lineage
 from service.domain.models.lineage import Source
@@ -33,7 +34,7 @@ async def hold(conn: AsyncConnection, project_id: str, sources: Iterable[Source]
         path, _ = await _folder(conn, job, source)
         await jobs.take_turn(conn, turn(job.id, path))
         _, option = await _folder(conn, job, source)
-        move = await tiers.open_for(conn, job.id, path)
+        move = await tier_moves.open_for(conn, job.id, path)
         if move is not None and move.tier is Tier.ARCHIVE:
             raise Archived(
                 f"{_named(source)} is on its way to the archive. Bring it back first: "

@@ -8,12 +8,15 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from contract.choices import Engine
-from service.db import budgets, events, files, job_facts, jobs, tracker_runs
-from service.db.files import File
-from service.db.job_facts import Around
-from service.db.jobs import JobRow
-from service.db.keys import Caller
-from service.db.tables import jobs as table
+from service.db.files import files
+from service.db.files.files import File
+from service.db.jobs import events, job_facts, jobs
+from service.db.jobs.job_facts import Around
+from service.db.jobs.jobs import JobRow
+from service.db.money import budgets
+from service.db.projects.keys import Caller
+from service.db.schema.tables import jobs as table
+from service.db.trackers import tracker_runs
 from service.domain.errors import (
     FileJustDeleted,
     IdempotencyMismatch,

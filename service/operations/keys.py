@@ -6,10 +6,10 @@ from functools import partial
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Scope
-from service.db import keys
-from service.db.engine import reading
-from service.db.keys import Caller, Key
-from service.db.notices import Listener
+from service.db.core.engine import reading
+from service.db.core.notify import Listener
+from service.db.projects import keys
+from service.db.projects.keys import Caller, Key
 from service.domain import tokens
 from service.domain.errors import (
     ExpiredApiKey,

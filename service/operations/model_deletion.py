@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import events, jobs
+from service.db.jobs import events, jobs
 from service.domain.errors import Conflict, ModelNotFound
 from service.domain.models import lineage
 from service.operations import checkpoint_deletion, holds, models

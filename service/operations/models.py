@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import jobs
-from service.db.jobs import JobRow
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
 from service.domain.errors import InvalidRequest
 from service.domain.models import lineage
 from service.domain.models.architecture import Architecture

@@ -5,8 +5,10 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import events, findings, nodes
-from service.db.heartbeats import Speaker
+from service.db.attempts import nodes
+from service.db.attempts.heartbeats import Speaker
+from service.db.jobs import events
+from service.db.storage import checkpoint_fault_reports
 from service.domain.storage.checkpoint_faults import Finding
 from service.instruments import NODES_UNHEALTHY
 from service.operations.nodes import generation_of, printable
@@ -76,7 +78,7 @@ async def _believe_later(conn: AsyncConnection, speaker: Speaker, heartbeat: Hea
         file=printable(broken.file)[:_LONGEST],
         reason=printable(broken.reason)[:_LONGEST],
     )
-    await findings.add(conn, speaker.job_id, broken.path, finding)
+    await checkpoint_fault_reports.add(conn, speaker.job_id, broken.path, finding)
 
 
 async def _tell_of_loading(

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempts, generations, jobs, nodes
-from service.db.attempts import AttemptRow
-from service.db.generations import Opened
-from service.db.jobs import JobRow
+from service.db.attempts import attempts, generations, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.generations import Opened
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
 from service.domain.errors import Gone, NodeNotFound, StaleEpoch
 from service.domain.lifecycle.node import NodeRecord
 from service.domain.states import ATTEMPT_OVER

@@ -5,9 +5,9 @@ from dataclasses import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Scope
-from service.db import keys
-from service.db.engine import reading
-from service.db.keys import Caller
+from service.db.core.engine import reading
+from service.db.projects import keys
+from service.db.projects.keys import Caller
 from service.domain.errors import (
     InsufficientScope,
     MismatchedProject,

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from contract.job import JobRequest
-from service.db import plans
-from service.db.plans import PlanRow
+from service.db.jobs import plans
+from service.db.jobs.plans import PlanRow
 from service.domain.errors import InvalidRequest, PlanNotFound
 from service.domain.ids import new_id
 from service.domain.planning import suggestions

@@ -24,10 +24,10 @@ import rendering
 from contract.choices import Format
 from rendering.report import DataReport
 from rendering.task import Task
-from service.db import preflights
-from service.db.engine import reading as for_reading
-from service.db.files import CONTAINER, File
-from service.db.preflights import PreflightRow
+from service.db.core.engine import reading as for_reading
+from service.db.files import preflights
+from service.db.files.files import CONTAINER, File
+from service.db.files.preflights import PreflightRow
 from service.domain.errors import InvalidRequest
 from service.domain.training.recipe import Recipe
 from service.operations import integrity

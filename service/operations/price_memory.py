@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import price_doubts
+from service.db.money import price_doubts
 from service.domain.money.price_check import Doubt
 from service.domain.spot.capacity_traces import Place
 from service.domain.states import CapacityType

@@ -6,7 +6,7 @@ something then come one after the other, so that two of them never take the last
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import project_limits as rows
+from service.db.queue import project_limits as rows
 from service.domain.errors import InvalidRequest, QuotaExceeded
 from service.domain.queue.project_limits import ProjectLimits
 from service.operations import keys

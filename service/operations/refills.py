@@ -8,9 +8,10 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import attempts, events
-from service.db.attempts import AttemptRow
-from service.db.leases import Claim
+from service.db.attempts import attempts
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import Claim
+from service.db.jobs import events
 from service.domain import humanize
 from service.domain.cloud.fleet import ScaleSetPhase
 from service.domain.lifecycle.attempt import Seen

@@ -11,12 +11,15 @@ from functools import cached_property, partial
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, events, jobs, leases, nodes, tables, versions
-from service.db.attempts import AttemptRow
-from service.db.events import Event
-from service.db.jobs import JobRow
-from service.db.nodes import New
-from service.db.together import Together
+from service.db.attempts import attempts, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.nodes import New
+from service.db.core import leases
+from service.db.core.together import Together
+from service.db.jobs import events, job_versions, jobs
+from service.db.jobs.events import Event
+from service.db.jobs.jobs import JobRow
+from service.db.schema import tables
 from service.domain.errors import Gone
 from service.domain.lifecycle.node import NodeRecord, node_id, registered
 from service.domain.states import ATTEMPT_OVER
@@ -119,7 +122,7 @@ async def _welcome(
 ) -> dict[str, JobRow]:
     """Tell the jobs; returns them. Nothing can be decided before a node's first heartbeat."""
     job_ids = {live[one.said.attempt_id].job_id for one in begun}
-    await versions.raise_all(conn, job_ids, now)
+    await job_versions.raise_all(conn, job_ids, now)
     told = [_event(live[one.said.attempt_id], one.said, "", now) for one in begun]
     await events.add_all(conn, told)
     return await jobs.find_all(conn, job_ids)
@@ -152,7 +155,7 @@ async def _welcome_back(
     await nodes.add_spans(conn, record.node_id, spans)
     await nodes.wake(conn, record.node_id)
     await leases.hint(conn, tables.attempts, attempt.id, now)
-    await versions.raise_all(conn, [attempt.job_id], now)
+    await job_versions.raise_all(conn, [attempt.job_id], now)
     await events.add_all(conn, [_event(attempt, said, " again (its supervisor restarted)", now)])
 
 

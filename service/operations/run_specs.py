@@ -3,8 +3,8 @@
 from datetime import UTC
 from typing import Any
 
-from service.db.files import CONTAINER, File
-from service.db.jobs import JobRow
+from service.db.files.files import CONTAINER, File
+from service.db.jobs.jobs import JobRow
 from service.domain.planning.option import Option
 from service.domain.planning.plan import Plan
 from service.domain.training.recipe import Recipe

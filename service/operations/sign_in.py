@@ -6,10 +6,10 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from contract.choices import Scope
-from service.db import keys as key_rows
-from service.db import sign_in
-from service.db.keys import Key
-from service.db.sign_in import Granted
+from service.db.projects import keys as key_rows
+from service.db.projects import sign_in
+from service.db.projects.keys import Key
+from service.db.projects.sign_in import Granted
 from service.domain import tokens
 from service.domain.errors import InvalidSignIn
 from service.operations import keys

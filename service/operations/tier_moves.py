@@ -11,8 +11,10 @@ from decimal import Decimal
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import events, jobs, leases, tiers
-from service.db.tiers import TierMove
+from service.db.core import leases
+from service.db.jobs import events, jobs
+from service.db.storage import tier_moves
+from service.db.storage.tier_moves import TierMove
 from service.domain.errors import Archived, Conflict
 from service.domain.ids import new_id
 from service.domain.models.lineage import Source
@@ -79,7 +81,7 @@ async def move(
         folder = seen.folder
         async with engine.begin() as conn:
             await jobs.take_turn(conn, holds.turn(folder.job_id, folder.path))
-            before = await tiers.open_for(conn, folder.job_id, folder.path)
+            before = await tier_moves.open_for(conn, folder.job_id, folder.path)
             if before is not None and before.tier is wish.tier:
                 return seen, made, await _again(conn, seen, wish, before, now())
             if wish.tier is Tier.ARCHIVE and await _is_needed_now(conn, wish, folder.source):
@@ -98,9 +100,9 @@ async def _still(conn: AsyncConnection, seen: Look, before: TierMove | None, now
 
     Who carries out another wish is stopped: blob by blob, it makes every look too old.
     """
-    mark = await tiers.mark(conn, seen.folder.job_id, seen.folder.path)
+    mark = await tier_moves.mark(conn, seen.folder.job_id, seen.folder.path)
     if before is not None and mark.lease_token is not None:
-        await tiers.hold(conn, before, now)
+        await tier_moves.hold(conn, before, now)
         return False
     return mark == seen.mark
 
@@ -112,8 +114,8 @@ async def _again(
     expected_at = _expected(seen.blobs, wish.tier, wish.priority, now)
     if wish.priority is Priority.HIGH and before.priority is not wish.priority and expected_at:
         charge = before.charge + _hurrying(seen, wish.tier, now)
-        await tiers.hurry(conn, before, charge, expected_at, now)
-    return await tiers.open_for(conn, before.job_id, before.path)
+        await tier_moves.hurry(conn, before, charge, expected_at, now)
+    return await tier_moves.open_for(conn, before.job_id, before.path)
 
 
 async def _ask(
@@ -129,7 +131,7 @@ async def _ask(
         return None
     folder, due_at = seen.folder, now
     if before is not None:
-        await tiers.replace(conn, before, _not_moved(seen, before), now)
+        await tier_moves.replace(conn, before, _not_moved(seen, before), now)
         due_at += leases.LEASE  # by then an order that is on its way to Blob has come there
     asked = TierMove(
         id=new_id("tier", now),
@@ -145,7 +147,7 @@ async def _ask(
         outcome=None,
         step=folder.step,
     )
-    await tiers.ask(conn, asked, due_at)
+    await tier_moves.ask(conn, asked, due_at)
     data = {"move": asked.id, "tier": asked.tier, "charge": str(made.charge.normalize())}
     await events.add(conn, folder.job_id, now, "storage.tier_asked", _sentence(asked), data=data)
     return asked

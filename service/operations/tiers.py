@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import tiers
-from service.db.jobs import JobRow
-from service.db.tiers import Mark, TierMove
+from service.db.jobs.jobs import JobRow
+from service.db.storage import tier_moves
+from service.db.storage.tier_moves import Mark, TierMove
 from service.domain.errors import Archived, CheckpointNotFound, ModelNotFound
 from service.domain.models import lineage
 from service.domain.models.lineage import Source
@@ -111,7 +111,7 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[Folder]:
             milestone=place.milestone,
             job_is_over=over,
         )
-        for place in await tiers.places(conn, job.id)
+        for place in await tier_moves.places(conn, job.id)
     ]
     if job.result is None or lineage.is_deleted(job.result):
         return found
@@ -145,8 +145,8 @@ async def look(
         found = [f for f in await folders(conn, job) if f.checkpoint_id == checkpoint_id]
         if not found:
             raise _not_found(job, checkpoint_id)
-        mark = await tiers.mark(conn, job_id, found[0].path)
-        under_way = await tiers.open_for(conn, job_id, found[0].path)
+        mark = await tier_moves.mark(conn, job_id, found[0].path)
+        under_way = await tier_moves.open_for(conn, job_id, found[0].path)
         needed_by = await holds.needed_by(conn, project_id, found[0].source)
     return Look(
         folder=found[0],
@@ -173,7 +173,7 @@ async def may_resume(engine: AsyncEngine, outside: Outside, project_id: str, job
     raised. Where Blob cannot be asked, the wish is taken: the next attempt waits for Blob itself.
     """
     async with engine.connect() as conn:
-        if not await tiers.has_places(conn, job_id):
+        if not await tier_moves.has_places(conn, job_id):
             return
         job = await get_job(conn, project_id, job_id)
         kept = [folder for folder in await folders(conn, job) if folder.checkpoint_id]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import traces
+from service.db.spot import capacity_observations
 from service.domain.spot.capacity_traces import Held, Place, Sight, Trace, Window, trace
 
 
@@ -31,6 +31,6 @@ async def seen(conn: AsyncConnection, places: Collection[Place], window: Window)
     if not places:
         return Seen(window=window, held={}, sights={})
     until = window.begins + window.ticks * window.gap
-    held = await traces.held(conn, places, window.begins, until)
-    sights = await traces.sights(conn, places, window.begins, until)
+    held = await capacity_observations.held(conn, places, window.begins, until)
+    sights = await capacity_observations.sights(conn, places, window.begins, until)
     return Seen(window=window, held=held, sights=sights)

@@ -19,10 +19,10 @@ from uuid import uuid4
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import files, upload_parts, uploads
-from service.db.files import CONTAINER, File
-from service.db.upload_parts import Part
-from service.db.uploads import Upload
+from service.db.files import files, upload_parts, uploads
+from service.db.files.files import CONTAINER, File
+from service.db.files.upload_parts import Part
+from service.db.files.uploads import Upload
 from service.domain.datasets.dataset import DatasetSummary, DatasetValidator, Limits
 from service.domain.errors import InvalidFile, InvalidRequest, PayloadTooLarge, UploadIsOver
 from service.operations.files import PROGRESS_EVERY, file_of

@@ -11,9 +11,11 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Engine
-from service.db import experience, quotas, shortages
-from service.db import turns as turn_rows
-from service.db.job_facts import Around
+from service.db.attempts import machine_history
+from service.db.jobs.job_facts import Around
+from service.db.queue import queue_forecast_rows as turn_rows
+from service.db.queue import quotas
+from service.db.spot import capacity_outages as shortages
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.lifecycle.constraints import Terms
 from service.domain.placement import capacity_outages
@@ -79,7 +81,7 @@ class Waits:
                 refused.values(), nodes, now
             ):
                 return around
-            past = await experience.answered(conn, spots, nodes, now)
+            past = await machine_history.answered(conn, spots, nodes, now)
         self._keep(spots, nodes, now, past)
         return replace(around, wait=capacity_outages.wait(list(refused.values()), past, now))
 
@@ -109,7 +111,7 @@ class Waits:
         at, past = self.known.get((frozenset(spots), nodes), (None, None))
         if at is None or past is None or now - at > _FRESH:
             async with self.engine.connect() as conn:
-                past = await experience.answered(conn, spots, nodes, now)
+                past = await machine_history.answered(conn, spots, nodes, now)
             self._keep(spots, nodes, now, past)
         return past
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import access_policies as rows
+from service.db.storage import access_policies as rows
 from service.operations import access_policies
 from service.storage.store import BlobStore, StorageError
 

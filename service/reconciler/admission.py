@@ -12,7 +12,7 @@ from uuid import uuid4
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider
-from service.db import queue, quotas
+from service.db.queue import queue, quotas
 from service.domain.queue.admission import BEAT, NO_QUOTA, Quota
 from service.operations import admission
 

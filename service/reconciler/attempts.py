@@ -21,10 +21,13 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.db import attempts, events, health, leases, listings
-from service.db.attempt_moves import Moving
-from service.db.attempts import AttemptRow
-from service.db.leases import Claim, Renewals
+from service.db.attempts import attempts
+from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempts import AttemptRow
+from service.db.cloud import scale_set_cache
+from service.db.core import database_health, leases
+from service.db.core.leases import Claim, Renewals
+from service.db.jobs import events
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.domain.cloud.scale_set_list import as_listed
 from service.domain.errors import LeaseLost
@@ -97,7 +100,7 @@ class AttemptReconciler:
         And that it takes what nodes say: a standby, or one that Azure has shut, can only be read.
         """
         async with self.engine.connect() as conn:
-            if await health.takes_writes(conn):
+            if await database_health.takes_writes(conn):
                 self.watch.round(self.now())
 
     async def run_once(self, limit: int = 20) -> int:
@@ -174,7 +177,7 @@ class AttemptReconciler:
     def _listed(self, row: AttemptRow) -> ScaleSet | None:
         listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
         listing = listed.fresh() if listed else None
-        return as_listed(listings.known_of(row), listing, self.now()) if listing else None
+        return as_listed(scale_set_cache.known_of(row), listing, self.now()) if listing else None
 
     async def _follow(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
         """Take the step, and have a span of it, unless it is only to wait."""

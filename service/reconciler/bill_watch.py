@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import bills as rows
+from service.db.money import bills as rows
 from service.pricing.bills import Bills
 from service.reconciler.market_watch import look
 

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import budgets as rows
-from service.db import jobs
+from service.db.jobs import jobs
+from service.db.money import budgets as rows
 from service.domain.money import budget
 from service.domain.money.budget import Allowance
 from service.operations import budgets

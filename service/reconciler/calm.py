@@ -6,7 +6,7 @@ is gone. What nobody tells is silence: so it is looked at again before that coul
 
 from datetime import datetime, timedelta
 
-from service.db.attempts import AttemptRow
+from service.db.attempts.attempts import AttemptRow
 from service.domain.lifecycle.attempt import Pace, Seen
 from service.domain.lifecycle.generation import Halt
 from service.domain.states import AttemptState

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import alarms
+from service.db.cloud import alarms
 from service.operations import containers
 from service.storage.store import BlobStore, StorageError
 

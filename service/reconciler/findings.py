@@ -5,10 +5,10 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import findings
-from service.db.attempts import AttemptRow
-from service.db.findings import Before
-from service.db.leases import Claim
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import Claim
+from service.db.storage import checkpoint_fault_reports
+from service.db.storage.checkpoint_fault_reports import Before
 from service.domain.lifecycle.attempt import Move
 from service.domain.states import AttemptState, Outcome
 from service.domain.storage.checkpoint_faults import Doubt, Fault, judge
@@ -36,7 +36,7 @@ async def broken(
     """
     marked = known.broken
     async with engine.connect() as conn:
-        said = await findings.open_of(conn, row.job_id)
+        said = await checkpoint_fault_reports.open_of(conn, row.job_id)
     head, _ = await heads.read(store, row.job_id)
     fenced = head.fenced(head.generation, marked)
     forged = heads.rewritten(fenced, known.anchors)

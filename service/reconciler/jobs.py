@@ -11,10 +11,13 @@ from functools import cached_property, partial
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import jobs, leases, nodes, queue
-from service.db.job_moves import Moving
-from service.db.jobs import JobRow
-from service.db.leases import Claim, Renewals
+from service.db.attempts import nodes
+from service.db.core import leases
+from service.db.core.leases import Claim, Renewals
+from service.db.jobs import jobs
+from service.db.jobs.job_moves import Moving
+from service.db.jobs.jobs import JobRow
+from service.db.queue import queue
 from service.domain.errors import InvalidRequest, LeaseLost, NothingTrained
 from service.domain.lifecycle.attempt import CANNOT_BOOT, FRUITLESS, HOPELESS, failure_code
 from service.domain.lifecycle.job import (

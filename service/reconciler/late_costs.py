@@ -13,10 +13,12 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
-from service.db import attempts, events, ledger, versions
-from service.db.attempts import AttemptRow
-from service.db.leases import LEASE
-from service.db.ledger import Exist
+from service.db.attempts import attempts
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import LEASE
+from service.db.jobs import events, job_versions
+from service.db.money import ledger
+from service.db.money.ledger import Exist
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.domain.states import AttemptState
 
@@ -89,7 +91,7 @@ async def _write(conn: AsyncConnection, row: AttemptRow, seen: Exist, at: dateti
     await ledger.meter(conn, [seen], at)
     facts = {"scale_set": scale_set_name(row.id)}
     if not seen.vm_ids or await events.known(conn, row.job_id, "attempt.made_late", facts):
-        await versions.raise_one(conn, row.job_id, at)  # what was spent is another sum now
+        await job_versions.raise_one(conn, row.job_id, at)  # what was spent is another sum now
         return True
     await events.add(
         conn,

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider
-from service.db import attempts, listings
+from service.db.attempts import attempts
+from service.db.cloud import scale_set_cache
 from service.domain.cloud.scale_set_list import Listing, has_changed
 
 log = logging.getLogger(__name__)
@@ -30,13 +31,13 @@ class Lister:
     async def run_once(self) -> None:
         """Ask if it is this process's turn; read what there is."""
         async with self.engine.begin() as conn:
-            mine = await listings.claim(conn, self.now(), self.every)
+            mine = await scale_set_cache.claim(conn, self.now(), self.every)
         if mine:
             await self._ask()
         async with self.engine.connect() as conn:
             known = self.fresh()  # None: any list will do
             after = known.listed_at if known else None
-            found = await listings.latest(conn, after)
+            found = await scale_set_cache.latest(conn, after)
         if found and found.is_fresh(self.now(), self.every):
             self.listing = found
 
@@ -53,9 +54,12 @@ class Lister:
             log.warning("lister.failed", extra={"cause": str(fault)})
             return
         async with self.engine.begin() as conn:
-            await listings.publish(conn, asked_at, sets, self.now() + self.every)
+            await scale_set_cache.publish(conn, asked_at, sets, self.now() + self.every)
         async with self.engine.connect() as conn:
-            listing, rows = await listings.latest(conn, None), await listings.known(conn)
+            listing, rows = (
+                await scale_set_cache.latest(conn, None),
+                await scale_set_cache.known(conn),
+            )
         assert listing is not None, "it was just published"
         changed = [i for i, known in rows if has_changed(known, listing.sets.get(known.name))]
         async with self.engine.begin() as conn:

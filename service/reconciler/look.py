@@ -14,11 +14,12 @@ from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider, ScaleSetNotFound
-from service.db import attempt_facts, leases
-from service.db.attempt_facts import Facts
-from service.db.attempts import AttemptRow
-from service.db.leases import Claim
-from service.db.together import Together
+from service.db.attempts import attempt_facts
+from service.db.attempts.attempt_facts import Facts
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.core.together import Together
 from service.domain.cloud.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE, Attempt, Seen, excused
 from service.domain.lifecycle.elastic import UNKNOWN, Outlook

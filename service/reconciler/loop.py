@@ -9,15 +9,15 @@ from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
-from service.db import notices
-from service.db.away import is_away
-from service.db.notices import Listener
+from service.db.core import notify
+from service.db.core.db_errors import is_away
+from service.db.core.notify import Listener
 from service.instruments import RECONCILE_STEP
 from service.operations.pulse import Pulse
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/together.py)
+AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/core/together.py)
 BREATH_SECONDS = 0.05  # between two claims, so that after an eviction crowds are claimed, not each
 CROWD_SECONDS = 0.15  # after a crowd: what is claimed together is looked at and written together
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
@@ -52,7 +52,7 @@ class Loop:
         under_way: set[asyncio.Task[None]] = set()
         clock = asyncio.get_running_loop().time
         self._beat(name)
-        async with self.listener.subscribed(notices.DUE) as hinted:
+        async with self.listener.subscribed(notify.DUE) as hinted:
             while not self.stop.is_set():
                 free, began = at_once - len(under_way), clock()
                 steps = await self._guarded(name, partial(claim, free)) if free else []
@@ -140,7 +140,7 @@ class Loop:
         """Until the hint, the time, the stop or the end of one of ``ends``."""
         own = [
             asyncio.create_task(self.stop.wait()),
-            asyncio.create_task(notices.wait(hinted, seconds)),
+            asyncio.create_task(notify.wait(hinted, seconds)),
         ]
         await asyncio.wait([*own, *ends], return_when=asyncio.FIRST_COMPLETED)
         for task in own:

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import market as rows
-from service.db import traces
+from service.db.spot import capacity_observations
+from service.db.spot import market as rows
 from service.domain.spot.capacity_traces import Place
 from service.pricing.market import MACHINES_AT_MOST, Market, MarketUnavailable
 
@@ -47,7 +47,7 @@ class MarketWatch:
     async def _scores(self) -> None:
         """For as many machines as any job asked for together lately."""
         async with self.engine.connect() as conn:
-            machines = min(await traces.largest_gang(conn), MACHINES_AT_MOST)
+            machines = min(await capacity_observations.largest_gang(conn), MACHINES_AT_MOST)
         scores = await self.market.scores(self.places, machines)
         async with self.engine.begin() as conn:
             await rows.save_scores(conn, scores, machines, self.now())

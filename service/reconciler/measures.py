@@ -12,9 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service import tracing
-from service.db.attempt_moves import Moving
-from service.db.attempts import AttemptRow
-from service.db.leases import Claim
+from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import Claim
 from service.domain.money import cost
 from service.domain.reporting.timeline import Entry
 from service.domain.states import JOB_TERMINAL, AttemptState, JobState

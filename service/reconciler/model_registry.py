@@ -14,8 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.model_registry import ModelRegistry, RegisteredModel
 from service.cloud.provider import CloudError
-from service.db import events, model_registry
-from service.db.jobs import JobRow
+from service.db.jobs import events
+from service.db.jobs.jobs import JobRow
+from service.db.trackers import model_registry
 from service.operations.models import full_name
 from service.storage.store import BlobStore
 

@@ -15,14 +15,16 @@ from operator import itemgetter
 from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import findings as doubts
-from service.db import generations as rows
-from service.db import heartbeats, jobs, leases, metrics
-from service.db.attempts import AttemptRow
-from service.db.findings import Before
-from service.db.heartbeats import Progress
-from service.db.leases import Claim
-from service.db.together import Together
+from service.db.attempts import generations as rows
+from service.db.attempts import heartbeats
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.heartbeats import Progress
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.core.together import Together
+from service.db.jobs import jobs, step_metrics
+from service.db.storage import checkpoint_fault_reports as doubts
+from service.db.storage.checkpoint_fault_reports import Before
 from service.domain.lifecycle.attempt import Move, OpenGeneration, Seen
 from service.domain.planning.checkpoint_interval import SaveHistory
 from service.domain.reporting.progress import progress_of
@@ -132,7 +134,7 @@ class Openings:
     async def _keep_measured(self, row: AttemptRow, entry: Committed) -> None:
         if told := await heads.measured(self.store, row.job_id, entry):
             async with self.engine.begin() as conn:
-                await metrics.add(conn, row.job_id, entry.generation, told)
+                await step_metrics.add(conn, row.job_id, entry.generation, told)
                 done = Progress(
                     job_id=row.job_id,
                     generation=entry.generation,

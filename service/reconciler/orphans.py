@@ -14,9 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud import engines
 from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, ScaleSetNotFound
-from service.db import alarms, attempts, events, ledger
-from service.db.away import is_away
-from service.db.listings import ALL
+from service.db.attempts import attempts
+from service.db.cloud import alarms
+from service.db.cloud.scale_set_cache import ALL
+from service.db.core.db_errors import is_away
+from service.db.jobs import events
+from service.db.money import ledger
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
 from service.reconciler.late_costs import LateCosts, maker

@@ -6,10 +6,11 @@ from itertools import pairwise
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import generations, jobs, nodes
-from service.db.attempts import AttemptRow
-from service.db.generations import Opened
-from service.db.jobs import JobRow
+from service.db.attempts import generations, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.generations import Opened
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase
 from service.domain.lifecycle.attempt import Attempt
 from service.domain.lifecycle.elastic import Outlook

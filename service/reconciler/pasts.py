@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import experience
+from service.db.attempts import machine_history
 from service.domain.cloud.fleet import Offering
 from service.domain.placement.capacity_history import Past
 
@@ -39,7 +39,7 @@ class Pasts:
             except asyncio.CancelledError:
                 if not told.cancelled():  # it is we who end, not the one who read
                     raise
-        reading = asyncio.create_task(experience.past(conn, offerings, nodes, now))
+        reading = asyncio.create_task(machine_history.past(conn, offerings, nodes, now))
         self.known[choice] = (now, reading)
         try:
             return await reading

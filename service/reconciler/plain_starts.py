@@ -12,10 +12,14 @@ from functools import cached_property
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, budgets, leases, shortages, versions
-from service.db.jobs import JobRow
-from service.db.leases import Claim
-from service.db.together import Together
+from service.db.attempts import attempts
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.core.together import Together
+from service.db.jobs import job_versions
+from service.db.jobs.jobs import JobRow
+from service.db.money import budgets
+from service.db.spot import capacity_outages
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import LeaseLost
 from service.domain.ids import new_id
@@ -96,7 +100,7 @@ class PlainStarts:
         """Those that may ask at once."""
         asks = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in crowd}
         may = await admission.with_room_for_all(conn, asks, now)
-        refused = await shortages.of(conn, {one.offering for one in crowd})
+        refused = await capacity_outages.of(conn, {one.offering for one in crowd})
         limited = await budgets.limited(conn, {one.row.project_id for one in crowd})
         return [
             one
@@ -117,7 +121,9 @@ async def _write(
     conn: AsyncConnection, begin: Sequence[Plain], quoted: dict[Offering, Price], now: datetime
 ) -> None:
     await attempts.add_all(conn, [_attempt(one, quoted, now) for one in begin])
-    await versions.raise_all(conn, [one.row.id for one in begin], now)  # the phase is another one
+    await job_versions.raise_all(
+        conn, [one.row.id for one in begin], now
+    )  # the phase is another one
     await leases.release_all(conn, [(one.claim, now + _IDLE) for one in begin], now)
 
 

@@ -1,6 +1,6 @@
 """Asking the cloud politely: by tokens, never too many at once, and not where it is ill.
 
-Tokens and circuits are all replicas' (service/db/politeness.py). Nobody waits here: who may not
+Tokens and circuits are all replicas' (service/db/cloud/politeness.py). Nobody waits here: who may not
 ask now gets Throttled at once and comes again, so a slow region takes no slot from another one.
 """
 
@@ -20,9 +20,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud import engines, remaining
 from service.cloud.provider import CloudError, CloudProvider, Throttled
-from service.db import leases, politeness
-from service.db.leases import Claim
-from service.db.listings import ALL
+from service.db.cloud import politeness
+from service.db.cloud.scale_set_cache import ALL
+from service.db.core import leases
+from service.db.core.leases import Claim
 from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.domain.cloud.politeness import FAILURES, KEPT, LIMITS, Circuit, Kind
 from service.instruments import AZURE_CALL, AZURE_DEFERRED, AZURE_REMAINING

@@ -10,10 +10,13 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import events, files, jobs, leases, storage_cost
-from service.db.files import File
-from service.db.jobs import JobRow
-from service.db.leases import Claim
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.files import files
+from service.db.files.files import File
+from service.db.jobs import events, jobs
+from service.db.jobs.jobs import JobRow
+from service.db.money import storage_cost
 from service.domain.errors import InvalidRequest
 from service.domain.humanize import duration
 from service.domain.lifecycle.job import Job, Move

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import attempts, ledger
+from service.db.attempts import attempts
+from service.db.money import ledger
 from service.domain.cloud.fleet import Offering, Price
 from service.pricing.source import PriceSource, PricesUnavailable
 

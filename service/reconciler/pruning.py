@@ -11,8 +11,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import plans, preflights, pruning
-from service.db.pruning import Rows
+from service.db.files import preflights
+from service.db.jobs import plans
+from service.db.monitoring import event_pruning
+from service.db.monitoring.event_pruning import Rows
 
 log = logging.getLogger(__name__)
 PAGE = 100  # jobs, between two looks at the time
@@ -38,7 +40,7 @@ class Pruning:
         until, done = self.now() + LONGEST, 0
         async with self.engine.begin() as conn:
             now = self.now()
-            await pruning.told(conn, now - TOLD_KEPT)
+            await event_pruning.told(conn, now - TOLD_KEPT)
             await preflights.prune(conn, now - CHECKS_KEPT)
             await plans.prune(conn, now - PLANS_KEPT)
         while self.now() < until:
@@ -50,7 +52,7 @@ class Pruning:
 
     async def _page(self, rows: Rows, kept: timedelta) -> int:
         async with self.engine.connect() as conn:
-            page = await pruning.due(conn, rows, self.now() - kept, PAGE)
+            page = await event_pruning.due(conn, rows, self.now() - kept, PAGE)
         for job_id in page:
             await self._job(rows, job_id)
         if page:
@@ -61,4 +63,4 @@ class Pruning:
         done = False
         while not done:
             async with self.engine.begin() as conn:
-                done = await pruning.some(conn, rows, job_id)
+                done = await event_pruning.some(conn, rows, job_id)

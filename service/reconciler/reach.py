@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import httpx
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import nodes
+from service.db.attempts import nodes
 from service.reconciler.watch import Watch
 
 log = logging.getLogger(__name__)

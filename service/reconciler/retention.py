@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import retention
-from service.db.retention import Due
+from service.db.storage import retention
+from service.db.storage.retention import Due
 from service.operations import heads
 from service.storage.store import LISTED, Blob, BlobStore, StorageError
 from trainer.contract import MANIFEST, Head

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from service import tracing
 from service.cloud import cloud_init
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, OWNER_TAG
-from service.db.attempts import AttemptRow
+from service.db.attempts.attempts import AttemptRow
 from service.domain import tokens
 from service.domain.cloud.fleet import ScaleSetSpec, scale_set_name
 from service.domain.performance import vm_catalogue

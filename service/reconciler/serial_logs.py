@@ -11,8 +11,8 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider
-from service.db import events
-from service.db.attempts import AttemptRow
+from service.db.attempts.attempts import AttemptRow
+from service.db.jobs import events
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.lifecycle.attempt import Move, Seen
 from service.domain.states import AttemptState, Outcome

@@ -6,11 +6,12 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempt_facts, attempts, ledger
-from service.db.attempt_facts import Facts
-from service.db.attempts import AttemptRow
-from service.db.leases import Claim
-from service.db.ledger import Exist
+from service.db.attempts import attempt_facts, attempts
+from service.db.attempts.attempt_facts import Facts
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import Claim
+from service.db.money import ledger
+from service.db.money.ledger import Exist
 from service.domain.cloud.fleet import Price, ScaleSet
 from service.domain.errors import LeaseLost
 

@@ -13,21 +13,16 @@ from functools import partial
 from sqlalchemy import ColumnElement
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import (
-    attempts,
-    checkpoints,
-    events,
-    experience,
-    leases,
-    market,
-    shortages,
-    tables,
-    versions,
-)
-from service.db.attempts import AttemptRow
-from service.db.checkpoints import Checkpoint
-from service.db.jobs import JobRow
-from service.db.leases import Claim
+from service.db.attempts import attempts, machine_history
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.jobs import events, job_versions
+from service.db.jobs.jobs import JobRow
+from service.db.schema import tables
+from service.db.spot import capacity_outages, market
+from service.db.storage import checkpoints
+from service.db.storage.checkpoints import Checkpoint
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.ids import new_id
 from service.domain.lifecycle.constraints import Terms
@@ -117,7 +112,7 @@ class Starts:
         await leases.hold(conn, claim, _as_read(row))
         if not await admission.queues_again(conn, row, places, now):
             return False
-        await versions.raise_one(conn, row.id, now, waits_for="")
+        await job_versions.raise_one(conn, row.id, now, waits_for="")
         await leases.release(conn, claim, now, now + _IDLE)
         return True
 
@@ -260,9 +255,13 @@ class Starts:
     ) -> tuple[list[Place], Past]:
         """The plan's offerings as they are now; what was lived through where there is a choice."""
         offerings = [option.offering for option in plan.options]
-        refused, now, nodes = await shortages.of(conn, offerings), self.now(), plan.chosen.nodes
+        refused, now, nodes = (
+            await capacity_outages.of(conn, offerings),
+            self.now(),
+            plan.chosen.nodes,
+        )
         chooses = len(offerings) > 1 or work.terms.deadline is not None
-        lived = await experience.of(conn, offerings, now) if chooses else {}
+        lived = await machine_history.of(conn, offerings, now) if chooses else {}
         past = await self.pasts.of(conn, offerings, nodes, now) if chooses else NO_PAST
         scores = await market.scores(conn, map(place_of, offerings)) if chooses else {}
         told = {o: scores.get(place_of(o)) for o in offerings}
@@ -310,7 +309,7 @@ class Starts:
         await leases.hold(conn, claim, _as_read(row))
         last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
         short, nodes = place.shortage, plan.chosen.nodes
-        if short is not None and not await shortages.probe(conn, short, nodes, now):
+        if short is not None and not await capacity_outages.probe(conn, short, nodes, now):
             await leases.release(conn, claim, now, now + _SOON)
             return False
         await attempts.add(
@@ -329,7 +328,7 @@ class Starts:
         await admission.settle(conn, row, place.offering)
         # at_risk_at stays: where on demand was refused, Spot is not left a second time.
         fresh = {"waits_for": "", "moves_since": None, "returns_since": None}
-        await versions.raise_one(conn, job.id, now, **fresh)  # the phase is another one
+        await job_versions.raise_one(conn, job.id, now, **fresh)  # the phase is another one
         await leases.release(conn, claim, now, now + _IDLE)
         return True
 
@@ -355,7 +354,7 @@ class Starts:
         """Say why, and the moment that ``why`` names, once, where the user looks."""
         if (row.waits_for, row.asks_again_at) != (why, again_at):
             told = {"waits_for": why, "asks_again_at": again_at}
-            await versions.raise_one(conn, row.id, self.now(), **told)
+            await job_versions.raise_one(conn, row.id, self.now(), **told)
         await leases.release(conn, claim, self.now(), until)
 
 

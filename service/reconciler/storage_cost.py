@@ -12,8 +12,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import jobs, leases, storage_cost
-from service.db.leases import Claim
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.jobs import jobs
+from service.db.money import storage_cost
 from service.domain.errors import LeaseLost
 from service.domain.money.storage_cost import StoragePrices, at_known_prices, changes, levels
 from service.domain.states import JOB_TERMINAL

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, CloudError, CloudProvider
-from service.db import alarms
+from service.db.cloud import alarms
 from service.domain.cloud.fleet import Resource
 
 log = logging.getLogger(__name__)

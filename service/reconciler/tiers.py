@@ -15,9 +15,12 @@ from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import events, leases, storage_cost, tiers
-from service.db.leases import Claim
-from service.db.tiers import TierMove
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.jobs import events
+from service.db.money import storage_cost
+from service.db.storage import tier_moves
+from service.db.storage.tier_moves import TierMove
 from service.domain.errors import LeaseLost
 from service.domain.storage.access_tiers import End, Order, Outcome, Priority, Wait, next_step
 from service.storage.store import LISTED, BlobNotFound, BlobStore, StorageError
@@ -41,7 +44,7 @@ class TierMoves:
     async def claim(self, limit: int) -> list[Callable[[], Awaitable[None]]]:
         """Lease what is due; each lease comes as the step to take under it."""
         async with self.engine.begin() as conn:
-            claims = await tiers.claim_due(conn, self.now(), limit)
+            claims = await tier_moves.claim_due(conn, self.now(), limit)
         return [partial(self._reconcile, claim, move) for claim, move in claims]
 
     async def run_once(self, limit: int = 20) -> int:
@@ -76,7 +79,7 @@ class TierMoves:
 
     async def _order(self, claim: Claim, move: TierMove, name: str) -> None:
         async with self.engine.begin() as conn:
-            await tiers.begin(conn, claim, self.now())
+            await tier_moves.begin(conn, claim, self.now())
         try:
             async with asyncio.timeout(self.patience):
                 with suppress(BlobNotFound):  # the next look tells what is left
@@ -93,7 +96,7 @@ class TierMoves:
         code, message = _news(move, outcome)
         level = "info" if outcome is Outcome.DONE else "warn"
         async with self.engine.begin() as conn:
-            await tiers.end(conn, claim, outcome, now)
+            await tier_moves.end(conn, claim, outcome, now)
             await storage_cost.look_soon(conn, move.job_id, now)
             data = {"move": move.id, "tier": move.tier}
             await events.add(conn, move.job_id, now, code, message, level=level, data=data)

@@ -16,9 +16,10 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.figures import tagged
-from service.db import events, jobs, tracker_runs
-from service.db.jobs import JobRow
-from service.db.tracker_runs import TrackerRunRow
+from service.db.jobs import events, jobs
+from service.db.jobs.jobs import JobRow
+from service.db.trackers import tracker_runs
+from service.db.trackers.tracker_runs import TrackerRunRow
 from service.trackers.tracker import Point, Tracker, TrackerError, TrackerRun
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import files, uploads
+from service.db.files import files, uploads
 from service.operations.files import expire
 from service.storage.store import BlobStore, StorageError
 

@@ -10,11 +10,13 @@ from functools import cached_property
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import attempt_moves, job_moves, leases
-from service.db.attempt_moves import Moving
-from service.db.job_moves import Moving as JobMoving
-from service.db.leases import Claim
-from service.db.together import Together
+from service.db.attempts import attempt_moves
+from service.db.attempts.attempt_moves import Moving
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.core.together import Together
+from service.db.jobs import job_moves
+from service.db.jobs.job_moves import Moving as JobMoving
 from service.domain.errors import LeaseLost
 from service.instruments import LEASES_LOST
 from service.operations import generations

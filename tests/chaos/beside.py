@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudProvider
-from service.db.listings import ALL
-from service.db.pruning import Rows
+from service.db.cloud.scale_set_cache import ALL
+from service.db.monitoring.event_pruning import Rows
 from service.domain.money.billing_reconciliation import Billed
 from service.domain.money.budget import USUAL
 from service.domain.spot.capacity_traces import place_of

@@ -6,9 +6,11 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from service.db import budgets, keys, uploads
-from service.db.files import CONTAINER
-from service.db.uploads import Upload
+from service.db.files import uploads
+from service.db.files.files import CONTAINER
+from service.db.files.uploads import Upload
+from service.db.money import budgets
+from service.db.projects import keys
 from service.domain.cloud.fleet import Price
 from service.domain.states import JobState
 from service.domain.storage.access_tiers import Tier

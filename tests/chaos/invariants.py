@@ -9,10 +9,10 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.cloud.fake import FakeCloud
-from service.db import attempts as attempt_rows
-from service.db import ledger
-from service.db.attempts import AttemptRow
-from service.db.tables import events, generations, jobs
+from service.db.attempts import attempts as attempt_rows
+from service.db.attempts.attempts import AttemptRow
+from service.db.money import ledger
+from service.db.schema.tables import events, generations, jobs
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.money.cost import LedgerRow
 from service.domain.states import (

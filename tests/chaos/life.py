@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 
 from service.cloud.fake import FakeCloud
-from service.db import attempts as attempt_rows
-from service.db import jobs as job_rows
-from service.db import ledger
-from service.db.attempts import AttemptRow
-from service.db.leases import LEASE
+from service.db.attempts import attempts as attempt_rows
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import LEASE
+from service.db.jobs import jobs as job_rows
+from service.db.money import ledger
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.lifecycle.attempt import Pace
 from service.domain.states import JOB_TERMINAL, AttemptState, JobState

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rekindle.local import postgres
-from service.db.engine import make_engine
+from service.db.core.engine import make_engine
 from tests import postgres as test_postgres
 from tests.chaos.life import Life
 from tests.chaos.plays import PLAYS

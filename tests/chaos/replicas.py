@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.api.app import make_app
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
-from service.db.listings import ALL
+from service.db.cloud.scale_set_cache import ALL
 from service.operations.preflights import Preflights
 from service.preflight.inline import InlineChecker
 from service.reconciler.attempts import AttemptReconciler
@@ -106,7 +106,7 @@ class Replicas:
         self.asleep.clear()
 
     async def let_go(self) -> None:
-        """Between turns: who stands still in a transaction loses it, as service/db/engine.py asks.
+        """Between turns: who stands still in a transaction loses it, as service/db/core/engine.py asks.
 
         PostgreSQL does so by the real clock, which stands still for a whole life here.
         """

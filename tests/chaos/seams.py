@@ -22,8 +22,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.cloud.remaining import HEADER, TellRemaining
-from service.db.leases import LEASE
-from service.db.together import Together
+from service.db.core.leases import LEASE
+from service.db.core.together import Together
 from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.together import Together
+from service.db.core.together import Together
 from tests.chaos import lives, points, storms
 from tests.chaos.life import Life
 from tests.chaos.points import FEW, Share, Strike

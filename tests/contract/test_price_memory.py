@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import market as market_rows
+from service.db.spot import market as market_rows
 from service.domain.cloud.fleet import Price
 from service.domain.money.price_check import Doubt
 from service.domain.spot.capacity_traces import Place, place_of

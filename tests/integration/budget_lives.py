@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from service.db import tables
+from service.db.schema import tables
 from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.states import ATTEMPT_WITH_NODES, JOB_TERMINAL, AttemptState

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.engine import make_engine
+from service.db.core.engine import make_engine
 from tests import waiting
 from tests.azurite import Azurite
 from tests.clock import Clock

@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 from sqlalchemy import func, select
 
-from service.db import file_tables
-from service.db.files import CONTAINER
+from service.db.files.files import CONTAINER
+from service.db.schema import file_tables
 from service.reconciler.uploads import UploadSweep
 from tests.world import DATASET, World
 

@@ -7,12 +7,12 @@ from typing import Any
 from sqlalchemy import Table, insert, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts as attempt_rows
-from service.db import file_tables, tables
-from service.db import jobs as job_rows
-from service.db import nodes as node_rows
-from service.db.attempts import AttemptRow
-from service.db.leases import Claim
+from service.db.attempts import attempts as attempt_rows
+from service.db.attempts import nodes as node_rows
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import Claim
+from service.db.jobs import jobs as job_rows
+from service.db.schema import file_tables, tables
 from service.domain.lifecycle.job import Job
 from service.domain.lifecycle.node import NodeRecord, node_id
 from tests.world import SPOT

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select, update
 
 from service import console
-from service.db import queue_tables, tables
+from service.db.schema import queue_tables, tables
 from service.domain.cloud.fleet import SpotCores, scale_set_name
 from service.domain.errors import InvalidRequest
 from service.domain.queue import queue_forecast
@@ -264,7 +264,7 @@ async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecas
     past = await world.job(third)
     world.clock.advance(seconds=6)
     with monkeypatch.context() as few:
-        few.setattr("service.db.turns.MANY", 0)
+        few.setattr("service.db.queue.queue_forecast_rows.MANY", 0)
         crowd = (await world.job(third))["forecast"]
     await region(world, queue, machines=4, others=4)
     await queue.run_once()

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import update
 
-from service.db import jobs
-from service.db.tables import checkpoints
+from service.db.jobs import jobs
+from service.db.schema.tables import checkpoints
 from service.operations import model_deletion
 from service.reconciler.retention import CheckpointSweep
 from service.storage.store import StorageError

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from service.api.app import make_app
-from service.db import nodes as node_rows
+from service.db.attempts import nodes as node_rows
 from tests.integration.test_api_nodes import JOBS, booted
 from tests.scripted_node import ScriptedNode
 from tests.waiting import until

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.db import market, shortages
+from service.db.spot import capacity_outages, market
 from service.domain.spot.capacity_traces import Place
 from service.domain.spot.market import Band, PricePoint
 from tests.scripted_node import boot, train
@@ -48,7 +48,7 @@ async def test_machines_are_shown_with_their_nodes_and_what_they_cost(world: Wor
 async def test_an_offering_says_since_when_azure_has_refused_it(world: World) -> None:
     async with world.engine.begin() as conn:
         now = world.clock()
-        await shortages.note(conn, SPOT, 4, "no room", now, now)
+        await capacity_outages.note(conn, SPOT, 4, "no room", now, now)
         await market.save_bands(conn, {PLACE: Band.TO_10}, now)
 
     (offering,) = (await fleet(world))["offerings"]

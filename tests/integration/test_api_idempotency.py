@@ -9,8 +9,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from service.db import files as file_rows
-from service.db import jobs as job_rows
+from service.db.files import files as file_rows
+from service.db.jobs import jobs as job_rows
 from service.domain.errors import FileInUse
 from service.operations import files
 from tests.waiting import until

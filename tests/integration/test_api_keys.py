@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event, select
 
 from service.api.app import make_app
-from service.db.tables import api_keys
+from service.db.schema.tables import api_keys
 from service.operations.keys import USE_NOTED_EVERY
 from tests.served import served
 from tests.world import World, client

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from service.db import jobs
+from service.db.jobs import jobs
 from service.operations import holds
 from tests import waiting
 from tests.datasets import PAIRS, REWARD, labelled

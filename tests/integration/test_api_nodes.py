@@ -9,8 +9,8 @@ import httpx
 from sqlalchemy import select, update
 
 from service.api.app import make_app
-from service.db import nodes as node_rows
-from service.db import tables
+from service.db.attempts import nodes as node_rows
+from service.db.schema import tables
 from service.domain import tokens
 from service.domain.cloud.fleet import Instance, ScaleSet
 from tests.scripted_node import ScriptedNode, boot, train

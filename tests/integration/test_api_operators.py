@@ -9,7 +9,7 @@ from openai import AsyncOpenAI, NotFoundError
 from sqlalchemy import select
 
 from service.api.app import make_app
-from service.db.tables import projects
+from service.db.schema.tables import projects
 from tests.served import served
 from tests.world import World, client
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.db.files import CONTAINER
+from service.db.files.files import CONTAINER
 from service.operations import models
 from tests.integration.made import make
 from tests.vocabulary import TEMPLATE, tokenizer_files

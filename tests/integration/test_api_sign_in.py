@@ -6,7 +6,7 @@ import httpx
 
 from contract.choices import Scope
 from service import console
-from service.db import keys as key_rows
+from service.db.projects import keys as key_rows
 from service.domain.queue.admission import Quota
 from service.operations import sign_in
 from tests.world import World

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from sqlalchemy import event, text
 
-from service.db import files as file_rows
+from service.db.files import files as file_rows
 from tests.world import MODEL, World
 
 JOBS = "/v1/fine_tuning/jobs"

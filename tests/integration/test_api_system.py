@@ -6,9 +6,12 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from service.db import events, politeness, queue, replicas
-from service.db.engine import driver_url
-from service.db.notices import Listener
+from service.db.cloud import politeness
+from service.db.core import replicas
+from service.db.core.engine import driver_url
+from service.db.core.notify import Listener
+from service.db.jobs import events
+from service.db.queue import queue
 from service.domain.cloud.politeness import LIMITS, Kind
 from tests.waiting import until
 from tests.world import World

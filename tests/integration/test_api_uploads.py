@@ -13,7 +13,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from service.api.app import make_app
-from service.db.files import CONTAINER
+from service.db.files.files import CONTAINER
 from service.domain.datasets.dataset import Limits
 from service.storage.azure import AzureBlobStore
 from service.storage.fake import MemoryStore

@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from service.api.app import make_app
-from service.db.uploads import LIFE
+from service.db.files.uploads import LIFE
 from service.operations.uploads import PART_BYTES, Staging
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite

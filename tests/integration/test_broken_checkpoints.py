@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from service.db import attempts as attempt_rows
-from service.db import findings as doubts
+from service.db.attempts import attempts as attempt_rows
+from service.db.storage import checkpoint_fault_reports as doubts
 from service.reconciler import findings
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import World

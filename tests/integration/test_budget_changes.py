@@ -10,9 +10,10 @@ import httpx
 import pytest
 from sqlalchemy import select, text
 
-from service.db import budgets as caps
-from service.db import job_moves, jobs, tables
-from service.db.job_moves import Moving
+from service.db.jobs import job_moves, jobs
+from service.db.jobs.job_moves import Moving
+from service.db.money import budgets as caps
+from service.db.schema import tables
 from service.domain.lifecycle.constraints import Terms
 from service.domain.lifecycle.job import Move, next_step
 from service.domain.states import JobState

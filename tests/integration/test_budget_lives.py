@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from service.db.engine import driver_url
+from service.db.core.engine import driver_url
 from tests.integration.budget_lives import Hostile, MovingPrices
 from tests.integration.budget_skies import FakeSky, Sky, emulated
 from tests.world import PRICE, World

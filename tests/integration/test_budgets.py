@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from service.cloud.provider import CloudError
-from service.db import budgets as caps
-from service.db import experience, ledger
+from service.db.attempts import machine_history
+from service.db.money import budgets as caps
+from service.db.money import ledger
 from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.operations import budgets
 from service.pricing.fixed import FixedPrices
@@ -340,7 +341,7 @@ async def test_lives_of_machines_are_remembered_by_offering(world: World) -> Non
     await world.tick(2)
 
     async with world.engine.connect() as conn:
-        found = await experience.of(conn, [SPOT], world.clock())
+        found = await machine_history.of(conn, [SPOT], world.clock())
 
     lived = found[SPOT]
     assert sum(lived.holds.ends) == 1

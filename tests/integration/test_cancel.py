@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from service.cloud.provider import InsufficientCapacity
-from service.db import jobs as rows
+from service.db.jobs import jobs as rows
 from service.domain.states import JOB_TERMINAL, JobState
 from tests.scripted_node import boot, commit, committed, evicted, train
 from tests.world import World

@@ -8,7 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
-from service.db import budgets, quotas
+from service.db.money import budgets
+from service.db.queue import quotas
 from service.domain.cloud.politeness import FAILURES, Kind
 from service.domain.money.budget import OF_PROJECT
 from service.reconciler.admission import Admissions

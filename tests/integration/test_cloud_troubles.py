@@ -6,8 +6,9 @@ from decimal import Decimal
 import pytest
 
 from service.cloud.provider import CloudError, InsufficientCapacity, Misconfigured, Throttled
-from service.db import attempts, events
-from service.db.leases import LEASE
+from service.db.attempts import attempts
+from service.db.core.leases import LEASE
+from service.db.jobs import events
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.errors import LeaseLost
 from service.domain.states import AttemptState

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempt_facts, attempts, generations, heartbeats
+from service.db.attempts import attempt_facts, attempts, generations, heartbeats
 from service.domain.lifecycle.node import node_id
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, generation

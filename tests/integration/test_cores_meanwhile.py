@@ -8,8 +8,8 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Priority
-from service.db import queue, quotas
-from service.db.queue import Gang
+from service.db.queue import queue, quotas
+from service.db.queue.queue import Gang
 from service.domain.cloud.fleet import SpotCores
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job

@@ -12,12 +12,16 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contract.choices import Priority
-from service.db import attempts, events, generations, jobs, leases, nodes, queue, quotas, tables
-from service.db.attempt_moves import Moving
-from service.db.attempts import AttemptRow
-from service.db.job_moves import Moving as JobMoving
-from service.db.leases import Claim
-from service.db.queue import Gang
+from service.db.attempts import attempts, generations, nodes
+from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.jobs import events, jobs
+from service.db.jobs.job_moves import Moving as JobMoving
+from service.db.queue import queue, quotas
+from service.db.queue.queue import Gang
+from service.db.schema import tables
 from service.domain.errors import Gone, LeaseLost, NodeNotFound, StaleEpoch
 from service.domain.lifecycle.attempt import Move, OpenGeneration, Seen
 from service.domain.lifecycle.generation import Halt

@@ -15,21 +15,16 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import (
-    attempt_moves,
-    attempts,
-    events,
-    generations,
-    jobs,
-    leases,
-    ledger,
-    tables,
-)
-from service.db import nodes as node_rows
-from service.db.attempt_moves import Moving
-from service.db.attempts import AttemptRow
-from service.db.leases import LEASE, Claim
-from service.db.ledger import Exist
+from service.db.attempts import attempt_moves, attempts, generations
+from service.db.attempts import nodes as node_rows
+from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases
+from service.db.core.leases import LEASE, Claim
+from service.db.jobs import events, jobs
+from service.db.money import ledger
+from service.db.money.ledger import Exist
+from service.db.schema import tables
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import Move, OpenGeneration
 from service.domain.lifecycle.generation import Halt

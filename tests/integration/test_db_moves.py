@@ -7,7 +7,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import attempt_moves, attempts, events, jobs
+from service.db.attempts import attempt_moves, attempts
+from service.db.jobs import events, jobs
 from service.domain.errors import IllegalMove
 from service.domain.lifecycle import job as job_steps
 from service.domain.lifecycle.attempt import Move

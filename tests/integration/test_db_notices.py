@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import notices
-from service.db.engine import driver_url
-from service.db.notices import Listener
+from service.db.core import notify
+from service.db.core.engine import driver_url
+from service.db.core.notify import Listener
 from tests.waiting import until
 
 DEADLINE = 20.0
@@ -37,7 +37,7 @@ async def test_whoever_waits_for_a_topic_is_woken_when_it_is_committed(
         listener.subscribed("job:2") as other,
     ):
         async with engine.begin() as conn:
-            await notices.notify(conn, "job:1")
+            await notify.notify(conn, "job:1")
             await conn.execute(text("select 1"))
             before = mine.is_set()
         await asyncio.wait_for(mine.wait(), DEADLINE)
@@ -50,10 +50,10 @@ async def test_whoever_waits_for_a_topic_is_woken_when_it_is_committed(
 async def test_what_is_rolled_back_wakes_nobody(engine: AsyncEngine, listener: Listener) -> None:
     async with listener.subscribed("rolled back") as mine, listener.subscribed("marker") as marker:
         async with engine.connect() as conn:
-            await notices.notify(conn, "rolled back")
+            await notify.notify(conn, "rolled back")
             await conn.rollback()
         async with engine.begin() as conn:
-            await notices.notify(conn, "marker")
+            await notify.notify(conn, "marker")
         await asyncio.wait_for(marker.wait(), DEADLINE)
 
         assert not mine.is_set()
@@ -70,7 +70,7 @@ async def test_a_lost_connection_wakes_everybody_and_is_made_again(
         await _listening(engine, but_for=lost)
         one.clear()
         async with engine.begin() as conn:
-            await notices.notify(conn, "one")
+            await notify.notify(conn, "one")
 
         await asyncio.wait_for(one.wait(), DEADLINE)
 
@@ -89,10 +89,10 @@ async def test_who_has_left_is_not_kept(listener: Listener) -> None:
 
 async def test_waiting_ends_with_the_time_and_forgets_what_was_heard() -> None:
     event = asyncio.Event()
-    await notices.wait(event, 0.01)
+    await notify.wait(event, 0.01)
     event.set()
 
-    await notices.wait(event, DEADLINE)
+    await notify.wait(event, DEADLINE)
 
     assert not event.is_set()
 

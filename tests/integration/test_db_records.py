@@ -11,9 +11,13 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, checkpoints, events, generations, jobs, ledger, metrics, tables
-from service.db.ledger import Exist
-from service.db.metrics import Steps
+from service.db.attempts import attempts, generations
+from service.db.jobs import events, jobs, step_metrics
+from service.db.jobs.step_metrics import Steps
+from service.db.money import ledger
+from service.db.money.ledger import Exist
+from service.db.schema import tables
+from service.db.storage import checkpoints
 from service.domain.cloud.fleet import Price
 from service.domain.ids import new_id
 from service.domain.money.cost import spent
@@ -67,19 +71,25 @@ async def _told(conn: AsyncConnection, at: datetime) -> events.Event:
 async def test_metrics_sent_twice_are_kept_once(engine: AsyncEngine) -> None:
     batch = [measured(1), measured(2)]
     async with engine.begin() as conn:
-        await metrics.add(conn, "job", 1, batch)
-        await metrics.add(conn, "job", 1, [*batch, measured(3)])
+        await step_metrics.add(conn, "job", 1, batch)
+        await step_metrics.add(conn, "job", 1, [*batch, measured(3)])
 
-        assert [m["step"] for m in await metrics.series(conn, "job", WHOLE, limit=9)] == [1, 2, 3]
+        assert [m["step"] for m in await step_metrics.series(conn, "job", WHOLE, limit=9)] == [
+            1,
+            2,
+            3,
+        ]
 
 
 async def test_of_a_step_done_twice_the_newer_generation_is_believed(engine: AsyncEngine) -> None:
     async with engine.begin() as conn:
-        await metrics.add(conn, "job", 2, [measured(5, loss=1.0)])
-        await metrics.add(conn, "job", 1, [measured(5, loss=9.0), measured(4, loss=4.0)])  # late
-        kept = await metrics.series(conn, "job", WHOLE, limit=9)
-        await metrics.add(conn, "job", 3, [measured(5, loss=2.0)])
-        after = await metrics.series(conn, "job", WHOLE, limit=9)
+        await step_metrics.add(conn, "job", 2, [measured(5, loss=1.0)])
+        await step_metrics.add(
+            conn, "job", 1, [measured(5, loss=9.0), measured(4, loss=4.0)]
+        )  # late
+        kept = await step_metrics.series(conn, "job", WHOLE, limit=9)
+        await step_metrics.add(conn, "job", 3, [measured(5, loss=2.0)])
+        after = await step_metrics.series(conn, "job", WHOLE, limit=9)
 
     assert [(m["step"], m["loss"]) for m in kept] == [(4, 4.0), (5, 1.0)]
     assert after[-1]["loss"] == 2.0
@@ -87,9 +97,9 @@ async def test_of_a_step_done_twice_the_newer_generation_is_believed(engine: Asy
 
 async def test_a_batch_that_names_a_step_twice_is_taken_in(engine: AsyncEngine) -> None:
     async with engine.begin() as conn:
-        await metrics.add(conn, "job", 1, [measured(1, loss=9.0), measured(1, loss=1.0)])
+        await step_metrics.add(conn, "job", 1, [measured(1, loss=9.0), measured(1, loss=1.0)])
 
-        assert [m["loss"] for m in await metrics.series(conn, "job", WHOLE, limit=9)] == [1.0]
+        assert [m["loss"] for m in await step_metrics.series(conn, "job", WHOLE, limit=9)] == [1.0]
 
 
 # --- the ledger ----------------------------------------------------------------------------------

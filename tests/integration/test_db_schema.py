@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import tables
+from service.db.schema import tables
 from tests.clock import Clock
 from tests.integration.rows import add, add_attempt, add_job, transact
 

@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, preflights, queue
-from service.db.queue_tables import queue as queue_table
+from service.db.attempts import attempts
+from service.db.files import preflights
+from service.db.queue import queue
+from service.db.schema.queue_tables import queue as queue_table
 from tests.clock import Clock
 from tests.integration.rows import add, add_attempt, add_job
 

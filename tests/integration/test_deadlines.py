@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import experience, market
+from service.db.attempts import machine_history
+from service.db.spot import market
 from service.domain.cloud.fleet import Price
 from service.domain.lifecycle.constraints import RETURNS
 from service.domain.performance.vm_catalogue import lookup
@@ -315,7 +316,7 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
     assert (await codes(world, job["id"])).count("job.back_to_spot") == 1
     await train(world, await boot(world, job["id"]), step=3)
     async with world.engine.connect() as conn:
-        known = await experience.past(conn, BOTH, 2, world.clock())
+        known = await machine_history.past(conn, BOTH, 2, world.clock())
     assert known.returned == (1, 1)
 
 
@@ -330,7 +331,7 @@ async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> N
     world.clock.advance(hours=2)
 
     async with world.engine.connect() as conn:
-        known = await experience.past(conn, BOTH, 2, world.clock())
+        known = await machine_history.past(conn, BOTH, 2, world.clock())
 
     assert sum(known.droughts.hours) == pytest.approx(2.0, abs=0.05)
     assert known.drought_seen

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
-from service.db import attempts
+from service.db.attempts import attempts
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.reconciler.reach import Reach, door
 from service.reconciler.watch import Watch

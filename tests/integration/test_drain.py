@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from bench import ports
 from service.api.drain import Drain, Draining
 from service.api.server import Server
-from service.db.notices import Listener
+from service.db.core.notify import Listener
 from tests import waiting
 from tests.azurite import KEY
 from tests.clock import Clock

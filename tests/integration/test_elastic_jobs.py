@@ -7,7 +7,8 @@ from typing import Any
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import Misconfigured, Throttled
-from service.db import attempts, experience, ledger
+from service.db.attempts import attempts, machine_history
+from service.db.money import ledger
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.states import AttemptState
 from service.reconciler.polite import PoliteCloud
@@ -95,7 +96,7 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     survivors = await _lose(world, nodes, number)
     after = await train(world, survivors, step=4)
     async with world.engine.connect() as conn:
-        lived = (await experience.of(conn, [SPOT], world.clock()))[SPOT]
+        lived = (await machine_history.of(conn, [SPOT], world.clock()))[SPOT]
 
     row = survivors[0].last.generation if survivors[0].last else None
     assert row is not None

@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.api import failures
 from service.api.app import RequestNames
-from service.db import tables
-from service.db.engine import FROZEN_SECONDS, make_engine
+from service.db.core.engine import FROZEN_SECONDS, make_engine
+from service.db.schema import tables
 from tests.clock import Clock
 from tests.integration.rows import add_job
 

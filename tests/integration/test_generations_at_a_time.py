@@ -9,9 +9,12 @@ from functools import partial
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, generations, jobs, leases, metrics, tables
-from service.db.attempts import AttemptRow
-from service.db.leases import Claim
+from service.db.attempts import attempts, generations
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.jobs import jobs, step_metrics
+from service.db.schema import tables
 from service.domain.cloud.fleet import Price
 from service.domain.lifecycle.attempt import OpenGeneration
 from service.domain.lifecycle.node import NodeRecord, view
@@ -74,7 +77,7 @@ async def test_each_begins_with_its_own_checkpoint_counts_and_events(
             opening(*shrunk, saved=45, lost=(gone,)),
         ]
         steps = [replace(measured(step), seconds=float(step)) for step in (44, 46)]
-        await metrics.add(conn, "job-1", 1, steps)
+        await step_metrics.add(conn, "job-1", 1, steps)
         lost = await open_all(conn, openings, clock())
 
     async with engine.connect() as conn:

@@ -8,8 +8,10 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import DataError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import generations, jobs, nodes, tables
-from service.db.engine import make_engine
+from service.db.attempts import generations, nodes
+from service.db.core.engine import make_engine
+from service.db.jobs import jobs
+from service.db.schema import tables
 from service.domain.lifecycle.node import NodeRecord
 from service.operations.heartbeats import Heard, Hearing
 from tests.clock import Clock

@@ -9,7 +9,7 @@ from bench import ports
 from service.api.drain import Drain
 from service.api.http_protocol import ConnectionLimits
 from service.api.server import Server
-from service.db.notices import Listener
+from service.db.core.notify import Listener
 from tests.served import running
 
 PATIENCE = 60.0

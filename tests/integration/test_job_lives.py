@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from service.cloud.provider import CloudError, ScaleSetNotFound
-from service.db import attempts as attempt_rows
-from service.db import leases
+from service.db.attempts import attempts as attempt_rows
+from service.db.core import leases
 from service.domain.cloud.fleet import scale_set_name
 from service.operations import heads
 from service.storage.store import PreconditionFailed

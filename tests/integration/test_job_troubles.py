@@ -8,7 +8,7 @@ from sqlalchemy import text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import Misconfigured
-from service.db import tables
+from service.db.schema import tables
 from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.storage.access_tiers import Account

@@ -8,9 +8,12 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempt_moves, attempts, events, generations, jobs, leases, tables
-from service.db.attempts import AttemptRow
-from service.db.leases import LEASE, Claim
+from service.db.attempts import attempt_moves, attempts, generations
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases
+from service.db.core.leases import LEASE, Claim
+from service.db.jobs import events, jobs
+from service.db.schema import tables
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import Move, OpenGeneration
 from service.domain.lifecycle.generation import Halt

@@ -11,11 +11,16 @@ import pytest
 from sqlalchemy import Table, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, budgets, files, jobs, leases, locks, nodes, tables
-from service.db import metrics as measured_rows
-from service.db.attempts import AttemptRow
-from service.db.file_tables import files as file_table
-from service.db.leases import Claim
+from service.db.attempts import attempts, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.core import leases, locks
+from service.db.core.leases import Claim
+from service.db.files import files
+from service.db.jobs import jobs
+from service.db.jobs import step_metrics as measured_rows
+from service.db.money import budgets
+from service.db.schema import tables
+from service.db.schema.file_tables import files as file_table
 from service.domain.cloud.fleet import Price
 from service.domain.lifecycle.node import node_id
 from service.domain.storage.checkpoint_faults import Fault

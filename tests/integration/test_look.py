@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from service.cloud.provider import CloudError
-from service.db import ledger
+from service.db.money import ledger
 from service.domain.cloud.fleet import Instance, scale_set_name
 from tests.scripted_node import boot, commit, committed, train
 from tests.world import World

@@ -12,8 +12,8 @@ from sqlalchemy import make_url, text
 
 from service import check as checks
 from service.check import Part
-from service.db.engine import make_engine
-from service.db.schema import Schema
+from service.db.core.engine import make_engine
+from service.db.core.schema_version import Schema
 from service.trackers.mlflow import Mlflow
 from tests.azurite import KEY, NEAR, Azurite
 from tests.mlflow_server import MlflowServer

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service.db import engine as engines
-from service.db.notices import Listener
+from service.db.core import engine as engines
+from service.db.core.notify import Listener
 from service.domain.errors import InvalidApiKey
 from service.operations import keys
 from tests.clock import Clock

@@ -9,9 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import experience
-from service.db import market as rows
-from service.db.market_tables import market_looks, spot_bands
+from service.db.attempts import machine_history
+from service.db.schema.market_tables import market_looks, spot_bands
+from service.db.spot import market as rows
 from service.domain.spot.capacity_traces import Place, place_of
 from service.domain.spot.market import Band, PricePoint, Score
 from service.domain.states import CapacityType
@@ -156,7 +156,7 @@ async def test_a_choice_of_where_to_run_next_knows_the_newest_band(
     await watch.run_once()
 
     async with engine.connect() as conn:
-        known = await experience.past(conn, [SPOT, on_demand], 2, clock())
+        known = await machine_history.past(conn, [SPOT, on_demand], 2, clock())
 
     assert known.bands == {SPOT: Band.TO_10.per_hour}
 

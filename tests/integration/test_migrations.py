@@ -9,7 +9,7 @@ from sqlalchemy import text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import file_tables
+from service.db.schema import file_tables
 from service.migration import UnknownSchema, migrate, schema
 from tests import waiting
 from tests.clock import Clock

@@ -8,7 +8,7 @@ import pytest
 from service.api.app import make_app
 from service.cloud.fake import FakeRegistry
 from service.cloud.provider import CloudError
-from service.db import model_registry
+from service.db.trackers import model_registry
 from service.reconciler.model_registry import PATIENCE, ModelRegistrations
 from tests.integration.made import make
 from tests.integration.test_api_preferences import JOBS

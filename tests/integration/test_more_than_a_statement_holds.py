@@ -8,10 +8,12 @@ from decimal import Decimal
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import ledger, metrics, tables
-from service.db.ledger import Exist
-from service.db.metrics import Steps
-from service.db.together import Together
+from service.db.core.together import Together
+from service.db.jobs import step_metrics
+from service.db.jobs.step_metrics import Steps
+from service.db.money import ledger
+from service.db.money.ledger import Exist
+from service.db.schema import tables
 from service.domain.cloud.fleet import Price, scale_set_name
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job
@@ -75,8 +77,8 @@ async def test_a_generation_begins_after_thousands_of_untold_steps(world: World)
 async def test_a_loss_that_is_no_number_is_kept_as_such(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())
-        await metrics.add(conn, "job", 1, [measured(1, math.nan), measured(2, math.inf)])
-        rows = await metrics.series(conn, "job", Steps(from_step=0, to_step=9), limit=9)
+        await step_metrics.add(conn, "job", 1, [measured(1, math.nan), measured(2, math.inf)])
+        rows = await step_metrics.series(conn, "job", Steps(from_step=0, to_step=9), limit=9)
 
     assert math.isnan(rows[0]["loss"])
     assert rows[1]["loss"] == math.inf

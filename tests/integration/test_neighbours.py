@@ -9,10 +9,16 @@ import pytest
 from sqlalchemy import Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import attempts, files, jobs, leases, nodes, politeness, storage_cost, tables
-from service.db.cloud_tables import cloud_circuits
-from service.db.file_tables import files as file_table
-from service.db.storage_tables import storage_ledger
+from service.db.attempts import attempts, nodes
+from service.db.cloud import politeness
+from service.db.core import leases
+from service.db.files import files
+from service.db.jobs import jobs
+from service.db.money import storage_cost
+from service.db.schema import tables
+from service.db.schema.cloud_tables import cloud_circuits
+from service.db.schema.file_tables import files as file_table
+from service.db.schema.storage_tables import storage_ledger
 from service.domain.cloud.politeness import PROBE, Circuit
 from service.domain.lifecycle.node import node_id
 from service.domain.money.storage_cost import Change

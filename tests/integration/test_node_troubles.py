@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from service.db import tables
-from service.db.events import MOST_OF_A_KIND
-from service.db.nodes import MOST_SPANS
+from service.db.attempts.nodes import MOST_SPANS
+from service.db.jobs.events import MOST_OF_A_KIND
+from service.db.schema import tables
 from service.domain import tokens
 from tests.integration.test_api_nodes import booted
 from tests.scripted_node import ScriptedNode, metrics, train

@@ -10,7 +10,8 @@ from service.api.app import make_app
 from service.cloud.engines import Engines
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import Throttled
-from service.db import attempts, tables
+from service.db.attempts import attempts
+from service.db.schema import tables
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
 from service.pricing.fixed import FixedPrices
 from tests.scripted_node import boot

@@ -18,8 +18,10 @@ from service.cloud.provider import (
     Misconfigured,
     Throttled,
 )
-from service.db import attempts, ledger, tables
-from service.db.attempts import AttemptRow
+from service.db.attempts import attempts
+from service.db.attempts.attempts import AttemptRow
+from service.db.money import ledger
+from service.db.schema import tables
 from service.domain.cloud.fleet import (
     Offering,
     Price,

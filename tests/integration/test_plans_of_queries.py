@@ -8,44 +8,35 @@ from decimal import Decimal
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import (
+from service.db.attempts import (
     attempt_facts,
     attempt_moves,
     attempts,
-    bills,
-    budgets,
-    checkpoints,
-    events,
-    files,
-    findings,
     generations,
     heartbeats,
-    job_lists,
-    jobs,
-    leases,
-    ledger,
-    market,
-    metrics,
-    monitoring,
     nodes,
-    paces,
+)
+from service.db.attempts.heartbeats import Progress
+from service.db.core import leases
+from service.db.files import files
+from service.db.jobs import events, job_lists, jobs, step_metrics, step_times
+from service.db.jobs.step_metrics import Steps
+from service.db.money import (
+    bills,
+    budgets,
+    ledger,
     price_doubts,
     project_costs,
     project_savings,
-    pruning,
-    queue,
-    quotas,
-    retention,
     storage_cost,
-    tables,
-    tiers,
-    traces,
-    turns,
 )
-from service.db.heartbeats import Progress
-from service.db.keys import Caller
-from service.db.metrics import Steps
-from service.db.pruning import Rows
+from service.db.monitoring import event_pruning, state_metrics
+from service.db.monitoring.event_pruning import Rows
+from service.db.projects.keys import Caller
+from service.db.queue import queue, queue_forecast_rows, quotas
+from service.db.schema import tables
+from service.db.spot import capacity_observations, market
+from service.db.storage import checkpoint_fault_reports, checkpoints, retention, tier_moves
 from service.domain.cloud.fleet import Price
 from service.domain.money.storage_cost import Level, changes
 from service.domain.queue.admission import Quota
@@ -114,9 +105,9 @@ async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
     """Of a day that begins long after all of these were over."""
     places = [place_of(SPOT)]
     since, until = (clock() + timedelta(days=days) for days in (8, 9))
-    await traces.places(conn, since, until)
-    await traces.held(conn, places, since, until)
-    await traces.sights(conn, places, since, until)
+    await capacity_observations.places(conn, since, until)
+    await capacity_observations.held(conn, places, since, until)
+    await capacity_observations.sights(conn, places, since, until)
 
 
 async def money_of_a_project(conn: AsyncConnection, clock: Clock) -> None:
@@ -188,10 +179,10 @@ async def prices_of_what_runs(conn: AsyncConnection, clock: Clock) -> None:
 
 
 async def folder(conn: AsyncConnection, clock: Clock) -> None:
-    await tiers.places(conn, "ftjob-007")
-    await tiers.mark(conn, "ftjob-007", "checkpoints/1")
-    await tiers.open_for(conn, "ftjob-007", "checkpoints/1")
-    await tiers.open_of(conn, "ftjob-007")
+    await tier_moves.places(conn, "ftjob-007")
+    await tier_moves.mark(conn, "ftjob-007", "checkpoints/1")
+    await tier_moves.open_for(conn, "ftjob-007", "checkpoints/1")
+    await tier_moves.open_of(conn, "ftjob-007")
     await checkpoints.known(conn, "ftjob-007", ["checkpoints/1"])
     await checkpoints.match(conn, "ftjob-007", {"checkpoints/1": "recent"}, clock())
     await checkpoints.newest(conn, "ftjob-007", after="ckpt-7-5", limit=20)
@@ -199,8 +190,8 @@ async def folder(conn: AsyncConnection, clock: Clock) -> None:
 
 async def complain(conn: AsyncConnection, clock: Clock) -> None:
     said = Finding(node_id="node-7-1", attempt_id="att-of-7", generation=2, file="f", reason="")
-    await findings.add(conn, "ftjob-007", "checkpoints/5", said)
-    await findings.open_of(conn, "ftjob-007")
+    await checkpoint_fault_reports.add(conn, "ftjob-007", "checkpoints/5", said)
+    await checkpoint_fault_reports.open_of(conn, "ftjob-007")
     assert await checkpoints.condemn(conn, "ftjob-007", "checkpoints/5", "no node can load it")
 
 
@@ -217,7 +208,7 @@ async def file(conn: AsyncConnection, clock: Clock) -> None:
 # What is read of a project with many jobs, most of them over long ago.
 OF_A_PROJECT: dict[str, Query] = {
     "a request that was sent before": sent_again,
-    "how fast its jobs were": lambda conn, _: paces.recent(conn, "p-job"),
+    "how fast its jobs were": lambda conn, _: step_times.recent(conn, "p-job"),
     "what it has spent": spent_lately,
     "what it costs by day": costs_by_day,
 }
@@ -229,19 +220,23 @@ SWEEPS: dict[str, Query] = {
     "the sweep of orphans": sweep_orphans,
     "the meters of storage": meter_storage,
     "the audit": lambda conn, _: audit._owners(conn, {"att-of-7", "att-of-8"}),
-    "moves between tiers": lambda conn, clock: tiers.claim_due(conn, clock(), 20),
+    "moves between tiers": lambda conn, clock: tier_moves.claim_due(conn, clock(), 20),
     "prices of what runs": prices_of_what_runs,
-    "pruning events": lambda conn, clock: pruning.due(conn, Rows.EVENTS, clock(), 100),
-    "pruning metrics": lambda conn, clock: pruning.due(conn, Rows.METRICS, clock(), 100),
-    "a scrape of the metrics": lambda conn, clock: monitoring.state(conn, clock()),
-    "pruning what Azure told": lambda conn, clock: pruning.told(conn, clock() - timedelta(400)),
+    "pruning events": lambda conn, clock: event_pruning.due(conn, Rows.EVENTS, clock(), 100),
+    "pruning metrics": lambda conn, clock: event_pruning.due(conn, Rows.METRICS, clock(), 100),
+    "a scrape of the metrics": lambda conn, clock: state_metrics.state(conn, clock()),
+    "pruning what Azure told": lambda conn, clock: event_pruning.told(
+        conn, clock() - timedelta(400)
+    ),
 }
 HOT: dict[str, Query] = {
     "heartbeats": beat,
     "what heartbeats measured": progressed,
     "a long poll": lambda conn, _: heartbeats.orders(conn, [("node-7-1", 0)]),
     "a generation begins": begin,
-    "what is known before it does": lambda conn, _: findings.before(conn, ["ftjob-007"]),
+    "what is known before it does": lambda conn, _: checkpoint_fault_reports.before(
+        conn, ["ftjob-007"]
+    ),
     "checkpoints that exist": lambda conn, _: checkpoints.kept(conn, ["ftjob-007"]),
     "claiming attempts": claim_attempts,
     "claiming jobs": claim_jobs,
@@ -249,7 +244,9 @@ HOT: dict[str, Query] = {
     "attempts that live": lambda conn, _: attempts.live_ids(conn),
     "what attempts saw of Spot": seen_of_spot,
     "how often attempts save": lambda conn, _: generations.save_histories(conn, ["att-of-7"]),
-    "what holds cores": lambda conn, clock: turns.holding(conn, [SPOT.region], clock()),
+    "what holds cores": lambda conn, clock: queue_forecast_rows.holding(
+        conn, [SPOT.region], clock()
+    ),
     "nodes of an attempt": lambda conn, _: nodes.of_attempt(conn, "att-of-7"),
     "the newest generation": lambda conn, _: generations.current(conn, "att-1"),
     "machine time": meter,
@@ -259,7 +256,7 @@ HOT: dict[str, Query] = {
     ),
     "a page of events": lambda conn, _: events.newest(conn, "ftjob-007", after="e-7-5", limit=20),
     "a look at attempts": look,
-    "a page of metrics": lambda conn, _: metrics.series(
+    "a page of metrics": lambda conn, _: step_metrics.series(
         conn, "ftjob-007", Steps(from_step=0, to_step=99), limit=20
     ),
     "what a project costs": money_of_a_project,

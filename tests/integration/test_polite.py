@@ -14,11 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, InsufficientCapacity, Throttled
-from service.db import attempts, listings, politeness, tables
-from service.db.cloud_tables import cloud_tokens
-from service.db.engine import driver_url
-from service.db.leases import LEASE, Claim
-from service.db.notices import Listener
+from service.db.attempts import attempts
+from service.db.cloud import politeness, scale_set_cache
+from service.db.core.engine import driver_url
+from service.db.core.leases import LEASE, Claim
+from service.db.core.notify import Listener
+from service.db.schema import tables
+from service.db.schema.cloud_tables import cloud_tokens
 from service.domain.cloud.fleet import Offering, ScaleSet, ScaleSetSpec, scale_set_name
 from service.domain.cloud.politeness import FAILURES, LIMITS, PROBE, Kind
 from service.domain.errors import LeaseLost
@@ -327,12 +329,12 @@ async def test_a_list_that_comes_late_replaces_no_newer_one(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        await listings.claim(conn, clock(), EVERY)
-        await listings.publish(conn, clock(), [], clock() + EVERY)
+        await scale_set_cache.claim(conn, clock(), EVERY)
+        await scale_set_cache.publish(conn, clock(), [], clock() + EVERY)
         before = clock() - EVERY
         old = replace(await _described(clock), name="rk-old")
-        await listings.publish(conn, before, [old], clock() + EVERY)
-        found = await listings.latest(conn, None)
+        await scale_set_cache.publish(conn, before, [old], clock() + EVERY)
+        found = await scale_set_cache.latest(conn, None)
 
     assert found is not None
     assert found.sets == {}
@@ -344,7 +346,7 @@ async def test_what_an_ill_region_refuses_the_sweep_is_not_asked_again(
     polite = PoliteCloud(engine=engine, cloud=world.cloud, now=clock)
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await polite.ask(listings.ALL, [Kind.LIST], failing)
+            await polite.ask(scale_set_cache.ALL, [Kind.LIST], failing)
     sweep, before = replace(world.orphans, polite=polite), world.cloud.calls
 
     assert await sweep.run_once() == []

@@ -10,10 +10,14 @@ import pytest
 from sqlalchemy import delete, func, select, text, true
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.db import bills, events, market, metrics, pruning, tables
-from service.db.market_tables import bills as bills_table
-from service.db.market_tables import spot_prices
-from service.db.pruning import Rows
+from service.db.jobs import events, step_metrics
+from service.db.money import bills
+from service.db.monitoring import event_pruning
+from service.db.monitoring.event_pruning import Rows
+from service.db.schema import tables
+from service.db.schema.market_tables import bills as bills_table
+from service.db.schema.market_tables import spot_prices
+from service.db.spot import market
 from service.domain.money.billing_reconciliation import Billed
 from service.domain.spot.capacity_traces import Place
 from service.domain.spot.market import PricePoint
@@ -59,7 +63,7 @@ async def test_of_two_who_prune_one_job_none_says_that_it_is_done_before_it_is(
 
     async def prune() -> bool:
         async with engine.begin() as conn:
-            return await pruning.some(conn, Rows.EVENTS, "over")
+            return await event_pruning.some(conn, Rows.EVENTS, "over")
 
     async with engine.connect() as dies, dies.begin() as deleting:
         await dies.execute(delete(tables.events))
@@ -88,7 +92,7 @@ async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
         await add_job(conn, long_ago, id="over", state="cancelled", finished_at=clock())
         for job_id in ("live", "over"):
             await events.add(conn, job_id, clock(), "job.running", "it runs")
-            await metrics.add(conn, job_id, 1, [measured(n) for n in range(STEPS)])
+            await step_metrics.add(conn, job_id, 1, [measured(n) for n in range(STEPS)])
     seen = []
     for days in (9, 2, 20):
         clock.advance(seconds=timedelta(days=days).total_seconds())
@@ -166,10 +170,10 @@ def bill(day: date) -> Billed:
 async def test_a_job_with_many_rows_is_pruned_some_at_a_time(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    many = pruning.ROWS + 3
+    many = event_pruning.ROWS + 3
     async with engine.begin() as conn:
         await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
-        await metrics.add(conn, "over", 1, [measured(n) for n in range(1)])
+        await step_metrics.add(conn, "over", 1, [measured(n) for n in range(1)])
         steps = select(func.generate_series(1, many).label("step")).subquery()
         row = select(tables.metrics).where(tables.metrics.c.step == 0).subquery()
         columns = [steps.c.step if c.name == "step" else c for c in row.c]
@@ -178,8 +182,8 @@ async def test_a_job_with_many_rows_is_pruned_some_at_a_time(
                 [c.name for c in row.c], select(*columns).select_from(row.join(steps, true()))
             )
         )
-        first = await pruning.some(conn, Rows.METRICS, "over")
-        second = await pruning.some(conn, Rows.METRICS, "over")
+        first = await event_pruning.some(conn, Rows.METRICS, "over")
+        second = await event_pruning.some(conn, Rows.METRICS, "over")
         rest = (await conn.execute(select(func.count()).select_from(tables.metrics))).scalar_one()
 
     assert (first, second, rest) == (False, True, 0)

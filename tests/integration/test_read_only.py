@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.api.app import make_app, make_probes
-from service.db.engine import make_engine
+from service.db.core.engine import make_engine
 from service.reconciler.loop import Loop
 from tests.scripted_node import boot, train
 from tests.world import World, client

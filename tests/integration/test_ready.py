@@ -11,8 +11,8 @@ from sqlalchemy import text
 from service import console
 from service.api.app import make_app, make_probes
 from service.api.deps import Parts
-from service.db.engine import make_engine
-from service.db.schema import Schema
+from service.db.core.engine import make_engine
+from service.db.core.schema_version import Schema
 from service.operations.pulse import LATE, Pulse
 from tests.world import World, client
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from service.db import attempts as attempt_rows
-from service.db import ledger
-from service.db import nodes as node_rows
-from service.db.attempts import AttemptRow
-from service.db.leases import LEASE
-from service.db.tables import events, generations, jobs
+from service.db.attempts import attempts as attempt_rows
+from service.db.attempts import nodes as node_rows
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import LEASE
+from service.db.money import ledger
+from service.db.schema.tables import events, generations, jobs
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.lifecycle.attempt import Pace
 from service.domain.lifecycle.node import NodeRecord

@@ -12,9 +12,10 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
-from service.db import attempts, notices
-from service.db.engine import driver_url
-from service.db.notices import Listener
+from service.db.attempts import attempts
+from service.db.core import notify
+from service.db.core.engine import driver_url
+from service.db.core.notify import Listener
 from service.domain.cloud.fleet import ScaleSet
 from service.operations.pulse import LATE, Pulse
 from service.reconciler.loop import AT_ONCE, Loop, Step
@@ -314,7 +315,7 @@ async def test_who_waits_for_a_topic_looks_as_soon_as_it_is_told(
     await waiting.until(_length(seen), lambda n: n == 2)  # what was told before it listened is lost
     now[0] = "when told"
     async with engine.begin() as conn:
-        await notices.notify(conn, "topic")
+        await notify.notify(conn, "topic")
     await waiting.until(_length(seen), lambda n: n == 3)
     stop.set()
     listening.cancel()

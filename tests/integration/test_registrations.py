@@ -7,7 +7,9 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import attempts, events, nodes, tables
+from service.db.attempts import attempts, nodes
+from service.db.jobs import events
+from service.db.schema import tables
 from service.domain.errors import Gone
 from service.operations.nodes import Standing
 from service.operations.registrations import Registering

@@ -7,9 +7,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import generations, nodes, tables
-from service.db.attempts import AttemptRow
-from service.db.leases import LEASE, Claim
+from service.db.attempts import generations, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import LEASE, Claim
+from service.db.schema import tables
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import OpenGeneration, Seen

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from service.db import retention, tables
+from service.db.schema import tables
+from service.db.storage import retention
 from service.reconciler.retention import CLOCKS, GRACE, PAGE, CheckpointSweep
 from tests.integration.rows import add, add_attempt, add_job
 from tests.integration.rows import checkpoint as entry

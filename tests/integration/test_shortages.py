@@ -9,10 +9,10 @@ from sqlalchemy import case, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.cloud.provider import InsufficientCapacity
-from service.db import shortages
-from service.db.shortage_tables import shortages as table
-from service.db.tables import attempts
-from service.db.tables import jobs as jobs_table
+from service.db.schema.shortage_tables import shortages as table
+from service.db.schema.tables import attempts
+from service.db.schema.tables import jobs as jobs_table
+from service.db.spot import capacity_outages
 from service.domain.cloud.fleet import ScaleSetSpec
 from service.domain.spot.capacity_backoff import FIRST, Shortage
 from tests import waiting
@@ -26,7 +26,7 @@ GANG = 8
 async def known(world: World) -> Shortage | None:
     """What all jobs know of the one place."""
     async with world.engine.connect() as conn:
-        return (await shortages.of(conn, [SPOT])).get(SPOT)
+        return (await capacity_outages.of(conn, [SPOT])).get(SPOT)
 
 
 async def live(world: World) -> int:

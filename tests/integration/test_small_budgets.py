@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from service.api.app import make_app
-from service.db import budgets as caps
+from service.db.money import budgets as caps
 from service.domain.money.budget import Allowance
 from service.reconciler.watch import Watch
 from tests.integration.stored import put

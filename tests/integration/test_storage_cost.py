@@ -12,7 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.api.app import make_app
-from service.db import storage_cost, storage_tables
+from service.db.money import storage_cost
+from service.db.schema import storage_tables
 from service.domain.money.storage_cost import StoragePrices, kept, rehydrating
 from service.domain.storage.access_tiers import GIB, SMALL, Account, Priority, Tier
 from service.pricing.fixed import FixedPrices

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.cloud.provider import Misconfigured
-from service.db import shortages
+from service.db.spot import capacity_outages
 from service.domain.cloud.fleet import scale_set_name
 from tests.scripted_node import ScriptedNode, evicted, train
 from tests.world import DATASET, SPOT, World
@@ -63,7 +63,7 @@ async def _codes(world: World, job_id: str) -> list[str]:
 
 async def _is_short(world: World) -> bool:
     async with world.engine.connect() as conn:
-        return bool(await shortages.of(conn, [SPOT]))
+        return bool(await capacity_outages.of(conn, [SPOT]))
 
 
 async def test_seven_of_eight_machines_are_kept_until_the_eighth_comes_late(world: World) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from service.db.retention import Due
+from service.db.storage.retention import Due
 from service.reconciler.retention import CLOCKS, GRACE, collect
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite

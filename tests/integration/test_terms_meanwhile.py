@@ -8,7 +8,9 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import jobs, market, tables
+from service.db.jobs import jobs
+from service.db.schema import tables
+from service.db.spot import market
 from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.domain.errors import LeaseLost
 from service.domain.spot.capacity_traces import Place

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from service.api.app import make_app
-from service.db.leases import LEASE
+from service.db.core.leases import LEASE
 from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
 from service.storage.fake import MemoryStore
 from tests.integration.stored import finished, moves

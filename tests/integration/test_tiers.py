@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 from sqlalchemy import update
 
-from service.db import tables
+from service.db.schema import tables
 from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError

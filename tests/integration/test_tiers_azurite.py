@@ -8,7 +8,10 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import events, storage_cost, storage_tables, tiers
+from service.db.jobs import events
+from service.db.money import storage_cost
+from service.db.schema import storage_tables
+from service.db.storage import tier_moves as tiers
 from service.domain.money.storage_cost import billed
 from service.domain.storage.access_tiers import Account, Outcome, Presence, Priority, Tier, presence
 from service.operations import tier_moves

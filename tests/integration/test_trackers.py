@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.api.app import make_app
-from service.db import metrics
+from service.db.jobs import step_metrics
 from service.domain.states import JobState
 from service.reconciler.trackers import CLAIM, PATIENCE, TrackerRuns
 from service.trackers.fake import FakeTracker
@@ -47,7 +47,7 @@ async def a_job(world: World, *integrations: dict[str, Any]) -> dict[str, Any]:
 async def measure(world: World, job: dict[str, Any], steps: Iterable[int], gen: int = 1) -> None:
     """Have the service know these steps."""
     async with world.engine.begin() as conn:
-        await metrics.add(conn, job["id"], gen, [measured(step) for step in steps])
+        await step_metrics.add(conn, job["id"], gen, [measured(step) for step in steps])
 
 
 async def later(world: World, tracker: Any, seconds: float = 60.0) -> list[int]:  # noqa: ANN401

@@ -9,8 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound, Throttled
-from service.db import attempts, leases, tables
-from service.db.leases import Claim
+from service.db.attempts import attempts
+from service.db.core import leases
+from service.db.core.leases import Claim
+from service.db.schema import tables
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.cloud.politeness import Kind
 from service.domain.states import AttemptState

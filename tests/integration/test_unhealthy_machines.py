@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 from contract.choices import Engine
-from service.db import attempts
-from service.db.attempts import AttemptRow
+from service.db.attempts import attempts
+from service.db.attempts.attempts import AttemptRow
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.lifecycle.unhealthy_nodes import MAX_UNHEALTHY
 from service.reconciler.scale_sets import SpecMaker

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from service.api.app import make_app
-from service.db import tables
+from service.db.schema import tables
 from service.domain.ids import new_id
 from service.operations.containers import GRACE
 from service.reconciler.containers import SHOWN, ContainerWatch

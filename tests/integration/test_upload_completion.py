@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from service.api.app import make_app
-from service.db import uploads
-from service.db.files import CONTAINER
+from service.db.files import uploads
+from service.db.files.files import CONTAINER
 from service.operations import uploads as operations
 from service.operations.upload_completion import SILENT
 from service.storage.fake import MemoryStore

@@ -9,10 +9,12 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.api.app import make_app
-from service.db import file_tables, files, keys, uploads
-from service.db.engine import driver_url
-from service.db.files import CONTAINER
-from service.db.uploads import Upload
+from service.db.core.engine import driver_url
+from service.db.files import files, uploads
+from service.db.files.files import CONTAINER
+from service.db.files.uploads import Upload
+from service.db.projects import keys
+from service.db.schema import file_tables
 from service.operations.files import PROGRESS_EVERY
 from service.reconciler.uploads import GRACE, STILL, UploadSweep
 from service.storage.fake import MemoryStore

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db import job_facts
-from service.db.job_facts import Around
+from service.db.jobs import job_facts
+from service.db.jobs.job_facts import Around
 from service.domain.cloud.fleet import Price
 from service.domain.planning.forecast import ToCome
 from service.domain.states import CapacityType

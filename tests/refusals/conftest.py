@@ -10,7 +10,7 @@ import pytest_asyncio
 from sqlalchemy import text
 
 from service.api.app import make_app
-from service.db.engine import make_engine
+from service.db.core.engine import make_engine
 from tests.clock import Clock
 from tests.integration.cli.conftest import Ended, invoke
 from tests.postgres import Emptier

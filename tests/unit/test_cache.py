@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.db.notices import Listener
+from service.db.core.notify import Listener
 from service.operations.cache import Cache
 
 

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from service.db.retention import Due
+from service.db.storage.retention import Due
 from service.reconciler.retention import CLOCKS, GRACE, collect
 from service.storage.fake import MemoryStore
 from service.storage.store import SMALL, PreconditionFailed

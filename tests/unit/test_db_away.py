@@ -6,7 +6,7 @@ from psycopg import errors
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
-from service.db.away import is_away, takes_no_writes
+from service.db.core.db_errors import is_away, takes_no_writes
 
 
 def raised(fault: psycopg.Error, *, broken: bool = False, sent: str | None = None) -> DBAPIError:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from service.db.engine import make_engine
+from service.db.core.engine import make_engine
 
 URL = "postgresql://rekindle@db.example/rekindle"
 

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db import experience
+from service.db.attempts import machine_history
 from service.domain.placement.capacity_history import NO_PAST, Past
 from service.reconciler.pasts import Pasts
 from tests.world import SPOT
@@ -43,7 +43,7 @@ async def turns() -> None:
 
 async def test_of_two_that_ask_at_once_one_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads()
-    monkeypatch.setattr(experience, "past", reads.past)
+    monkeypatch.setattr(machine_history, "past", reads.past)
     both = asking(Pasts(), 2)
     await turns()
     reads.go.set()
@@ -56,7 +56,7 @@ async def test_where_the_one_who_reads_is_ended_the_next_one_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reads = Reads()
-    monkeypatch.setattr(experience, "past", reads.past)
+    monkeypatch.setattr(machine_history, "past", reads.past)
     first, second = asking(Pasts(), 2)
     await turns()
     first.cancel()
@@ -69,7 +69,7 @@ async def test_where_the_one_who_reads_is_ended_the_next_one_reads(
 
 async def test_a_read_that_fails_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     reads, pasts = Reads(OSError("away")), Pasts()
-    monkeypatch.setattr(experience, "past", reads.past)
+    monkeypatch.setattr(machine_history, "past", reads.past)
     reads.go.set()
 
     told = await asyncio.gather(*asking(pasts, 2), return_exceptions=True)

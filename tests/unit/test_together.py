@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from service.db.together import AT_ONCE, MOST, Together
+from service.db.core.together import AT_ONCE, MOST, Together
 
 
 class Killed(BaseException):

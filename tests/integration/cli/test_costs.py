@@ -5,8 +5,8 @@ from decimal import Decimal
 
 from sqlalchemy import text
 
-from service.db.bills import metered
-from service.db.tables import ledger
+from service.db.money.bills import metered
+from service.db.schema.tables import ledger
 from service.domain.money.billing_reconciliation import MACHINES, UNTAGGED, Billed
 from service.pricing.bills import FakeBills
 from service.pricing.market import MarketUnavailable

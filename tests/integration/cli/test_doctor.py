@@ -5,7 +5,7 @@ from dataclasses import replace
 from rekindle.cli.diagnostics import check_settings
 from rekindle.cli.diagnostics.check import Check, Verdict
 from service.api.app import make_app
-from service.db.schema import Schema
+from service.db.core.schema_version import Schema
 from tests.integration.cli.conftest import Shell
 from tests.served import served
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bench.policy.traces import read
-from service.db.tables import ledger
+from service.db.schema.tables import ledger
 from tests.integration.cli.conftest import Shell
 from tests.integration.rows import add, add_attempt, add_job
 from tests.world import SPOT, World

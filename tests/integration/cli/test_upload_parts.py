@@ -10,7 +10,7 @@ from rekindle.cli.api_client import Client
 from rekindle.cli.connection import Connection
 from rekindle.cli.errors import Trouble
 from rekindle.cli.files.upload_parts import send_in_parts
-from service.db.files import CONTAINER
+from service.db.files.files import CONTAINER
 from tests.integration.cli.conftest import Shell
 from tests.world import DATASET
 

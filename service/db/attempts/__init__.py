@@ -1,0 +1,1 @@
+"""Rows of attempts, their generations, their nodes, and heartbeats."""

@@ -1,0 +1,163 @@
+"""What a look at an attempt reads, of many attempts at a time: its nodes, generations, its job.
+
+Written in SQL, since after an eviction it is what thousands of attempts wait for.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.attempts import attempts, generations, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.generations import Opened
+from service.db.jobs import events
+from service.db.jobs.events import Event
+from service.db.storage import checkpoints
+from service.domain.lifecycle.attempt import Attempt
+from service.domain.lifecycle.node import NodeRecord
+from service.domain.lifecycle.oom_fallback import Ladder
+from trainer.contract import Generation, Rung
+
+# What memory ran out in is read of the job's newest generation, of whatever attempt. The codes of
+# events about help are spelt out: the index for them is partial.
+_JOBS = text("""
+select j.id, j.cancel_requested_at, j.pause_requested_at, j.over_budget_at, j.moves_since,
+  j.returns_since, j.trainer_errors, j.terms ->> 'budget' is not null as has_budget,
+  p.elastic, p.global_batch, p.micro_batch, p.processes_per_node,
+  cast(p.recipe ->> 'gradient_checkpointing' as boolean) as checkpointing,
+  (select max(cast(o ->> 'seconds_per_step_p90' as float)) from jsonb_array_elements(p.options) o)
+    as step_p90,
+  (select max(cast(o ->> 'save_seconds' as float)) from jsonb_array_elements(p.options) o)
+    as save_seconds,
+  committed.at as committed_at, newest.content as newest, short.step as short_step,
+  help.id as help_id, help.attempt_id, help.at, help.level, help.code, help.message, help.data
+from jobs j
+cross join lateral jsonb_to_record(j.plan)
+  as p (elastic jsonb, global_batch int, micro_batch int, processes_per_node int, recipe jsonb,
+    options jsonb)
+left join lateral (
+  select at from events where job_id = j.id and code = 'checkpoint.committed'
+  order by seq desc limit 1
+) committed on true
+left join lateral (
+  select * from events
+  where job_id = j.id and code in ('attempt.needs_help', 'attempt.help_over')
+  order by seq desc limit 1
+) help on true
+left join lateral (
+  select number, attempt_id, content from generations where job_id = j.id
+  order by number desc limit 1
+) newest on true
+left join lateral (
+  select max(step) as step from nodes
+  where attempt_id = newest.attempt_id and generation = newest.number and out_of_memory
+) short on true
+where j.id = any(:ids)
+""")
+
+# The attempt's newest one, and those that loaded what is the newest checkpoint still. Columns are
+# named: where a migration adds one, what was prepared before it goes on.
+_GENERATIONS = text("""
+select g.attempt_id, g.content, g.opened_at, g.halted_at, g.halt_kind, g.halt_reason, g.lost_steps,
+  g.content #>> '{checkpoint,path}' is not distinct from a.newest as same
+from unnest(cast(:ids as text[]), cast(:newest as text[])) as a (id, newest)
+join generations g on g.attempt_id = a.id
+where g.content #>> '{checkpoint,path}' is not distinct from a.newest
+  or g.number = (select max(number) from generations where attempt_id = a.id)
+order by g.number
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of one attempt."""
+
+    attempt: Attempt  # with its job's wishes
+    records: list[NodeRecord]  # every node that ever registered for it
+    opened: Opened | None  # its newest generation
+    same: list[Generation]  # those of it that loaded the newest checkpoint
+    last: Generation | None  # the job's newest, of whatever attempt
+    ladder: Ladder
+    committed_at: datetime | None  # when we learnt of the job's newest checkpoint
+    help: Event | None  # the newest about it
+    has_budget: bool  # of its own
+    kept: Mapping[str, str]  # the job's checkpoints that exist, by path, as far as we know
+
+
+async def of(
+    conn: AsyncConnection, asked: Sequence[tuple[AttemptRow, str | None]]
+) -> dict[str, Facts]:
+    """By attempt; each is asked for with the newest checkpoint's path in its HEAD, if any."""
+    ids = [row.id for row, _ in asked]
+    job_ids = list({row.job_id for row, _ in asked})
+    about = {r["id"]: r for r in (await conn.execute(_JOBS, {"ids": job_ids})).mappings()}
+    records = await nodes.of_attempts(conn, ids)
+    opened, same = await _generations(conn, ids, [newest for _, newest in asked])
+    kept = await checkpoints.kept(conn, job_ids)
+    return {
+        row.id: _facts(
+            row, about[row.job_id], records[row.id], opened.get(row.id), same[row.id], kept
+        )
+        for row, _ in asked
+    }
+
+
+def _facts(
+    row: AttemptRow,
+    job: RowMapping,
+    records: list[NodeRecord],
+    opened: Opened | None,
+    same: list[Generation],
+    kept: Mapping[str, Mapping[str, str]],
+) -> Facts:
+    last = Generation.from_dict(job["newest"]) if job["newest"] else None
+    return Facts(
+        attempt=attempts.snapshot(row, job),
+        records=records,
+        opened=opened,
+        same=same,
+        last=last,
+        ladder=_ladder(job, last),
+        committed_at=job["committed_at"],
+        help=_help(row.job_id, job),
+        has_budget=job["has_budget"],
+        kept=kept.get(row.job_id, {}),
+    )
+
+
+def _ladder(job: RowMapping, last: Generation | None) -> Ladder:
+    micro_batch, checkpointing = job["micro_batch"], job["checkpointing"]
+    known = micro_batch is not None and checkpointing is not None
+    planned = Rung(micro_batch=micro_batch, gradient_checkpointing=checkpointing)
+    short = job["short_step"]
+    return Ladder(
+        planned=planned if known else None,
+        rung=last.rung if last else None,
+        short_in=None if short is None else short + 1,
+    )
+
+
+def _help(job_id: str, job: RowMapping) -> Event | None:
+    if job["help_id"] is None:
+        return None
+    told: dict[str, Any] = {
+        name: job[name] for name in ("attempt_id", "at", "level", "code", "message", "data")
+    }
+    return events.Event(id=job["help_id"], job_id=job_id, **told)
+
+
+async def _generations(
+    conn: AsyncConnection, ids: Sequence[str], newest: Sequence[str | None]
+) -> tuple[dict[str, Opened], dict[str, list[Generation]]]:
+    opened: dict[str, Opened] = {}
+    same: dict[str, list[Generation]] = defaultdict(list)
+    for row in await conn.execute(_GENERATIONS, {"ids": list(ids), "newest": list(newest)}):
+        opened[row.attempt_id] = generations.opened(row)  # the last one stays
+        if row.same:
+            same[row.attempt_id].append(opened[row.attempt_id].generation)
+    return opened, same

@@ -1,0 +1,281 @@
+"""Attempts: their rows. What a move writes is in `attempt_moves.py`."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Row, insert, or_, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.cloud import offerings
+from service.db.core import leases, locks, notify
+from service.db.core.leases import Claim
+from service.db.schema.columns import among
+from service.db.schema.tables import attempts
+from service.domain.cloud.fleet import Offering, Price, longest_run
+from service.domain.lifecycle.attempt import Attempt
+from service.domain.lifecycle.constraints import MOVES, OVER_BUDGET, RETURNS
+from service.domain.lifecycle.elastic import Elastic
+from service.domain.states import AttemptState, CapacityType, Outcome
+
+# What trains has a notice to obey, perhaps; machines that come or go can wait for that.
+_DUE = leases.due(
+    attempts,
+    attempts.c.state != AttemptState.ENDED,
+    urgent=attempts.c.state == AttemptState.RUNNING,
+)
+
+_SAW = text("""
+with given as (
+  select * from unnest(
+    cast(:ids as text[]), cast(:tokens as text[]), cast(:states as text[]),
+    cast(:seen as timestamptz[]), cast(:vms as jsonb[]), cast(:whole as boolean[])
+  ) as g (id, token, state, seen_at, vm_ids, whole)
+)
+update attempts a set seen_at = coalesce(g.seen_at, a.seen_at),
+  vm_ids = coalesce(g.vm_ids, a.vm_ids),
+  refills = case when g.whole then 0 else a.refills end
+from given g where a.id = g.id and a.lease_token = g.token and a.state = g.state
+returning a.id, a.hourly, a.on_demand_hourly
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptRow:
+    """An attempt as it is listed."""
+
+    id: str
+    job_id: str
+    number: int
+    offering: Offering
+    price: Price
+    instance_count: int
+    processes_per_node: int
+    state: AttemptState
+    since: datetime
+    outcome: Outcome | None
+    reason: str
+    refusals: int
+    vm_ids: tuple[str, ...]
+    evicted_noticed: int
+    evicted_unnoticed: int
+    refills: int
+    refilled_at: datetime | None
+    seen_at: datetime | None
+    stop_by: datetime | None
+    access_until: datetime | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+async def claim_due(
+    conn: AsyncConnection, now: datetime, limit: int
+) -> list[tuple[Claim, AttemptRow]]:
+    """Lease attempts whose time has come."""
+    claims = await leases.claim_due(conn, _DUE, now, limit)
+    return [(claim, _row(claim.row)) for claim in claims]
+
+
+async def add(
+    conn: AsyncConnection,
+    attempt_id: str,
+    job_id: str,
+    number: int,
+    offering: Offering,
+    price: Price,
+    now: datetime,
+    **shape: int,
+) -> None:
+    """Write a PENDING attempt; ``shape``: instance_count, processes_per_node, refusals, duds."""
+    await add_all(conn, [fresh(attempt_id, job_id, number, offering, price, now, **shape)])
+
+
+def fresh(
+    attempt_id: str,
+    job_id: str,
+    number: int,
+    offering: Offering,
+    price: Price,
+    now: datetime,
+    **shape: int,
+) -> dict[str, object]:
+    """The row of a PENDING attempt."""
+    row: dict[str, object] = {"id": attempt_id, "job_id": job_id, "number": number}
+    row |= dict(zip(offerings.NAMES, offerings.values(offering), strict=True))
+    row |= {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
+    row |= {"state": AttemptState.PENDING, "since": now, "created_at": now, "due_at": now, **shape}
+    return row
+
+
+async def add_all(conn: AsyncConnection, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write these rows, and wake reconcilers."""
+    await conn.execute(insert(attempts), [dict(row) for row in rows])
+    await notify.notify(conn, notify.DUE)
+
+
+async def find(conn: AsyncConnection, attempt_id: str) -> AttemptRow | None:
+    """One attempt, or None."""
+    row = (await conn.execute(select(attempts).where(attempts.c.id == attempt_id))).one_or_none()
+    return _row(row) if row else None
+
+
+async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, AttemptRow]:
+    """Those of them that there are."""
+    query = select(attempts).where(among(attempts.c.id, ids))
+    return {row.id: _row(row) for row in await conn.execute(query)}
+
+
+async def of_job(conn: AsyncConnection, job_id: str) -> list[AttemptRow]:
+    """Every attempt of a job, oldest first."""
+    query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.number)
+    return [_row(r) for r in await conn.execute(query)]
+
+
+async def live_ids(conn: AsyncConnection) -> set[str]:
+    """Attempts whose scale set may exist."""
+    query = select(attempts.c.id).where(attempts.c.state != AttemptState.ENDED)
+    return set((await conn.execute(query)).scalars())
+
+
+async def held_offerings(conn: AsyncConnection) -> list[Offering]:
+    """Where machines may run now."""
+    live = attempts.c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
+    held = select(*offerings.columns(attempts)).where(live).distinct()
+    return sorted(offerings.of(row) for row in await conn.execute(held))
+
+
+async def look_anew(conn: AsyncConnection, ids: Sequence[str], now: datetime) -> None:
+    """Have each looked at itself, and now: whoever does may hold a list from before."""
+    if not ids:
+        return
+    await leases.hint_all(conn, attempts, ids, now)
+    unseen = update(attempts).where(among(attempts.c.id, ids)).values(seen_at=None)
+    await conn.execute(unseen)
+
+
+async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> list[str]:
+    """Attempts there whose price is another one now get it; their ids, in one order."""
+    c = attempts.c
+    there = offerings.among(attempts, [offering])
+    other = or_(c.hourly != price.hourly, c.on_demand_hourly != price.on_demand_hourly)
+    live = c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
+    found = select(c.id).where(there, other, live).order_by(c.id)
+    # Whoever writes a node's row holds its attempt's key, in no order of attempts.
+    ids = list((await conn.execute(found.with_for_update(key_share=True))).scalars())
+    values = {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
+    await conn.execute(update(attempts).where(c.id.in_(ids)).values(values))
+    return ids
+
+
+async def ends_later(conn: AsyncConnection, attempt_id: str, at: datetime) -> bool:
+    """Its end is ``at``, and its row is locked; False: it has not ended, or is known to later."""
+    c = attempts.c
+    over = (c.id == attempt_id, c.state == AttemptState.ENDED, c.ended_at <= at)
+    later = update(attempts).where(*over).values(ended_at=at).returning(c.id)
+    return (await conn.execute(later)).one_or_none() is not None
+
+
+def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
+    """The attempt as the decision sees it; ``job``: its job's wishes and elastic members."""
+    wish = Outcome.PAUSED if job["pause_requested_at"] else None
+    wish = Outcome.OVER_BUDGET if job["over_budget_at"] else wish
+    wish = Outcome.CANCELLED if job["cancel_requested_at"] else wish
+    spot = row.offering.capacity_type is CapacityType.SPOT
+    since = job["moves_since"] if spot else job["returns_since"]
+    moving = wish is None and since is not None and since >= row.created_at
+    return Attempt(
+        id=row.id,
+        job_id=row.job_id,
+        number=row.number,
+        state=row.state,
+        since=row.since,
+        offering=row.offering,
+        instance_count=row.instance_count,
+        outcome=row.outcome,
+        wish=Outcome.PAUSED if moving else wish,
+        because=(MOVES if spot else RETURNS)
+        if moving
+        else OVER_BUDGET
+        if wish is Outcome.OVER_BUDGET
+        else "",
+        trainer_errors=job["trainer_errors"],
+        elastic=Elastic.of_plan(job),
+        refills=row.refills,
+        refilled_at=row.refilled_at,
+        step_seconds=job["step_p90"],
+        over_budget_at=job["over_budget_at"],
+        save_seconds=job["save_seconds"],
+        ends_by=row.created_at + longest if (longest := longest_run(row.offering)) else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What is news to the row of an attempt that was looked at."""
+
+    claim: Claim
+    seen_at: datetime | None  # None: as before
+    vm_ids: list[str] | None  # None: as before
+    whole: bool  # machines that were asked for in place of lost ones are there
+
+
+async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> dict[str, Price]:
+    """Write it down under the leases; returns the attempts whose lease still held.
+
+    Each with its price, which may be another one than when it was claimed, and is held from now on.
+    """
+    given: dict[str, list[Any]] = {
+        "ids": [s.claim.row_id for s in seen],
+        "tokens": [s.claim.token for s in seen],
+        "states": [s.claim.row.state for s in seen],
+        "seen": [s.seen_at for s in seen],
+        "vms": [None if s.vm_ids is None else json.dumps(s.vm_ids) for s in seen],
+        "whole": [s.whole for s in seen],
+    }
+    leased = among(attempts.c.lease_token, given["tokens"])
+    await locks.before_writing(conn, attempts, given["ids"], leased)
+    return {row.id: _price(row) for row in await conn.execute(_SAW, given)}
+
+
+async def note_refill(
+    conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime, more: int
+) -> None:
+    """Write that machines are asked for in place of lost ones: the intent, before the effect.
+
+    ``more``: how often; 0 where the useless are to go, and others are asked for after that.
+    """
+    await leases.write(conn, claim, refills=row.refills + more, refilled_at=now)
+
+
+def _price(r: Row[Any]) -> Price:
+    return Price(hourly=Decimal(r.hourly), on_demand_hourly=Decimal(r.on_demand_hourly))
+
+
+def _row(r: Row[Any]) -> AttemptRow:
+    return AttemptRow(
+        id=r.id,
+        job_id=r.job_id,
+        number=r.number,
+        offering=offerings.of(r),
+        price=_price(r),
+        instance_count=r.instance_count,
+        processes_per_node=r.processes_per_node,
+        state=AttemptState(r.state),
+        since=r.since,
+        outcome=Outcome(r.outcome) if r.outcome else None,
+        reason=r.reason,
+        refusals=r.refusals,
+        vm_ids=tuple(r.vm_ids),
+        evicted_noticed=r.evicted_noticed,
+        evicted_unnoticed=r.evicted_unnoticed,
+        refills=r.refills,
+        refilled_at=r.refilled_at,
+        seen_at=r.seen_at,
+        stop_by=r.stop_by,
+        access_until=r.access_until,
+        created_at=r.created_at,
+        ended_at=r.ended_at,
+    )

@@ -1,0 +1,152 @@
+"""How long machines were held where: what attempts of all jobs have lived through."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Protocol
+
+from sqlalchemy import Row, Select, case, func, select, union_all
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.cloud import offerings as rows
+from service.db.schema.tables import attempts
+from service.db.spot import market
+from service.domain.cloud.fleet import Offering
+from service.domain.lifecycle.constraints import RETURNS
+from service.domain.placement.capacity_history import NO_PAST, Answer, Past
+from service.domain.placement.offering_choice import Lived
+from service.domain.spot.age_hazard import NOTHING, Ages
+from service.domain.spot.capacity_traces import place_of
+from service.domain.states import CapacityType, Outcome
+
+SEEN = timedelta(days=30)  # older lives say little of today
+_MOST = 500  # lives of one look
+_c = attempts.c
+_OVER_AT = func.coalesce(_c.over_at, _c.since)
+
+
+class _Hold(Protocol):
+    """A row of an attempt that trained."""
+
+    ran_at: datetime
+    ended: datetime  # as far as is known
+    outcome: str | None
+    outlived: Sequence[datetime]
+
+
+async def of(
+    conn: AsyncConnection, offerings: Iterable[Offering], now: datetime
+) -> dict[Offering, Lived]:
+    """By offering, for those where machines were ever held.
+
+    A life ends when its outcome is known. An eviction that it has outlived ends one too; the next
+    begins as old as that was.
+    """
+    ended = case((_c.outcome.is_not(None), _OVER_AT), else_=now)
+    told = (*rows.columns(attempts), _c.outcome, _c.ran_at, _c.outlived, ended.label("ended"))
+    query = (
+        select(*told)
+        .where(rows.among(attempts, offerings), _c.ran_at.is_not(None), _c.created_at > now - SEEN)
+        .order_by(_c.created_at.desc())
+        .limit(_MOST)
+    )
+    lives: dict[Offering, list[tuple[float, bool]]] = {}
+    later: dict[Offering, Ages] = {}
+    evicted: dict[Offering, float] = {}
+    for row in await conn.execute(query):
+        offering = rows.of(row)
+        taken = [*row.outlived, *([row.ended] if row.outcome == Outcome.EVICTED else [])]
+        (_, first), *more = _lives(row)
+        lives.setdefault(offering, []).append(first)
+        for begun, life in more:
+            later[offering] = later.get(offering, NOTHING) + Ages.of([life], begun)
+        if taken:
+            ago = (now - max(taken)).total_seconds()
+            evicted[offering] = min(ago, evicted.get(offering, ago))
+    return {
+        o: Lived(holds=Ages.of(seen) + later.get(o, NOTHING), evicted_s=evicted.get(o))
+        for o, seen in lives.items()
+    }
+
+
+def _lives(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
+    """Of one hold, cut at each eviction: its age there, and hours from there on with their end."""
+    ends = [*row.outlived, row.ended]
+    ages = [max((at - row.ran_at).total_seconds() / 3600, 0.0) for at in ends]
+    taken = [True] * len(row.outlived) + [row.outcome == Outcome.EVICTED]
+    parts = zip(pairwise([0.0, *ages]), taken, strict=True)
+    return [(since, (max(to - since, 0.0), end)) for (since, to), end in parts]
+
+
+async def past(
+    conn: AsyncConnection, offerings: Collection[Offering], nodes: int, now: datetime
+) -> Past:
+    """What all jobs' requests for Spot were answered there, as far as it counts for so many.
+
+    With it what Azure told last of evictions there.
+    """
+    spots = {o for o in offerings if o.capacity_type is CapacityType.SPOT}
+    if not spots:
+        return NO_PAST
+    found = await answered(conn, spots, nodes, now)
+    returned = await _returned(conn, now)
+    told = await market.bands(conn, map(place_of, spots))
+    bands = {o: told[place_of(o)].band.per_hour for o in spots if place_of(o) in told}
+    return replace(found, returned=returned, bands=bands)
+
+
+async def answered(
+    conn: AsyncConnection, spots: Collection[Offering], nodes: int, now: datetime
+) -> Past:
+    """The same of requests for these Spot offerings alone: droughts and signs, in one query."""
+    answers = [_answer(row) for row in await conn.execute(_answers(spots, now))]
+    return Past.of(answers, spots, nodes, now)
+
+
+def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, ...]]:
+    there = rows.among(attempts, spots)
+    columns = (*rows.columns(attempts), _c.job_id, _c.instance_count)
+    outlived = _c.outlived[func.cardinality(_c.outlived)].label("outlived_at")
+    told = (*columns, _c.created_at, _c.outcome, _OVER_AT.label("over_at"), outlived)
+    kinds = (_c.ran_at.is_not(None), _c.outcome == Outcome.NO_CAPACITY)  # an index for each
+    newest = [
+        select(*told)
+        .where(there, kind, _c.created_at > now - SEEN)
+        .order_by(_c.created_at.desc())
+        .limit(_MOST)
+        .subquery()
+        for kind in kinds
+    ]
+    both = union_all(*(select(part) for part in newest)).subquery()
+    return select(*both.c)
+
+
+def _answer(row: Row[tuple[object, ...]]) -> Answer:
+    granted = row.outcome != Outcome.NO_CAPACITY
+    return Answer(
+        offering=rows.of(row),
+        job_id=row.job_id,
+        nodes=row.instance_count,
+        at=row.created_at if granted else row.over_at,  # a refusal may come minutes later
+        granted=granted,
+        evicted_at=row.over_at if row.outcome == Outcome.EVICTED else None,
+        outlived_at=row.outlived_at,
+    )
+
+
+async def _returned(conn: AsyncConnection, now: datetime) -> tuple[int, int]:
+    """Moves of any job from on demand to Spot, and how many of them Spot accepted."""
+    then = attempts.alias("then")
+    left = (_c.capacity_type == CapacityType.ON_DEMAND, _c.outcome == Outcome.PAUSED)
+    found = then.c.ran_at.is_not(None)
+    query = (
+        select(func.count(), func.count().filter(found))
+        .select_from(attempts)
+        .join(then, (then.c.job_id == _c.job_id) & (then.c.number == _c.number + 1))
+        .where(*left, _c.reason == RETURNS, _c.created_at > now - SEEN)
+        .where(then.c.capacity_type == CapacityType.SPOT)
+        .where(found | (then.c.outcome == Outcome.NO_CAPACITY))
+    )
+    moved, accepted = (await conn.execute(query)).one()
+    return moved, accepted

@@ -1,0 +1,255 @@
+"""Nodes: the rows that the protocol's pure rules (domain/node.py) change."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Row, exists, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.core import notify
+from service.db.schema.columns import among
+from service.db.schema.tables import attempts, nodes
+from service.domain.lifecycle.node import NodeRecord, directed
+from service.domain.reporting.timeline import NodeTime
+from service.domain.states import ATTEMPT_WITH_NODES
+from trainer.contract import DirectiveKind, NodePhase, Span
+
+MOST_SPANS = 2000  # of one node; a node in need of more says nothing worth keeping
+_MOST_FORGOTTEN = 1000  # directives to one node, of a database that was restored
+_NOT_COLUMNS = {"node_id", "heard_at", "registered_at"}
+_PLAIN = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
+RECORD = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN)]
+
+_DIRECT = text("""
+with told as (
+  update nodes n
+  set directive_seq = g.seq, directive_kind = g.kind, directive_number = g.number
+  from unnest(
+    cast(:ids as text[]), cast(:seqs as int[]), cast(:kinds as text[]), cast(:numbers as int[])
+  ) as g (id, seq, kind, number)
+  where n.id = g.id returning n.id
+)
+select pg_notify(:channel, 'node:' || id) from told
+""")  # ends the long polls of these nodes
+
+
+_ADD = text("""
+insert into nodes (id, attempt_id, vm_id, name, address, boot_id, epoch, phase, registered_at,
+  heard_at, spans)
+select id, attempt_id, vm_id, name, address, boot_id, 1, :phase, :now, :now, spans
+from unnest(
+  cast(:ids as text[]), cast(:attempts as text[]), cast(:vms as text[]), cast(:names as text[]),
+  cast(:addresses as text[]), cast(:boots as text[]), cast(:spans as jsonb[])
+) as g (id, attempt_id, vm_id, name, address, boot_id, spans)
+order by id on conflict do nothing returning id
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class New:
+    """A node that nobody knows yet, as it has registered."""
+
+    record: NodeRecord
+    name: str
+    spans: list[dict[str, Any]]
+
+
+async def add_all(
+    conn: AsyncConnection, new: Sequence[New], now: datetime
+) -> dict[str, NodeRecord]:
+    """Write those that have no row; returns them. Of two boots at once the first makes the row."""
+    if not new:
+        return {}
+    by_id = {one.record.node_id: one.record for one in new}
+    given = {
+        "ids": list(by_id),
+        "attempts": [one.record.attempt_id for one in new],
+        "vms": [one.record.vm_id for one in new],
+        "names": [one.name for one in new],
+        "addresses": [one.record.address for one in new],
+        "boots": [one.record.boot_id for one in new],
+        "spans": [json.dumps(one.spans) for one in new],
+    }
+    made = await conn.execute(_ADD, given | {"phase": str(NodePhase.READY), "now": now})
+    return {id_: by_id[id_] for id_ in made.scalars()}
+
+
+async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
+    """The record, locked until this transaction ends; None when there is no such node."""
+    query = select(*RECORD).where(nodes.c.id == node_id).with_for_update()
+    row = (await conn.execute(query)).one_or_none()
+    return record(row) if row else None
+
+
+async def find(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
+    """The record, or None."""
+    row = (await conn.execute(select(*RECORD).where(nodes.c.id == node_id))).one_or_none()
+    return record(row) if row else None
+
+
+async def registered_at(conn: AsyncConnection, node_id: str) -> float:
+    """When the node last registered afresh, in unix seconds."""
+    query = select(nodes.c.registered_at).where(nodes.c.id == node_id)
+    moment: datetime = (await conn.execute(query)).scalar_one()
+    return moment.timestamp()
+
+
+async def name_of(conn: AsyncConnection, node_id: str) -> str:
+    """The name of the node's instance in Azure."""
+    name = (await conn.execute(select(nodes.c.name).where(nodes.c.id == node_id))).scalar_one()
+    return str(name)
+
+
+async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]:
+    """Every node that ever registered for the attempt."""
+    query = select(*RECORD).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
+    return [record(r) for r in await conn.execute(query)]
+
+
+async def of_attempts(
+    conn: AsyncConnection, attempt_ids: Sequence[str]
+) -> dict[str, list[NodeRecord]]:
+    """The same of each of these attempts."""
+    query = select(*RECORD).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
+    found: dict[str, list[NodeRecord]] = defaultdict(list)
+    for row in await conn.execute(query):
+        found[row.attempt_id].append(record(row))
+    return found
+
+
+async def save(conn: AsyncConnection, record: NodeRecord, **extra: Any) -> None:  # noqa: ANN401
+    """Write a record, new or known."""
+    values = {k: v for k, v in asdict(record).items() if k not in _NOT_COLUMNS}
+    values |= {"heard_at": datetime.fromtimestamp(record.heard_at, UTC), **extra}
+    fresh = {"id": record.node_id, "name": "", "registered_at": values["heard_at"], **values}
+    statement = upsert(nodes).values(fresh)
+    await conn.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))
+
+
+async def wake(conn: AsyncConnection, node_id: str) -> None:
+    """End the node's long poll: its directive has changed."""
+    await notify.notify(conn, f"node:{node_id}")
+
+
+async def direct_all(
+    conn: AsyncConnection, orders: Mapping[str, tuple[DirectiveKind, int]]
+) -> None:
+    """Give each of these nodes its directive, where it is news; locks them in one order."""
+    if not orders:
+        return
+    query = select(*RECORD).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
+    found = [record(row) for row in await conn.execute(query.with_for_update())]
+    assert len(found) == len(orders), "a member of a generation has a row"
+    after = [directed(known, *orders[known.node_id]) for known in found]
+    news = [new for new, known in zip(after, found, strict=True) if new != known]
+    if news:
+        given = {
+            "ids": [n.node_id for n in news],
+            "seqs": [n.directive_seq for n in news],
+            "kinds": [str(n.directive_kind) for n in news],
+            "numbers": [n.directive_number for n in news],
+        }
+        await conn.execute(_DIRECT, given | {"channel": notify.CHANNEL})
+
+
+async def heard_up_to(conn: AsyncConnection, node: str, number: int) -> None:
+    """The directive that stands is the next one after this ``number``, which the node has.
+
+    Numbers far beyond ours are no memory of the service's, and are let be.
+    """
+    c = nodes.c
+    ours = (c.id == node, c.directive_seq < number, c.directive_seq >= number - _MOST_FORGOTTEN)
+    await conn.execute(update(nodes).where(*ours).values(directive_seq=number + 1))
+
+
+async def all_unheard(conn: AsyncConnection, since: datetime) -> bool:
+    """Whether there should be nodes, and not one of all attempts was heard after ``since``."""
+    live = attempts.c.state.in_(ATTEMPT_WITH_NODES)
+    heard = select(nodes.c.id).join(attempts, attempts.c.id == nodes.c.attempt_id)
+    heard = heard.where(live, nodes.c.heard_at > since)
+    row = await conn.execute(select(exists().where(live), exists(heard)))
+    return row.one() == (True, False)
+
+
+async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
+    """What a failed trainer of the attempt printed last; empty when none failed."""
+    query = select(nodes.c.error).where(nodes.c.attempt_id == attempt_id, nodes.c.error != "")
+    newest = query.order_by(nodes.c.hopeless.desc(), nodes.c.heard_at.desc()).limit(1)
+    return (await conn.execute(newest)).scalar_one_or_none() or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What one node has told of its work."""
+
+    attempt_id: str
+    name: str
+    step: int  # the last one that it is known to have finished
+    time: NodeTime
+
+
+async def told(conn: AsyncConnection, job_id: str) -> list[Told]:
+    """By every node of every attempt of the job."""
+    c = nodes.c
+    query = (
+        select(c.attempt_id, c.name, c.step, c.registered_at, c.spans)
+        .join(attempts, attempts.c.id == c.attempt_id)
+        .where(attempts.c.job_id == job_id)
+        .order_by(c.name)
+    )
+    return [
+        Told(
+            attempt_id=row.attempt_id,
+            name=row.name,
+            step=row.step,
+            time=NodeTime(
+                registered_at=row.registered_at,
+                spans=tuple(Span.from_dict(s) for s in row.spans),
+            ),
+        )
+        for row in await conn.execute(query)
+    ]
+
+
+async def spans(conn: AsyncConnection, node_id: str) -> list[Span]:
+    """What the node has told of its own time; nothing for a node that is new."""
+    query = select(nodes.c.spans).where(nodes.c.id == node_id)
+    known = (await conn.execute(query)).scalar_one_or_none() or []
+    return [Span.from_dict(s) for s in known]
+
+
+async def spans_named(conn: AsyncConnection, attempt_id: str, name: str) -> list[Span]:
+    """Those of this name that any node of the attempt has told."""
+    query = select(nodes.c.spans).where(nodes.c.attempt_id == attempt_id)
+    told = (s for spans in (await conn.execute(query)).scalars() for s in spans)
+    return [Span.from_dict(s) for s in told if s["name"] == name]
+
+
+async def add_spans(
+    conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Add what the node measured of its own time; return what was not told before."""
+    if not spans:
+        return []
+    query = select(nodes.c.spans).where(nodes.c.id == node_id)
+    known = (await conn.execute(query)).scalar_one()
+    room = max(MOST_SPANS - len(known), 0)
+    news = [s for s in spans if s not in known][:room]
+    if news:
+        merged = nodes.c.spans.concat(news)
+        await conn.execute(update(nodes).where(nodes.c.id == node_id).values(spans=merged))
+    return news
+
+
+def record(row: Row[Any]) -> NodeRecord:
+    """What a row of the table says."""
+    values = {name: getattr(row, name) for name in _PLAIN}
+    values["phase"] = NodePhase(row.phase)
+    values["directive_kind"] = DirectiveKind(row.directive_kind)
+    times = {name: getattr(row, name).timestamp() for name in ("heard_at", "registered_at")}
+    return NodeRecord(node_id=row.id, **times, **values)

@@ -1,0 +1,54 @@
+"""What sweeps found that should not be there: since when, and the time of its last alarm.
+
+Replicas share it, so each alarm is raised by one of them, and a restart forgets nothing.
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from sqlalchemy import ARRAY, Text, all_, delete, literal, or_, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.schema.cloud_tables import alarms
+from service.db.schema.columns import among
+
+_ADD = text("""
+insert into alarms (kind, name, since)
+select :kind, name, :now from unnest(cast(:names as text[])) as g (name)
+order by name on conflict (kind, name) do update set since = least(alarms.since, excluded.since)
+""")  # `least`: the clock of a replica may have been ahead
+
+
+async def record(
+    conn: AsyncConnection, kind: str, names: Collection[str], now: datetime, *, whole: bool = True
+) -> dict[str, datetime]:
+    """Record that these are there now; return since when each is.
+
+    ``whole``: there are no others, so what a sweep saw before and is not among them is forgotten.
+    """
+    c = alarms.c
+    if whole:
+        others = c.name != all_(literal(list(names), ARRAY(Text)))
+        await conn.execute(delete(alarms).where(c.kind == kind, others))
+    await conn.execute(_ADD, {"kind": kind, "names": list(names), "now": now})
+    rows = await conn.execute(select(c.name, c.since).where(c.kind == kind, among(c.name, names)))
+    return {row.name: row.since for row in rows}
+
+
+async def claim(
+    conn: AsyncConnection,
+    kind: str,
+    names: Collection[str],
+    now: datetime,
+    again: timedelta | None = None,
+) -> list[str]:
+    """Return the names whose alarm the caller must raise now, in order; no other replica gets them.
+
+    ``again``: the time after which an alarm is repeated; None: never.
+    """
+    c = alarms.c
+    # A time far ahead is of a clock gone wrong.
+    later = (c.told_at <= now - again, c.told_at > now + again) if again else ()
+    due = or_(c.told_at.is_(None), *later)
+    mine = update(alarms).where(c.kind == kind, among(c.name, names), due).values(told_at=now)
+    return sorted((await conn.execute(mine.returning(c.name))).scalars())

@@ -1,0 +1,78 @@
+"""The last list of all scale sets: one replica asks for it, all read it."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from contract.choices import Engine
+from service.db.schema.cloud_tables import cloud_listings
+from service.db.schema.tables import attempts
+from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.cloud.scale_set_list import Known, Listed, Listing
+from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
+
+ALL = "all"  # the one scope: a resource group has the sets of every region
+
+
+async def claim(conn: AsyncConnection, now: datetime, every: timedelta) -> bool:
+    """True for the one who is to ask now; if it dies, another one asks a round later.
+
+    A turn that is more than two rounds away was set by a clock that is ahead, and counts for none.
+    """
+    c = cloud_listings.c
+    first = upsert(cloud_listings).values(scope=ALL, due_at=now).on_conflict_do_nothing()
+    await conn.execute(first)
+    due = or_(c.due_at <= now, c.due_at > now + 2 * every)
+    mine = update(cloud_listings).where(c.scope == ALL, due)
+    taken = await conn.execute(mine.values(due_at=now + every).returning(c.scope))
+    return taken.one_or_none() is not None
+
+
+async def publish(
+    conn: AsyncConnection, listed_at: datetime, sets: Sequence[ScaleSet], ahead: datetime
+) -> None:
+    """Keep it, unless a newer one is there; one from after ``ahead`` is of a clock gone wrong."""
+    c = cloud_listings.c
+    older = or_(c.listed_at.is_(None), c.listed_at < listed_at, c.listed_at > ahead)
+    told = {s.name: [s.phase, s.capacity] for s in sets}
+    mine = update(cloud_listings).where(c.scope == ALL, older)
+    await conn.execute(mine.values(listed_at=listed_at, sets=told))
+
+
+async def latest(conn: AsyncConnection, after: datetime | None) -> Listing | None:
+    """The newest one; None when there is none, or none newer than ``after``."""
+    c = cloud_listings.c
+    query = select(c.listed_at, c.sets).where(c.scope == ALL, c.listed_at.is_not(None))
+    if after is not None:
+        query = query.where(c.listed_at > after)
+    row = (await conn.execute(query)).one_or_none()
+    if row is None:
+        return None
+    sets = {name: Listed(ScaleSetPhase(phase), count) for name, (phase, count) in row.sets.items()}
+    return Listing(listed_at=row.listed_at, sets=sets)
+
+
+async def known(conn: AsyncConnection) -> list[tuple[str, Known]]:
+    """The attempts that have nodes, by id, and what their rows say of their scale sets."""
+    c = attempts.c
+    query = select(c.id, c.state, c.instance_count, c.vm_ids, c.seen_at, c.refilled_at)
+    rows = await conn.execute(
+        query.where(c.state.in_(ATTEMPT_WITH_NODES), c.engine == Engine.SCALE_SET)
+    )
+    return [(row.id, known_of(row)) for row in rows]
+
+
+def known_of(row: Any) -> Known:  # noqa: ANN401 - a row, or what was made of one
+    """What an attempt's row says of its scale set."""
+    return Known(
+        name=scale_set_name(row.id),
+        state=AttemptState(row.state),
+        instance_count=row.instance_count,
+        vm_ids=tuple(row.vm_ids),
+        seen_at=row.seen_at,
+        refilled_at=row.refilled_at,
+    )

@@ -1,0 +1,1 @@
+"""Connections, transactions, leases, notifications: what every other package of rows builds on."""

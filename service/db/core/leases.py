@@ -1,0 +1,302 @@
+"""Claiming rows: a worker leases what is due, works outside any transaction, then writes back.
+
+A row may be written only with the lease token it was claimed with. A hint that arrives
+while the row is claimed is not lost: the row is due again at once when it is released.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Row,
+    Select,
+    Table,
+    Update,
+    bindparam,
+    case,
+    func,
+    or_,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.db.core import locks, notify
+from service.db.schema.columns import Moment, among
+from service.domain.errors import LeaseLost
+
+LEASE = timedelta(seconds=6)  # how long the rows of a killed worker lie still
+RENEW_SECONDS = 2.0
+YIELD = timedelta(seconds=30)  # what is not urgent waits so long for what is: a notice's time
+_RELEASE_SQL = """
+with given as (
+  select * from unnest(
+    cast(:ids as text[]), cast(:tokens as text[]), cast(:states as text[]),
+    cast(:hints as bigint[]), cast(:due as timestamptz[])
+  ) as g (id, token, state, hints, due_at)
+)
+update {table} t set lease_token = null, lease_expires_at = null,
+  due_at = case when t.hints <> g.hints then :now else g.due_at end
+from given g where t.id = g.id and t.lease_token = g.token and t.state = g.state
+returning t.id
+"""
+_HINT_BY_SQL = """
+with given as (
+  select * from unnest(cast(:ids as text[]), cast(:ats as timestamptz[])) as g (id, at)
+)
+update {table} t set due_at = g.at from given g where t.id = g.id and t.due_at > g.at
+"""
+_STATES = ("jobs", "attempts")  # tables whose rows have one
+_RELEASE = {table: text(_RELEASE_SQL.format(table=table)) for table in _STATES}
+_HINT_BY = {table: text(_HINT_BY_SQL.format(table=table)) for table in _STATES}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to write one row until the lease ends."""
+
+    table: Table
+    row_id: str
+    token: str
+    hints: int
+    row: Row[Any]
+
+
+@dataclass(frozen=True)
+class Due:
+    """What finds rows of one table to claim, put together once: asked some ten times a second."""
+
+    table: Table
+    first: Select[Any]
+
+
+def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | None = None) -> Due:
+    """For ``claim_due``; ``live``: rows that are over are due never again.
+
+    Earliest deadline first: rows that are not ``urgent``, if that is said, may wait YIELD longer.
+    """
+    now, c = bindparam("at", type_=Moment), table.c
+    free = or_(c.lease_expires_at.is_(None), c.lease_expires_at < now)
+    by = c.due_at if urgent is None else c.due_at + case((urgent, timedelta(0)), else_=YIELD)
+    first = (
+        select(c.id)
+        .where(live, c.due_at <= now, free)
+        .order_by(by)
+        .limit(bindparam("most", type_=Integer))
+        .with_for_update(skip_locked=True, key_share=True)
+    )
+    return Due(table, first)
+
+
+async def claim_due(conn: AsyncConnection, due: Due, now: datetime, limit: int) -> list[Claim]:
+    """Lease up to ``limit`` rows whose time has come; no other worker sees them meanwhile."""
+    ids = list((await conn.execute(due.first, {"at": now, "most": limit})).scalars())
+    if not ids:
+        return []
+    token = uuid4().hex
+    lease = {"lease_token": token, "lease_expires_at": now + LEASE}
+    mine = update(due.table).where(among(due.table.c.id, ids)).values(lease).returning(due.table)
+    return [Claim(due.table, r.id, token, r.hints, r) for r in await conn.execute(mine)]
+
+
+class Renewals:
+    """Renews leases in the background for as long as their steps take, all of a table together."""
+
+    def __init__(
+        self, engine: AsyncEngine, now: Callable[[], datetime], every: float = RENEW_SECONDS
+    ) -> None:
+        self._engine, self._now, self._every = engine, now, every
+        self._held: dict[str, list[Claim]] = {}  # by table
+        self._renewing: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def kept(self, claim: Claim) -> AsyncIterator[None]:
+        """Until the block ends."""
+        mine = self._held.setdefault(claim.table.name, [])
+        mine.append(claim)
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.create_task(self._renew())
+        try:
+            yield
+        finally:
+            mine.remove(claim)
+            if not any(self._held.values()):
+                idle, self._renewing = self._renewing, None
+                if idle is not None:
+                    idle.cancel()
+                    await asyncio.gather(idle, return_exceptions=True)
+
+    async def _renew(self) -> None:
+        """A lease that is lost stays lost: the next write of its step finds out."""
+        while True:
+            await asyncio.sleep(self._every)
+            for claims in [list(held) for held in self._held.values() if held]:
+                c = claims[0].table.c
+                tokens = {claim.token for claim in claims}
+                mine = (among(c.id, (x.row_id for x in claims)), among(c.lease_token, tokens))
+                ours = select(c.id).where(*mine).order_by(c.id)
+                # A row that somebody holds has the others' leases lapse for it; its own can wait.
+                ours = ours.with_for_update(key_share=True, skip_locked=True)
+                with suppress(SQLAlchemyError):  # the database is away; there is a next round
+                    async with self._engine.begin() as conn:
+                        ids = (await conn.execute(ours)).scalars()
+                        later = update(claims[0].table).where(among(c.id, ids))
+                        await conn.execute(later.values(lease_expires_at=self._now() + LEASE))
+
+
+@asynccontextmanager
+async def kept(
+    engine: AsyncEngine,
+    claim: Claim,
+    now: Callable[[], datetime],
+    every: float = RENEW_SECONDS,
+) -> AsyncIterator[None]:
+    """Renew one lease in the background for as long as its step takes."""
+    async with Renewals(engine, now, every).kept(claim):
+        yield
+
+
+async def write(
+    conn: AsyncConnection, claim: Claim, *same: ColumnElement[bool], **values: object
+) -> None:
+    """Change the claimed row that still meets ``same`` and keep the lease, or raise LeaseLost."""
+    mine = update(claim.table).where(*_mine(claim), *same)
+    done = await conn.execute(mine.values(**values).returning(claim.table.c.id))
+    if done.one_or_none() is None:
+        raise LeaseLost(f"{claim.table.name} {claim.row_id}")
+
+
+async def release(
+    conn: AsyncConnection,
+    claim: Claim,
+    now: datetime,
+    due_at: datetime,
+    *same: ColumnElement[bool],
+    **values: object,
+) -> None:
+    """Write ``values``, give the lease back and be due again at ``due_at``, or raise LeaseLost.
+
+    ``values`` may hold the new state of a move; the caller has checked that the move exists.
+    ``same``: what the row must meet besides, as what was decided rests on it.
+    """
+    hinted = claim.table.c.hints != claim.hints
+    await write(
+        conn,
+        claim,
+        *same,
+        lease_token=None,
+        lease_expires_at=None,
+        due_at=case((hinted, now), else_=due_at),
+        **values,
+    )
+
+
+async def release_all(
+    conn: AsyncConnection, given: Sequence[tuple[Claim, datetime]], now: datetime
+) -> set[str]:
+    """The same for many rows of one table, each with its time; returns those that were ours still.
+
+    They are locked in one order, so that two crowds cannot wait for each other.
+    """
+    if not given:
+        return set()
+    (table,) = {claim.table for claim, _ in given}
+    values: dict[str, list[Any]] = {
+        "ids": [claim.row_id for claim, _ in given],
+        "tokens": [claim.token for claim, _ in given],
+        "states": [claim.row.state for claim, _ in given],
+        "hints": [claim.hints for claim, _ in given],
+        "due": [due_at for _, due_at in given],
+    }
+    leased = among(table.c.lease_token, values["tokens"])
+    await locks.before_writing(conn, table, values["ids"], leased)
+    done = await conn.execute(_RELEASE[table.name], values | {"now": now})
+    return set(done.scalars())
+
+
+async def hint_all(
+    conn: AsyncConnection, table: Table, row_ids: Iterable[str], now: datetime
+) -> None:
+    """Ask for these rows to be looked at now, and wake every reconciler; locked in one order."""
+    if ids := list(row_ids):
+        await locks.before_writing(conn, table, ids)
+        await conn.execute(_hinted(table, now).where(among(table.c.id, ids)))
+        await notify.notify(conn, notify.DUE)
+
+
+async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, int]:
+    """Lock these rows of one table until the transaction ends; returns those that are ours still.
+
+    Each with its hints: more than the claim's mean that there is news. In one order, so that two
+    crowds cannot wait for each other.
+    """
+    table = claims[0].table
+    of_ours = {claim.row_id: claim for claim in claims}
+    c = table.c
+    columns = (c.id, c.lease_token, c.state, c.hints)
+    query = select(*columns).where(among(c.id, of_ours)).order_by(c.id)
+    rows = await conn.execute(query.with_for_update(key_share=True))
+    return {
+        row.id: row.hints
+        for row in rows
+        if (row.lease_token, row.state) == (of_ours[row.id].token, of_ours[row.id].row.state)
+    }
+
+
+async def hold(conn: AsyncConnection, claim: Claim, *same: ColumnElement[bool]) -> None:
+    """Lock the claimed row that still meets ``same`` until the transaction ends; else LeaseLost."""
+    mine = select(claim.table.c.id).where(*_mine(claim), *same).with_for_update(key_share=True)
+    if (await conn.execute(mine)).one_or_none() is None:
+        raise LeaseLost(f"{claim.table.name} {claim.row_id}")
+
+
+async def check(conn: AsyncConnection, claim: Claim) -> None:
+    """Raise LeaseLost where the row is not ours any more: right before an effect outside."""
+    mine = select(claim.table.c.id).where(*_mine(claim))
+    if (await conn.execute(mine)).one_or_none() is None:
+        raise LeaseLost(f"{claim.table.name} {claim.row_id}")
+
+
+async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) -> None:
+    """Ask for the row to be looked at now, and wake every reconciler at commit."""
+    await conn.execute(_hinted(table, now).where(table.c.id == row_id))
+    await notify.notify(conn, notify.DUE)
+
+
+async def hint_all_by(
+    conn: AsyncConnection, table: Table, at: Mapping[str, datetime], now: datetime
+) -> None:
+    """Ask for looks at those times, unless one is to come before it or is being taken.
+
+    It is no news of the rows: who waits for its turn at the cloud goes on waiting.
+    """
+    if not at:
+        return
+    by = {row_id: max(moment, now) for row_id, moment in at.items()}
+    later = table.c.due_at > min(by.values())
+    if ids := await locks.take(conn, table, by, later):
+        given = {"ids": ids, "ats": [by[id_] for id_ in ids]}
+        await conn.execute(_HINT_BY[table.name], given)
+    if now in by.values():
+        await notify.notify(conn, notify.DUE)
+
+
+def _hinted(table: Table, now: datetime) -> Update:
+    c = table.c
+    return update(table).values(due_at=func.least(c.due_at, now), hints=c.hints + 1)
+
+
+def _mine(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    mine = [claim.table.c.id == claim.row_id, claim.table.c.lease_token == claim.token]
+    if "state" in claim.table.c:
+        mine.append(claim.table.c.state == claim.row.state)
+    return tuple(mine)

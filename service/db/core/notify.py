@@ -1,0 +1,133 @@
+"""LISTEN/NOTIFY: wakes reconcilers and long polls of every replica. Polling is the safety net."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from socket import gethostname
+from uuid import uuid4
+
+import psycopg
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.core import replicas
+from service.db.core.engine import patience
+
+CHANNEL = "rekindle"
+DUE = "due"  # some row wants a reconciler
+_RECONNECT_SECONDS = 1.0
+
+
+_NOTIFY = text("select pg_notify(:channel, topic) from unnest(cast(:topics as text[])) topic")
+
+
+async def notify(conn: AsyncConnection, *topics: str) -> None:
+    """Tell every listener about these topics when this transaction commits."""
+    await conn.execute(_NOTIFY, {"channel": CHANNEL, "topics": list(topics)})
+
+
+def any_of(kind: str) -> str:
+    """Return the topic that is woken with every topic `kind:...`."""
+    return f"{kind}:*"
+
+
+class Listener:
+    """One connection per process that fans notices out to whoever waits for a topic."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.replace("+psycopg", "", 1)
+        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._noted: dict[str, list[set[str]]] = defaultdict(list)  # by kind
+        self.hears = False  # whether the connection stands, as far as is known
+        self.name = replicas.name_of(gethostname(), uuid4().hex[:8])  # of this replica
+        self._application_name = ""
+
+    def introduce(self, command: str, release: str | None) -> None:
+        """Show this replica to the others, from the next connection on."""
+        self._application_name = replicas.application_name(self.name, command, release)
+
+    @asynccontextmanager
+    async def subscribed(self, topic: str) -> AsyncIterator[asyncio.Event]:
+        """An event that is set whenever ``topic`` is notified (or the connection was lost)."""
+        event = self.subscribe(topic)
+        try:
+            yield event
+        finally:
+            self.unsubscribe(event, topic)
+
+    def subscribe(self, *topics: str) -> asyncio.Event:
+        """The same of any of these, until ``unsubscribe``."""
+        event = asyncio.Event()
+        for topic in topics:
+            self._waiting[topic].add(event)
+        return event
+
+    def unsubscribe(self, event: asyncio.Event, *topics: str) -> None:
+        """Nobody waits for it any more."""
+        for topic in topics:
+            self._waiting[topic].discard(event)
+            if not self._waiting[topic]:
+                del self._waiting[topic]
+
+    @contextmanager
+    def noting(self, kind: str) -> Iterator[set[str]]:
+        """Add every topic `kind:...` that is notified to the set."""
+        noted: set[str] = set()
+        self._noted[kind].append(noted)
+        try:
+            yield noted
+        finally:
+            self._noted[kind] = [other for other in self._noted[kind] if other is not noted]
+
+    async def run(self) -> None:
+        """Listen until cancelled; a lost connection is made again, and everybody looks afresh."""
+        while True:
+            try:
+                with suppress(psycopg.Error):
+                    await self._listen()
+            finally:
+                self.hears = False
+                self.wake(*self._waiting)
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+    async def _listen(self) -> None:
+        options = patience(self._url)
+        if self._application_name:
+            options["application_name"] = self._application_name
+        conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **options)
+        async with conn:
+            await conn.execute(f"listen {CHANNEL}")
+            self.wake(*self._waiting)  # what was notified before we listened is lost
+            self.hears = True
+            async for notice in conn.notifies():
+                self.wake(notice.payload)
+
+    def wake(self, *topics: str) -> None:
+        """As if each of them had been notified."""
+        for topic in topics:
+            for event in self._waiting.get(topic, ()):
+                event.set()
+            if noted := self._noted.get(topic.partition(":")[0]):
+                self._note(topic, noted)
+
+    def _note(self, topic: str, noted: list[set[str]]) -> None:
+        kind, _, rest = topic.partition(":")
+        if rest and topic != any_of(kind):
+            for one in noted:
+                one.add(topic)
+            for event in self._waiting.get(any_of(kind), ()):
+                event.set()
+
+
+async def wait(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event or the time, whichever comes first; then forget the event.
+
+    True when it was the event.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):  # wait_for would make a task for each
+            await event.wait()
+    happened = event.is_set()
+    event.clear()
+    return happened

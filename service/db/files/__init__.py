@@ -1,0 +1,1 @@
+"""Rows of uploaded files, of uploads under way, and of checks of rows."""

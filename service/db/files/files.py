@@ -1,0 +1,172 @@
+"""Uploaded files: their facts; the bytes lie in Blob under the file's id."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    RowMapping,
+    Text,
+    bindparam,
+    exists,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from contract.choices import Format
+from service.db.schema.file_tables import files, uploads
+from service.db.schema.tables import jobs
+from service.domain.states import JOB_TERMINAL
+
+CONTAINER = "files"
+_AT_ONCE = 10_000  # ids in one query
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """One row."""
+
+    id: str
+    project_id: str
+    filename: str
+    purpose: str
+    bytes: int
+    sha256: str
+    examples: int
+    characters: int
+    mean_tokens: int
+    created_at: datetime
+    warnings: list[dict[str, Any]] = field(default_factory=list)  # line, code, message
+    warning_counts: dict[str, int] = field(default_factory=dict)
+    longest: list[tuple[int, int]] = field(default_factory=list)  # line, tokens
+    format: Format = Format.CHAT
+    members: dict[str, int] = field(default_factory=dict)  # of prompts: see DatasetSummary
+    answers: int = 0  # of rankings: the most that a row has
+    labels: list[str] = field(default_factory=list)  # of labelled texts, sorted
+    expires_at: datetime | None = None  # a sweep deletes it then, unless a job reads it
+
+    @property
+    def tokens(self) -> int:
+        """A guess at what the whole file holds."""
+        return self.mean_tokens * self.examples
+
+
+_COLUMNS = [files.c[name] for name in File.__dataclass_fields__]
+_LONG = ("warnings", "longest", "members", "labels")
+_BRIEF = [column for column in _COLUMNS if column.name not in _LONG]
+
+
+def _visible(project_id: str | BindParameter[str]) -> tuple[ColumnElement[bool], ...]:
+    return (files.c.project_id == project_id, files.c.deleted_at.is_(None))
+
+
+_HOLD = (
+    select(files.c.id)
+    .where(
+        files.c.id.in_(bindparam("ids", expanding=True)),
+        *_visible(bindparam("project_id", type_=Text)),
+    )
+    .order_by(files.c.id)
+    .with_for_update(read=True)
+)
+
+
+async def add(conn: AsyncConnection, file: File) -> None:
+    """Keep a file whose bytes are in Blob already."""
+    await conn.execute(insert(files).values(vars(file)))
+
+
+async def hold(conn: AsyncConnection, project_id: str, ids: Iterable[str]) -> set[str]:
+    """Keep these files from being deleted until the transaction ends; returns those there are."""
+    held = await conn.execute(_HOLD, {"project_id": project_id, "ids": list(ids)})
+    return set(held.scalars())
+
+
+async def find(conn: AsyncConnection, project_id: str, file_id: str) -> File | None:
+    """The file, unless it is unknown, deleted or another project's."""
+    query = select(*_COLUMNS).where(files.c.id == file_id, *_visible(project_id))
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return _file(row) if row else None
+
+
+async def lock(conn: AsyncConnection, project_id: str, file_id: str) -> File | None:
+    """The file as ``find`` gives it; no job takes it, and nobody deletes it, up to our commit."""
+    query = select(*_COLUMNS).where(files.c.id == file_id, *_visible(project_id))
+    row = (await conn.execute(query.with_for_update())).mappings().one_or_none()
+    return _file(row) if row else None
+
+
+async def page(
+    conn: AsyncConnection,
+    project_id: str,
+    *,
+    purpose: str | None,
+    after: str | None,
+    limit: int,
+    ascending: bool,
+) -> list[File]:
+    """Files in order of their ids (which is the order of upload), beyond ``after``.
+
+    Their warnings, longest rows, members and labels are left out: a page may hold 10,000 files.
+    """
+    query = select(*_BRIEF).where(*_visible(project_id))
+    if purpose:
+        query = query.where(files.c.purpose == purpose)
+    if after:
+        query = query.where(files.c.id > after if ascending else files.c.id < after)
+    order = files.c.id.asc() if ascending else files.c.id.desc()
+    rows = await conn.execute(query.order_by(order).limit(limit))
+    return [_file(r) for r in rows.mappings()]
+
+
+async def in_use(conn: AsyncConnection, file_id: str) -> bool:
+    """True while a job reads the file that is neither over nor asked to end."""
+    reads = or_(jobs.c.training_file == file_id, jobs.c.validation_file == file_id)
+    goes_on = (jobs.c.state.not_in(JOB_TERMINAL), jobs.c.cancel_requested_at.is_(None))
+    query = select(exists().where(reads, *goes_on))
+    return bool((await conn.execute(query)).scalar_one())
+
+
+async def expired(conn: AsyncConnection, now: datetime) -> list[tuple[str, str]]:
+    """Return projects and ids of files whose time is over, in the order of their ids."""
+    query = select(files.c.project_id, files.c.id).where(files.c.expires_at <= now)
+    query = query.where(files.c.expires_at.is_not(None), files.c.deleted_at.is_(None))
+    return [(project, file) for project, file in await conn.execute(query.order_by(files.c.id))]
+
+
+async def mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> None:
+    """Hide the file; its row stays, since jobs refer to it."""
+    await conn.execute(update(files).where(files.c.id == file_id).values(deleted_at=now))
+
+
+async def was_deleted(conn: AsyncConnection, project_id: str, file_id: str) -> bool:
+    """True for a file that the project had once."""
+    mine = (files.c.id == file_id, files.c.project_id == project_id)
+    query = select(exists().where(*mine, files.c.deleted_at.is_not(None)))
+    return bool((await conn.execute(query)).scalar_one())
+
+
+async def dead_and_unknown(
+    conn: AsyncConnection, ids: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Those of ``ids`` that are given up or deleted, and those of which there is no row at all.
+
+    Uploads first: one that becomes a file in between is seen twice, and not never.
+    """
+    known: dict[str, bool] = {}
+    for id_, ended_at in ((uploads.c.id, uploads.c.given_up_at), (files.c.id, files.c.deleted_at)):
+        for start in range(0, len(ids), _AT_ONCE):
+            some = id_.in_(ids[start : start + _AT_ONCE])
+            found = await conn.execute(select(id_, ended_at.is_not(None)).where(some))
+            known.update((i, ended) for i, ended in found)
+    return [i for i in ids if known.get(i)], [i for i in ids if i not in known]
+
+
+def _file(row: RowMapping) -> File:
+    return replace(File(**row), format=Format(row["format"]))

@@ -1,0 +1,1 @@
+"""Rows of jobs: state, lists, events, plans, results, step metrics."""

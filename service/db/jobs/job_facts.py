@@ -1,0 +1,336 @@
+"""A job with everything around it that is shown, in one query: of one job or of many.
+
+Written in SQL, since it is asked more often than all else together: every part is one look-up
+by an index per job, and nothing is compiled again.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from functools import cache, cached_property
+from typing import Any
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from contract.choices import Engine
+from service.db.cloud import offerings
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
+from service.domain.cloud.fleet import Offering
+from service.domain.money.storage_cost import HOURS_PER_MONTH
+from service.domain.planning import checkpoint_interval, forecast
+from service.domain.planning.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome
+from service.domain.queue.admission import Code, Standing
+from service.domain.queue.queue_forecast import Turn
+from service.domain.reporting.progress import with_committed
+from service.domain.reporting.status_message import AttemptFacts, JobFacts
+from service.domain.states import (
+    JOB_TERMINAL,
+    AttemptState,
+    CapacityType,
+    Outcome,
+)
+from service.domain.storage.access_tiers import GIB
+from trainer.contract import DirectiveKind
+
+_HELP = "attempt.needs_help"
+_Row = Any  # its columns are attributes
+
+# Hours that a row of a ledger has run until now.
+METERED = """greatest(extract(epoch from
+  least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
+), 0) / 3600"""
+# What is told only of a job that is not over is not looked up for the others.
+_QUERY = """
+select j.*,
+  a.id a_id, a.state a_state, a.since a_since, a.outcome a_outcome,
+  a.reason a_reason, a.region a_region, a.vm_size a_vm_size, a.capacity_type a_capacity_type,
+  a.engine a_engine,
+  a.instance_count a_instance_count, a.hourly a_hourly, a.refusals a_refusals, a.duds a_duds,
+  a.ran_at a_ran_at, coalesce(a.over_at, a.since) < j.since a_resumed,
+  a.evicted_noticed a_evicted_noticed, a.evicted_unnoticed a_evicted_unnoticed,
+  jsonb_array_length(a.vm_ids) a_running, jsonb_array_length(g.content -> 'members') g_members,
+  t.attempts, t.evictions, t.live, n.joined, n.evicting,
+  g.number g_number, g.opened_at g_opened_at, f.loaded_at g_loaded_at,
+  (g.content -> 'checkpoint' ->> 'step')::int g_from_step, g.halt_kind,
+  g.halt_reason, k.id k_id, k.step k_step, k.committed_at k_committed_at,
+  e.code e_code, e.message e_message, l.spent, l.on_demand, l.billed,
+  s.kept, s.a_month, m.charges, r.rung,
+  w.waits_since w_since, w.position w_position, w.code w_code, w.why w_why
+from (
+  select {columns}, state not in ({terminal}) goes_on from jobs where {which}
+) j
+left join lateral (
+  select * from attempts where job_id = j.id order by number desc limit 1
+) a on true
+left join lateral (
+  select count(*) attempts,
+    count(*) filter (where outcome = 'evicted') + coalesce(sum(survived), 0) evictions,
+    count(*) filter (where state <> 'ended') live
+  from attempts where job_id = j.id
+) t on true
+left join lateral (
+  select count(*) joined, count(*) filter (where evicting) evicting
+  from nodes where attempt_id = a.id and j.goes_on and jsonb_exists(a.vm_ids, vm_id)
+) n on true
+left join lateral (
+  select * from generations where attempt_id = a.id and j.goes_on order by number desc limit 1
+) g on true
+left join lateral (
+  select to_timestamp(max((s ->> 'ended_at')::float)) loaded_at
+  from nodes, jsonb_array_elements(spans) s
+  where attempt_id = a.id and s ->> 'name' = 'load'
+    and (s ->> 'ended_at')::float > extract(epoch from g.opened_at)
+    and (a.state = 'starting' or coalesce((j.progress ->> 'step')::int, 0)
+      <= coalesce((g.content -> 'checkpoint' ->> 'step')::int, 0))
+) f on true
+left join lateral (
+  select id, step, committed_at from checkpoints
+  where job_id = j.id and dropped_at is null and broken_because is null{and_shown}
+  order by step desc, generation desc limit 1
+) k on true
+left join lateral (
+  select code, message from events
+  where job_id = j.id and code in ('attempt.needs_help', 'attempt.help_over') and j.goes_on
+  order by seq desc limit 1
+) e on true
+left join lateral (
+  select sum(hours * hourly) spent, sum(hours * on_demand_hourly) on_demand,
+    count(*) filter (where ended_at is null) billed
+  from (
+    select hourly, on_demand_hourly, ended_at, {metered} hours
+    from ledger where job_id = j.id
+  ) meters
+) l on true
+left join lateral (
+  select sum(size * month * {metered}) / ({gib} * {hours}) kept,
+    sum(size * month) filter (where ended_at is null) / {gib} a_month
+  from storage_ledger where job_id = j.id
+) s on true
+left join lateral (
+  select sum(charge) charges from tier_moves where job_id = j.id
+) m on true
+left join lateral (
+  select content -> 'rung' rung from generations where job_id = j.id order by number desc limit 1
+) r on true
+left join queue w on w.job_id = j.id and w.waits_since is not null and j.goes_on
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """What the job's machines have cost until now, and whether that is the last word."""
+
+    spent: Decimal
+    on_demand: Decimal  # the same machine time at that price
+    hourly: Decimal | None  # of one machine of the newest attempt
+    running: int  # machines of that attempt, while it trains; 0 otherwise
+    gone: bool  # every scale set is seen to be gone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """What the job's bytes in Blob have cost until now, moves between tiers included."""
+
+    spent: Decimal
+    a_month: Decimal  # of what is there now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """The newest committed checkpoint."""
+
+    id: str
+    step: int
+    committed_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """A job and all that is shown with it."""
+
+    job: JobRow
+    facts: JobFacts
+    machines: Machines
+    storage: Storage
+    checkpoint: Checkpoint | None
+    attempts: int
+    current_attempt: str | None
+    rung: dict[str, Any] | None  # of the newest generation; None: as planned
+    on_demand: bool = False  # so the newest attempt is bought, and it is not over
+    wait: ToCome | None = None  # for Spot, where it refuses; `operations.waits` looks it up ...
+    aftermath: Aftermath | None = None  # ... and this: after evictions; None: it does not wait
+    turn: Turn | None = None  # in the queue; None: it is let in, or nobody has looked yet
+    slack: float | None = None  # seconds that it waits at most in all; None: for as long as it is
+
+    @cached_property
+    def to_come(self) -> ToCome:
+        """Until the last step, at the measured pace once there is one; shown in several members."""
+        return self._left(NO_WAIT)
+
+    @property
+    def finish(self) -> ToCome:
+        """The same with the waits for machines, which are not paid for."""
+        left = self._left(self.aftermath) if self.aftermath else self.to_come
+        for wait in (self.wait, self.turn.after if self.turn else None):
+            left = left if wait is None else left.after(wait)
+        return left if self.slack is None else left.no_later(self.slack, than=self.to_come)
+
+    def _left(self, after: Aftermath) -> ToCome:
+        job, every = self.job, checkpoint_interval.on_spot(self.job.progress)
+        return forecast.of(
+            Course.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),
+            steps=job.total_steps - job.progress.get("step", 0),
+            seconds_per_step=job.progress.get("seconds_per_step"),
+            running=self.machines.running > 0,
+            seen=Seen.of(job.progress, self.facts.evictions),
+            after=after,
+        )
+
+
+async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
+    """One job, unless it is unknown or another project's."""
+    given = {"now": now, "job": job_id, "project": project_id}
+    query = query_of("id = :job and project_id = :project")
+    row = (await conn.execute(query, given)).one_or_none()
+    return around_of(row) if row else None
+
+
+def of_new(job: JobRow) -> Around:
+    """The same of one that was just written, without a query: there is nothing around it yet."""
+    return around_of(_Alone(job))
+
+
+class _Alone:
+    """The row that the query would give."""
+
+    attempts = evictions = live = 0
+
+    def __init__(self, job: JobRow) -> None:
+        self.__dict__.update(vars(job))
+
+    def __getattr__(self, name: str) -> None:
+        """Of all else there is nothing."""
+
+
+@cache
+def query_of(which: str, *, more: str = "", and_shown: str = "", order: str = "") -> TextClause:
+    """Return the query for the rows of ``jobs`` that ``which`` selects.
+
+    ``more`` are further columns of the inner select, ``order`` orders the outer one.
+    """
+    terminal = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
+    columns = ", ".join(JobRow.__dataclass_fields__)
+    parts = {"columns": columns + more, "terminal": terminal, "which": which}
+    parts["and_shown"] = and_shown
+    parts |= {"gib": f"{GIB}.0", "hours": str(HOURS_PER_MONTH), "metered": METERED}
+    return text(_QUERY.format(**parts) + order)
+
+
+def around_of(r: _Row) -> Around:
+    """Return the job of a row of the query, with everything around it."""
+    job = _parsed(r)
+    newest = (r.k_id, r.k_step, r.k_committed_at)
+    return Around(
+        job=job,
+        facts=_facts(r, job),
+        machines=Machines(
+            spent=r.spent or Decimal(0),
+            on_demand=r.on_demand or Decimal(0),
+            hourly=r.a_hourly,
+            running=r.a_running if r.a_state == AttemptState.RUNNING else 0,
+            gone=not (r.live or r.billed),
+        ),
+        storage=Storage(
+            spent=(r.kept or Decimal(0)) + (r.charges or Decimal(0)),
+            a_month=r.a_month or Decimal(0),
+        ),
+        checkpoint=Checkpoint(**dict(zip(("id", "step", "committed_at"), newest, strict=True)))
+        if r.k_id
+        else None,
+        attempts=r.attempts,
+        current_attempt=r.a_id,
+        rung=r.rung,
+        on_demand=r.a_capacity_type == CapacityType.ON_DEMAND and r.a_outcome is None,
+    )
+
+
+def _parsed(r: _Row) -> JobRow:
+    """The job, at least as far as its model or its newest checkpoint."""
+    job = jobs.parsed(r)
+    model, over = job.result or {}, job.state in JOB_TERMINAL
+    step, loss = model.get("step", r.k_step or 0), model.get("valid_loss")
+    return replace(job, progress=with_committed(job.progress, step, over=over, valid_loss=loss))
+
+
+def _facts(r: _Row, job: JobRow) -> JobFacts:
+    attempt = _attempt(r) if r.a_id else None
+    options = job.plan["options"]
+    following = options[(attempt.refusals if attempt else 0) % len(options)]
+    return JobFacts(
+        state=job.state,
+        total_steps=job.total_steps,
+        reason=job.reason,
+        cancel_requested=job.cancel_requested_at is not None,
+        pause_requested=job.pause_requested_at is not None,
+        over_budget=job.over_budget_because if job.over_budget_at else "",
+        since=job.since,
+        waits_for=job.waits_for,
+        asks_again_at=job.asks_again_at,
+        has_trained=job.started_at is not None,
+        step=job.progress.get("step", 0),
+        checkpoint_step=r.k_step or 0,
+        evictions=r.evictions,
+        next_offering=_offering(following),
+        help_wanted=r.e_message if r.e_code == _HELP else "",
+        queue=_standing(r),
+        attempt=attempt,
+    )
+
+
+def _standing(r: _Row) -> Standing | None:
+    if r.w_since is None:
+        return None
+    code = Code(r.w_code)
+    return Standing(since=r.w_since, position=r.w_position, code=code, why=r.w_why)
+
+
+def _attempt(r: _Row) -> AttemptFacts:
+    outcome = Outcome(r.a_outcome) if r.a_outcome else None
+    before = (r.a_refusals, r.a_duds)
+    refusals, duds = jobs.in_a_row(outcome, r.a_ran_at, *before, resumed=r.a_resumed)
+    place = {name: getattr(r, f"a_{name}") for name in offerings.NAMES}
+    return AttemptFacts(
+        state=AttemptState(r.a_state),
+        since=r.a_since,
+        outcome=outcome,
+        reason=r.a_reason,
+        offering=_offering(place),
+        region=r.a_region,
+        instance_count=r.a_instance_count,
+        refusals=refusals,
+        duds=duds,
+        evicted_noticed=r.a_evicted_noticed,
+        evicted_unnoticed=r.a_evicted_unnoticed,
+        joined=r.joined,
+        evicting=r.evicting,
+        generation=r.g_number or 0,
+        opened_at=r.g_opened_at,
+        loaded_at=r.g_loaded_at,
+        members=r.g_members or 0,
+        from_step=r.g_from_step or 0,
+        halt_kind=DirectiveKind(r.halt_kind) if r.halt_kind else None,
+        halt_reason=r.halt_reason or "",
+    )
+
+
+def _offering(place: dict[str, Any]) -> str:
+    return str(
+        Offering(
+            region=place["region"],
+            vm_size=place["vm_size"],
+            capacity_type=CapacityType(place["capacity_type"]),
+            engine=Engine(place.get("engine", Engine.SCALE_SET)),
+        )
+    )

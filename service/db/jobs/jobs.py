@@ -1,0 +1,350 @@
+"""Jobs. The only code that writes a job's state, beside `job_moves.py`, which does it for many."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, ScalarSelect, and_, func, insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.core import leases, notify
+from service.db.core.leases import Claim
+from service.db.jobs import events, job_versions, results
+from service.db.queue import queue
+from service.db.schema.columns import among
+from service.db.schema.tables import attempts, jobs, metrics
+from service.db.schema.tables import events as events_table
+from service.domain.errors import IllegalMove, LeaseLost, NothingTrained
+from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.job import Job, LastAttempt, Move
+from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRow:
+    """A job as it is shown."""
+
+    id: str
+    project_id: str
+    api_key_id: str
+    idempotency_key: str | None
+    body_sha256: str
+    request: dict[str, Any]
+    model: str
+    training_file: str
+    validation_file: str | None
+    plan: dict[str, Any]
+    run_spec_sha256: str | None
+    inputs: list[str]
+    total_steps: int
+    state: JobState
+    since: datetime
+    reason: str
+    error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    pause_requested_at: datetime | None
+    trainer_errors: int
+    result: dict[str, Any] | None
+    version: int
+    updated_at: datetime
+    progress: dict[str, Any]
+    lost_steps: int
+    trained_tokens: int | None
+    result_file: str | None
+    terms: dict[str, Any]
+    over_budget_at: datetime | None
+    over_budget_because: str
+    at_risk_at: datetime | None
+    waits_for: str
+    asks_again_at: datetime | None = None
+    returns_since: datetime | None = None
+
+
+_LAST = text("""
+select a.*, coalesce(a.over_at, a.since) < j.since resumed from jobs j
+cross join lateral (
+  select id, job_id, number, state, since, over_at, outcome, reason, refusals, duds, ran_at
+  from attempts where job_id = j.id order by number desc limit 1
+) a
+where j.id = any(cast(:ids as text[]))
+""")
+_DUE = leases.due(
+    jobs,
+    jobs.c.state.not_in(JOB_TERMINAL),
+    urgent=jobs.c.state.in_((JobState.RUNNING, JobState.RECOVERING)),
+)
+_TURN = text("select pg_advisory_xact_lock(hashtextextended(:what, 0))")
+_SHARED_TURN = text("select pg_advisory_xact_lock_shared(hashtextextended(:what, 0))")
+_COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
+
+
+async def find(
+    conn: AsyncConnection, job_id: str, project_id: str | None = None, *, to_write: bool = False
+) -> JobRow | None:
+    """The job, unless it is unknown or another project's (None: any's); locked ``to_write``."""
+    query = select(*_COLUMNS).where(jobs.c.id == job_id)
+    if project_id is not None:
+        query = query.where(jobs.c.project_id == project_id)
+    query = query.with_for_update(key_share=True) if to_write else query
+    row = (await conn.execute(query)).one_or_none()
+    return parsed(row) if row else None
+
+
+async def add(conn: AsyncConnection, row: JobRow, message: str) -> None:
+    """Write a new job with its first event, which is its second version, and wake a reconciler."""
+    first = events.fresh(row.id, None, row.created_at, "job.created", message)
+    await conn.execute(insert(jobs), vars(row) | {"due_at": row.created_at})
+    await conn.execute(insert(events_table), vars(first))
+    await notify.notify(conn, notify.DUE, job_versions.topic(row.id))
+
+
+async def take_turn(conn: AsyncConnection, what: str, *, shared: bool = False) -> None:
+    """Wait until no other transaction has its turn at ``what``; ours ends with the transaction.
+
+    Those that are ``shared`` wait only for the others, and the others for them.
+    """
+    await conn.execute(_SHARED_TURN if shared else _TURN, {"what": what})
+
+
+async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, JobRow]:
+    """Those of them that there are."""
+    query = select(*_COLUMNS).where(among(jobs.c.id, ids))
+    return {row.id: parsed(row) for row in await conn.execute(query)}
+
+
+async def find_sent_before(
+    conn: AsyncConnection, project_id: str, *conditions: ColumnElement[bool]
+) -> JobRow | None:
+    """The newest job of the project that meets ``conditions``."""
+    query = select(*_COLUMNS).where(jobs.c.project_id == project_id, *conditions)
+    row = (await conn.execute(query.order_by(jobs.c.id.desc()).limit(1))).one_or_none()
+    return parsed(row) if row else None
+
+
+async def in_state(conn: AsyncConnection, project_id: str, state: JobState) -> list[JobRow]:
+    """Every job of the project that is in ``state``, newest first."""
+    query = select(*_COLUMNS).where(jobs.c.project_id == project_id, jobs.c.state == state)
+    return [parsed(r) for r in await conn.execute(query.order_by(jobs.c.id.desc()))]
+
+
+async def alive(conn: AsyncConnection, project_id: str) -> list[JobRow]:
+    """Every job of the project that is not over."""
+    live = jobs.c.state.not_in(JOB_TERMINAL)
+    return [
+        parsed(r)
+        for r in await conn.execute(select(*_COLUMNS).where(jobs.c.project_id == project_id, live))
+    ]
+
+
+async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[tuple[Claim, Job]]:
+    """Lease jobs whose time has come, as the decision sees them."""
+    claims = await leases.claim_due(conn, _DUE, now, limit)
+    last = await _last_attempts(conn, [claim.row_id for claim in claims])
+    return [(claim, _snapshot(claim.row, last.get(claim.row_id))) for claim in claims]
+
+
+async def move(
+    conn: AsyncConnection,
+    claim: Claim,
+    job: Job,
+    step: Move,
+    now: datetime,
+    **values: Any,  # noqa: ANN401
+) -> None:
+    """Write one move with its event; the move must exist and the lease must hold.
+
+    Raises NothingTrained for the success of a job that has trained on no token. Where there are no
+    measurements, as in a database that was restored, nobody knows how many there were.
+    """
+    if step.to not in JOB_MOVES[job.state]:
+        raise IllegalMove("job", job.state, step.to)
+    values |= {"state": step.to, "since": now, "reason": step.reason}
+    if step.to in JOB_TERMINAL:
+        values["finished_at"] = now
+        values["trained_tokens"] = _trained_tokens(job.id)
+    if step.to is JobState.SUCCEEDED:
+        tokens = (await conn.execute(select(_trained_tokens(job.id)))).scalar_one()
+        if tokens is not None and tokens <= 0:
+            raise NothingTrained
+        values["result_file"] = await results.keep(conn, claim.row, now)
+    if step.to is JobState.RUNNING and claim.row.started_at is None:
+        values["started_at"] = now
+    await leases.release(conn, claim, now, now, **values)
+    await queue.moved(conn, job.id, job.state, step.to)
+    level = "error" if step.to is JobState.FAILED else "info"
+    message = f"Job {step.to}" + (f": {step.reason}" if step.reason else "")
+    await events.add(conn, job.id, now, f"job.{step.to}", message, level=level)
+
+
+async def wish(
+    conn: AsyncConnection,
+    job_id: str,
+    now: datetime,
+    **columns: Any,  # noqa: ANN401
+) -> None:
+    """Write what is wanted of the job (cancel_requested_at and the like) and wake everybody."""
+    await _wish(conn, job_id, (), now, columns)
+
+
+async def request_once(
+    conn: AsyncConnection,
+    project_id: str,
+    job_id: str,
+    now: datetime,
+    column: str,
+    *,
+    back: bool = False,
+) -> bool:
+    """Set ``column``, the time of a request, or clear it with ``back``; and wake everybody.
+
+    False, and nothing is written, where the project has no such job, or one that is over, or that
+    has (``back``: lacks) the request already.
+    """
+    asked = jobs.c[column]
+    same = (
+        jobs.c.project_id == project_id,
+        jobs.c.state.not_in(JOB_TERMINAL),
+        asked.is_not(None) if back else asked.is_(None),
+    )
+    found = await conn.execute(select(jobs.c.id).where(jobs.c.id == job_id, *same))
+    if found.first() is None:
+        return False
+    return await _wish(conn, job_id, same, now, {column: None if back else now})
+
+
+async def wish_as_seen(
+    conn: AsyncConnection,
+    claim: Claim,
+    row: JobRow,
+    now: datetime,
+    **columns: Any,  # noqa: ANN401
+) -> None:
+    """The same where it follows from ``row``; LeaseLost where its terms or its holder changed."""
+    same = (jobs.c.lease_token == claim.token, jobs.c.terms == row.terms)
+    if not await _wish(conn, row.id, same, now, columns):
+        raise LeaseLost(f"jobs {row.id}")
+
+
+async def _wish(
+    conn: AsyncConnection,
+    job_id: str,
+    same: tuple[ColumnElement[bool], ...],
+    now: datetime,
+    columns: dict[str, Any],
+) -> bool:
+    """Whether the job still met ``same``; if not, the transaction is to be rolled back."""
+    live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
+    ids = (await conn.execute(select(attempts.c.id).where(live))).scalars().all()
+    await leases.hint_all(conn, attempts, ids, now)  # locks: attempts, then the job
+    looked_at = {"due_at": func.least(jobs.c.due_at, now), "hints": jobs.c.hints + 1}
+    mine = update(jobs).where(jobs.c.id == job_id, *same).returning(jobs.c.id)
+    done = await conn.execute(mine.values(**columns, **looked_at))
+    await notify.notify(conn, notify.DUE)
+    return done.one_or_none() is not None
+
+
+async def set_metadata(conn: AsyncConnection, job_id: str, metadata: dict[str, str] | None) -> None:
+    """Other pairs in place of those that were sent."""
+    request = jobs.c.request.concat({"metadata": metadata})
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(request=request))
+
+
+async def forget_trainer_errors(conn: AsyncConnection, job_id: str) -> None:
+    """A checkpoint was committed: the row of errors is broken."""
+    await conn.execute(update(jobs).where(jobs.c.id == job_id).values(trainer_errors=0))
+
+
+async def remember_result(conn: AsyncConnection, job_id: str, result: dict[str, Any]) -> None:
+    """Keep what HEAD says of the final model the first time; nodes may write to HEAD later."""
+    none = func.coalesce(func.jsonb_typeof(jobs.c.result), "null") == "null"  # SQL's or JSON's
+    await conn.execute(update(jobs).where(jobs.c.id == job_id, none).values(result=result))
+
+
+async def mark_model_deleted(conn: AsyncConnection, job_id: str, now: datetime) -> None:
+    """The final model is no more; what is left of its bytes is garbage, to be collected."""
+    result = jobs.c.result.concat({"deleted_at": int(now.timestamp())})
+    mine = update(jobs).where(jobs.c.id == job_id)
+    await conn.execute(mine.values(result=result, collected_generation=0))
+
+
+async def collect_again(conn: AsyncConnection, job_id: str) -> None:
+    """Schedule another sweep of the checkpoints of a job that is over."""
+    mine = update(jobs).where(jobs.c.id == job_id)
+    await conn.execute(mine.values(collected_generation=0))
+
+
+async def is_model_deleted(conn: AsyncConnection, job_id: str) -> bool:
+    """Whether ``mark_model_deleted`` was committed, as of now."""
+    query = select(jobs.c.result.has_key("deleted_at")).where(jobs.c.id == job_id)
+    return bool((await conn.execute(query)).scalar_one_or_none())
+
+
+def _snapshot(r: Row[Any], last: LastAttempt | None) -> Job:
+    terms = Terms.from_dict(r.terms)
+    return Job(
+        id=r.id,
+        state=JobState(r.state),
+        since=r.since,
+        cancel_requested=r.cancel_requested_at is not None,
+        pause_requested=r.pause_requested_at is not None,
+        over_budget=terms.on_exhausted if r.over_budget_at else None,
+        deadline=terms.deadline,
+        because=r.over_budget_because,
+        has_trained=r.started_at is not None,
+        last_attempt=last,
+    )
+
+
+async def _last_attempts(conn: AsyncConnection, job_ids: list[str]) -> dict[str, LastAttempt]:
+    """By job; without those that have none yet."""
+    if not job_ids:
+        return {}
+    rows = await conn.execute(_LAST, {"ids": job_ids})
+    return {row.job_id: _last_attempt(row) for row in rows}
+
+
+def _last_attempt(row: Row[Any]) -> LastAttempt:
+    outcome = Outcome(row.outcome) if row.outcome else None
+    refusals, duds = in_a_row(outcome, row.ran_at, row.refusals, row.duds, resumed=row.resumed)
+    return LastAttempt(
+        id=row.id,
+        number=row.number,
+        state=AttemptState(row.state),
+        since=row.since,
+        outcome=outcome,
+        reason=row.reason,
+        refusals=refusals,
+        duds=duds,
+        resumed=bool(row.resumed),
+    )
+
+
+def in_a_row(
+    outcome: Outcome | None, ran_at: datetime | None, refusals: int, duds: int, *, resumed: bool
+) -> tuple[int, int]:
+    """How many attempts in a row were given no machines, and how many never trained.
+
+    This one included; given are those before it. While it goes on it breaks no row. Where the job
+    has been ``resumed`` since, none counts any more that never trained.
+    """
+    if outcome is None:
+        return refusals, 0
+    if outcome in (Outcome.NO_CAPACITY, Outcome.PROVISIONING_FAILED):
+        return refusals + 1, 0 if resumed else duds
+    is_dud = outcome is Outcome.UNRESPONSIVE and ran_at is None and not resumed
+    return 0, duds + 1 if is_dud else 0
+
+
+def _trained_tokens(job_id: str) -> ScalarSelect[int | None]:
+    """Of every step once, however often it was done."""
+    return select(func.sum(metrics.c.tokens)).where(metrics.c.job_id == job_id).scalar_subquery()
+
+
+def parsed(r: Row[Any]) -> JobRow:
+    """The job that a row of the table (and more) is."""
+    values = {name: getattr(r, name) for name in JobRow.__dataclass_fields__}
+    return JobRow(**values | {"state": JobState(r.state)})

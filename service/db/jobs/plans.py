@@ -1,0 +1,40 @@
+"""Plans that were made before a job is created: kept until they expire."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.schema.plan_tables import plans
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow:
+    """One plan, with the request that it answers."""
+
+    id: str
+    project_id: str
+    created_at: datetime
+    expires_at: datetime
+    model: str
+    request: dict[str, Any]
+    plan: dict[str, Any]
+
+
+async def add(conn: AsyncConnection, row: PlanRow) -> None:
+    """Keep a new plan."""
+    await conn.execute(insert(plans).values(vars(row)))
+
+
+async def find(conn: AsyncConnection, project_id: str, plan_id: str) -> PlanRow | None:
+    """The project's plan of this id, also one that has expired and is still there."""
+    query = select(plans).where(plans.c.id == plan_id, plans.c.project_id == project_id)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return PlanRow(**row) if row else None
+
+
+async def prune(conn: AsyncConnection, before: datetime) -> None:
+    """Delete plans that expired before this time."""
+    await conn.execute(delete(plans).where(plans.c.expires_at < before))

@@ -1,0 +1,62 @@
+"""The result file of a job that succeeded: a row that tells its size, and bytes made on demand.
+
+By then nobody adds metrics any more, so the same bytes come whenever they are asked for; nothing
+is kept twice, and nothing but the database has to be there for a job to succeed.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.jobs import job_versions, step_metrics
+from service.db.schema.file_tables import files
+from service.db.schema.tables import jobs
+from service.domain.ids import new_id
+from service.domain.reporting import result_file
+
+_LINES = 1000
+
+
+async def keep(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
+    """Write the row of the file, in the transaction of the job's success; return its id."""
+    digest, size = hashlib.sha256(), 0
+    async for part in content(conn, job.id):
+        digest.update(part)
+        size += len(part)
+    row = {"id": new_id("file", now), "project_id": job.project_id, "created_at": now}
+    row |= {"filename": result_file.FILENAME, "purpose": result_file.PURPOSE}
+    row |= {"bytes": size, "sha256": digest.hexdigest()}
+    row |= {"examples": 0, "characters": 0, "mean_tokens": 0}
+    await conn.execute(insert(files).values(row))
+    return str(row["id"])
+
+
+async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
+    """The file in parts."""
+    columns = result_file.columns(
+        margins=await step_metrics.has(conn, job_id, "margin"),
+        rewards=await step_metrics.has(conn, job_id, "reward"),
+    )
+    lines = [result_file.header(columns)]
+    async for row in step_metrics.all_of(conn, job_id):
+        lines.append(result_file.line(columns, row))
+        if len(lines) >= _LINES:
+            yield "".join(lines).encode()
+            lines.clear()
+    yield "".join(lines).encode()
+
+
+async def forget(conn: AsyncConnection, file_id: str, now: datetime) -> None:
+    """The file is deleted: no job names it any more."""
+    if (job_id := await job_of(conn, file_id)) is not None:
+        await job_versions.raise_one(conn, job_id, now, result_file=None)
+
+
+async def job_of(conn: AsyncConnection, file_id: str) -> str | None:
+    """The job whose result this file is."""
+    query = select(jobs.c.id).where(jobs.c.result_file == file_id)
+    return (await conn.execute(query)).scalar_one_or_none()

@@ -1,0 +1,106 @@
+"""What Azure has billed, and what our ledger has of the same days."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from sqlalchemy import case, delete, exists, func, insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.schema.market_tables import bills, market_looks
+from service.db.schema.tables import attempts, jobs
+from service.domain.money.billing_reconciliation import UNTAGGED, Billed, Metered, day_of, summed
+
+LOOK = "bills"
+_b, _looks = bills.c, market_looks.c
+# Of a ledger's row, the hours in a day.
+_HOURS = """sum(extract(epoch from least(coalesce(l.ended_at, :now), d.ends, :now)
+  - greatest(l.started_at, d.starts)) / 3600{times})"""
+_QUERY = """
+with d as (
+  select starts, starts + make_interval(secs => 86400) ends
+  from generate_series(cast(:since as timestamptz), cast(:until as timestamptz)
+    - interval '1 microsecond', make_interval(secs => 86400)) starts
+)
+select (d.starts at time zone 'UTC')::date as day, l.attempt_id, {hours} as hours,
+  {amount} as amount
+from d join ledger l on l.started_at < least(d.ends, :now)
+  and coalesce(l.ended_at, :now) > d.starts
+where l.attempt_id in (
+  select a.id from attempts a join jobs j on j.id = a.job_id
+  where j.project_id = :project and (a.ended_at is null or a.ended_at > :since)
+)
+group by 1, 2
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """When Azure told its bill, of which days, and why it did not since."""
+
+    told_at: datetime | None = None
+    first_day: date | None = None
+    trouble: str = ""
+    trouble_at: datetime | None = None
+
+
+async def save(
+    conn: AsyncConnection, rows: Collection[Billed], since: date, until: date, now: datetime
+) -> None:
+    """In place of all that was told of these days before."""
+    await conn.execute(delete(bills).where(_b.day >= since, _b.day <= until))
+    if rows:
+        # One by one: a statement has no room for the parameters of very many rows.
+        await conn.execute(insert(bills), [vars(row) | {"seen_at": now} for row in summed(rows)])
+    first = func.least(_looks.first_day, since)  # which leaves null out
+    await conn.execute(update(market_looks).where(_looks.what == LOOK).values(first_day=first))
+
+
+async def last_look(conn: AsyncConnection) -> Look:
+    """What is known of it; nothing before the first."""
+    names = list(Look.__dataclass_fields__)
+    query = select(*(_looks[name] for name in names)).where(_looks.what == LOOK)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Look(**row) if row else Look()
+
+
+async def of_project(
+    conn: AsyncConnection, project_id: str, since: date, until: date
+) -> list[Billed]:
+    """What the attempts of a project's jobs were billed, both days included."""
+    mine = (
+        select(attempts.c.id)
+        .join(jobs, jobs.c.id == attempts.c.job_id)
+        .where(jobs.c.project_id == project_id)
+    )
+    names = list(Billed.__dataclass_fields__)
+    query = select(*(_b[name] for name in names)).where(
+        _b.day >= since, _b.day <= until, _b.attempt_id.in_(mine)
+    )
+    return [Billed(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[Billed]:
+    """What no project has: UNTAGGED, and what carries the tag of no attempt that is known."""
+    known = exists().where(attempts.c.id == _b.attempt_id)
+    whose = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")
+    sums = (func.sum(_b.quantity).label("quantity"), func.sum(_b.amount).label("amount"))
+    query = (
+        select(func.min(_b.day).label("day"), whose, _b.category, *sums)
+        .where(_b.day >= since, _b.day <= until, ~known)
+        .group_by(whose, _b.category)
+        .order_by(func.sum(_b.amount).desc())
+    )
+    return [Billed(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def metered(
+    conn: AsyncConnection, project_id: str, since: date, until: date, now: datetime
+) -> list[Metered]:
+    """What our ledger has, both days included; of attempts that were not over before."""
+    end = day_of(until) + timedelta(days=1)
+    given = {"since": day_of(since), "until": end, "project": project_id, "now": now}
+    sums = {"hours": _HOURS.format(times=""), "amount": _HOURS.format(times=" * l.hourly")}
+    query = _QUERY.format(**sums).replace(":now", "cast(:now as timestamptz)")
+    rows = await conn.execute(text(query), given)
+    return [Metered(**row) for row in rows.mappings()]

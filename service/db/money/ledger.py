@@ -1,0 +1,118 @@
+"""What machines cost: a row per machine and price interval, opened and closed by what ARM says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.schema.columns import among
+from service.db.schema.tables import attempts, ledger
+from service.domain.cloud.fleet import Price
+from service.domain.money.cost import LedgerRow
+from service.domain.states import AttemptState
+
+_CLOSE = text("""
+with there as (
+  select * from unnest(cast(:of as text[]), cast(:vms as text[])) as t (attempt_id, vm_id)
+), gone as (
+  select id from ledger l
+  where attempt_id = any(:ids) and ended_at is null and not exists (
+    select from there t where t.attempt_id = l.attempt_id and t.vm_id = l.vm_id
+  )
+  order by id for no key update
+)
+update ledger l set ended_at = greatest(:now, started_at) from gone where l.id = gone.id
+""")
+
+
+# However many machines there are, these are six values: a statement has room for 65,535.
+_OPEN = text("""
+insert into ledger (job_id, attempt_id, vm_id, started_at, hourly, on_demand_hourly)
+select * from unnest(
+  cast(:job_id as text[]), cast(:attempt_id as text[]), cast(:vm_id as text[]),
+  cast(:started_at as timestamptz[]), cast(:hourly as numeric[]),
+  cast(:on_demand_hourly as numeric[])
+)
+on conflict do nothing
+""")
+_GIVEN = ("job_id", "attempt_id", "vm_id", "started_at", "hourly", "on_demand_hourly")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exist:
+    """The machines of one attempt that exist at a moment, and what one of them costs."""
+
+    job_id: str
+    attempt_id: str
+    vm_ids: Sequence[str]
+    price: Price
+    since: datetime  # the first row of a machine begins then: it costs before it is first seen
+
+
+async def meter(conn: AsyncConnection, seen: Sequence[Exist], now: datetime) -> None:
+    """Open a row for every machine newly seen, close those of machines no longer there.
+
+    A machine that was gone and is back costs from now on: what it cost before stands in its first
+    row. Another replica's clock may be ahead of ours: a row never ends before it has started.
+    """
+    pairs = [(one.attempt_id, vm_id) for one in seen for vm_id in one.vm_ids]
+    given: dict[str, object] = {"ids": [one.attempt_id for one in seen], "now": now}
+    given |= {"of": [attempt_id for attempt_id, _ in pairs], "vms": [vm_id for _, vm_id in pairs]}
+    await conn.execute(_CLOSE, given)
+    known = await _known(conn, sorted({attempt_id for attempt_id, _ in pairs}))
+    rows = [
+        (one.job_id, one.attempt_id, vm_id, since, one.price.hourly, one.price.on_demand_hourly)
+        for one in seen
+        for vm_id in one.vm_ids
+        if not known.get((one.attempt_id, vm_id), False)
+        for since in [now if (one.attempt_id, vm_id) in known else one.since]
+    ]
+    await _open(conn, rows)
+
+
+async def reprice(conn: AsyncConnection, attempt_id: str, price: Price, now: datetime) -> None:
+    """From ``now`` on the attempt's machines cost this: their rows end and others begin.
+
+    Locked are the attempt's rows only; who meters it at this moment has its row locked, and so
+    waits for us or is waited for.
+    """
+    c = ledger.c
+    mine = (c.attempt_id == attempt_id, c.ended_at.is_(None))
+    ended_at = func.greatest(now, c.started_at)
+    told = (c.job_id, c.vm_id, c.ended_at)
+    closed = update(ledger).where(*mine).values(ended_at=ended_at).returning(*told)
+    prices = (price.hourly, price.on_demand_hourly)
+    ended = await conn.execute(closed)
+    await _open(conn, [(job_id, attempt_id, vm_id, at, *prices) for job_id, vm_id, at in ended])
+
+
+async def of_job(conn: AsyncConnection, job_id: str) -> list[LedgerRow]:
+    """Every row of the job, oldest first."""
+    query = select(ledger).where(ledger.c.job_id == job_id).order_by(ledger.c.id)
+    names = list(LedgerRow.__dataclass_fields__)
+    return [LedgerRow(**{n: r[n] for n in names}) for r in (await conn.execute(query)).mappings()]
+
+
+async def open_after_the_end(conn: AsyncConnection) -> set[str]:
+    """Attempts that have ended and have machines all the same, as far as is known."""
+    c = ledger.c
+    query = select(c.attempt_id).join(attempts, attempts.c.id == c.attempt_id).distinct()
+    ended = query.where(c.ended_at.is_(None), attempts.c.state == AttemptState.ENDED)
+    return set((await conn.execute(ended)).scalars())
+
+
+async def _open(conn: AsyncConnection, rows: Sequence[tuple[object, ...]]) -> None:
+    if rows:
+        columns = zip(*rows, strict=True)
+        await conn.execute(_OPEN, dict(zip(_GIVEN, map(list, columns), strict=True)))
+
+
+async def _known(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[tuple[str, str], bool]:
+    """The attempts' machines that have a row, and whether one of theirs is open."""
+    c = ledger.c
+    is_open = func.bool_or(c.ended_at.is_(None)).label("is_open")
+    query = select(c.attempt_id, c.vm_id, is_open).where(among(c.attempt_id, attempt_ids))
+    found = await conn.execute(query.group_by(c.attempt_id, c.vm_id))
+    return {(row.attempt_id, row.vm_id): row.is_open for row in found}

@@ -1,0 +1,74 @@
+"""Prices that jumped and are not believed yet, and what was paid last; all replicas share them.
+
+A doubt is a row of `market_looks`: ``due_at`` is when it settles, ``trouble`` the price.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.schema.columns import among
+from service.db.schema.market_tables import market_looks
+from service.db.schema.tables import attempts
+from service.db.spot import market
+from service.domain.money.price_check import Doubt
+from service.domain.spot.capacity_traces import Place
+from service.domain.states import CapacityType
+
+_looks, _attempts = market_looks.c, attempts.c
+_PREFIX = "price of "
+
+
+async def of(conn: AsyncConnection, meters: Collection[str]) -> dict[str, Doubt]:
+    """The doubts about these meters, settled ones included."""
+    mine = among(_looks.what, [_PREFIX + meter for meter in meters])
+    rows = await conn.execute(select(_looks.what, _looks.due_at, _looks.trouble).where(mine))
+    return {
+        row.what.removeprefix(_PREFIX): Doubt(price=Decimal(row.trouble), settles_at=row.due_at)
+        for row in rows
+    }
+
+
+async def save(conn: AsyncConnection, meter: str, doubt: Doubt, now: datetime) -> None:
+    """Keep it in place of an earlier one of the meter."""
+    news = {"due_at": doubt.settles_at, "trouble": str(doubt.price), "trouble_at": now}
+    new = upsert(market_looks).values(what=_PREFIX + meter, **news)
+    await conn.execute(new.on_conflict_do_update(index_elements=[_looks.what], set_=news))
+
+
+async def remove(conn: AsyncConnection, meter: str) -> None:
+    """Forget it."""
+    await conn.execute(delete(market_looks).where(_looks.what == _PREFIX + meter))
+
+
+async def paid(conn: AsyncConnection, place: Place, now: datetime) -> dict[CapacityType, Decimal]:
+    """The last good prices of a place: of its newest machines that ran, else as Azure published.
+
+    The price on demand is known from Spot machines too.
+    """
+    found: dict[CapacityType, Decimal] = {}
+    for capacity in (CapacityType.SPOT, CapacityType.ON_DEMAND):
+        query = (
+            select(_attempts.hourly, _attempts.on_demand_hourly)
+            .where(
+                _attempts.region == place.region,
+                _attempts.vm_size == place.vm_size,
+                _attempts.capacity_type == capacity,
+                _attempts.ran_at.is_not(None),
+                _attempts.hourly > 0,
+            )
+            .order_by(_attempts.created_at.desc())
+            .limit(1)
+        )
+        if row := (await conn.execute(query)).one_or_none():
+            found[CapacityType.ON_DEMAND] = row.on_demand_hourly
+            found[capacity] = row.hourly
+    if CapacityType.SPOT not in found:
+        told = await market.prices(conn, [place], now, now)
+        if place in told:
+            found[CapacityType.SPOT] = told[place][-1].hourly
+    return found

@@ -1,0 +1,1 @@
+"""Figures of the whole service for Prometheus and operators, and the pruning of old events."""

@@ -1,0 +1,1 @@
+"""Rows of projects, API keys and sign-in tokens."""

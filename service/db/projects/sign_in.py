@@ -1,0 +1,36 @@
+"""One-time tokens for the console; only their hashes are kept."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import delete, insert, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from contract.choices import Scope
+from service.db.schema.tables import sign_in_tokens
+
+_c = sign_in_tokens.c
+
+
+class Granted(NamedTuple):
+    """What a token gives a key for."""
+
+    project_id: str
+    scope: Scope
+
+
+async def add(
+    conn: AsyncConnection, digest: bytes, granted: Granted, now: datetime, until: datetime
+) -> None:
+    """Keep the hash of a new token, and forget those that have expired."""
+    await conn.execute(delete(sign_in_tokens).where(_c.expires_at <= now))
+    row = {"sha256": digest, "project_id": granted.project_id, "scope": granted.scope}
+    await conn.execute(insert(sign_in_tokens).values(**row, expires_at=until))
+
+
+async def use(conn: AsyncConnection, digest: bytes, now: datetime) -> Granted | None:
+    """Use the token up; None where it is unknown, expired or used. Of two at once, one gets it."""
+    good = (_c.sha256 == digest, _c.used_at.is_(None), _c.expires_at > now)
+    used = update(sign_in_tokens).where(*good).values(used_at=now)
+    row = (await conn.execute(used.returning(_c.project_id, _c.scope))).one_or_none()
+    return None if row is None else Granted(row.project_id, Scope(row.scope))

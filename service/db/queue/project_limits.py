@@ -1,0 +1,97 @@
+"""What a project has and may have; nothing of it is kept in a second place, so nothing drifts."""
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    ScalarSelect,
+    Text,
+    bindparam,
+    cast,
+    func,
+    select,
+)
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.jobs.jobs import take_turn
+from service.db.schema.file_tables import files, uploads
+from service.db.schema.queue_tables import project_limits
+from service.db.schema.tables import api_keys, jobs
+from service.domain.queue.project_limits import USUAL_LIMITS, ProjectLimits
+from service.domain.reporting.result_file import PURPOSE as PURPOSE_OF_RESULTS
+
+_COLUMNS = [project_limits.c[name] for name in ProjectLimits.__dataclass_fields__]
+_UNDER_WAY = uploads.c.given_up_at.is_(None)
+
+
+async def take_turn_of(conn: AsyncConnection, project_id: str) -> None:
+    """Have every other transaction that adds to the project wait until ours ends."""
+    await take_turn(conn, f"limits:{project_id}")
+
+
+async def of(conn: AsyncConnection, project_id: str) -> ProjectLimits:
+    """Return what the project may have."""
+    query = select(*_COLUMNS).where(project_limits.c.project_id == project_id)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    own = {name: most for name, most in row.items() if most is not None} if row else {}
+    return ProjectLimits(**{**vars(USUAL_LIMITS), **own})
+
+
+async def put(conn: AsyncConnection, project_id: str, changes: dict[str, int | None]) -> None:
+    """Give the project other limits, None: the usual one; what is not named stays."""
+    new = upsert(project_limits).values(project_id=project_id, **changes)
+    await conn.execute(
+        new.on_conflict_do_update(index_elements=[project_limits.c.project_id], set_=changes)
+    )
+
+
+async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) -> ProjectLimits:
+    """Return what the project has. An upload of unknown size counts as ``unknown_bytes``."""
+    there, under_way = _files(project_id), (uploads.c.project_id == project_id, _UNDER_WAY)
+    size = func.coalesce(uploads.c.expected_bytes, unknown_bytes)
+    live_keys = (api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None))
+    query = select(
+        _live_jobs(project_id).label("live_jobs"),
+        (_count(files, *there) + _count(uploads, *under_way)).label("files"),
+        (_sum(files.c.bytes, *there) + _sum(size, *under_way)).label("bytes"),
+        _count(api_keys, *live_keys).label("keys"),
+    )
+    return ProjectLimits(**(await conn.execute(query)).mappings().one())
+
+
+async def live_jobs(conn: AsyncConnection, project_id: str) -> tuple[int, int]:
+    """Return how many jobs of the project go on, and how many may, in one statement."""
+    count, own = (await conn.execute(_LIVE_JOBS, {"project_id": project_id})).one()
+    return count, USUAL_LIMITS.live_jobs if own is None else own
+
+
+def _live_jobs(project_id: str | BindParameter[str]) -> ScalarSelect[int]:
+    """The words of the condition are those of the index ``jobs_live``."""
+    return _count(jobs, jobs.c.project_id == project_id, jobs.c.finished_at.is_(None))
+
+
+def _files(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Those that users have uploaded: the service's own results must always find room."""
+    mine = (files.c.project_id == project_id, files.c.deleted_at.is_(None))
+    return (*mine, files.c.purpose != PURPOSE_OF_RESULTS)
+
+
+def _count(table: Any, *such: ColumnElement[bool]) -> ScalarSelect[int]:  # noqa: ANN401 - a table
+    return select(func.count()).select_from(table).where(*such).scalar_subquery()
+
+
+def _sum(column: Any, *such: ColumnElement[bool]) -> ScalarSelect[int]:  # noqa: ANN401 - of bytes
+    total = cast(func.coalesce(func.sum(column), 0), BigInteger)
+    return select(total).where(*such).scalar_subquery()
+
+
+_PROJECT: BindParameter[str] = bindparam("project_id", type_=Text)
+_LIVE_JOBS = select(
+    _live_jobs(_PROJECT),
+    select(project_limits.c.live_jobs)
+    .where(project_limits.c.project_id == _PROJECT)
+    .scalar_subquery(),
+)

@@ -1,0 +1,295 @@
+"""The queue's rows. Who has waits_since waits, who has admitted_at may ask for machines.
+
+Whoever writes here and a job locks the job first, as the moves of jobs do.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    case,
+    delete,
+    func,
+    literal,
+    literal_column,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from contract.choices import Priority
+from service.db.core import notify
+from service.db.jobs.events import Event, add_all
+from service.db.schema.columns import Moment, among
+from service.db.schema.queue_tables import queue, turns
+from service.db.schema.tables import jobs
+from service.domain.ids import new_id
+from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
+from service.domain.queue.admission import KEPT, Admitted, Code, Told, Waiting, Want
+from service.domain.states import JOB_TERMINAL, JobState
+
+TOPIC = "queue"  # somebody may be let in now
+_TURN = "admission"
+_c = queue.c
+_PRIORITIES = {str(priority): priority for priority in Priority}
+# Of an admitted job without a live attempt: since when it could have asked for machines. While its
+# own are being deleted they may take the last cores that there are; nothing is given away then.
+_LEAVES = TOO_LONG_TO_DELETE.total_seconds()
+IDLE_SINCE = f"""greatest(queue.admitted_at, (
+  select max(coalesce(ended_at, coalesce(over_at, since) + interval '{_LEAVES} seconds'))
+  from attempts where job_id = queue.job_id
+))"""  # noqa: S608 - a constant
+idle_since: ColumnElement[datetime] = literal_column(IDLE_SINCE, Moment)
+_MARK = text("select pg_advisory_xact_lock(hashtextextended('admission', 0))")
+_TELL = text("""
+update queue q set position = t.position, code = t.code, why = t.why
+from unnest(cast(:ids as text[]), cast(:positions as int[]), cast(:codes as text[]),
+  cast(:whys as text[])) t(job_id, position, code, why)
+where q.job_id = t.job_id and q.waits_since is not null
+""")
+_ADMIT = text("""
+update queue q set admitted_at = :now, waits_since = null, position = null, code = '', why = '',
+  region = t.region, cores = t.cores
+from unnest(cast(:ids as text[]), cast(:regions as text[]), cast(:cores as int[]))
+  t(job_id, region, cores)
+where q.job_id = t.job_id and q.waits_since is not null
+""")
+_NEWS = text("""
+with told as (
+  update jobs set version = version + 1, updated_at = greatest(updated_at, :now)
+  where id = any(cast(:ids as text[])) returning id
+)
+select pg_notify(:channel, 'job:' || id) from told
+""")
+
+
+class Before(NamedTuple):
+    """What was told last of a job that waits."""
+
+    position: int | None
+    code: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """What a job asks for, all of it or nothing."""
+
+    job_id: str
+    project_id: str
+    priority: Priority
+    gpus: int
+    wants: tuple[Want, ...]
+
+    def row(self) -> dict[str, Any]:
+        """Its columns."""
+        wants = [[want.region, want.cores] for want in self.wants]
+        return vars(self) | {"priority": str(self.priority), "wants": wants}
+
+    def waiting(self, since: datetime) -> Waiting:
+        """As the decision sees it."""
+        return Waiting(**vars(self), since=since)
+
+
+async def is_admitted(conn: AsyncConnection, job_id: str) -> bool:
+    """Return whether the job may ask for machines."""
+    query = select(_c.admitted_at.is_not(None)).where(_c.job_id == job_id)
+    return bool((await conn.execute(query)).scalar_one_or_none())
+
+
+async def admitted(
+    conn: AsyncConnection, job_ids: Collection[str], now: datetime
+) -> dict[str, tuple[str, int]]:
+    """Those of these jobs that are let in, with the region and the cores that are kept for them."""
+    kept = case((idle_since > now - KEPT, _c.cores), else_=0)
+    query = select(_c.job_id, _c.region, kept)
+    rows = await conn.execute(query.where(among(_c.job_id, job_ids), _c.admitted_at.is_not(None)))
+    return {job_id: (region, cores) for job_id, region, cores in rows}
+
+
+async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: datetime) -> bool:
+    """Let it wait for its turn again, where nothing is kept for it any more; wakes who lets in.
+
+    ``since``: it has wanted machines; so it has waited, wherever it was. The caller holds the job.
+    """
+    none = {"admitted_at": None, "position": None, "region": "", "cores": 0, "code": Code.LOOK}
+    waits = none | {"why": "", "waits_since": since}
+    asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
+    mine = (_c.job_id == gang.job_id, _c.admitted_at.is_not(None), idle_since <= now - KEPT)
+    sent = update(queue).where(*mine).values(asks | waits).returning(_c.job_id)
+    if (await conn.execute(sent)).one_or_none() is None:
+        return False
+    await notify.notify(conn, TOPIC)
+    return True
+
+
+async def keep(conn: AsyncConnection, job_id: str, region: str, cores: int) -> None:
+    """What is kept for the job, once its machines there are gone, is kept where it asks now."""
+    elsewhere = (_c.job_id == job_id, _c.admitted_at.is_not(None), _c.region != region)
+    await conn.execute(update(queue).where(*elsewhere).values(region=region, cores=cores))
+
+
+async def take_turn(conn: AsyncConnection) -> None:
+    """Wait until nobody else lets jobs in; ours ends with the transaction."""
+    await conn.execute(_MARK)
+
+
+async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
+    """True for the one replica that looks after the queue; if it dies another one takes over.
+
+    A turn that ends more than two lives away was set by a clock that is ahead, and counts for none.
+    """
+    c = turns.c
+    free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
+    mine = {"holder": holder, "ends_at": now + life}
+    first = upsert(turns).values(what=_TURN, **mine)
+    taken = first.on_conflict_do_update(index_elements=[c.what], set_=mine, where=free)
+    return (await conn.execute(taken.returning(c.what))).one_or_none() is not None
+
+
+async def wait(conn: AsyncConnection, gang: Gang, now: datetime) -> None:
+    """From now on it waits (or since before, with what it asks for now); wakes who lets in."""
+    row = gang.row()
+    kept = {"waits_since": func.coalesce(_c.waits_since, now)}
+    news = {name: row[name] for name in ("priority", "gpus", "wants")}
+    new = upsert(queue).values(**row, waits_since=now)
+    await conn.execute(
+        new.on_conflict_do_update(
+            index_elements=[_c.job_id], set_=news | kept, where=_c.admitted_at.is_(None)
+        )
+    )
+    await notify.notify(conn, TOPIC)
+
+
+async def admit_at_once(
+    conn: AsyncConnection, gang: Gang, now: datetime, region: str = "", cores: int = 0
+) -> None:
+    """Let in a job that need not wait."""
+    values = {"admitted_at": now, "region": region, "cores": cores, "code": "", "why": ""}
+    values |= {"waits_since": None, "position": None}
+    new = upsert(queue).values(**gang.row() | values)
+    asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
+    await conn.execute(new.on_conflict_do_update(index_elements=[_c.job_id], set_=asks | values))
+
+
+async def moved(conn: AsyncConnection, job_id: str, before: JobState, to: JobState) -> None:
+    """With a job that pauses or is over goes its admission: another one may be let in."""
+    await moved_all(conn, [(job_id, before, to)])
+
+
+async def moved_all(conn: AsyncConnection, moves: Sequence[tuple[str, JobState, JobState]]) -> None:
+    """The same of many jobs, each from one state to another."""
+    over = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
+    rest = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in over]
+    if over:
+        await conn.execute(delete(queue).where(among(_c.job_id, over)))
+    if rest:
+        none = {"admitted_at": None, "waits_since": None, "position": None, "region": ""}
+        mine = update(queue).where(among(_c.job_id, rest))
+        await conn.execute(mine.values(**none, cores=0, code=Code.LOOK, why=""))
+    if over or rest:
+        await notify.notify(conn, TOPIC)
+
+
+async def waiting(conn: AsyncConnection) -> dict[str, tuple[Waiting, Before]]:
+    """Everyone who waits, by id, and what was told of it last."""
+    whom = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
+    told = (_c.position, _c.code, _c.why)
+    found = {}
+    for row in await conn.execute(select(*whom, *told).where(_c.waits_since.is_not(None))):
+        job_id, project_id, priority, since, gpus, wants, *before = row
+        waits = Waiting(
+            job_id=job_id,
+            project_id=project_id,
+            priority=_PRIORITIES[priority],
+            since=since,
+            gpus=gpus,
+            wants=_wants(tuple((region, cores) for region, cores in wants)),
+        )
+        found[job_id] = (waits, Before(*before))
+    return found
+
+
+async def anybody_waits(conn: AsyncConnection) -> bool:
+    """Whether anybody does."""
+    query = select(literal(1)).where(_c.waits_since.is_not(None)).limit(1)
+    return (await conn.execute(query)).scalar_one_or_none() is not None
+
+
+async def held(
+    conn: AsyncConnection, project_ids: Collection[str] | None = None
+) -> dict[str, tuple[int, int]]:
+    """Admitted jobs and their GPUs, by project; None: of all projects."""
+    counted = (_c.project_id, func.count(), func.coalesce(func.sum(_c.gpus), 0))
+    query = select(*counted).where(_c.admitted_at.is_not(None)).group_by(_c.project_id)
+    if project_ids is not None:
+        query = query.where(_c.project_id.in_(project_ids))
+    return {project_id: (many, gpus) for project_id, many, gpus in await conn.execute(query)}
+
+
+async def admit(conn: AsyncConnection, admitted: Sequence[Admitted], now: datetime) -> None:
+    """Let them in, wake their reconcilers, and tell their users."""
+    if not admitted:
+        return
+    ids = [a.job_id for a in admitted]
+    mine = update(jobs).where(jobs.c.id.in_(ids))
+    await conn.execute(mine.values(due_at=func.least(jobs.c.due_at, now), hints=jobs.c.hints + 1))
+    rows = {"regions": [a.region for a in admitted], "cores": [a.cores for a in admitted]}
+    await conn.execute(_ADMIT, {"ids": ids, "now": now, **rows})
+    await _note(conn, "job.admitted", dict.fromkeys(ids, "Its turn has come"), now)
+    await notify.notify(conn, notify.DUE)
+
+
+async def tell(conn: AsyncConnection, told: Sequence[Told], now: datetime) -> None:
+    """Keep what users see of their wait."""
+    if not told:
+        return
+    ids = [t.job_id for t in told]
+    await _news(conn, ids, now)
+    members: dict[str, list[Any]] = {"positions": [t.position for t in told]}
+    members |= {"codes": [str(t.code) for t in told], "whys": [t.why for t in told]}
+    await conn.execute(_TELL, {"ids": ids, **members})
+
+
+async def note_waits(conn: AsyncConnection, whys: Mapping[str, str], now: datetime) -> None:
+    """Write down, by job, that it has begun to wait, and why."""
+    await _note(conn, "job.waits", {i: f"It waits: {why}" for i, why in whys.items()}, now)
+
+
+async def _note(
+    conn: AsyncConnection, code: str, messages: Mapping[str, str], now: datetime
+) -> None:
+    """One event for each of these jobs."""
+    if messages:
+        rows = [
+            Event(
+                id=new_id("ftevent", now),
+                job_id=job_id,
+                attempt_id=None,
+                at=now,
+                level="info",
+                code=code,
+                message=message,
+                data=None,
+            )
+            for job_id, message in messages.items()
+        ]
+        await _news(conn, messages, now)  # locks them: then each is dated after what was told
+        await add_all(conn, rows)
+
+
+async def _news(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) -> None:
+    given = {"ids": list(job_ids), "now": now, "channel": notify.CHANNEL}
+    await conn.execute(_NEWS, given)
+
+
+@lru_cache(maxsize=10_000)
+def _wants(told: tuple[tuple[str, int], ...]) -> tuple[Want, ...]:
+    """Thousands of jobs want one of a few things."""
+    return tuple(Want(region=region, cores=cores) for region, cores in told)

@@ -1,0 +1,97 @@
+"""Who holds Spot cores, who is ahead in the queue, and the few figures that forecast their ends."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.cloud.offerings import pool
+from service.db.queue.queue import IDLE_SINCE
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.planning import checkpoint_interval, forecast
+from service.domain.planning.forecast import Course, Seen, ToCome
+from service.domain.queue.admission import KEPT, Want
+from service.domain.queue.queue_forecast import FOR_CORES, MANY, Asks, Holds
+from service.domain.states import AttemptState
+
+_LEAVES = ToCome(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
+_HELD = text(f"""
+select j.project_id, {pool("a")} as region, a.vm_size, a.state, a.instance_count,
+  jsonb_array_length(a.vm_ids) as running, 0 as cores, j.total_steps, j.progress,
+  j.plan #> '{{options,0}}' as option,
+  (select count(*) filter (where outcome = 'evicted') + coalesce(sum(survived), 0)
+    from attempts where job_id = j.id) as evictions
+from attempts a join jobs j on j.id = a.job_id
+where a.capacity_type = 'spot' and a.state <> 'ended' and {pool("a")} = any(:regions)
+union all
+select j.project_id, queue.region, '', 'pending', 0, 0, queue.cores, j.total_steps, j.progress,
+  j.plan #> '{{options,0}}', 0
+from queue join jobs j on j.id = queue.job_id
+where queue.admitted_at is not null and queue.cores > 0 and queue.region = any(:regions)
+  and queue.job_id <> :besides and not exists (
+    select from attempts where job_id = queue.job_id and state not in ('terminating', 'ended')
+  ) and {IDLE_SINCE} > :idle
+limit :most
+""")  # noqa: S608 - a constant
+_QUEUE = text("""
+select q.job_id, j.project_id, q.waits_since, q.wants, j.total_steps, j.progress,
+  j.plan #> '{options,0}' as option, 0 as evictions
+from queue q join jobs j on j.id = q.job_id
+where q.waits_since is not null
+  and (q.position < :place and q.code = any(:for_cores) or q.job_id = :job)
+order by q.job_id = :job, q.position
+""")
+
+
+async def queue_to(conn: AsyncConnection, job_id: str, place: int) -> list[Asks]:
+    """Those ahead of this job, which is at that place, and it last; none where it waits no more.
+
+    Whoever waits for its project to hold less takes no cores before, and nobody knows when.
+    """
+    given = {"job": job_id, "place": place, "for_cores": list(FOR_CORES)}
+    rows = list(await conn.execute(_QUEUE, given))
+    return [_asks(row) for row in rows] if rows and rows[-1].job_id == job_id else []
+
+
+async def holding(
+    conn: AsyncConnection, regions: Collection[str], now: datetime, *, besides: str = ""
+) -> list[Holds] | None:
+    """Everything of ours that holds Spot cores there, or has some kept; None: more than MANY.
+
+    ``besides``: a job whose own kept ones are not counted.
+    """
+    given = {"regions": sorted(regions), "besides": besides, "idle": now - KEPT, "most": MANY + 1}
+    rows = list(await conn.execute(_HELD, given))
+    return None if len(rows) > MANY else [_holds(row) for row in rows]
+
+
+def _asks(row: Row[Any]) -> Asks:
+    wants = tuple(Want(region=region, cores=cores) for region, cores in row.wants)
+    left = _left(row, running=False)
+    return Asks(project_id=row.project_id, since=row.waits_since, wants=wants, lasts=left)
+
+
+def _holds(row: Row[Any]) -> Holds:
+    leaves = row.state == AttemptState.TERMINATING
+    machines, sku = row.running if leaves else row.instance_count, lookup(row.vm_size)
+    return Holds(
+        project_id=row.project_id,
+        region=row.region,
+        cores=row.cores + machines * (sku.vcpus if sku else 0),
+        ends=_LEAVES if leaves else _left(row, running=row.state == AttemptState.RUNNING),
+    )
+
+
+def _left(row: Row[Any], *, running: bool) -> ToCome:
+    """Of the job, without waits that it may have itself."""
+    progress: Mapping[str, Any] = row.progress
+    course = Course.of_plan({"options": [row.option]})
+    return forecast.of(
+        course.as_it_runs(checkpoint_interval.on_spot(progress), on_demand=False),
+        steps=row.total_steps - progress.get("step", 0),
+        seconds_per_step=progress.get("seconds_per_step"),
+        running=running,
+        seen=Seen.of(progress, row.evictions),
+    )

@@ -1,0 +1,167 @@
+"""What projects may hold, and how many Spot cores the subscription has left in each region."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Select,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.cloud.offerings import pool
+from service.db.core import notify
+from service.db.queue.queue import TOPIC, idle_since
+from service.db.schema.queue_tables import core_quotas, queue, quotas
+from service.db.schema.tables import attempts, projects
+from service.domain.performance.vm_catalogue import lookup
+from service.domain.queue.admission import KEPT, Cores, Project, Quota
+from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
+
+_q, _c, _a = quotas.c, core_quotas.c, attempts.c
+_a_pool: ColumnElement[str] = literal_column(pool("attempts"))
+STALE = timedelta(minutes=15)  # an older reading says nothing
+_CORE = ""  # where only the number of cores is known: the size of a machine with one
+
+
+class _Place(NamedTuple):
+    """Where cores are kept for a job, and since when it is let in."""
+
+    region: str
+    admitted_at: datetime
+
+
+async def of(
+    conn: AsyncConnection,
+    held: Mapping[str, tuple[int, int]],
+    project_ids: Collection[str],
+    usual: Quota,
+) -> list[Project]:
+    """These projects with their quotas; ``held``: their admitted jobs and GPUs."""
+    both = projects.outerjoin(quotas, _q.project_id == projects.c.id)
+    columns = (projects.c.id, projects.c.name, _q.project_id, _q.max_jobs, _q.max_gpus, _q.weight)
+    query = select(*columns).select_from(both).where(projects.c.id.in_(project_ids))
+    found = []
+    for id_, name, own, max_jobs, max_gpus, weight in await conn.execute(query):
+        quota = Quota(max_jobs=max_jobs, max_gpus=max_gpus, weight=weight) if own else usual
+        many, gpus = held.get(id_, (0, 0))
+        found.append(Project(id=id_, name=name, quota=quota, jobs=many, gpus=gpus))
+    return found
+
+
+async def put(conn: AsyncConnection, project_id: str, quota: Quota) -> None:
+    """What the project may hold from now on; jobs that were let in stay. Wakes who lets in."""
+    row = vars(quota)
+    new = upsert(quotas).values(project_id=project_id, **row)
+    await conn.execute(new.on_conflict_do_update(index_elements=[_q.project_id], set_=row))
+    await notify.notify(conn, TOPIC)
+
+
+async def claim_region(conn: AsyncConnection, region: str, now: datetime, every: timedelta) -> bool:
+    """True for the one who is to ask Azure now; a turn two rounds away is of a clock ahead."""
+    due = (_c.due_at <= now) | (_c.due_at > now + 2 * every)
+    new = upsert(core_quotas).values(region=region, due_at=now + every)
+    taken = new.on_conflict_do_update(
+        index_elements=[_c.region], set_={"due_at": now + every}, where=due
+    )
+    return (await conn.execute(taken.returning(_c.region))).one_or_none() is not None
+
+
+async def learn(
+    conn: AsyncConnection, region: str, limit: int | None, used: int, now: datetime
+) -> None:
+    """What Azure said; what is used beyond our own machines is others'."""
+    ours = await _in_azure(conn, region)
+    news = {"read_at": now, "cores": limit, "others": max(used - ours, 0)}
+    await conn.execute(update(core_quotas).where(_c.region == region).values(news))
+    await notify.notify(conn, TOPIC)
+
+
+async def any_region(conn: AsyncConnection, now: datetime) -> bool:
+    """Whether the quota of any region is known."""
+    fresh = (_c.cores.is_not(None), _c.read_at > now - STALE)
+    query = select(_c.region).where(*fresh).limit(1)
+    return (await conn.execute(query)).scalar_one_or_none() is not None
+
+
+async def regions(conn: AsyncConnection, now: datetime, *, besides: str = "") -> dict[str, Cores]:
+    """Spot cores of every region whose quota is known.
+
+    ``besides``: a job whose own kept ones are not counted, nor, where it has some, those of whom
+    was let in after it: else two that the region cannot hold both would wait for each other.
+    """
+    fresh = (_c.cores.is_not(None), _c.read_at > now - STALE)
+    known = (await conn.execute(select(_c.region, _c.cores, _c.others).where(*fresh))).all()
+    if not known:
+        return {}
+    # One statement sees both as of one moment: what is kept until an attempt is committed, and the
+    # attempt's from then on, is counted once, whoever commits meanwhile.
+    before = await _place_of(conn, besides, now) if besides else None
+    ours = await _cores(conn, union_all(_of_attempts(), _kept(now, besides, before)))
+    return {
+        region: Cores(limit=limit, others=others, ours=ours[region])
+        for region, limit, others in known
+    }
+
+
+def _kept(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
+    """Cores of admitted jobs that have had no live attempt for a short while, by region."""
+    q = queue.c
+    live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_OVER))
+    idle = [q.admitted_at.is_not(None), q.cores > 0, ~live.exists(), idle_since > now - KEPT]
+    if besides:
+        idle.append(q.job_id != besides)
+    if before is not None:
+        earlier = tuple_(q.admitted_at, q.job_id) < tuple_(before.admitted_at, besides)
+        idle.append(or_(q.region != before.region, earlier))
+    columns = (q.region, literal(_CORE), literal(False), func.sum(q.cores), literal(0))
+    return select(*columns).where(*idle).group_by(q.region)
+
+
+async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place | None:
+    """Of this job; None: no cores are kept for it."""
+    q = queue.c
+    mine = (q.job_id == job_id, q.admitted_at.is_not(None), q.cores > 0, idle_since > now - KEPT)
+    found = (await conn.execute(select(q.region, q.admitted_at).where(*mine))).one_or_none()
+    return found and _Place(*found)
+
+
+def _of_attempts(*which: ColumnElement[bool]) -> Select[Any]:
+    """Their Spot machines, by region and size. Of those that leave, what was there last."""
+    there = func.jsonb_array_length(_a.vm_ids)
+    leaving = _a.state == AttemptState.TERMINATING
+    return (
+        select(_a_pool, _a.vm_size, leaving, func.sum(_a.instance_count), func.sum(there))
+        .where(_a.capacity_type == CapacityType.SPOT, _a.state != AttemptState.ENDED, *which)
+        .group_by(_a_pool, _a.vm_size, leaving)
+    )
+
+
+async def _in_azure(conn: AsyncConnection, region: str) -> int:
+    asked = (AttemptState.PENDING, AttemptState.ENDED)
+    here = _of_attempts(_a_pool == region, _a.state.not_in(asked))
+    return (await _cores(conn, here))[region]
+
+
+async def _cores(
+    conn: AsyncConnection, machines: Select[Any] | CompoundSelect[Any]
+) -> Counter[str]:
+    """The cores of these, by region."""
+    found = Counter[str]()
+    for region, size, leaves, ordered, running in await conn.execute(machines):
+        sku = lookup(size)
+        each = 1 if size == _CORE else sku.vcpus if sku else 0
+        found[region] += int(running if leaves else ordered) * each
+    return found

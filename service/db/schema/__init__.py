@@ -1,0 +1,1 @@
+"""Define every table; its constraints state the invariants."""

@@ -1,0 +1,91 @@
+"""The tables of stored bytes: what they cost, and what is on its way to another tier."""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from service.db.schema.columns import Moment, Money, leased, metadata, one_of
+from service.domain.storage.access_tiers import Outcome, Priority, Tier
+
+storage_meters = Table(  # a row per container of a job, from when it exists
+    "storage_meters",
+    metadata,
+    Column("id", ForeignKey("jobs.id"), primary_key=True),
+    Column("began_at", Moment, nullable=False),
+    Column("looked_at", Moment),
+    *leased(),
+    Index("storage_meters_due", "due_at"),
+)
+
+storage_ledger = Table(
+    "storage_ledger",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("tier", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),  # billed bytes
+    Column("month", Money, nullable=False),  # the price of a GiB
+    Column("started_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    one_of("tier", Tier),
+    CheckConstraint("ended_at >= started_at", name="time_runs_forward"),
+    CheckConstraint("size > 0", name="holds_something"),
+    Index(
+        "storage_ledger_one_open_row_per_tier",
+        "job_id",
+        "tier",
+        unique=True,
+        postgresql_where=text("ended_at is null"),
+    ),
+    Index("storage_ledger_ended", "ended_at"),
+)
+
+tier_moves = Table(  # intents: a folder is to be in another tier
+    "tier_moves",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, index=True),
+    Column("checkpoint_id", ForeignKey("checkpoints.id")),  # null: the final model
+    Column("path", Text, nullable=False),
+    Column("tier", Text, nullable=False),
+    Column("priority", Text, nullable=False),  # of bringing it back from the archive
+    Column("charge", Money, nullable=False),  # paid once, as it was shown
+    Column("asked_at", Moment, nullable=False),
+    Column("expected_at", Moment),  # a rehydration's end
+    Column("begun_at", Moment),  # since when orders may have been given to Blob
+    Column("ended_at", Moment),
+    Column("outcome", Text),
+    *leased(),
+    one_of("tier", Tier),
+    one_of("priority", Priority),
+    one_of("outcome", Outcome),
+    CheckConstraint("(ended_at is null) = (outcome is null)", name="end_has_an_outcome"),
+    Index(
+        "tier_moves_one_open_per_folder",
+        "job_id",
+        "path",
+        unique=True,
+        postgresql_where=text("ended_at is null"),
+    ),
+    Index("tier_moves_asked", "asked_at"),
+    Index("tier_moves_due", "due_at", postgresql_where=text("ended_at is null")),
+)
+
+preflights = Table(  # checks of data files' rows; each key stands for all that its report rests on
+    "preflights",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("touched_at", Moment, nullable=False, index=True),
+    Column("rows_done", BigInteger, nullable=False, server_default="0"),
+    Column("report", JSONB(none_as_null=True)),  # null: it goes on, or was refused
+    Column("refusal", JSONB(none_as_null=True)),
+    CheckConstraint("report is null or refusal is null", name="one_outcome"),
+)

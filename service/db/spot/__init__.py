@@ -1,0 +1,1 @@
+"""Rows about the Spot market: prices, capacity outages, observations of capacity."""

@@ -1,0 +1,96 @@
+"""What attempts of all jobs saw of Spot capacity: machines held, refusals, evictions."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, func, or_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.schema.tables import attempts, ledger
+from service.domain.spot.capacity_traces import Held, Place, Sight
+from service.domain.states import CapacityType, Outcome
+
+_a, _l = attempts.c, ledger.c
+_PLACE = (_a.region, _a.vm_size)
+_SPOT = _a.capacity_type == CapacityType.SPOT
+_BEFORE = timedelta(days=7)  # what was seen longer ago says nothing of the first ticks
+_TEARDOWN = timedelta(minutes=10)  # machines that are given up go within it
+_LAST = 200  # attempts
+_NOTHING_THERE = (Outcome.EVICTED, Outcome.NO_CAPACITY)
+_SAYS_NOTHING = (Outcome.MISCONFIGURED, Outcome.PROVISIONING_FAILED)  # of machines that are free
+
+
+async def places(conn: AsyncConnection, since: datetime, until: datetime) -> list[Place]:
+    """Where Spot machines were held or asked for, by region and size."""
+    query = select(*_PLACE).where(_SPOT, _a.created_at < until, _lasted(since)).distinct()
+    return [Place(*row) for row in await conn.execute(query.order_by(*_PLACE))]
+
+
+async def held(
+    conn: AsyncConnection, places: Collection[Place], since: datetime, until: datetime
+) -> dict[Place, list[Held]]:
+    """Every machine of these places, by its stretches of one price; those held still end now."""
+    found: defaultdict[Place, list[Held]] = defaultdict(list)
+    ends = func.coalesce(_l.ended_at, until)
+    query = (
+        select(*_PLACE, _l.started_at, ends.label("ends"), _l.hourly)
+        .join(attempts, _a.id == _l.attempt_id)
+        .where(
+            _SPOT, tuple_(*_PLACE).in_(places), _lasted(since), _l.started_at < until, ends > since
+        )
+    )
+    for row in await conn.execute(query):
+        one = Held(row.started_at, row.ends, row.hourly)
+        found[Place(row.region, row.vm_size)].append(one)
+    return found
+
+
+async def sights(
+    conn: AsyncConnection, places: Collection[Place], since: datetime, until: datetime
+) -> dict[Place, list[Sight]]:
+    """What was known of these places once nothing was held; also from a while before ``since``.
+
+    A refusal dates from when machines were asked for, the rest from when the last one was gone;
+    given up was what was held until then.
+    """
+    found: defaultdict[Place, list[Sight]] = defaultdict(list)
+    ends, rows = ledger.alias().c, ledger.alias().c
+    last = select(func.max(ends.ended_at)).where(ends.attempt_id == _a.id).correlate(attempts)
+    gone_at = last.scalar_subquery()
+    given_up = select(func.count(rows.vm_id.distinct())).where(
+        rows.attempt_id == _a.id, rows.ended_at > gone_at - _TEARDOWN
+    )
+    machines = given_up.correlate(attempts).scalar_subquery()
+    query = (
+        select(
+            *(*_PLACE, _a.outcome, _a.created_at),
+            *(gone_at.label("gone_at"), machines.label("machines")),
+        )
+        .where(
+            _SPOT,
+            tuple_(*_PLACE).in_(places),
+            _a.outcome.not_in(_SAYS_NOTHING),
+            _a.created_at < until,
+        )
+        .where(_lasted(since - _BEFORE))
+        .order_by(_a.id)
+    )
+    for row in await conn.execute(query):
+        refused = row.outcome == Outcome.NO_CAPACITY
+        at = row.created_at if refused else row.gone_at
+        if at is not None and at < until:
+            count = 0 if row.outcome in _NOTHING_THERE else row.machines
+            found[Place(row.region, row.vm_size)].append(Sight(at, count))
+    return found
+
+
+def _lasted(since: datetime) -> ColumnElement[bool]:
+    """Attempts that were not over then: by the index of ends, whenever they began."""
+    return or_(_a.ended_at.is_(None), _a.ended_at > since)
+
+
+async def largest_gang(conn: AsyncConnection) -> int:
+    """The most Spot machines that any of the last attempts asked for; 1 where there are none."""
+    last = select(_a.instance_count).where(_SPOT).order_by(_a.id.desc()).limit(_LAST).subquery()
+    return (await conn.execute(select(func.max(last.c.instance_count)))).scalar() or 1

@@ -1,0 +1,76 @@
+"""What all jobs know of offerings that had no capacity."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, delete, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.cloud.offerings import NAMES, among, columns, values
+from service.db.cloud.offerings import of as of_row
+from service.db.schema.shortage_tables import shortages
+from service.domain.cloud.fleet import Offering
+from service.domain.spot.capacity_backoff import Shortage, refused
+
+_c = shortages.c
+_KEY = columns(shortages)
+_TOLD = ("since", "ends_at", "in_a_row", "nodes", "reason")
+
+
+async def of(
+    conn: AsyncConnection, offerings: Iterable[Offering], *, to_write: bool = False
+) -> dict[Offering, Shortage]:
+    """Those of ``offerings`` that were refused and not given since; locked ``to_write``."""
+    query = select(shortages).where(among(shortages, offerings)).order_by(*_KEY)
+    rows = await conn.execute(query.with_for_update() if to_write else query)
+    return {found.offering: found for found in map(_parsed, rows)}
+
+
+async def note(
+    conn: AsyncConnection,
+    offering: Offering,
+    nodes: int,
+    reason: str,
+    asked: datetime,
+    now: datetime,
+) -> None:
+    """Azure had no room for so many; ``asked``: when the attempt was made that was refused."""
+    before = (await of(conn, [offering], to_write=True)).get(offering)
+    after = refused(before, offering, nodes, reason, asked, now)
+    if after != before:
+        await _write(conn, after)
+
+
+async def probe(conn: AsyncConnection, shortage: Shortage, nodes: int, now: datetime) -> bool:
+    """One job asks for so many now: the others wait for what becomes of it.
+
+    False: since ``shortage`` was read another job has asked, or has been given machines.
+    """
+    read, asked = (
+        {"ends_at": one.ends_at, "nodes": one.nodes}
+        for one in (shortage, shortage.probed(now, nodes))
+    )
+    as_read = [
+        among(shortages, [shortage.offering]),
+        *(_c[name] == value for name, value in read.items()),
+    ]
+    asks = update(shortages).where(*as_read).values(asked)
+    return (await conn.execute(asks.returning(_c.region))).one_or_none() is not None
+
+
+async def end(conn: AsyncConnection, offering: Offering) -> None:
+    """Azure gave machines: whoever wants may ask."""
+    await conn.execute(delete(shortages).where(among(shortages, [offering])))
+
+
+async def _write(conn: AsyncConnection, shortage: Shortage) -> None:
+    row: dict[str, object] = dict(zip(NAMES, values(shortage.offering), strict=True))
+    news = {name: getattr(shortage, name) for name in _TOLD}
+    into = upsert(shortages).values(row | news)
+    await conn.execute(into.on_conflict_do_update(index_elements=_KEY, set_=news))
+
+
+def _parsed(row: Row[Any]) -> Shortage:
+    return Shortage(offering=of_row(row), **{name: getattr(row, name) for name in _TOLD})

@@ -1,0 +1,144 @@
+"""What Azure told of its Spot market, and who asks it next."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import and_, case, delete, func, insert, select, tuple_, update
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.schema.market_tables import market_looks, spot_bands, spot_prices, spot_scores
+from service.domain.placement.placement_scores import FRESH, Scored
+from service.domain.spot.capacity_traces import Place
+from service.domain.spot.market import Band, PricePoint, Score, Told
+
+_looks, _bands, _prices, _scores = market_looks.c, spot_bands.c, spot_prices.c, spot_scores.c
+
+
+async def claim(conn: AsyncConnection, what: str, now: datetime, until: datetime) -> bool:
+    """True for the one who is to ask now; ``until`` then nobody asks again, if it fails."""
+    new = upsert(market_looks).values(what=what, due_at=until)
+    taken = new.on_conflict_do_update(
+        index_elements=[_looks.what], set_={"due_at": until}, where=_looks.due_at <= now
+    )
+    return (await conn.execute(taken.returning(_looks.what))).one_or_none() is not None
+
+
+async def told(conn: AsyncConnection, what: str, now: datetime, due_at: datetime) -> None:
+    """Azure answered."""
+    news = {"told_at": now, "due_at": due_at, "trouble": "", "trouble_at": None}
+    await conn.execute(update(market_looks).where(_looks.what == what).values(news))
+
+
+async def failed(
+    conn: AsyncConnection, what: str, trouble: str, now: datetime, due_at: datetime
+) -> None:
+    """Azure did not answer; what it said before goes on to hold."""
+    news = {"due_at": due_at, "trouble": trouble, "trouble_at": now}
+    await conn.execute(update(market_looks).where(_looks.what == what).values(news))
+
+
+async def bands(conn: AsyncConnection, places: Iterable[Place]) -> dict[Place, Told]:
+    """What was told last of each place that anything was ever told of."""
+    place = (_bands.region, _bands.vm_size)
+    query = (
+        select(*place, _bands.band, _bands.seen_at)
+        .ext(distinct_on(*place))
+        .where(tuple_(*place).in_(sorted(set(places))))
+        .order_by(*place, _bands.since.desc())
+    )
+    return {
+        Place(row.region, row.vm_size): Told(band=Band(row.band), seen_at=row.seen_at)
+        for row in await conn.execute(query)
+    }
+
+
+async def save_bands(conn: AsyncConnection, news: Mapping[Place, Band], now: datetime) -> None:
+    """Another band begins a row; the same one is seen again in its row."""
+    known = await bands(conn, news)
+    for place, band in sorted(news.items()):
+        before = known.get(place)
+        if before is None or before.band is not band:
+            row = {**place._asdict(), "since": now, "seen_at": now, "band": band.value}
+            await conn.execute(insert(spot_bands).values(row))
+        else:
+            mine = (_bands.region == place.region, _bands.vm_size == place.vm_size)
+            last = update(spot_bands).where(*mine, _bands.seen_at == before.seen_at)
+            await conn.execute(last.values(seen_at=now))
+
+
+async def save_prices(
+    conn: AsyncConnection, news: Mapping[Place, Collection[PricePoint]], now: datetime
+) -> None:
+    """What is new; what Azure says otherwise than before counts as it says it now."""
+    rows = [
+        {**place._asdict(), "at": point.at, "hourly": point.hourly, "seen_at": now}
+        for place, points in sorted(news.items())
+        for point in points
+    ]
+    if not rows:
+        return
+    new = upsert(spot_prices)
+    again = {"hourly": new.excluded.hourly, "seen_at": new.excluded.seen_at}
+    key = [_prices.region, _prices.vm_size, _prices.at]
+    # One by one: of a price that is told twice the last counts, and there may be very many.
+    await conn.execute(new.on_conflict_do_update(index_elements=key, set_=again), rows)
+
+
+async def prices(
+    conn: AsyncConnection, places: Collection[Place], since: datetime, until: datetime
+) -> dict[Place, list[PricePoint]]:
+    """Of each place that any price is known of, oldest first; what held at ``since`` is one."""
+    place, older = (_prices.region, _prices.vm_size), spot_prices.alias()
+    same = (
+        older.c.region == _prices.region,
+        older.c.vm_size == _prices.vm_size,
+        older.c.hourly > 0,
+    )
+    held = select(func.max(older.c.at)).where(*same, older.c.at <= since).scalar_subquery()
+    query = select(*place, _prices.at, _prices.hourly).where(
+        tuple_(*place).in_(sorted(set(places))),
+        _prices.hourly > 0,  # no machine is free: Azure published an error
+        *(_prices.at >= func.coalesce(held, since), _prices.at < until),
+    )
+    found: defaultdict[Place, list[PricePoint]] = defaultdict(list)
+    for row in await conn.execute(query.order_by(_prices.at)):
+        found[Place(row.region, row.vm_size)].append(PricePoint(row.at, row.hourly))
+    return found
+
+
+async def save_scores(
+    conn: AsyncConnection, news: Mapping[Place, Score], machines: int, now: datetime
+) -> None:
+    """In place of all that was told before; what stays as it was goes on since then."""
+    keep = tuple_(_scores.region, _scores.vm_size).not_in(sorted(news))
+    await conn.execute(delete(spot_scores).where(keep))
+    told = {"machines": machines, "since": now, "seen_at": now}
+    rows = [{**p._asdict(), "score": s.value, **told} for p, s in sorted(news.items())]
+    if not rows:
+        return
+    new = upsert(spot_scores).values(rows)
+    again: dict[str, Any] = {n: new.excluded[n] for n in ("score", "machines", "seen_at")}
+    same = and_(
+        _scores.score == new.excluded.score,
+        _scores.machines == new.excluded.machines,
+        _scores.seen_at > now - FRESH,
+    )
+    again["since"] = case((same, _scores.since), else_=now)
+    key = [_scores.region, _scores.vm_size]
+    await conn.execute(new.on_conflict_do_update(index_elements=key, set_=again))
+
+
+async def scores(conn: AsyncConnection, places: Iterable[Place]) -> dict[Place, Scored]:
+    """What was told last; `Scored.holds` says whether that is still of use."""
+    place = tuple_(_scores.region, _scores.vm_size)
+    rows = await conn.execute(select(spot_scores).where(place.in_(sorted(set(places)))))
+    return {
+        Place(row.region, row.vm_size): Scored(
+            score=Score(row.score), machines=row.machines, since=row.since, seen_at=row.seen_at
+        )
+        for row in rows
+    }

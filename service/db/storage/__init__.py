@@ -1,0 +1,1 @@
+"""Rows of checkpoints and of stored bytes: tiers, retention, access policies."""

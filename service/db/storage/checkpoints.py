@@ -1,0 +1,185 @@
+"""Committed checkpoints, as read from HEAD: a copy for listing, never the truth.
+
+Their order is that of their steps, not of their ids: several may be learnt at the same moment.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, and_, case, or_, select, tuple_, update
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.schema.columns import among
+from service.db.schema.tables import checkpoints, jobs, metrics
+from service.domain.ids import new_id
+from trainer.contract import Committed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """One row, with the metrics of its step where they are known."""
+
+    id: str
+    job_id: str
+    step: int
+    kind: str
+    size: int
+    world_size: int
+    generation: int
+    committed_at: datetime
+    loss: float | None
+    valid_loss: float | None
+    accuracy: float | None
+    kept_as: str  # "recent", "best" or "milestone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A committed checkpoint that is there; of several of one step the newest."""
+
+    id: str
+    job_id: str
+    path: str
+    step: int
+    kept_as: str  # "recent", "best" or "milestone"
+    committed_at: datetime
+    manifest_sha256: str  # as HEAD said first
+
+
+async def kept_of(conn: AsyncConnection, job_id: str) -> list[Kept]:
+    """The job's, newest first."""
+    return await _kept(conn, checkpoints.c.job_id == job_id)
+
+
+async def kept_in_project(conn: AsyncConnection, project_id: str) -> list[Kept]:
+    """Those of all jobs of the project, newest job first."""
+    of_project = select(jobs.c.id).where(jobs.c.project_id == project_id)
+    return await _kept(conn, checkpoints.c.job_id.in_(of_project))
+
+
+async def _kept(conn: AsyncConnection, which: ColumnElement[bool]) -> list[Kept]:
+    c = checkpoints.c
+    query = (
+        select(*(c[f.name] for f in fields(Kept)))
+        .where(which, c.dropped_at.is_(None), c.broken_because.is_(None))
+        .ext(distinct_on(c.job_id, c.step))
+        .order_by(c.job_id.desc(), c.step.desc(), c.generation.desc())
+    )
+    return [Kept(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def paths_of_step(conn: AsyncConnection, job_id: str, step: int) -> dict[str, bool]:
+    """The folders of all checkpoints that were committed of a step, and whether each is kept."""
+    c = checkpoints.c
+    query = select(c.path, c.dropped_at.is_(None).label("kept"))
+    mine = query.where(c.job_id == job_id, c.step == step).order_by(c.path)
+    return {row.path: row.kept for row in await conn.execute(mine)}
+
+
+async def drop(conn: AsyncConnection, job_id: str, step: int, now: datetime) -> None:
+    """Show and use the checkpoints of a step no more; HEAD is to be written next."""
+    c = checkpoints.c
+    mine = update(checkpoints).where(c.job_id == job_id, c.step == step, c.dropped_at.is_(None))
+    await conn.execute(mine.values(dropped_at=now))
+
+
+async def add(
+    conn: AsyncConnection, job_id: str, entry: Committed, kept_as: str, now: datetime
+) -> bool:
+    """Keep what HEAD names; True when it was news. ``committed_at`` is by the node's clock."""
+    row = {
+        "id": new_id("ftckpt", now),
+        "job_id": job_id,
+        "path": entry.path,
+        "step": entry.step,
+        "generation": entry.generation,
+        "kind": entry.kind,
+        "size": entry.size,
+        "world_size": entry.world_size,
+        "committed_at": datetime.fromtimestamp(entry.committed_at, UTC),
+        "kept_as": kept_as,
+        "manifest_sha256": entry.manifest_sha256,
+    }
+    statement = upsert(checkpoints).values(row).on_conflict_do_nothing()
+    done = await conn.execute(statement.returning(checkpoints.c.id))
+    return done.one_or_none() is not None
+
+
+async def known(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> frozenset[str]:
+    """Those of ``paths`` that have a row."""
+    c = checkpoints.c
+    query = select(c.path).where(c.job_id == job_id, c.path.in_(paths))
+    return frozenset((await conn.execute(query)).scalars())
+
+
+async def kept(conn: AsyncConnection, jobs: Collection[str]) -> dict[str, dict[str, str]]:
+    """By job, the path of each checkpoint that exists, and why it is kept."""
+    c = checkpoints.c
+    query = select(c.job_id, c.path, c.kept_as).where(among(c.job_id, jobs), c.dropped_at.is_(None))
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in await conn.execute(query):
+        found[row.job_id][row.path] = row.kept_as
+    return found
+
+
+async def match(conn: AsyncConnection, job_id: str, kept: Mapping[str, str], now: datetime) -> bool:
+    """HEAD names exactly the paths of ``kept``, each for that reason; True when that is news.
+
+    One that was dropped exists again when a person restores an older HEAD.
+    """
+    c = checkpoints.c
+    named = c.path.in_(kept)
+    best, milestones = ([p for p, w in kept.items() if w == why] for why in ("best", "milestone"))
+    reason = case((c.path.in_(milestones), "milestone"), (c.path.in_(best), "best"), else_="recent")
+    there = and_(named, or_(c.dropped_at.is_not(None), c.kept_as != reason))
+    wrong = or_(there, and_(~named, c.dropped_at.is_(None)))
+    dropped_at = case((named, None), else_=now)
+    right = update(checkpoints).where(c.job_id == job_id, wrong)
+    values = {"dropped_at": dropped_at, "kept_as": reason}
+    return (await conn.execute(right.values(values).returning(c.id))).first() is not None
+
+
+async def condemn(conn: AsyncConnection, job_id: str, path: str, because: str) -> bool:
+    """Never load or show it again; True when that is news. HEAD lets go of it at the next fence."""
+    c = checkpoints.c
+    whole = (c.job_id == job_id, c.path == path, c.broken_because.is_(None))
+    marked = update(checkpoints).where(*whole).values(broken_because=because).returning(c.id)
+    return (await conn.execute(marked)).first() is not None
+
+
+async def newest(
+    conn: AsyncConnection, job_id: str, *, after: str | None, limit: int
+) -> list[Checkpoint] | None:
+    """Those that exist, newest first, older than ``after``.
+
+    None when the job never had a checkpoint ``after``; one that is gone by now is still a cursor.
+    """
+    c, m = checkpoints.c, metrics.c
+    place = tuple_(c.step, c.generation)
+    cursor = None
+    if after is not None:
+        found = await conn.execute(
+            select(c.step, c.generation).where(c.job_id == job_id, c.id == after)
+        )
+        if (cursor := found.one_or_none()) is None:
+            return None
+    query = (
+        select(
+            *(c[n] for n in ("id", "job_id", "step", "kind", "size", "world_size", "generation")),
+            c.committed_at,
+            c.kept_as,
+            m.loss,
+            m.valid_loss,
+            m.accuracy,
+        )
+        .outerjoin(metrics, (m.job_id == c.job_id) & (m.step == c.step))
+        .where(c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
+    )
+    if cursor is not None:
+        query = query.where(place < tuple_(cursor.step, cursor.generation))
+    rows = await conn.execute(query.order_by(c.step.desc(), c.generation.desc()).limit(limit))
+    return [Checkpoint(**r) for r in rows.mappings()]

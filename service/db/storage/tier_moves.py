@@ -1,0 +1,179 @@
+"""Folders on their way to another tier: the wish is written first, and ends with an outcome."""
+
+from dataclasses import dataclass, fields
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Select, case, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.core import leases, notify
+from service.db.core.leases import Claim
+from service.db.schema.storage_tables import tier_moves
+from service.db.schema.tables import checkpoints
+from service.domain.storage.access_tiers import Outcome, Priority, Tier
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierMove:
+    """One row, with the training step of its checkpoint; None: it moves the final model."""
+
+    id: str
+    job_id: str
+    checkpoint_id: str | None
+    path: str
+    tier: Tier
+    priority: Priority
+    charge: Decimal
+    asked_at: datetime
+    expected_at: datetime | None
+    ended_at: datetime | None
+    outcome: Outcome | None
+    step: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a committed checkpoint lies, how many are newer, and whether it is kept for good."""
+
+    id: str
+    path: str
+    step: int
+    newer: int
+    milestone: bool
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What changes when anybody asks for, works on or ends a move of a folder."""
+
+    asked: int
+    ended: int
+    due_at: datetime | None  # of the one that is open
+    lease_token: str | None
+
+
+_OPEN = tier_moves.c.ended_at.is_(None)
+_DUE = leases.due(tier_moves, _OPEN)
+_COLUMNS = [tier_moves.c[f.name] for f in fields(TierMove) if f.name != "step"]
+
+
+async def places(conn: AsyncConnection, job_id: str) -> list[Place]:
+    """The job's checkpoints that exist, newest first."""
+    c = checkpoints.c
+    order = (c.step.desc(), c.generation.desc())
+    newer = (func.row_number().over(order_by=order) - 1).label("newer")
+    milestone = (c.kept_as == "milestone").label("milestone")
+    query = select(c.id, c.path, c.step, newer, milestone).where(
+        c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None)
+    )
+    rows = (await conn.execute(query.order_by(*order))).mappings()
+    return [Place(**row) for row in rows]
+
+
+async def has_places(conn: AsyncConnection, job_id: str) -> bool:
+    """Whether there is any such checkpoint."""
+    c = checkpoints.c
+    there = (c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
+    return (await conn.execute(select(c.id).where(*there).limit(1))).first() is not None
+
+
+async def mark(conn: AsyncConnection, job_id: str, path: str) -> Mark:
+    """Two that are the same: nobody has touched the folder's moves in between."""
+    c = tier_moves.c
+    query = select(
+        func.count(),
+        func.count(c.ended_at),
+        func.max(c.due_at).filter(_OPEN),
+        func.max(c.lease_token).filter(_OPEN),
+    ).where(c.job_id == job_id, c.path == path)
+    return Mark(*(await conn.execute(query)).one())
+
+
+async def hold(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
+    """Who works on it has lost it, and for as long as a lease is nobody else takes it up."""
+    mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
+    free = {"lease_token": None, "lease_expires_at": None}
+    await conn.execute(mine.values(free | {"due_at": now + leases.LEASE}))
+
+
+async def ask(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
+    """Write a wish and wake a reconciler."""
+    row: dict[str, Any] = {n: v for n, v in vars(move).items() if n != "step"}
+    await conn.execute(insert(tier_moves).values(row | {"due_at": due_at}))
+    await notify.notify(conn, notify.DUE)
+
+
+async def hurry(
+    conn: AsyncConnection, move: TierMove, charge: Decimal, expected_at: datetime, now: datetime
+) -> None:
+    """From now on it comes back with high priority, at that price."""
+    mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
+    values = {"priority": Priority.HIGH, "charge": charge, "expected_at": expected_at}
+    await conn.execute(mine.values(values))
+    await leases.hint(conn, tier_moves, move.id, now)
+
+
+async def replace(conn: AsyncConnection, move: TierMove, not_moved: Decimal, now: datetime) -> None:
+    """Another wish takes its place: of its charge goes what was never moved."""
+    c = tier_moves.c
+    paid = _if_begun(func.greatest(c.charge - not_moved, 0))
+    values = {"ended_at": now, "outcome": Outcome.REPLACED, "charge": paid, "lease_token": None}
+    await conn.execute(update(tier_moves).where(c.id == move.id, _OPEN).values(values))
+
+
+async def open_for(conn: AsyncConnection, job_id: str, path: str) -> TierMove | None:
+    """What the folder is on its way to; None when it rests."""
+    query = _query().where(tier_moves.c.job_id == job_id, tier_moves.c.path == path, _OPEN)
+    row = (await conn.execute(query)).one_or_none()
+    return _move(row) if row else None
+
+
+async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, TierMove]:
+    """What the job's folders are on their way to, by path."""
+    rows = await conn.execute(_query().where(tier_moves.c.job_id == job_id, _OPEN))
+    return {row.path: _move(row) for row in rows}
+
+
+async def claim_due(
+    conn: AsyncConnection, now: datetime, limit: int
+) -> list[tuple[Claim, TierMove]]:
+    """Lease moves whose time has come."""
+    claims = await leases.claim_due(conn, _DUE, now, limit)
+    if not claims:
+        return []
+    rows = await conn.execute(_query().where(tier_moves.c.id.in_([c.row_id for c in claims])))
+    found = {row.id: _move(row) for row in rows}
+    return [(claim, found[claim.row_id]) for claim in claims]
+
+
+async def begin(conn: AsyncConnection, claim: Claim, now: datetime) -> None:
+    """An order is given right after this, or raise LeaseLost: another wish has come."""
+    await leases.write(conn, claim, begun_at=func.coalesce(tier_moves.c.begun_at, now))
+
+
+async def end(conn: AsyncConnection, claim: Claim, outcome: Outcome, now: datetime) -> None:
+    """Nothing is left to do, or raise LeaseLost.
+
+    What is gone cannot be listed: its charge stays, unless no order was ever given for it.
+    """
+    charge = tier_moves.c.charge
+    paid = _if_begun(charge) if outcome is Outcome.GONE else charge
+    await leases.release(conn, claim, now, now, ended_at=now, outcome=outcome, charge=paid)
+
+
+def _if_begun(charge: ColumnElement[Decimal]) -> ColumnElement[Decimal]:
+    return case((tier_moves.c.begun_at.is_(None), Decimal(0)), else_=charge)
+
+
+def _query() -> Select[Any]:
+    where = tier_moves.c.checkpoint_id == checkpoints.c.id
+    return select(*_COLUMNS, checkpoints.c.step).outerjoin(checkpoints, where)
+
+
+def _move(row: Row[Any]) -> TierMove:
+    values = {field.name: getattr(row, field.name) for field in fields(TierMove)}
+    outcome = Outcome(row.outcome) if row.outcome else None
+    typed = {"tier": Tier(row.tier), "priority": Priority(row.priority), "outcome": outcome}
+    return TierMove(**values | typed)

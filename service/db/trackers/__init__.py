@@ -1,0 +1,1 @@
+"""Rows of runs in experiment trackers and of registered models."""
