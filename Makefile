@@ -46,13 +46,12 @@ check: setup ## lint, types and import contracts alone
 	@$(VENV)/lint-imports --no-logo
 	@$(NPM) run check
 
-docs: setup ## regenerate openapi.json, the dashboards, and docs/{lifecycle,metrics,emulator-operations,emulator-agreement}.md
-	@$(VENV)/python -m tests.repository.lifecycle
-	@$(VENV)/python -m tests.repository.metrics_page
+docs: setup ## regenerate pages, openapi.json and dashboards, then build the site in build/site; a dead link fails
+	@$(VENV)/python -m tests.repository.pages
 	@$(VENV)/python -m tests.repository.dashboards
-	@$(VENV)/python -m tests.repository.operations
 	@$(VENV)/python -m tests.recorded.agreement
 	@$(VENV)/python -m tests.repository.openapi
+	@$(VENV)/zensical build --clean --strict
 
 fmt: setup ## format the code and mend what ruff can mend
 	@$(VENV)/ruff format --quiet .

@@ -1,4 +1,4 @@
-"""Settings from the environment (REKINDLE_*), frozen; read by main only, passed down as values."""
+"""Settings of the service, read once from the environment (`REKINDLE_*`) by the entry points."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from contract.choices import Engine
+from contract.described import Described
 from contract.figures import WORKSPACE
 from service.cloud.azure_policy import AzurePolicy
 from service.domain.cloud.fleet import Offering
@@ -29,113 +30,150 @@ from service.storage.store import is_account_url
 _SHORTEST_SECRET = 32  # characters
 
 
-class DatabaseSettings(BaseSettings):
-    """Settings of commands that need only the database: migrate, key, budget, quota."""
+class DatabaseSettings(BaseSettings, Described):
+    """What commands need that only read and write the database: migrate, key, budget, quota."""
 
     model_config = SettingsConfigDict(env_prefix="REKINDLE_", frozen=True, extra="ignore")
 
     database_url: SecretStr
-    project_max_jobs: int | None = Field(default=None, ge=0)  # None: any number; of a project ...
-    project_max_gpus: int | None = Field(default=None, ge=0)  # ... without a quota of its own
+    """URL of the PostgreSQL database."""
+    project_max_jobs: int | None = Field(default=None, ge=0)
+    """Jobs that a project without its own quota may run at once; default: no limit."""
+    project_max_gpus: int | None = Field(default=None, ge=0)
+    """GPUs that a project without its own quota may use at once; default: no limit."""
 
     @property
     def usual_quota(self) -> Quota:
-        """Return the quota of a project without one of its own."""
+        """The quota of a project that was given none of its own."""
         return Quota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
 
 
 class Settings(DatabaseSettings):
-    """Every setting of the service. Durations are in seconds."""
+    """Every setting of the service; `docs/settings.md` is generated from it."""
 
-    storage: SecretStr  # URL of the storage account, or (local use) its connection string
-    region_storage: Annotated[dict[str, SecretStr], NoDecode] = {}  # for copies of base models
-    storage_region: str = ""  # for its prices; "": the first offering's
+    storage: SecretStr
+    """URL of the storage account (Microsoft Entra ID), or its connection string for local use."""
+    region_storage: Annotated[dict[str, SecretStr], NoDecode] = {}
+    """Storage accounts for copies of base models: JSON, region to URL or connection string."""
+    storage_region: str = ""
+    """Region of the storage account, for its prices; default: that of the first offering."""
     storage_redundancy: Literal["LRS", "ZRS", "GRS", "RAGRS", "GZRS", "RAGZRS"] = "LRS"
-    storage_ingress_gbps: float = Field(  # of the account: the nodes of a job share it
-        default=60.0, gt=0, description="Microsoft's published limit: 60 in large regions, else 25"
-    )
-    public_url: str = Field(description="Where nodes reach this service")
-    secret_key: SecretStr = Field(
-        min_length=_SHORTEST_SECRET, description="Node tokens are derived from it"
-    )
-    accepted_secret_key: SecretStr = Field(
-        default=SecretStr(""), description="Tokens derived from it are good as well: for a rotation"
-    )
-    deployment: str = Field(  # the owner tag of every scale set
-        min_length=1,
-        description="A name that no other service with the same resource group has, for ever: "
-        "the sweep deletes what carries it and is not in this database",
-    )
+    """Redundancy of the storage account; accounts in zones have no archive tier."""
+    storage_ingress_gbps: float = Field(default=60.0, gt=0)
+    """Upload limit of the account in Gbit/s, shared by the nodes of a job; Azure: 60 or 25."""
+    public_url: str
+    """HTTPS address at which nodes reach the API."""
+    secret_key: SecretStr = Field(min_length=_SHORTEST_SECRET)
+    """Secret from which node tokens are derived, at least 32 characters."""
+    accepted_secret_key: SecretStr = SecretStr("")
+    """Second secret whose node tokens are accepted too, for a rotation."""
+    deployment: str = Field(min_length=1)
+    """Owner tag of every scale set, unique in the resource group: a sweep deletes unknown ones."""
 
-    operator_project: str = "operators"  # its keys may ask for the audit, over all projects
+    operator_project: str = "operators"
+    """Project whose keys of the scope `operator` may act in all projects; empty: none."""
 
     cloud: Literal["azure", "fake"] = "azure"
+    """Cloud to use; `fake` needs none, for development."""
     azure_subscription_id: str = ""
+    """Azure subscription of the scale sets; required for `azure`."""
     azure_resource_group: str = ""
+    """Resource group of the scale sets; required for `azure`."""
     azure_tenant_id: str = ""
+    """Tenant of the service principal."""
     azure_client_id: str = ""
+    """Client id of the service principal or of the managed identity."""
     azure_client_secret: SecretStr = SecretStr("")
+    """Secret of the service principal; default: workload or managed identity."""
     azure_endpoint: str = "https://management.azure.com"
-    azure_ca: Path | None = None  # of a private endpoint, e.g. the emulator's
+    """Address of Azure Resource Manager; another one for the emulator."""
+    azure_ca: Path | None = None
+    """CA certificate of a private endpoint, such as the emulator's."""
     azure_subnet_id: str = ""
+    """Subnet of the nodes; `{region}` stands for the offering's region. Required for `azure`."""
     azure_identity_id: str = ""
+    """User-assigned identity of the nodes, which needs AcrPull on the registry."""
     azure_image: str = "microsoft-dsvm:ubuntu-hpc:2204:latest"
+    """VM image of the nodes: `publisher:offer:sku:version`, or the id of a gallery image."""
     azure_ssh_public_key: str = ""
+    """SSH public key that Azure requires; Rekindle never logs in. Required for `azure`."""
     azure_policy: Annotated[AzurePolicy, NoDecode] = AzurePolicy()
-    azureml_workspace: str = ""  # of :azureml offerings and of register_model
-    azureml_resource_group: str = ""  # of the workspace; "": azure_resource_group
-    azureml_subnet_id: str = ""  # "": the network that Azure ML gives
+    """Tags, zones and security of every scale set: JSON, see Governed subscriptions."""
+    azureml_workspace: str = ""
+    """Azure ML workspace of offerings that end in `:azureml`, and of `register_model`."""
+    azureml_resource_group: str = ""
+    """Resource group of the workspace; default: `REKINDLE_AZURE_RESOURCE_GROUP`."""
+    azureml_subnet_id: str = ""
+    """Subnet of Azure ML clusters; default: Azure ML's own network."""
 
-    wandb_api_key: SecretStr = SecretStr("")  # of integrations of type wandb; "": refused
-    mlflow_tracking_uri: SecretStr = SecretStr("")  # with a password, or azureml://...
-    mlflow_tracking_token: SecretStr = SecretStr("")  # a bearer token; "": none
+    wandb_api_key: SecretStr = SecretStr("")
+    """API key of Weights & Biases; empty: `integrations` of type `wandb` are refused."""
+    mlflow_tracking_uri: SecretStr = SecretStr("")
+    """MLflow server, with `USER:PASSWORD@` if needed, or `azureml://...`; empty: refused."""
+    mlflow_tracking_token: SecretStr = SecretStr("")
+    """Bearer token of the MLflow server."""
 
-    azure_limits_times: float = Field(  # of requests, where Azure has raised the subscription's
-        default=1.0, gt=0, description="1: Microsoft's published limits per region"
-    )
+    azure_limits_times: float = Field(default=1.0, gt=0)
+    """Factor on Azure's published request limits, where Azure has raised yours."""
 
     prices_url: str = "https://prices.azure.com"
+    """Address of Azure's Retail Prices API."""
     offerings: Annotated[tuple[Offering, ...], NoDecode]
-    hazard_per_hour: float = 0.05  # evictions of one node, until own figures are there
-    egress_per_gib: float = Field(
-        default=0.02, ge=0, description="US dollars for a GiB that leaves its region, in choices"
-    )
-    recovery_seconds: float = Field(
-        default=600.0, gt=0, description="From an eviction to the next training step, for forecasts"
-    )
+    """What may be bought: `SIZE@REGION[:on_demand][:azureml[=CLUSTER]]`, separated by commas."""
+    hazard_per_hour: float = 0.05
+    """Evictions of one node per hour in plans, where Azure publishes no rate."""
+    egress_per_gib: float = Field(default=0.02, ge=0)
+    """US dollars for a GiB that leaves its region, for choices of region."""
+    recovery_seconds: float = Field(default=600.0, gt=0)
+    """Seconds from an eviction to the next training step, for forecasts."""
     accelerator: Literal["cuda", "cpu"] = "cuda"
-    processes_per_node: int | None = None  # None: one per GPU
+    """Device of the trainers; `cpu` for development."""
+    processes_per_node: int | None = None
+    """Trainer processes of a node; default: one for each GPU."""
     cpu_flops: float = 5e9
+    """FLOP/s of a CPU core in plans on `cpu`; `python -m trainer.cpu_speed` measures it."""
     trainer_image: str = "rekindle-trainer:latest"
+    """Trainer image of new attempts; pin it by digest."""
 
-    requests_per_minute: int = Field(
-        default=REQUESTS_PER_MINUTE, ge=1, description="Of one API key, to one api process"
-    )
+    requests_per_minute: int = Field(default=REQUESTS_PER_MINUTE, ge=1)
+    """Requests a minute of one API key to one API process, before 429."""
     file_max_bytes: int = Field(default=Limits.max_bytes, ge=1)
+    """Bytes of a file in one request (`POST /v1/files`)."""
     upload_max_bytes: int = Field(default=Limits.max_upload_bytes, ge=1)
+    """Bytes of a file in parts (`POST /v1/uploads`)."""
     file_max_line_bytes: int = Field(default=Limits.max_line_bytes, ge=1)
+    """Bytes of one row; a row is in memory while it is checked."""
     file_max_examples: int = Field(default=Limits.max_examples, ge=1)
+    """Rows of one file."""
 
     poll_seconds: float = 10.0
+    """Seconds between two lists of all scale sets."""
     provisioning_seconds: float = Field(
-        default=TIME_LIMITS[AttemptState.PROVISIONING][0].total_seconds(),
-        gt=0,
-        le=3600,
-        description="Of an order of machines, before the job looks elsewhere",
+        default=TIME_LIMITS[AttemptState.PROVISIONING][0].total_seconds(), gt=0, le=3600
     )
+    """Seconds that Azure may take to provide machines, before the job looks elsewhere."""
     read_lag_seconds: float = 60.0
+    """Seconds for which Azure Resource Manager may not show what it has just created."""
     silence_seconds: float = 300.0
-    settle_seconds: float = 60.0  # for nodes to stop
-    save_seconds: float = 900.0  # for nodes to save, upload and stop
-    delete_seconds: float = 900.0  # that 99 % of deletions take; budgets keep money for it
-    outage_seconds: float = 1800.0  # how long a node goes on without hearing from us
-    budget_outage_seconds: float | None = Field(default=None, ge=0)  # None: outage_seconds
-    grant_hours: float | None = Field(  # None: a day; without an account key an hour
-        default=None, gt=0, le=144, description="A user delegation key lives 7 days at most"
-    )
+    """Dead-node timeout: seconds without heartbeat or commit."""
+    settle_seconds: float = 60.0
+    """Seconds for nodes to stop."""
+    save_seconds: float = 900.0
+    """Seconds for nodes to save, upload and stop."""
+    delete_seconds: float = 900.0
+    """Seconds that 99 % of deletions take; budgets reserve money for them."""
+    outage_seconds: float = 1800.0
+    """Seconds for which a node trains without an answer of the service."""
+    budget_outage_seconds: float | None = Field(default=None, ge=0)
+    """Seconds of an outage that budgets reserve money for; default: `REKINDLE_OUTAGE_SECONDS`."""
+    grant_hours: float | None = Field(default=None, gt=0, le=144)
+    """Hours of a node's SAS URLs; default: 24 with an account key, else 1 or two outages."""
     drain_seconds: float = 10.0
-    event_days: int = Field(default=400, ge=1, description="events stay after their job's end")
-    metric_days: int = Field(default=400, ge=1, description="metrics stay after their job's end")
+    """Seconds for requests and sweeps in progress when the service is told to stop."""
+    event_days: int = Field(default=400, ge=1)
+    """Days that events are kept after their job has ended."""
+    metric_days: int = Field(default=400, ge=1)
+    """Days that metrics and result files are kept after their job has ended."""
 
     @property
     def reserved_outage(self) -> float:

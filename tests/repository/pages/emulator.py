@@ -1,6 +1,6 @@
-"""docs/emulator-operations.md from the emulator's routes; `python -m tests.repository.operations`.
+"""docs/emulator-operations.md from the emulator's routes; `make docs` writes it.
 
-`tests/repository/test_documents.py` fails when the committed page is not what comes out here.
+`tests/repository/test_pages.py` fails when the committed page is not what comes out here.
 """
 
 import re
@@ -74,7 +74,3 @@ def _offered() -> list[tuple[str, list[str]]]:
     for verb, path, _ in (route for part in PARTS for route in part.arm):
         found[re.sub(r"\{(\w+):path\}", r"{\1}", path)].add(verb)
     return [(path, [v for v in VERBS if v in found[path]]) for path in sorted(found)]
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

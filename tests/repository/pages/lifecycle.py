@@ -1,6 +1,6 @@
-"""docs/lifecycle.md from the domain's tables; `python -m tests.repository.lifecycle` writes it.
+"""docs/lifecycle.md from the domain's tables; `make docs` writes it.
 
-`tests/repository/test_documents.py` fails when the committed page is not what comes out here.
+`tests/repository/test_pages.py` fails when the committed page is not what comes out here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -83,7 +83,3 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
     yield f"|{' --- |' * len(head)}"
     for first, *rest in rows:
         yield f"| {' | '.join([f'`{first}`', *rest])} |"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

@@ -1,6 +1,6 @@
-"""docs/metrics.md from the declarations; `python -m tests.repository.metrics_page` writes it.
+"""docs/metrics.md from the declarations; `make docs` writes it.
 
-`tests/repository/test_monitoring.py` fails when the committed page is not what comes out here.
+`tests/repository/test_pages.py` fails when the committed page is not what comes out here.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,3 @@ def _table(rows: list[Instrument]) -> Iterator[str]:
     for one in rows:
         labels = ", ".join(f"`{label}`" for label in one.labels)
         yield f"| `{one.name}` | {one.kind} | {labels} | {one.help} |"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

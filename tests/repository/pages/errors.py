@@ -1,0 +1,89 @@
+"""docs/errors.md from the exceptions of the service and the places that raise them."""
+
+import ast
+from collections.abc import Iterator
+
+from service.domain import errors
+from service.domain.errors import InvalidRequest, ServiceError
+from tests.repository.pages.markdown import code, table
+from tests.repository.sources import ROOT, python_files, text
+
+PAGE = ROOT / "docs" / "errors.md"
+_HEAD = """\
+# Error codes of the API
+
+For programs that call the API. Generated from the code by `make docs`; do not edit. Every error has
+OpenAI's form: `{"error": {"message", "type", "param", "code"}}`. The message says what to send
+instead. [Troubleshooting](troubleshooting.md) has the remedies.
+
+"no" under *retry*: the answer has `x-should-retry: false`, so OpenAI's clients do not repeat the
+request. Otherwise they retry 408, 409, 429 and 5xx. Codes without a caller (500) are bugs.
+
+## Errors by status
+"""
+_AT_PLACE = """
+## More codes of 400
+
+Status 400, type `invalid_request_error`. `...` stands for what varies.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    kinds = sorted(set(_kinds(ServiceError)), key=lambda kind: (kind.status, kind.code))
+    rows = [
+        (code(k.code), str(k.status), code(k.type), "no" if k.retry is False else "", _meaning(k))
+        for k in kinds
+    ]
+    lines = [_HEAD, *table(("code", "status", "type", "retry", "meaning"), rows)]
+    taken = {kind.code for kind in kinds}
+    places = sorted((c, said) for c, said in _at_places().items() if c not in taken)
+    lines += [_AT_PLACE, *table(("code", "a message"), ((code(c), said) for c, said in places))]
+    return "\n".join(lines) + "\n"
+
+
+def _kinds(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
+    if kind.__module__ == errors.__name__:
+        yield kind
+    for child in kind.__subclasses__():
+        yield from _kinds(child)
+
+
+def _meaning(kind: type[ServiceError]) -> str:
+    if kind is ServiceError:
+        return "An unexpected error: report it with the request id."
+    return (kind.__doc__ or "").strip().split("\n")[0].replace("``", "`")
+
+
+def _at_places() -> dict[str, str]:
+    """A message for each code that is given where an InvalidRequest is raised."""
+    found: dict[str, str] = {}
+    for file in python_files():
+        if file.parts[0] == "service":
+            for node in ast.walk(ast.parse(text(file))):
+                if isinstance(node, ast.Call) and _name(node.func) == InvalidRequest.__name__:
+                    for given in _codes(node):
+                        found.setdefault(given, _template(node))
+    return found
+
+
+def _codes(call: ast.Call) -> Iterator[str]:
+    for keyword in call.keywords:
+        if keyword.arg == "code":
+            for node in ast.walk(keyword.value):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+
+
+def _name(node: ast.expr) -> str:
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+def _template(call: ast.Call) -> str:
+    said = call.args[0] if call.args else ast.Constant("")
+    if isinstance(said, ast.Constant) and isinstance(said.value, str):
+        return said.value
+    if isinstance(said, ast.JoinedStr):
+        pieces = (v.value if isinstance(v, ast.Constant) else "..." for v in said.values)
+        return "".join(map(str, pieces))
+    return "..."

@@ -1,0 +1,29 @@
+"""docs/events.md from `contract/job_events.py`."""
+
+from itertools import groupby
+
+from contract.job_events import JOB_EVENTS
+from tests.repository.pages.markdown import code, table
+from tests.repository.sources import ROOT
+
+PAGE = ROOT / "docs" / "events.md"
+_HEAD = """\
+# Events of a job
+
+For users and programs that follow a job. Generated from `contract/job_events.py` by `make docs`;
+do not edit. `rekindle events JOB`, `GET /v1/fine_tuning/jobs/{id}/events` and `.../events/stream`
+show events, oldest first on the command line. Each has `level`, `code`, `message` and, for
+programs, `data`. [Troubleshooting](troubleshooting.md) says what to do about a warning.
+
+A warning about rows of a file has the code `file.CODE`, with the codes of
+[the data check](troubleshooting.md#rows-that-cannot-be-trained-on).
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [_HEAD.rstrip("\n")]
+    for part, items in groupby(JOB_EVENTS.items(), key=lambda item: item[0].split(".")[0]):
+        rows = [(code(name), ", ".join(one.levels), one.meaning) for name, one in items]
+        lines += ["", f"## {part}", "", *table(("code", "level", "meaning"), rows)]
+    return "\n".join(lines) + "\n"
