@@ -13,8 +13,10 @@ PAGE = ROOT / "docs" / "cli.md"
 _HEAD = """\
 # Command line
 
-For everyone who uses `rekindle`. Generated from its help by `make docs`; do not edit.
-`rekindle COMMAND --help` shows the same. JOB is an id, the unique beginning of one, or `last`.
+For everyone who uses `rekindle`: every command with its options. `rekindle COMMAND --help` shows
+the same. JOB is an id, the unique beginning of one, or `last`.
+
+Generated from the command line's help by `make docs`; do not edit.
 """
 _COMMON = "Every command"
 _COLUMNS = ("option", "value", "meaning")

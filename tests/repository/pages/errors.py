@@ -12,9 +12,11 @@ PAGE = ROOT / "docs" / "errors.md"
 _HEAD = """\
 # Error codes of the API
 
-For programs that call the API. Generated from the code by `make docs`; do not edit. Every error has
-OpenAI's form: `{"error": {"message", "type", "param", "code"}}`. The message says what to send
-instead. [Troubleshooting](troubleshooting.md) has the remedies.
+For programs that call the API: every code of an error and what it means. Every error has OpenAI's
+form: `{"error": {"message", "type", "param", "code"}}`. The message says what to send instead.
+[Troubleshooting](troubleshooting.md) has the remedies.
+
+Generated from the code by `make docs`; do not edit.
 
 "no" under *retry*: the answer has `x-should-retry: false`, so OpenAI's clients do not repeat the
 request. Otherwise they retry 408, 409, 429 and 5xx. Codes without a caller (500) are bugs.

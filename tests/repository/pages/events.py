@@ -10,10 +10,12 @@ PAGE = ROOT / "docs" / "events.md"
 _HEAD = """\
 # Events of a job
 
-For users and programs that follow a job. Generated from `contract/job_events.py` by `make docs`;
-do not edit. `rekindle events JOB`, `GET /v1/fine_tuning/jobs/{id}/events` and `.../events/stream`
-show events, oldest first on the command line. Each has `level`, `code`, `message` and, for
-programs, `data`. [Troubleshooting](troubleshooting.md) says what to do about a warning.
+For users and programs that follow a job: every event and what it means. `rekindle events JOB`,
+`GET /v1/fine_tuning/jobs/{id}/events` and `.../events/stream` show events. Each has `level`,
+`code`, `message` and, for programs, `data`. [Troubleshooting](troubleshooting.md) says what to do
+about a warning.
+
+Generated from `contract/job_events.py` by `make docs`; do not edit.
 
 A warning about rows of a file has the code `file.CODE`, with the codes of
 [the data check](troubleshooting.md#rows-that-cannot-be-trained-on).

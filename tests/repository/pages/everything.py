@@ -2,6 +2,22 @@
 
 from tests.repository.pages import (
     commands,
+    decisions,
+    deployment,
+    emulator,
+    errors,
+    events,
+    http_api,
+    lifecycle,
+    llms,
+    metrics,
+    settings,
+)
+
+PAGES = (
+    commands,
+    decisions,
+    deployment,
     emulator,
     errors,
     events,
@@ -9,6 +25,5 @@ from tests.repository.pages import (
     lifecycle,
     metrics,
     settings,
+    llms,  # quotes the others
 )
-
-PAGES = (commands, emulator, errors, events, http_api, lifecycle, metrics, settings)

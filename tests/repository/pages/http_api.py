@@ -14,9 +14,11 @@ Json = dict[str, Any]
 _HEAD = """\
 # Routes of the API
 
-For programs that call the API. Generated from the routes by `make docs`; do not edit. A running
-service shows every response member at `/docs`; `openapi.json` in the repository is the same
-document. [The API](api.md) explains clients, uploads, waiting and errors.
+For programs that call the API: every route, its parameters and request members. A running service
+shows every response member at `/docs`; `openapi.json` in the repository is the same document.
+[The API](api.md) explains clients, uploads, waiting and errors.
+
+Generated from the routes by `make docs`; do not edit.
 """
 _COMMON = ("openai-project",)
 

@@ -28,6 +28,11 @@ def page() -> str:
         [
             "# Life cycle",
             "",
+            "For users who read `phase` and for people who change the service: the states of a job and",
+            "of an attempt, and the moves between them.",
+            "",
+            "![Life of a job](job-life.svg)",
+            "",
             "Generated from `service/domain/states.py` by `make docs`; do not edit.",
             "",
             "## Job: what the user waits for",

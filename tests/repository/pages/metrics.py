@@ -12,8 +12,10 @@ PAGE = ROOT / "docs" / "metrics.md"
 _INTRO = """\
 # Metrics
 
-Generated from `service/instruments.py` by `make docs`; do not edit. For operators who write
-dashboards and alerts. How to scrape them is in [monitoring.md](monitoring.md).
+For operators who write dashboards and alerts: every Prometheus metric.
+[Monitoring](monitoring.md) says how to scrape them.
+
+Generated from `service/instruments.py` by `make docs`; do not edit.
 
 Times are in seconds. No label names a job, a node or a project.
 """

@@ -28,10 +28,11 @@ GROUPS = {  # first setting of each group
 _HEAD = """\
 # Settings
 
-For operators who configure the service. Generated from `service/settings.py` by `make docs`; do
-not edit. All settings are environment variables and are read once at start; a change needs a
-restart. `python -m service.main check` tests them. [Operations](operations.md) explains how to use
-them.
+For operators who configure the service: every environment variable. They are read once at start; a
+change needs a restart. `python -m service.main check` tests them. [Operations](operations.md)
+explains how to use them.
+
+Generated from `service/settings.py` by `make docs`; do not edit.
 """
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 

@@ -1,0 +1,13 @@
+"""docs/deploy.md from `infra/README.md`, so that the site has it."""
+
+from tests.repository.sources import ROOT
+
+PAGE = ROOT / "docs" / "deploy.md"
+SOURCE = ROOT / "infra" / "README.md"
+_NOTE = "Generated from `infra/README.md` by `make docs`; do not edit.\n"
+
+
+def page() -> str:
+    """The whole page, with links that work in `docs`."""
+    title, first, rest = SOURCE.read_text().split("\n\n", 2)
+    return f"{title}\n\n{first}\n\n{_NOTE}\n{rest}".replace("](../docs/", "](")

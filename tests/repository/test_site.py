@@ -1,0 +1,34 @@
+"""The documentation site: every page is in its navigation, and links stay inside docs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.repository.sources import ROOT, files, text
+
+DOCS = Path("docs")
+PAGES = [file for file in files() if file.parent == DOCS and file.suffix == ".md"]
+ALL = [file for file in files() if file.suffix == ".md" and file.parts[0] == "docs"]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = re.findall(r": ([\w-]+\.md)$", text(Path("mkdocs.yml")), re.MULTILINE)
+
+    assert sorted(navigation) == sorted(page.name for page in PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_a_page_begins_with_its_readers(page: Path) -> None:
+    title, first = text(page).split("\n\n")[:2]
+
+    assert title.startswith("# ")
+    assert first.startswith("For ")
+
+
+@pytest.mark.parametrize("page", ALL, ids=str)
+def test_no_link_leads_out_of_docs(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?://|#|mailto:)([^)#\s]+)", text(page))
+    targets = [(ROOT / page.parent / link).resolve() for link in links]
+
+    assert [str(t) for t in targets if not t.is_relative_to(ROOT / DOCS)] == []
