@@ -28,8 +28,8 @@ def page() -> str:
         [
             "# Life cycle",
             "",
-            "For users who read `phase` and for people who change the service: the states of a job and",
-            "of an attempt, and the moves between them.",
+            "For users who read `phase` and for people who change the service: the states of a job",
+            "and of an attempt, and the moves between them.",
             "",
             "![Life of a job](job-life.svg)",
             "",
