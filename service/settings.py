@@ -31,7 +31,7 @@ _SHORTEST_SECRET = 32  # characters
 
 
 class DatabaseSettings(BaseSettings, Described):
-    """What commands need that only read and write the database: migrate, key, budget, quota."""
+    """Settings of commands that need only the database: migrate, key, budget, quota."""
 
     model_config = SettingsConfigDict(env_prefix="REKINDLE_", frozen=True, extra="ignore")
 
@@ -44,7 +44,7 @@ class DatabaseSettings(BaseSettings, Described):
 
     @property
     def usual_quota(self) -> Quota:
-        """The quota of a project that was given none of its own."""
+        """Return the quota of a project without one of its own."""
         return Quota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
 
 
