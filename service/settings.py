@@ -131,7 +131,7 @@ class Settings(DatabaseSettings):
     processes_per_node: int | None = None
     """Trainer processes of a node; default: one for each GPU."""
     cpu_flops: float = 5e9
-    """fp32 FLOP/s of a core for plans on `cpu`; `python -m trainer.process.cpu_speed` measures it."""
+    """fp32 FLOP/s of a core in plans; `python -m trainer.process.cpu_speed` measures it."""
     trainer_image: str = "rekindle-trainer:latest"
     """Trainer image of new attempts; pin it by digest."""
 
