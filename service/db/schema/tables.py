@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from contract.choices import Engine, Scope
-from service.db.core.schema_version import (  # noqa: F401 - one schema
+from service.db.schema import (  # noqa: F401 - one schema
     cloud_tables,
     columns,
     file_tables,
