@@ -28,8 +28,8 @@ from service.operations.grants import Granter
 from service.operations.preflights import Preflights
 from service.operations.pulse import Pulse
 from service.operations.release import release
-from service.reconciler.polite import PoliteCloud
 from service.reconciler.preparation import Preparation
+from service.reconciler.rate_limit import RateLimitedCloud
 from service.settings import Settings
 from service.workers import reconcilers
 
@@ -114,7 +114,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
             cpu_flops=settings.cpu_flops,
             emulated=settings.emulated,
         ),
-        cloud=_politely(settings, world),
+        cloud=_limited_cloud(settings, world),
         operator_project=settings.operator_project,
         secret=settings.secret_key.get_secret_value(),
         accepted_secret=settings.accepted_secret_key.get_secret_value(),
@@ -147,7 +147,9 @@ def _preparation(parts: Parts) -> Preparation:
     )
 
 
-def _politely(settings: Settings, world: Adapters) -> CloudProvider:
+def _limited_cloud(settings: Settings, world: Adapters) -> CloudProvider:
     """Return the cloud for operators, who share Azure's rate limits with the reconcilers."""
     times = settings.azure_limits_times
-    return PoliteCloud(engine=world.engine, cloud=world.cloud, now=world.now, times=times).at(ALL)
+    return RateLimitedCloud(engine=world.engine, cloud=world.cloud, now=world.now, times=times).at(
+        ALL
+    )

@@ -27,10 +27,10 @@ from service.reconciler.market_watch import MarketWatch
 from service.reconciler.model_copies import ModelCopies
 from service.reconciler.model_registry import ModelRegistrations
 from service.reconciler.orphans import OrphanSweep
-from service.reconciler.polite import PoliteCloud
 from service.reconciler.preparation import Preparation
 from service.reconciler.price_watch import PriceWatch
 from service.reconciler.pruning import Pruning
+from service.reconciler.rate_limit import RateLimitedCloud
 from service.reconciler.reach import Reach, door
 from service.reconciler.retention import CheckpointSweep
 from service.reconciler.scale_sets import SpecMaker
@@ -69,10 +69,10 @@ def reconcilers(
     pulse: Pulse,
 ) -> list[Coroutine[Any, Any, object]]:
     """Return all reconcilers; each runs until ``stop``."""
-    polite = PoliteCloud(
+    limited_cloud = RateLimitedCloud(
         engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
     )
-    attempts, lister = _attempts(settings, world, polite)
+    attempts, lister = _attempts(settings, world, limited_cloud)
     reach = Reach(
         engine=world.engine,
         knock=door(settings.public_url),
@@ -89,8 +89,10 @@ def reconcilers(
         usual=settings.usual_quota,
         egress=settings.egress,
     )
-    orphans = OrphanSweep(engine=world.engine, cloud=world.cloud, now=world.now, polite=polite)
-    strays = StrayWatch(engine=world.engine, cloud=polite.at(ALL), now=world.now)
+    orphans = OrphanSweep(
+        engine=world.engine, cloud=world.cloud, now=world.now, limited_cloud=limited_cloud
+    )
+    strays = StrayWatch(engine=world.engine, cloud=limited_cloud.at(ALL), now=world.now)
     prune = Pruning(engine=world.engine, keep=_kept(settings), now=world.now)
     drain = settings.drain_seconds
     loop = Loop(listener=world.listener, stop=stop, pulse=pulse, drain=drain)
@@ -105,12 +107,12 @@ def reconcilers(
         loop.every(PRUNING_SECONDS, "pruning", prune.run_once),
         *_stored(settings, world, loop),
         *_money(settings, world, loop),
-        *_queue(settings, world, loop, polite),
+        *_queue(settings, world, loop, limited_cloud),
     ]
 
 
 def _attempts(
-    settings: Settings, world: Adapters, polite: PoliteCloud
+    settings: Settings, world: Adapters, limited_cloud: RateLimitedCloud
 ) -> tuple[AttemptReconciler, Lister]:
     """Return the reconciler of attempts, and the shared list of scale sets."""
     specs = SpecMaker(
@@ -123,7 +125,7 @@ def _attempts(
         identity=settings.azure_identity_id,
     )
     pace = settings.pace
-    sets = replace(polite, cloud=engines.scale_sets(polite.cloud))
+    sets = replace(limited_cloud, cloud=engines.scale_sets(limited_cloud.cloud))
     lister = Lister(engine=world.engine, cloud=sets.at(ALL), every=pace.poll, now=world.now)
     made = AttemptReconciler(
         engine=world.engine,
@@ -133,20 +135,20 @@ def _attempts(
         pace=pace,
         now=world.now,
         lister=lister,
-        polite=polite,
+        limited_cloud=limited_cloud,
         allowance=settings.allowance,
     )
     return made, lister
 
 
 def _queue(
-    settings: Settings, world: Adapters, loop: Loop, polite: PoliteCloud
+    settings: Settings, world: Adapters, loop: Loop, limited_cloud: RateLimitedCloud
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of the queue."""
     usual, regions = settings.usual_quota, settings.spot_pools
     queue = Admissions(
         engine=world.engine,
-        cloud=polite.at(ALL),
+        cloud=limited_cloud.at(ALL),
         now=world.now,
         usual=usual,
         regions=regions,

@@ -16,6 +16,7 @@ from service.db.jobs import events, job_versions
 from service.db.jobs.events import Event
 from service.db.schema import tables
 from service.domain import humanize
+from service.domain.cloud.rate_limit import Deferral
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import JOINS, OpenGeneration
 from service.domain.lifecycle.generation import Halt
@@ -141,6 +142,7 @@ class Halting:
     generation: Generation
     step: Halt
     again: timedelta = _SOON  # until the next look, if nobody asks for one
+    deferral: Deferral | None = None  # a call to the cloud that goes on waiting
 
 
 async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetime) -> None:
@@ -154,7 +156,8 @@ async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetim
     }
     await nodes.direct_all(conn, orders)
     due = [(one.claim, now + one.again) for one in halts]
-    held = await leases.release_all(conn, due, now)  # locks: generations, nodes, attempts, jobs
+    deferrals = {one.row.id: one.deferral for one in halts if one.deferral}
+    held = await leases.release_all(conn, due, now, deferrals)  # after generations and nodes
     if lost := {one.row.id for one in halts} - held:
         raise LeaseLost(f"attempts {sorted(lost)}")
     news = [one for one in halts if one.row.job_id in first]

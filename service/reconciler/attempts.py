@@ -29,6 +29,7 @@ from service.db.core import database_health, leases
 from service.db.core.leases import Claim, Renewals
 from service.db.jobs import events
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
+from service.domain.cloud.rate_limit import CloudCall, Deferral
 from service.domain.cloud.scale_set_list import as_listed
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import (
@@ -40,6 +41,7 @@ from service.domain.lifecycle.attempt import (
     OpenGeneration,
     Pace,
     Refill,
+    Seen,
     Step,
     Wait,
     will_not_die,
@@ -52,10 +54,11 @@ from service.instruments import LEASE_LAG
 from service.operations import heads, help_wanted, refills
 from service.operations.generations import Halting
 from service.reconciler import calm, measures, serial_logs
+from service.reconciler.concurrency_limit import ConcurrencyLimitReached
 from service.reconciler.lister import Lister
-from service.reconciler.look import Eyes, Look
+from service.reconciler.look import Eyes, Look, as_before
 from service.reconciler.openings import Openings
-from service.reconciler.polite import NoPlace, PoliteCloud
+from service.reconciler.rate_limit import Deferred, RateLimitedCloud, deferral_of
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.watch import Watch
 from service.reconciler.writes import Writes
@@ -80,7 +83,7 @@ class AttemptReconciler:
     now: Callable[[], datetime]
     watch: Watch = field(default_factory=Watch)
     lister: Lister | None = None  # None: every set is looked at by itself
-    polite: PoliteCloud | None = None  # None: the cloud is asked as often as there is a reason
+    limited_cloud: RateLimitedCloud | None = None  # None: the cloud is called without limits
     allowance: Allowance = USUAL
     # Attempts whose next generation could not be opened: since when, and when it was last tried.
     _opening: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
@@ -117,7 +120,7 @@ class AttemptReconciler:
             log.info("attempt.lease_lost", extra={"attempt": row.id})
         except (CloudError, StorageError) as fault:
             await self._complain(row, fault)
-            await self._release(claim, self._patience(row, fault))
+            await self._release(claim, self._patience(row, fault), deferral_of([fault]))
         except Exception:
             log.exception("attempt.step_failed", extra={"attempt": row.id})
             with suppress(SQLAlchemyError):
@@ -140,12 +143,11 @@ class AttemptReconciler:
         return Writes(engine=self.engine, now=self.now)
 
     async def _step(self, claim: Claim, row: AttemptRow) -> None:
-        if wait := self._until_turn(claim, row):
-            await self._release(claim, wait)
-            return
         now = self.now()  # of the whole step: what is decided is true of what was seen then
         since = self.watch.since(now)
-        cloud = self._listed(row) or self._cloud(row, claim)
+        cloud: CloudProvider | ScaleSet | None = self._listed(row) or self._cloud(row, claim)
+        if self._is_decided(claim, row, now) and not isinstance(cloud, ScaleSet):
+            cloud = None if row.deferred_call is CloudCall.CREATE else as_before(row)
         found = await self._eyes.look(cloud, claim, row, since, now)
         for fault in found.faults:
             await self._complain(row, fault)
@@ -163,16 +165,33 @@ class AttemptReconciler:
         return self.lister is not None and self.lister.fresh() is not None
 
     def _cloud(self, row: AttemptRow, claim: Claim) -> CloudProvider:
-        return self.polite.at(row.offering.pool, claim) if self.polite else self.cloud
+        return self.limited_cloud.at(row.offering.pool, claim) if self.limited_cloud else self.cloud
 
-    def _until_turn(self, claim: Claim, row: AttemptRow) -> timedelta | None:
-        """Without nodes nothing is to be done but to ask the cloud, and that it may not yet.
+    async def _cloud_after(
+        self, first: Callable[[], Awaitable[None]], claim: Claim, row: AttemptRow
+    ) -> CloudProvider:
+        """Return the cloud for one call that is made right after ``first``, and after its wait."""
+        if self.limited_cloud is not None:
+            return self.limited_cloud.at(row.offering.pool, claim, first)
+        await first()
+        return self.cloud
 
-        A machine that registers before Azure lists it has its attempt looked at before its turn.
+    def _is_decided(self, claim: Claim, row: AttemptRow, now: datetime) -> bool:
+        """Return whether a deferred call is made, or goes on waiting, without another look.
+
+        A look would take tokens, and could lose those of the call. But machines of a creation that
+        was accepted cost money, so its scale set is looked at once the list may show it; and so is
+        one of which the list says that it has changed.
         """
-        if self.polite is None or row.state in ATTEMPT_WITH_NODES:
-            return None
-        return self.polite.until_turn(claim)
+        deferral = self.limited_cloud.deferral(claim) if self.limited_cloud else None
+        if deferral is None or deferral.call is CloudCall.GET:
+            return False
+        if deferral.is_due(now):
+            return True
+        if deferral.call is CloudCall.CREATE:
+            listing = self.lister.fresh() if self.lister else None
+            return listing is not None and scale_set_name(row.id) not in listing.sets
+        return row.seen_at is not None
 
     def _listed(self, row: AttemptRow) -> ScaleSet | None:
         listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
@@ -191,7 +210,8 @@ class AttemptReconciler:
         match step:
             case Wait(delay):
                 usual = calm.pause(row, found, self.pace, self.now()) if self._hears else None
-                await self._release(claim, self._pause(row, found, delay or usual))
+                pause = self._pause(row, found, delay or usual)
+                await self._release(claim, pause, deferral_of(found.faults))
             case Create():
                 await self._create(claim, row)
             case Refill(useless):
@@ -212,17 +232,18 @@ class AttemptReconciler:
                 await self._move(claim, row, step)
 
     async def _keep_serial_logs(self, row: AttemptRow, found: Look) -> None:
-        """Without a claim: a refusal must not cost the row its turn to delete."""
-        cloud = self.polite.at(row.offering.pool) if self.polite else self.cloud
+        """Copy them without a claim: a refusal must not defer the deletion."""
+        cloud = self.limited_cloud.at(row.offering.pool) if self.limited_cloud else self.cloud
         await serial_logs.keep(self.engine, cloud, self.store, row, found.seen, self.now())
 
     async def _create(self, claim: Claim, row: AttemptRow) -> None:
-        """Of a worker that stood still for long the attempt may have ended: nobody waits for it."""
-        if self.polite is None:  # it looks itself, once the tokens are there
-            async with self.engine.connect() as conn:
-                await leases.check(conn, claim)
+        """Create the scale set, if the lease still holds when the call may be made.
+
+        The attempt may have ended while this worker stood still: nobody would delete the machines.
+        """
         try:
-            await self._cloud(row, claim).create(self.specs.spec(row))
+            cloud = await self._cloud_after(partial(self._check_lease, claim), claim, row)
+            await cloud.create(self.specs.spec(row))
         except InsufficientCapacity as refusal:
             outcome = Outcome.NO_CAPACITY
             await self._move(
@@ -234,27 +255,42 @@ class AttemptReconciler:
     async def _refill(
         self, claim: Claim, row: AttemptRow, found: Look, useless: tuple[str, ...]
     ) -> None:
-        """Survivors train on whatever comes of it: a refusal is told once, and asked again."""
-        if self.polite is not None and self.polite.until_turn(claim):
-            await self._release(claim, self.pace.poll)  # else it would count as asked for
-            return
-        async with self.engine.begin() as conn:
-            await refills.intend(conn, claim, row, found.seen, useless, self.now())
+        """Ask for machines in place of lost ones; a refusal is told once, and asked again.
+
+        Survivors train on whatever comes of it. What is deferred does not count as asked for.
+        """
+        intend = partial(self._intend_refill, claim, row, found.seen, useless)
         try:
-            await self._cloud(row, claim).refill(
-                scale_set_name(row.id), row.instance_count, useless
-            )
+            cloud = await self._cloud_after(intend, claim, row)
+            await cloud.refill(scale_set_name(row.id), row.instance_count, useless)
         except (InsufficientCapacity, Misconfigured) as refusal:
             async with self.engine.begin() as conn:
                 await refills.refused(conn, row, str(refusal), self.now())
         await self._release(claim, _SOON)
+
+    async def _check_lease(self, claim: Claim) -> None:
+        async with self.engine.connect() as conn:
+            await leases.check(conn, claim)
+
+    async def _intend_refill(
+        self, claim: Claim, row: AttemptRow, seen: Seen, useless: tuple[str, ...]
+    ) -> None:
+        async with self.engine.begin() as conn:
+            await refills.intend(conn, claim, row, seen, useless, self.now())
 
     async def _halt(self, claim: Claim, row: AttemptRow, found: Look, step: Halt) -> None:
         generation = found.seen.generation
         assert generation is not None, "only a generation can be halted"
         again = calm.while_stopping(found.seen, step, self.pace, self.now())
         await self._writes.halt(
-            Halting(claim=claim, row=row, generation=generation, step=step, again=again)
+            Halting(
+                claim=claim,
+                row=row,
+                generation=generation,
+                step=step,
+                again=again,
+                deferral=deferral_of(found.faults),
+            )
         )
 
     async def _open(self, claim: Claim, row: AttemptRow, found: Look, step: OpenGeneration) -> None:
@@ -293,31 +329,31 @@ class AttemptReconciler:
         await self._writes.move(moving)
         if measures.is_end(moving):
             await measures.attempt_ended(self.engine, row, self.now())
-        if self.polite is not None:
-            self.polite.forget(row.id)  # what it waited for is not what it needs now
 
-    async def _release(self, claim: Claim, delay: timedelta) -> None:
+    async def _release(
+        self, claim: Claim, delay: timedelta, deferral: Deferral | None = None
+    ) -> None:
         with suppress(LeaseLost):
-            await self._writes.release(claim, delay)
+            await self._writes.release(claim, delay, deferral)
 
     def _pause(self, row: AttemptRow, found: Look, usual: timedelta | None) -> timedelta:
-        """Until the next look. Who found no place comes when it is its turn to ask."""
+        """Return the time to the next look; what was deferred is due when its call may be made."""
         pauses = [self._patience(row, fault) for fault in found.faults]
-        asks = any(isinstance(fault, NoPlace) for fault in found.faults)
+        asks = any(isinstance(f, Deferred | ConcurrencyLimitReached) for f in found.faults)
         return max(pauses) if asks else max([usual or self.pace.poll, *pauses])
 
     def _patience(self, row: AttemptRow, fault: Exception) -> timedelta:
         """How long to leave things alone after this; its nodes are seen to as often as ever."""
         if isinstance(fault, Throttled):
             pause = timedelta(seconds=fault.retry_after)
-            nodes = self.polite is not None and row.state in ATTEMPT_WITH_NODES
+            nodes = self.limited_cloud is not None and row.state in ATTEMPT_WITH_NODES
             return min(pause, self.pace.poll) if nodes else pause
         return _AFTER_MISCONFIGURATION if isinstance(fault, _FOR_A_PERSON) else self.pace.poll
 
     async def _complain(self, row: AttemptRow, fault: Exception) -> None:
         """Log it; where a person must act, say so where the user looks."""
-        if isinstance(fault, NoPlace):  # thousands at once, and each has its turn
-            return
+        if isinstance(fault, Deferred | ConcurrencyLimitReached) and not fault.code:
+            return  # thousands at once, and each has its time
         log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
         if not isinstance(fault, _FOR_A_PERSON):
             return

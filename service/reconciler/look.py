@@ -31,7 +31,8 @@ from service.operations import budgets, heads, help_wanted
 from service.operations.heads import HeadUnreadable
 from service.operations.help_wanted import Call
 from service.reconciler import outlook, sights
-from service.reconciler.polite import NoPlace
+from service.reconciler.concurrency_limit import ConcurrencyLimitReached
+from service.reconciler.rate_limit import Deferred
 from service.reconciler.sights import Sight
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
@@ -71,7 +72,7 @@ class Eyes:
 
     async def look(
         self,
-        cloud: CloudProvider | ScaleSet,
+        cloud: CloudProvider | ScaleSet | None,
         claim: Claim,
         row: AttemptRow,
         awake_since: datetime,
@@ -82,10 +83,10 @@ class Eyes:
         ``awake_since``: nobody is taken for silent who could not have been heard before. Nor is
         who still commits: it takes every member of the live generation to make a checkpoint.
         ``cloud`` is the scale set itself where the list of all tells enough of it: the cloud is not
-        asked then, and the machines are as they were.
-        Raises LeaseLost when another worker has it, NoPlace where the cloud may not be asked now.
+        asked then, and the machines are as they were. None: there is none, as was seen before.
+        Raises LeaseLost; Deferred or ConcurrencyLimitReached if the cloud is needed to decide.
         """
-        listed = isinstance(cloud, ScaleSet) or row.state is AttemptState.PENDING
+        listed = isinstance(cloud, ScaleSet | None) or row.state is AttemptState.PENDING
         scale_set, cloud_fault = await self._scale_set(cloud, row, now)
         head, head_fault = await _head(self.store, row)
         sight = Sight(
@@ -121,13 +122,13 @@ class Eyes:
         )
 
     async def _scale_set(
-        self, cloud: CloudProvider | ScaleSet, row: AttemptRow, now: datetime
+        self, cloud: CloudProvider | ScaleSet | None, row: AttemptRow, now: datetime
     ) -> tuple[ScaleSet | None, CloudError | None]:
         """The scale set, or None when there is none; and why the cloud did not answer, if so.
 
         While nodes train, a cloud that does not answer is no reason to think that they are gone.
         """
-        if isinstance(cloud, ScaleSet):
+        if isinstance(cloud, ScaleSet | None):
             return cloud, None
         if row.state is AttemptState.PENDING:
             return None, None
@@ -135,12 +136,12 @@ class Eyes:
             found = await cloud.get(scale_set_name(row.id))
         except ScaleSetNotFound as missing:
             believed = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row, now)
-            return (None, None) if believed else (_as_before(row), missing)
+            return (None, None) if believed else (as_before(row), missing)
         except CloudError as fault:
             going = row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
-            if going and isinstance(fault, NoPlace):
+            if going and isinstance(fault, Deferred | ConcurrencyLimitReached):
                 raise  # nothing is to be decided without the cloud, so the rest is not looked at
-            return (_as_before(row) if row.state in ATTEMPT_WITH_NODES else None), fault
+            return (as_before(row) if row.state in ATTEMPT_WITH_NODES else None), fault
         self._missing.pop(row.id, None)
         return found, None
 
@@ -198,9 +199,15 @@ class Eyes:
             return facts, await outlook.ahead(conn, *given)
 
 
-def _as_before(row: AttemptRow) -> ScaleSet:
+def as_before(row: AttemptRow) -> ScaleSet:
+    """Return the scale set of an attempt with the machines that were seen last.
+
+    A set that is refilled for the first time while machines come has FAILED with some of them.
+    """
+    comes = row.state is AttemptState.PROVISIONING and row.refilled_at is None
+    phase = ScaleSetPhase.FAILED if comes else ScaleSetPhase.READY
     machines = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)
-    return ScaleSet(name=scale_set_name(row.id), phase=ScaleSetPhase.READY, instances=machines)
+    return ScaleSet(name=scale_set_name(row.id), phase=phase, instances=machines)
 
 
 def _needs_more(

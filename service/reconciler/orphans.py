@@ -23,7 +23,7 @@ from service.db.money import ledger
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
 from service.reconciler.late_costs import LateCosts, maker
-from service.reconciler.polite import PoliteCloud
+from service.reconciler.rate_limit import RateLimitedCloud
 
 log = logging.getLogger(__name__)
 ALARM = "leak.will_not_die"
@@ -37,7 +37,9 @@ class OrphanSweep:
     engine: AsyncEngine
     cloud: CloudProvider
     now: Callable[[], datetime]
-    polite: PoliteCloud | None = None  # None: the cloud is asked as often as there is a reason
+    limited_cloud: RateLimitedCloud | None = (
+        None  # None: the cloud is asked as often as there is a reason
+    )
 
     async def run_once(self) -> list[str]:
         """Begin deleting every orphan; return their names.
@@ -97,7 +99,7 @@ class OrphanSweep:
 
     def _asked(self, region: str) -> CloudProvider:
         """The cloud, as it may be asked there."""
-        return self.polite.at(region) if self.polite else self.cloud
+        return self.limited_cloud.at(region) if self.limited_cloud else self.cloud
 
     async def _delete(self, orphan: ScaleSet) -> str:
         """Why it was refused; empty when it was accepted, or nothing is there any more."""

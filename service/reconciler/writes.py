@@ -17,11 +17,14 @@ from service.db.core.leases import Claim
 from service.db.core.together import Together
 from service.db.jobs import job_moves
 from service.db.jobs.job_moves import Moving as JobMoving
+from service.domain.cloud.rate_limit import Deferral
 from service.domain.errors import LeaseLost
 from service.instruments import LEASES_LOST
 from service.operations import generations
 from service.operations.generations import Halting
 from service.reconciler import measures
+
+_Release = tuple[Claim, datetime, Deferral | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +34,11 @@ class Writes:
     engine: AsyncEngine
     now: Callable[[], datetime]
 
-    async def release(self, claim: Claim, delay: timedelta) -> None:
+    async def release(
+        self, claim: Claim, delay: timedelta, deferral: Deferral | None = None
+    ) -> None:
         """Give the lease back, and be due again after ``delay`` or with the next hint."""
-        await self._releases.do((claim, self.now() + delay))
+        await self._releases.do((claim, self.now() + delay, deferral))
 
     async def move(self, moving: Moving) -> None:
         """Write an attempt's move with its event, and wake its job."""
@@ -48,7 +53,7 @@ class Writes:
         await self._halts.do(halting)
 
     @cached_property
-    def _releases(self) -> Together[tuple[Claim, datetime], None]:
+    def _releases(self) -> Together[_Release, None]:
         return Together(self._release_all, key=lambda given: given[0].row_id)
 
     @cached_property
@@ -63,10 +68,12 @@ class Writes:
     def _halts(self) -> Together[Halting, None]:
         return Together(self._halt_all, key=lambda one: one.claim.row_id)
 
-    async def _release_all(self, given: Sequence[tuple[Claim, datetime]]) -> list[Exception | None]:
+    async def _release_all(self, given: Sequence[_Release]) -> list[Exception | None]:
+        due = [(claim, due_at) for claim, due_at, _ in given]
+        deferrals = {claim.row_id: deferral for claim, _, deferral in given if deferral}
         async with self.engine.begin() as conn:
-            held = await leases.release_all(conn, given, self.now())
-        return [_lost(claim, held) for claim, _ in given]
+            held = await leases.release_all(conn, due, self.now(), deferrals)
+        return [_lost(claim, held) for claim, _ in due]
 
     async def _move_all(self, moving: Sequence[Moving]) -> list[Exception | None]:
         async with self.engine.begin() as conn:

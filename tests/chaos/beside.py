@@ -25,9 +25,9 @@ from service.reconciler.admission import Admissions
 from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.market_watch import MarketWatch
-from service.reconciler.polite import PoliteCloud
 from service.reconciler.price_watch import PriceWatch
 from service.reconciler.pruning import Pruning
+from service.reconciler.rate_limit import RateLimitedCloud
 from service.reconciler.retention import CheckpointSweep
 from service.reconciler.storage_cost import StorageMeters
 from service.reconciler.tiers import TierMoves
@@ -44,10 +44,10 @@ def of(
     store: BlobStore,
     prices: PriceSource,
     now: Callable[[], datetime],
-    polite: PoliteCloud | None,
+    limited_cloud: RateLimitedCloud | None,
 ) -> Mapping[str, Work]:
     """By the name that a play calls it."""
-    asked = polite.at(ALL) if polite else cloud
+    asked = limited_cloud.at(ALL) if limited_cloud else cloud
     queue = Admissions(engine=engine, cloud=asked, now=now, regions=(SPOT.region,))
     outside = Outside(store=store, prices=prices, account=Account(region=SPOT.region))
     places = (place_of(SPOT),)

@@ -95,7 +95,7 @@ class Life:
             visible_after=timedelta(seconds=5),
         )
         self.world.attempts = attempts_with(self.world, self.cloud)
-        self.replicas = Replicas(self.world, self.cloud, self.hook, self.play.polite)
+        self.replicas = Replicas(self.world, self.cloud, self.hook, self.play.rate_limited)
         more = range(1, self.play.jobs)
         self.all = [self, *(Life(self.world, self.name, self.hook, self) for _ in more)]
 

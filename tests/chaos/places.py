@@ -33,9 +33,12 @@ EXCUSED = {  # no play comes there, and why
     " tests/integration/test_api_keys.py; one that was made and never told of opens nothing",
     "commit operations/files.py look": "it writes how far a long upload is, and a life's takes no"
     " time; without it nothing is lost but what is shown: tests/integration/test_upload_sweep.py",
-    "delete reconciler/polite.py delete": "it hands its call on: met as that of time, which waits",
-    "refill reconciler/polite.py refill": "it hands its call on to ask as delete does; no life that"
-    " asks politely is elastic, and in elastic the same refill is struck at attempts.py",
+    "commit reconciler/attempts.py _refill": "no life's cloud refuses a refill at once; it tells of"
+    " the first refusal: tests/integration/test_elastic_jobs.py",
+    "create reconciler/rate_limit.py create": "it hands its call on: met as that of time",
+    "delete reconciler/rate_limit.py delete": "it hands its call on: met as that of time",
+    "refill reconciler/rate_limit.py refill": "it hands its call on as delete does; no life with"
+    " rate limits is elastic, and in elastic the same refill is struck at attempts.py",
     "commit api/nodes.py _remember": "only a database that was restored has forgotten directives:"
     " tests/integration/test_restored_database.py; done twice it changes nothing more",
     "commit operations/preflights.py _tell": "it writes how far a long check is, and a life's takes"

@@ -27,7 +27,7 @@ class Play:
     end: JobState = JobState.SUCCEEDED
     asks: Callable[[Life], dict[str, Any]] = lambda _: {}  # members of the job's request
     beside: tuple[str, ...] = ()
-    polite: bool = False  # Azure is asked through the shared list, limits and circuits
+    rate_limited: bool = False  # Azure is asked through the shared list, limits and circuits
     boots: bool = True  # else the machines say why they cannot
     chatty: bool = False  # machines that wait say so: the play takes longer than a silence
     until: frozenset[str] = frozenset()

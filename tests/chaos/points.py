@@ -148,7 +148,7 @@ async def lived(engine: AsyncEngine, url: str, strike: Strike) -> list[str] | No
         broken = await life.run()
         if life.hook.struck:
             return broken
-        if life.play.jobs > 1 or life.play.polite:
+        if life.play.jobs > 1 or life.play.rate_limited:
             return broken or None
         return [*broken, "the point was never come to"]
 

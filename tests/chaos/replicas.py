@@ -20,7 +20,7 @@ from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
 from service.reconciler.orphans import OrphanSweep
-from service.reconciler.polite import PoliteCloud
+from service.reconciler.rate_limit import RateLimitedCloud
 from service.reconciler.watch import Watch
 from service.storage.store import StorageError
 from tests.chaos import beside
@@ -56,14 +56,16 @@ class Replicas:
     world: World
     cloud: FakeCloud
     hook: Hook = field(default_factory=Hook)
-    polite: bool = False
+    rate_limited: bool = False
     strikes: int = 0
     asleep: list[tuple[Hook, asyncio.Task[Any]]] = field(default_factory=list)
     now: Replica = field(init=False)
 
     def __post_init__(self) -> None:
         """Start the first one."""
-        self.now = start(self.world, self.cloud, self.hook, self.world.clock, polite=self.polite)
+        self.now = start(
+            self.world, self.cloud, self.hook, self.world.clock, rate_limited=self.rate_limited
+        )
 
     async def ask(self, method: str, path: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
         """One request; None when nobody answered, or nothing useful."""
@@ -120,11 +122,13 @@ class Replicas:
 
     def _replace(self) -> None:
         self.strikes += 1
-        self.now = start(self.world, self.cloud, Hook(), self.world.clock, polite=self.polite)
+        self.now = start(
+            self.world, self.cloud, Hook(), self.world.clock, rate_limited=self.rate_limited
+        )
 
 
 def start(
-    world: World, cloud: FakeCloud, hook: Hook, clock: Clock, *, polite: bool = False
+    world: World, cloud: FakeCloud, hook: Hook, clock: Clock, *, rate_limited: bool = False
 ) -> Replica:
     """A fresh process: nothing of the one before is left but what is outside."""
     hook.clock = world.clock
@@ -134,10 +138,10 @@ def start(
     checks = Preflights(engine=engine, store=store, checker=InlineChecker(), now=clock)
     parts = replace(parts, preflights=checks)
     reconcile = {"engine": engine, "store": store, "now": clock}
-    asked = PoliteCloud(engine=engine, cloud=seen, now=clock) if polite else None
+    asked = RateLimitedCloud(engine=engine, cloud=seen, now=clock) if rate_limited else None
     every = world.attempts.pace.poll
     lister = Lister(engine=engine, cloud=asked.at(ALL), every=every, now=clock) if asked else None
-    shared = {"cloud": seen, "polite": asked}
+    shared = {"cloud": seen, "limited_cloud": asked}
     return Replica(
         hook=hook,
         http=client(make_app(parts)),

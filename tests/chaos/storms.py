@@ -53,9 +53,9 @@ class Crew(Replicas):
     """Several replicas at once; whichever the dice say does the next piece of work."""
 
     def __init__(
-        self, world: World, cloud: FakeCloud, dice: random.Random, *, polite: bool
+        self, world: World, cloud: FakeCloud, dice: random.Random, *, rate_limited: bool
     ) -> None:
-        self.dice, self.left, self.polite = dice, STRIKES, polite
+        self.dice, self.left, self.rate_limited = dice, STRIKES, rate_limited
         self.slept: dict[int, int] = {}
         self.cut_for = 0
         self.world, self.cloud = world, cloud
@@ -126,7 +126,7 @@ class Crew(Replicas):
             if hook.harm in STALLS:
                 hook.at, hook.at_door = 0, hook.at
         clock = Skewed(true=self.world.clock, by=skew)
-        return start(self.world, self.cloud, hook, clock, polite=self.polite)
+        return start(self.world, self.cloud, hook, clock, rate_limited=self.rate_limited)
 
 
 def _unreachable() -> CloudError:
@@ -139,7 +139,7 @@ async def weathered(engine: AsyncEngine, url: str, seed: int) -> list[str]:
     play = dice.choice(sorted(PLAYS))
     async with points.a_world(engine, url) as world:
         life = Life(world, play, Hook())
-        crew = Crew(world, life.cloud, dice, polite=life.play.polite)
+        crew = Crew(world, life.cloud, dice, rate_limited=life.play.rate_limited)
         life.is_served_by(crew, APART, SLACK + HELD_UP)
         life.weather = crew.weather
         return [f"{play}: {line}" for line in await life.run()]

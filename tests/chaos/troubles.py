@@ -118,7 +118,7 @@ async def unhealthy(life: Life) -> None:
 
 
 PLAYS = {
-    "ill region": Play(ill_region, polite=True, chatty=True, beside=("queue",)),
+    "ill region": Play(ill_region, rate_limited=True, chatty=True, beside=("queue",)),
     "misconfigured": Play(misconfigured, chatty=True),
     "queued": Play(queued, beside=("cores", "queue", "market", "bills")),
     "immortal": Play(immortal, JobState.CANCELLED, chatty=True, until=frozenset({"laid"})),

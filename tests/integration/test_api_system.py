@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from service.db.cloud import politeness
+from service.db.cloud import circuit_breaker, rate_limit
+from service.db.cloud.rate_limit import TokenRequest
 from service.db.core import replicas
 from service.db.core.engine import driver_url
 from service.db.core.notify import Listener
 from service.db.jobs import events
 from service.db.queue import queue
-from service.domain.cloud.politeness import LIMITS, Kind
+from service.domain.cloud.rate_limit import BUCKETS, RequestKind
 from tests.waiting import until
 from tests.world import World
 
@@ -90,15 +91,16 @@ async def test_turns_rate_limits_and_circuits_are_shown(world: World) -> None:
     now = world.clock()
     async with world.engine.begin() as conn:
         assert await queue.is_mine(conn, "replica-1", now, timedelta(seconds=30))
-        await politeness.take(conn, "eastus", Kind.CREATE, LIMITS[Kind.CREATE], now)
-        await politeness.failed(conn, "westus", now, 0.0, probed=False)
+        bucket = {str(RequestKind.CREATE): BUCKETS[RequestKind.CREATE]}
+        await rate_limit.take(conn, [TokenRequest(region="eastus", buckets=bucket)], now)
+        await circuit_breaker.record_failure(conn, "westus", now, 0.0, probed=False)
 
     shown = await system(world)
 
     (turn,), (budget,), (circuit,) = shown["turns"], shown["rate_budgets"], shown["circuits"]
     assert (turn["holder"], turn["is_held"]) == ("replica-1", True)
     assert (budget["region"], budget["request"], budget["left"]) == (
-        *("eastus", "CreateVMScaleSet", 365.0),
+        *("eastus", "CreateVMScaleSet", 374.0),
     )
     assert (circuit["region"], circuit["failures"]) == ("westus", 1)
 

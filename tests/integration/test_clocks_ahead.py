@@ -10,15 +10,17 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.db.money import budgets
 from service.db.queue import quotas
-from service.domain.cloud.politeness import FAILURES, Kind
+from service.domain.cloud.circuit_breaker import FAILURES
+from service.domain.cloud.rate_limit import CloudCall
 from service.domain.money.budget import OF_PROJECT
 from service.reconciler.admission import Admissions
 from service.reconciler.lister import Lister
-from service.reconciler.polite import PoliteCloud
+from service.reconciler.rate_limit import RateLimitedCloud
 from tests.clock import Clock
 from tests.integration.rows import add_job
 from tests.integration.test_admission import CORES, JOBS, ONE, limited, region, submitted
-from tests.integration.test_polite import EVERY, failing, fine
+from tests.integration.test_lister import EVERY
+from tests.integration.test_rate_limit import failing, fine
 from tests.world import SPOT, World
 
 
@@ -40,13 +42,13 @@ async def test_a_replica_whose_clock_was_ahead_shuts_no_region_for_long(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud, wrong = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
-    ahead = PoliteCloud(engine=engine, cloud=cloud, now=wrong)
-    right = PoliteCloud(engine=engine, cloud=cloud, now=clock)
+    ahead = RateLimitedCloud(engine=engine, cloud=cloud, now=wrong)
+    right = RateLimitedCloud(engine=engine, cloud=cloud, now=clock)
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await ahead.ask("eastus", [Kind.DELETE], failing)
+            await ahead.ask("eastus", CloudCall.DELETE, failing)
 
-    assert await right.ask("eastus", [Kind.DELETE], fine) == "fine"
+    assert await right.ask("eastus", CloudCall.DELETE, fine) == "fine"
 
 
 async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_its_cores(

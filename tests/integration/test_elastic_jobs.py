@@ -1,17 +1,13 @@
 """Lives of elastic jobs: they lose machines and go on, and take in what comes in their place."""
 
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from service.cloud.fake import FakeCloud
-from service.cloud.provider import Misconfigured, Throttled
-from service.db.attempts import attempts, machine_history
+from service.cloud.provider import Misconfigured
+from service.db.attempts import machine_history
 from service.db.money import ledger
 from service.domain.cloud.fleet import scale_set_name
-from service.domain.states import AttemptState
-from service.reconciler.polite import PoliteCloud
 from tests.scripted_node import ScriptedNode, boot, commit, committed, metrics, train
 from tests.world import DATASET, PRICE, SPOT, World
 from trainer.contract import DirectiveKind, NodePhase, Span
@@ -25,18 +21,7 @@ ELASTIC = {
 }
 
 
-@dataclass
-class Throttling(FakeCloud):
-    """There are too many calls to add machines."""
-
-    refused: int = 0
-
-    async def refill(self, *_: object) -> None:
-        self.refused += 1
-        raise Throttled("TooManyRequests", retry_after=1000)
-
-
-async def _trains(world: World, **more: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
+async def elastic_job(world: World, **more: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
     """An elastic job on three machines that has done three steps of some hours."""
     file = await world.upload(b"\n".join([DATASET] * 100))
     job = await world.submit(**(ELASTIC | {"training_file": file} | more))
@@ -58,7 +43,7 @@ async def _lose(world: World, nodes: list[ScriptedNode], number: int) -> list[Sc
     return survivors
 
 
-async def _shrunk(world: World, nodes: list[ScriptedNode], number: int) -> int:
+async def shrunk(world: World, nodes: list[ScriptedNode], number: int) -> int:
     """The survivors train on; returns the number of their generation."""
     survivors = await _lose(world, nodes, number)
     return await train(world, survivors, step=4)
@@ -91,7 +76,7 @@ async def _events(world: World, job_id: str) -> list[tuple[str, str]]:
 async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoint(
     world: World,
 ) -> None:
-    job_id, nodes, number = await _trains(world)
+    job_id, nodes, number = await elastic_job(world)
     await commit(world, job_id, committed(2, number))
     survivors = await _lose(world, nodes, number)
     after = await train(world, survivors, step=4)
@@ -125,7 +110,7 @@ async def test_of_machines_that_are_taken_together_those_with_notice_are_counted
     world: World,
 ) -> None:
     alone = {"nodes": 3, "elastic": {"min_nodes": 1}}
-    job_id, (first, second, gone), number = await _trains(world, infrastructure=alone)
+    job_id, (first, second, gone), number = await elastic_job(world, infrastructure=alone)
     await second.notice(number, step=3)
     survivors = await _lose(world, [first, second, gone], number)
     await train(world, survivors[:1], step=4)
@@ -137,8 +122,8 @@ async def test_of_machines_that_are_taken_together_those_with_notice_are_counted
 async def test_a_replacement_that_never_joins_is_given_back_and_another_one_asked_for(
     world: World,
 ) -> None:
-    job_id, nodes, number = await _trains(world)
-    number = await _shrunk(world, nodes, number)
+    job_id, nodes, number = await elastic_job(world)
+    number = await shrunk(world, nodes, number)
     name = scale_set_name(nodes[0].attempt_id)
     newcomers: list[str] = []
     there: set[str] = set()
@@ -160,7 +145,7 @@ async def test_a_replacement_that_never_joins_is_given_back_and_another_one_aske
 async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_machine_to_go(
     world: World,
 ) -> None:
-    job_id, nodes, number = await _trains(world)
+    job_id, nodes, number = await elastic_job(world)
     await nodes[2].notice(number, step=3)
     await world.tick(1, seconds=1)
     told = [(await node.hear()).kind for node in nodes]
@@ -176,7 +161,7 @@ async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_mac
 
 
 async def test_trainers_that_fail_because_a_peer_was_taken_are_not_to_blame(world: World) -> None:
-    job_id, nodes, number = await _trains(world)
+    job_id, nodes, number = await elastic_job(world)
     for _ in range(4):
         name = scale_set_name(nodes[0].attempt_id)
         for node in nodes[:2]:
@@ -204,8 +189,8 @@ async def _save_and_stop(world: World, nodes: list[ScriptedNode], number: int) -
 async def test_a_machine_that_comes_in_place_of_the_lost_one_joins_at_a_checkpoint(
     world: World,
 ) -> None:
-    job_id, nodes, number = await _trains(world)
-    number = await _shrunk(world, nodes, number)
+    job_id, nodes, number = await elastic_job(world)
+    number = await shrunk(world, nodes, number)
     newcomer = await _newcomer(world, nodes, number)
     await world.tick(1, seconds=1)
     for node in nodes[:2]:
@@ -230,8 +215,8 @@ async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
     world: World,
 ) -> None:
     limits = {"nodes": 3, "elastic": {"min_nodes": 2}, "budget": {"amount": "700"}}
-    job_id, nodes, number = await _trains(world, infrastructure=limits)  # 608 dollars a day
-    number = await _shrunk(world, nodes, number)
+    job_id, nodes, number = await elastic_job(world, infrastructure=limits)  # 608 dollars a day
+    number = await shrunk(world, nodes, number)
     await _newcomer(world, nodes, number)
     world.clock.advance(hours=24)
     for node in nodes[:2]:
@@ -252,8 +237,8 @@ async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
 async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_joins(
     world: World,
 ) -> None:
-    job_id, nodes, number = await _trains(world)
-    number = await _shrunk(world, nodes, number)
+    job_id, nodes, number = await elastic_job(world)
+    number = await shrunk(world, nodes, number)
     newcomer = await _newcomer(world, nodes, number)
     began = world.clock().timestamp()
     loaded = Span(name="first_step", started_at=began, ended_at=began + 600)
@@ -273,9 +258,9 @@ async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_join
 async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is_asked_again(
     world: World,
 ) -> None:
-    job_id, nodes, number = await _trains(world)
+    job_id, nodes, number = await elastic_job(world)
     world.cloud.sold_out.add(SPOT)
-    number = await _shrunk(world, nodes, number)
+    number = await shrunk(world, nodes, number)
     for _ in range(20):
         for node in nodes[:2]:
             await node.say(NodePhase.RUNNING, number, step=5)
@@ -290,30 +275,12 @@ async def test_without_room_for_another_machine_the_survivors_train_on_and_it_is
     assert [g["nodes"] for g in (await world.attempts_of(job_id))[0]["generations"]] == [3, 2]
 
 
-async def test_before_its_turn_a_machine_is_neither_asked_for_nor_counted_as_asked_for(
-    world: World,
-) -> None:
-    cloud = Throttling(**vars(world.cloud))
-    world.cloud, asked = cloud, PoliteCloud(engine=world.engine, cloud=cloud, now=world.clock)
-    world.attempts = replace(world.attempts, cloud=cloud, polite=asked)
-    job_id, nodes, number = await _trains(world)
-    number = await _shrunk(world, nodes, number)
-    for _ in range(10):  # of 45 s: short of the turn
-        for node in nodes[:2]:
-            await node.say(NodePhase.RUNNING, number, step=5)
-        await world.tick(seconds=45)
-    async with world.engine.connect() as conn:
-        (row,) = await attempts.of_job(conn, job_id)
-
-    assert (row.state, row.refills, cloud.refused) == (AttemptState.RUNNING, 1, 1)
-
-
 async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_survivors(
     world: World,
 ) -> None:
-    job_id, nodes, number = await _trains(world)
+    job_id, nodes, number = await elastic_job(world)
     world.cloud.sold_out_late.add(SPOT)
-    number = await _shrunk(world, nodes, number)
+    number = await shrunk(world, nodes, number)
     for _ in range(10):
         for node in nodes[:2]:
             await node.say(NodePhase.RUNNING, number, step=5)
@@ -333,7 +300,7 @@ async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_surv
 async def test_below_min_nodes_the_attempt_ends_and_the_job_looks_for_new_machines(
     world: World,
 ) -> None:
-    job_id, nodes, number = await _trains(world)
+    job_id, nodes, number = await elastic_job(world)
     name = scale_set_name(nodes[0].attempt_id)
     for instance in (await world.cloud.get(name)).instances[1:]:
         world.cloud.evict(name, instance.instance_id)
@@ -353,8 +320,8 @@ async def test_below_min_nodes_the_attempt_ends_and_the_job_looks_for_new_machin
 async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follows_their_number(
     world: World,
 ) -> None:
-    job_id, nodes, number = await _trains(world)
-    number = await _shrunk(world, nodes, number)
+    job_id, nodes, number = await elastic_job(world)
+    number = await shrunk(world, nodes, number)
     for node in nodes[:2]:
         await node.say(NodePhase.RUNNING, number, step=5, metrics=(metrics(5),))
     before = await world.job(job_id)

@@ -14,6 +14,7 @@ from service.db.core import leases
 from service.db.core.leases import LEASE, Claim
 from service.db.jobs import events, jobs
 from service.db.schema import tables
+from service.domain.cloud.rate_limit import CloudCall, Deferral
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import Move, OpenGeneration
 from service.domain.lifecycle.generation import Halt
@@ -264,6 +265,26 @@ async def test_a_hint_while_the_row_is_claimed_is_not_lost(
             await leases.release(conn, claim, clock(), later)
 
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
+
+
+@pytest.mark.usefixtures("_one_attempt")
+@pytest.mark.parametrize("in_batch", [False, True])
+async def test_a_release_forgets_a_deferred_call_unless_it_goes_on_waiting(
+    engine: AsyncEngine, clock: Clock, *, in_batch: bool
+) -> None:
+    waits = Deferral(call=CloudCall.DELETE, until=clock() + timedelta(minutes=1))
+    async with engine.begin() as conn:
+        claim, _ = await claim_attempt(conn, clock())
+        await leases.release_all(conn, [(claim, clock())], clock(), {"att-1": waits})
+        claim, kept = await claim_attempt(conn, clock())
+        if in_batch:
+            await leases.release_all(conn, [(claim, clock())], clock())
+        else:
+            await leases.release(conn, claim, clock(), clock())
+        _, forgotten = await claim_attempt(conn, clock())
+
+    assert (kept.deferred_call, kept.deferred_until) == (waits.call, waits.until)
+    assert (forgotten.deferred_call, forgotten.deferred_until) == (None, None)
 
 
 @pytest.mark.usefixtures("_one_attempt")

@@ -10,7 +10,7 @@ from sqlalchemy import Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import attempts, nodes
-from service.db.cloud import politeness
+from service.db.cloud import circuit_breaker
 from service.db.core import leases
 from service.db.files import files
 from service.db.jobs import jobs
@@ -19,7 +19,7 @@ from service.db.schema import tables
 from service.db.schema.cloud_tables import cloud_circuits
 from service.db.schema.file_tables import files as file_table
 from service.db.schema.storage_tables import storage_ledger
-from service.domain.cloud.politeness import PROBE, Circuit
+from service.domain.cloud.circuit_breaker import PROBE, Circuit
 from service.domain.lifecycle.node import node_id
 from service.domain.money.storage_cost import Change
 from service.domain.storage.access_tiers import Tier
@@ -102,10 +102,10 @@ async def test_a_region_that_is_shut_is_probed_and_opened_by_itself(
         for region in regions:
             await add(conn, cloud_circuits, region=region, failures=1, shut_until=shut)
         clock.advance(seconds=6)
-        assert await politeness.probe(conn, "northeurope", clock())
-        probed = [await politeness.circuit(conn, region) for region in regions]
-        await politeness.succeeded(conn, "northeurope")
-        opened = [await politeness.circuit(conn, region) for region in regions]
+        assert await circuit_breaker.claim_probe(conn, "northeurope", clock())
+        probed = [await circuit_breaker.find(conn, region) for region in regions]
+        await circuit_breaker.record_success(conn, "northeurope")
+        opened = [await circuit_breaker.find(conn, region) for region in regions]
 
     kept = Circuit(failures=1, shut_until=shut)
     assert probed == [kept, replace(kept, shut_until=clock() + PROBE), kept]

@@ -22,7 +22,7 @@ def _with_workspace(world: World) -> FakeCloud:
     """A workspace beside the world's scale sets, as the API and the sweep see it."""
     workspace = FakeCloud(now=world.clock, owner=world.cloud.owner)
     both = Engines(scale_sets=world.cloud, azureml=workspace)
-    world.orphans = replace(world.orphans, cloud=both, polite=None)
+    world.orphans = replace(world.orphans, cloud=both, limited_cloud=None)
     prices = FixedPrices({SPOT: PRICE, replace(SPOT, engine=Engine.AZUREML): PRICE})
     parts = replace(world.parts, cloud=both, prices=prices)
     world.http = client(make_app(parts))

@@ -16,7 +16,7 @@ from service.db.core.schema_version import Schema
 from service.operations.pulse import LATE, Pulse
 from tests.world import World, client
 
-BEFORE, NOW, LATER = "0002", "0003", "0004"
+BEFORE, NOW, LATER = "0003", "0004", "0005"
 
 
 async def ask(parts: Parts) -> httpx.Response:

@@ -45,6 +45,8 @@ class RateBudget(Answer):
     region: str
     request: str
     left: float
+    """Less than 0: so many calls are deferred."""
+
     at: UnixTime
     """When they were counted; more have come back since."""
 

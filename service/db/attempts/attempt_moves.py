@@ -42,7 +42,8 @@ update attempts a set
   ran_at = case when g.after = 'running' then :now else a.ran_at end,
   evicted_noticed = coalesce(g.noticed, a.evicted_noticed),
   evicted_unnoticed = coalesce(g.unnoticed, a.evicted_unnoticed),
-  lease_token = null, lease_expires_at = null, due_at = :now
+  lease_token = null, lease_expires_at = null, due_at = :now,
+  deferred_call = null, deferred_until = null
 from given g
 where a.id = g.id and a.lease_token = g.token and a.state = g.before
 returning a.id

@@ -16,6 +16,7 @@ from service.db.core.leases import Claim
 from service.db.schema.columns import among
 from service.db.schema.tables import attempts
 from service.domain.cloud.fleet import Offering, Price, longest_run
+from service.domain.cloud.rate_limit import CloudCall
 from service.domain.lifecycle.attempt import Attempt
 from service.domain.lifecycle.constraints import MOVES, OVER_BUDGET, RETURNS
 from service.domain.lifecycle.elastic import Elastic
@@ -67,6 +68,8 @@ class AttemptRow:
     seen_at: datetime | None
     stop_by: datetime | None
     access_until: datetime | None
+    deferred_call: CloudCall | None
+    deferred_until: datetime | None
     created_at: datetime
     ended_at: datetime | None
 
@@ -276,6 +279,8 @@ def _row(r: Row[Any]) -> AttemptRow:
         seen_at=r.seen_at,
         stop_by=r.stop_by,
         access_until=r.access_until,
+        deferred_call=CloudCall(r.deferred_call) if r.deferred_call else None,
+        deferred_until=r.deferred_until,
         created_at=r.created_at,
         ended_at=r.ended_at,
     )

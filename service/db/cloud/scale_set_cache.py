@@ -12,6 +12,7 @@ from contract.choices import Engine
 from service.db.schema.cloud_tables import cloud_listings
 from service.db.schema.tables import attempts
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
+from service.domain.cloud.rate_limit import CloudCall
 from service.domain.cloud.scale_set_list import Known, Listed, Listing
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 
@@ -57,12 +58,12 @@ async def latest(conn: AsyncConnection, after: datetime | None) -> Listing | Non
 
 
 async def known(conn: AsyncConnection) -> list[tuple[str, Known]]:
-    """The attempts that have nodes, by id, and what their rows say of their scale sets."""
+    """Return attempts with nodes or a deferred creation: their ids and what their rows say."""
     c = attempts.c
-    query = select(c.id, c.state, c.instance_count, c.vm_ids, c.seen_at, c.refilled_at)
-    rows = await conn.execute(
-        query.where(c.state.in_(ATTEMPT_WITH_NODES), c.engine == Engine.SCALE_SET)
-    )
+    columns = (c.id, c.state, c.instance_count, c.vm_ids, c.seen_at, c.refilled_at)
+    asked = or_(c.state.in_(ATTEMPT_WITH_NODES), c.deferred_call == CloudCall.CREATE)
+    query = select(*columns, c.deferred_call).where(asked, c.engine == Engine.SCALE_SET)
+    rows = await conn.execute(query)
     return [(row.id, known_of(row)) for row in rows]
 
 
@@ -75,4 +76,5 @@ def known_of(row: Any) -> Known:  # noqa: ANN401 - a row, or what was made of on
         vm_ids=tuple(row.vm_ids),
         seen_at=row.seen_at,
         refilled_at=row.refilled_at,
+        deferred_call=CloudCall(row.deferred_call) if row.deferred_call else None,
     )

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -32,6 +33,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.core import locks, notify
 from service.db.schema.columns import Moment, among
+from service.domain.cloud.rate_limit import Deferral
 from service.domain.errors import LeaseLost
 
 LEASE = timedelta(seconds=6)  # how long the rows of a killed worker lie still
@@ -41,11 +43,12 @@ _RELEASE_SQL = """
 with given as (
   select * from unnest(
     cast(:ids as text[]), cast(:tokens as text[]), cast(:states as text[]),
-    cast(:hints as bigint[]), cast(:due as timestamptz[])
-  ) as g (id, token, state, hints, due_at)
+    cast(:hints as bigint[]), cast(:due as timestamptz[]),
+    cast(:calls as text[]), cast(:untils as timestamptz[])
+  ) as g (id, token, state, hints, due_at, call, until)
 )
 update {table} t set lease_token = null, lease_expires_at = null,
-  due_at = case when t.hints <> g.hints then :now else g.due_at end
+  due_at = case when t.hints <> g.hints then :now else g.due_at end{more}
 from given g where t.id = g.id and t.lease_token = g.token and t.state = g.state
 returning t.id
 """
@@ -56,7 +59,11 @@ with given as (
 update {table} t set due_at = g.at from given g where t.id = g.id and t.due_at > g.at
 """
 _STATES = ("jobs", "attempts")  # tables whose rows have one
-_RELEASE = {table: text(_RELEASE_SQL.format(table=table)) for table in _STATES}
+_DEFERRAL = ", deferred_call = g.call, deferred_until = g.until"
+_RELEASE = {
+    "jobs": text(_RELEASE_SQL.format(table="jobs", more="")),
+    "attempts": text(_RELEASE_SQL.format(table="attempts", more=_DEFERRAL)),
+}
 _HINT_BY = {table: text(_HINT_BY_SQL.format(table=table)) for table in _STATES}
 
 
@@ -186,8 +193,11 @@ async def release(
     """Write ``values``, give the lease back and be due again at ``due_at``, or raise LeaseLost.
 
     ``values`` may hold the new state of a move; the caller has checked that the move exists.
-    ``same``: what the row must meet besides, as what was decided rests on it.
+    ``same``: what the row must meet besides, as what was decided rests on it. A deferred call of
+    the row is forgotten.
     """
+    if "deferred_call" in claim.table.c:
+        values = {"deferred_call": None, "deferred_until": None} | values
     hinted = claim.table.c.hints != claim.hints
     await write(
         conn,
@@ -201,11 +211,15 @@ async def release(
 
 
 async def release_all(
-    conn: AsyncConnection, given: Sequence[tuple[Claim, datetime]], now: datetime
+    conn: AsyncConnection,
+    given: Sequence[tuple[Claim, datetime]],
+    now: datetime,
+    deferrals: Mapping[str, Deferral] = MappingProxyType({}),
 ) -> set[str]:
-    """The same for many rows of one table, each with its time; returns those that were ours still.
+    """Release many rows of one table, each with its due time; return those that were ours still.
 
-    They are locked in one order, so that two crowds cannot wait for each other.
+    They are locked in one order, so that two batches cannot wait for each other. ``deferrals``: by
+    row, the calls that are remembered; a deferred call that is not among them is forgotten.
     """
     if not given:
         return set()
@@ -217,6 +231,9 @@ async def release_all(
         "hints": [claim.hints for claim, _ in given],
         "due": [due_at for _, due_at in given],
     }
+    kept = [deferrals.get(claim.row_id) for claim, _ in given]
+    values["calls"] = [one.call if one else None for one in kept]
+    values["untils"] = [one.until if one else None for one in kept]
     leased = among(table.c.lease_token, values["tokens"])
     await locks.before_writing(conn, table, values["ids"], leased)
     done = await conn.execute(_RELEASE[table.name], values | {"now": now})

@@ -18,8 +18,10 @@ cloud_tokens = Table(
     "cloud_tokens",
     metadata,
     Column("region", Text, nullable=False),
-    Column("kind", Text, nullable=False),  # of request, see domain/politeness.py
-    Column("tokens", Float, nullable=False),  # there were so many ...
+    Column("kind", Text, nullable=False),  # of request, see domain/rate_limit.py
+    Column(
+        "tokens", Float, nullable=False
+    ),  # there were so many; less than 0: taken in advance ...
     Column("at", Moment, nullable=False),  # ... at this time
     PrimaryKeyConstraint("region", "kind"),
 )

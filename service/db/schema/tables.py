@@ -190,6 +190,10 @@ attempts = Table(
     Column("seen_at", Moment),  # when its scale set was last looked at, instances and all
     Column("stop_by", Moment),  # nodes that hear nothing go on until then; null: for the outage
     Column("access_until", Moment),  # end of the policy by which nodes write; null: none
+    Column(
+        "deferred_call", Text
+    ),  # to the cloud: its tokens are taken, see domain/rate_limit.py ...
+    Column("deferred_until", Moment),  # ... and from then on it may be made
     Column("created_at", Moment, nullable=False),
     Column("over_at", Moment),  # when the outcome was known; null too where an old release knew it
     Column("ended_at", Moment),
@@ -204,6 +208,7 @@ attempts = Table(
     ),
     CheckConstraint("(state = 'ended') = (ended_at is not null)", name="end_is_dated"),
     CheckConstraint("cardinality(outlived) <= survived", name="outlived_is_counted"),
+    CheckConstraint("(deferred_call is null) = (deferred_until is null)", name="deferral_is_dated"),
     Index(
         "attempts_one_live_per_job",
         "job_id",

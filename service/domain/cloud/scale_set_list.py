@@ -10,13 +10,15 @@ from datetime import datetime, timedelta
 from zlib import crc32
 
 from service.domain.cloud.fleet import Instance, ScaleSet, ScaleSetPhase
-from service.domain.cloud.politeness import LIMITS, Kind
+from service.domain.cloud.rate_limit import BUCKETS, CloudCall, RequestKind
 from service.domain.states import ATTEMPT_WITH_NODES, TIME_LIMITS, AttemptState
 
 # A machine that was taken and lingers stopped lowers nothing: its set is looked at this often all
 # the same. Its silence is noticed earlier.
 LOOK_EVERY = timedelta(minutes=10)
-LOOKS_A_MINUTE = LIMITS[Kind.LIST].a_minute / 4  # at most, of all sets: the rest is for what is new
+LOOKS_A_MINUTE = (
+    BUCKETS[RequestKind.LIST].per_minute / 4
+)  # at most, of all sets: the rest is for what is new
 STALE_ROUNDS = 3  # a list that is so many rounds old tells nothing any more
 
 
@@ -53,10 +55,16 @@ class Known:
     vm_ids: tuple[str, ...]  # that ran when it was last looked at ...
     seen_at: datetime | None  # ... at this time
     refilled_at: datetime | None  # when machines were asked for in place of lost ones
+    deferred_call: CloudCall | None = None
 
 
 def has_changed(known: Known, listed: Listed | None) -> bool:
-    """True when the list says something of a set with nodes that its row does not know."""
+    """Return whether the list says something of a set that its row does not know.
+
+    Of a set with nodes; or of one whose creation was accepted although it is to be repeated.
+    """
+    if known.deferred_call is CloudCall.CREATE:
+        return listed is not None
     if known.state not in ATTEMPT_WITH_NODES:
         return False
     return listed is None or listed != Listed(ScaleSetPhase.READY, len(known.vm_ids))

@@ -1,0 +1,54 @@
+"""Circuits of regions, shared by all replicas. Each function is one short transaction's work."""
+
+from datetime import datetime
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.schema.cloud_tables import cloud_circuits
+from service.domain.cloud import circuit_breaker
+from service.domain.cloud.circuit_breaker import Circuit
+
+
+async def find(conn: AsyncConnection, region: str) -> Circuit:
+    """Return the region's circuit."""
+    c = cloud_circuits.c
+    query = select(c.failures, c.shut_until).where(c.region == region)
+    row = (await conn.execute(query)).one_or_none()
+    return Circuit(failures=row.failures, shut_until=row.shut_until) if row else Circuit()
+
+
+async def record_failure(
+    conn: AsyncConnection, region: str, now: datetime, jitter: float, *, probed: bool
+) -> Circuit:
+    """Count a failure, and open the circuit after some; return it.
+
+    While it is open only the probe's failure counts: other calls were under way before.
+    """
+    c = cloud_circuits.c
+    await conn.execute(upsert(cloud_circuits).values(region=region).on_conflict_do_nothing())
+    query = select(c.failures, c.shut_until).where(c.region == region).with_for_update()
+    row = (await conn.execute(query)).one()
+    before = Circuit(failures=row.failures, shut_until=row.shut_until)
+    late = before.is_shut(now) and not probed
+    after = before if late else circuit_breaker.after_failure(before, now, jitter)
+    await conn.execute(update(cloud_circuits).where(c.region == region).values(vars(after)))
+    return after
+
+
+async def claim_probe(conn: AsyncConnection, region: str, now: datetime) -> bool:
+    """Return whether the caller is the one to try the region, once its pause is over."""
+    c = cloud_circuits.c
+    ended = (c.shut_until <= now) | (c.shut_until > now + circuit_breaker.FAR)
+    over = update(cloud_circuits).where(c.region == region, ended)
+    probing_until = now + circuit_breaker.PROBE
+    taken = await conn.execute(over.values(shut_until=probing_until).returning(c.region))
+    return taken.one_or_none() is not None
+
+
+async def record_success(conn: AsyncConnection, region: str) -> None:
+    """Close the circuit."""
+    c = cloud_circuits.c
+    mine = update(cloud_circuits).where(c.region == region, c.failures > 0)
+    await conn.execute(mine.values(failures=0, shut_until=None))

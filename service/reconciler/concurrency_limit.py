@@ -1,0 +1,58 @@
+"""Limit how many calls to a region are under way in this process.
+
+Nobody waits inside the process: a slow region would hold up the steps of the others.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from service.cloud.provider import Throttled
+from service.domain.cloud.rate_limit import Deferral
+
+CONCURRENT_CALLS = 50  # to one region, of the 200 steps of the loop
+_CALL = timedelta(seconds=1)  # the usual length of a call
+_SHORTEST_WAIT = 2.0  # seconds
+_LONGEST_WAIT = timedelta(seconds=28)  # calls that hung may end at any time
+
+
+class ConcurrencyLimitReached(Throttled):
+    """The call was not made: too many calls are under way in this process."""
+
+    def __init__(self, message: str, retry_after: float, deferral: Deferral | None) -> None:
+        """Keep ``deferral``: tokens that the attempt has taken for this call already."""
+        super().__init__(message, "", retry_after)
+        self.deferral = deferral
+
+
+@dataclass
+class ConcurrencyLimit:
+    """Counts calls by region."""
+
+    now: Callable[[], datetime]
+    limit: int = CONCURRENT_CALLS
+    under_way: Counter[str] = field(default_factory=Counter)
+    _next_at: dict[str, datetime] = field(default_factory=dict)  # the last refused call's turn
+
+    @contextmanager
+    def slot(self, region: str, deferral: Deferral | None = None) -> Iterator[None]:
+        """Count a call until the block ends. Raises ConcurrencyLimitReached at once."""
+        if self.under_way[region] >= self.limit:
+            message = f"{self.limit} calls to {region} are under way"
+            raise ConcurrencyLimitReached(message, self._retry_after(region), deferral)
+        self.under_way[region] += 1
+        try:
+            yield
+        finally:
+            self.under_way[region] -= 1
+
+    def _retry_after(self, region: str) -> float:
+        """Spread those who were refused by the rate at which calls end: a vain try costs most."""
+        now = self.now()
+        at = max(self._next_at.get(region, now), now) + _CALL / self.limit
+        self._next_at[region] = min(at, now + _LONGEST_WAIT)
+        jitter = random.random()  # noqa: S311 - no secret
+        return _SHORTEST_WAIT + (self._next_at[region] - now).total_seconds() + jitter
