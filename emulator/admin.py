@@ -27,15 +27,13 @@ async def capacity(request: Request) -> Response:
     if not (region and size and isinstance(region, str) and isinstance(size, str)):
         raise invalid("'region' and 'vm_size' must name a region and a size.")
     place = f"{region}/{size}".lower()
-    match body.get("available"):
-        case None:
-            fabric.state.capacity.pop(place, None)
-        case int(count) if count >= 0:
-            fabric.state.capacity[place] = count
-        case other:
-            raise invalid(f"'available' must be a number of instances or null, not {other!r}.")
+    count, state = body.get("available"), fabric.state
+    if count is not None and not (isinstance(count, int) and count >= 0):
+        raise invalid(f"'available' must be a number of instances or null, not {count!r}.")
+    left = {k: v for k, v in {**state.globals.capacity, place: count}.items() if v is not None}
+    state.change(state.globals, capacity=left)
     fabric.changed()
-    return JSONResponse({"capacity": fabric.state.capacity})
+    return JSONResponse({"capacity": left})
 
 
 async def evict(request: Request) -> Response:
@@ -52,10 +50,10 @@ async def evict(request: Request) -> Response:
     scale_set, instance = named(fabric, body["vm"]) if "vm" in body else _find(fabric, body)
     if notice:
         seconds = fabric.settings.notice_seconds
-        evictions.announce(scale_set, instance, fabric.now(), seconds, lingers=lingers)
+        evictions.announce(fabric.state, instance, fabric.now(), seconds, lingers=lingers)
         fabric.changed()
     else:
-        evictions.strike(scale_set, instance, fabric.now(), lingers=lingers)
+        evictions.strike(fabric.state, instance, fabric.now(), lingers=lingers)
         fabric.changed()
         await fabric.step()
     return JSONResponse({"evicted": scale_set.vm_name(instance)})

@@ -4,7 +4,7 @@ import heapq
 import itertools
 from collections.abc import Iterator
 
-from emulator.rows import Ledger, Path, row_at
+from emulator.rows import Path
 from emulator.state import Instance, Operation, ScaleSet, State
 
 OPERATIONS_KEPT = 3600.0  # seconds after their end; then polling answers NotFound
@@ -15,9 +15,9 @@ Found = tuple[ScaleSet, Instance]
 class Agenda:
     """Which operations and evictions are due, which VMs to boot and kill, and whose a token is."""
 
-    def __init__(self, state: State, ledger: Ledger) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._changes = ledger.follow()
+        self._changes = state.ledger.follow()
         self._by_target: dict[str, dict[str, None]] = {}  # unfinished operations
         self._unsettled: dict[str, None] = {}  # on what some began or ended
         # A heap; what changed since lies in it still. The number keeps what is due at one
@@ -29,7 +29,7 @@ class Agenda:
         self._fresh: dict[Path, None] = {}
         self._by_token: dict[str, Path] = {}
         self._tokens: dict[Path, str] = {}
-        for path in state.paths():
+        for path in state.rows():
             self._look(path)
 
     def operations(self, target: str) -> list[Operation]:
@@ -100,7 +100,7 @@ class Agenda:
             at, _, path = heapq.heappop(self._times)
             if self._time(path) == at:
                 self._ripe[path] = None
-        return [row_at(self._state, path) for path in self._ripe]
+        return [self._state.row_at(path) for path in self._ripe]
 
     def _instances(self, wanted: "dict[Path, None] | list[Path]") -> Iterator[Found]:
         for path in wanted:
@@ -127,7 +127,7 @@ class Agenda:
             heapq.heappush(self._times, (at, next(self._numbers), path))
 
     def _look_at_instance(self, path: Path) -> None:
-        found = row_at(self._state, path)
+        found = self._state.row_at(path)
         instance = found if isinstance(found, Instance) else None
         _keep(self._doomed, path, wanted=bool(instance and instance.doom))
         _keep(self._fresh, path, wanted=bool(instance and _bootable(instance)))
@@ -151,7 +151,7 @@ class Agenda:
 
     def _time(self, path: Path) -> float | None:
         """When the row wants to be looked at."""
-        match row_at(self._state, path):
+        match self._state.row_at(path):
             case Operation(status="InProgress") as operation:
                 return operation.due_at
             case Operation(ended_at=ended) if ended is not None:

@@ -1,36 +1,39 @@
 """Evictions of Spot instances, and the Scheduled Events that announce them."""
 
 import uuid
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
 from emulator.errors import ArmError
-from emulator.state import Eviction, Instance, ScaleSet
+from emulator.state import Eviction, Instance, ScaleSet, State
 
 
 def announce(
-    scale_set: ScaleSet, instance: Instance, now: float, seconds: float, *, lingers: bool = False
+    state: State, instance: Instance, now: float, seconds: float, *, lingers: bool = False
 ) -> None:
     """Give notice of an eviction in ``seconds``; one that is announced already stands."""
-    _check(scale_set, instance)
+    _check(state.scale_sets[instance.set_key], instance)
     if instance.eviction is None:
-        instance.eviction = Eviction(_event_id(), now + seconds, announced=True, lingers=lingers)
-        instance.incarnation += 1
+        eviction = Eviction(_event_id(), now + seconds, announced=True, lingers=lingers)
+        state.change(instance, eviction=eviction, incarnation=instance.incarnation + 1)
 
 
-def strike(scale_set: ScaleSet, instance: Instance, at: float, *, lingers: bool = False) -> None:
+def strike(state: State, instance: Instance, at: float, *, lingers: bool = False) -> None:
     """Evict at that time; no event is ever shown of it."""
-    _check(scale_set, instance)
-    instance.eviction = Eviction(_event_id(), at, announced=False, lingers=lingers)
+    _check(state.scale_sets[instance.set_key], instance)
+    eviction = Eviction(_event_id(), at, announced=False, lingers=lingers)
+    state.change(instance, eviction=eviction)
 
 
-def acknowledge(instance: Instance, event_id: str) -> bool:
+def acknowledge(state: State, instance: Instance, event_id: str) -> bool:
     """The VM need not be waited for; False if it has no such event."""
+    instance = state.now(instance)
     eviction = instance.eviction
     if eviction is None or not eviction.announced or eviction.event_id != event_id:
         return False
-    eviction.acknowledged = True
-    instance.incarnation += 1
+    agreed = replace(eviction, acknowledged=True)
+    state.change(instance, eviction=agreed, incarnation=instance.incarnation + 1)
     return True
 
 

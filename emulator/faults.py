@@ -63,8 +63,7 @@ def plant(state: State, body: dict[str, Any], now: float) -> Fault:
         _check(name, value)
     until = None if seconds is None else now + seconds
     fault = Fault(id=uuid.uuid4().hex, until=until, **given)
-    state.faults[fault.id] = fault
-    return fault
+    return state.put(fault)
 
 
 def take(state: State, kinds: Iterable[str], target: Target, now: float) -> Fault | None:
@@ -72,20 +71,19 @@ def take(state: State, kinds: Iterable[str], target: Target, now: float) -> Faul
     wanted = set(kinds)
     for fault in state.faults.values():
         if fault.kind in wanted and fault.live(now) and _meets(fault, target):
-            fault.struck += 1
-            return fault
+            return state.change(fault, struck=fault.struck + 1)
     return None
 
 
 def clear(state: State, name: str, now: float) -> list[str]:
     """Forget one fault, or all; what they hold up goes on."""
-    gone = [n for n in state.faults if name in ("", n)]
+    gone = [fault for fault in state.faults.values() if name in ("", fault.id)]
     for cleared in gone:
-        del state.faults[cleared]
+        state.remove(cleared)
         for operation in state.operations.values():
-            if operation.held_by == cleared:
-                operation.due_at = min(operation.due_at, now)
-    return gone
+            if operation.held_by == cleared.id:
+                state.change(operation, due_at=min(operation.due_at, now))
+    return [fault.id for fault in gone]
 
 
 def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came

@@ -54,13 +54,13 @@ async def delete(request: Request) -> Response:
 
 async def simulate_eviction(request: Request) -> Response:
     """Announce the eviction of one; it goes when its notice is over, or when it says so."""
-    return evict(request, *find_instance(request))
+    return evict(request, find_instance(request)[1])
 
 
-def evict(request: Request, scale_set: ScaleSet, instance: Instance) -> Response:
+def evict(request: Request, instance: Instance) -> Response:
     """Announce the eviction of this one."""
     fabric = fabric_of(request)
-    evictions.announce(scale_set, instance, fabric.now(), fabric.settings.notice_seconds)
+    evictions.announce(fabric.state, instance, fabric.now(), fabric.settings.notice_seconds)
     fabric.changed()
     return Response(status_code=204)
 
@@ -79,7 +79,7 @@ def begin_deletion(request: Request, scale_set: ScaleSet, ids: tuple[str, ...]) 
         instance_ids=ids,
     )
     for name in ids:
-        scale_set.instances[name].busy = operation.kind
+        fabric.state.change(scale_set.instances[name], busy=operation.kind)
     fabric.changed()
     return Response(status_code=202, headers=operations.headers(request, operation))
 

@@ -5,14 +5,14 @@ once it is over. What it does to the VM is done as its owner's orders are (`emul
 """
 
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from email.utils import formatdate
 from typing import Any
 
 from emulator import processes
 from emulator.errors import ArmError, invalid
 from emulator.fabric import Fabric
-from emulator.state import Instance, ScaleSet
+from emulator.state import Instance, ScaleSet, State
 
 NOTICE = {"Freeze": 900.0, "Reboot": 900.0, "Redeploy": 600.0}  # the least
 DOOM = {"Reboot": "restart", "Redeploy": "redeploy"}
@@ -26,7 +26,7 @@ _WHY = {
 _FAILED = "Host server is undergoing an emergency repair."
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Event:
     """One event of one VM; kept in `Instance.maintenance` as JSON."""
 
@@ -55,6 +55,7 @@ class Event:
 
 
 def announce(
+    state: State,
     scale_set: ScaleSet,
     instance: Instance,
     kind: str,
@@ -79,38 +80,41 @@ def announce(
         why=_WHY[kind],
         seconds=(5 if kind == "Freeze" else UNKNOWN) if seconds is None else seconds,
     )
-    _put(instance, event)
+    _put(state, instance, event)
     return event
 
 
-def host_failed(instance: Instance, now: float) -> None:
+def host_failed(fabric: Fabric, instance: Instance, now: float) -> None:
     """The machine beneath broke: Started at once, and the VM is brought up on another one."""
-    event = Event(id=str(uuid.uuid4()).upper(), kind="Reboot", not_before=now, why=_FAILED)
-    event.started_at = now
-    instance.doom = instance.doom or "redeploy"
-    _put(instance, event)
+    id_ = str(uuid.uuid4()).upper()
+    event = Event(id=id_, kind="Reboot", not_before=now, why=_FAILED, started_at=now)
+    fabric.doom(instance, "redeploy")
+    _put(fabric.state, instance, event)
 
 
-def agree(instance: Instance, event_id: str) -> bool:
+def agree(state: State, instance: Instance, event_id: str) -> bool:
     """The VM need not be waited for; False if it has no such event."""
     for event in events(instance):
         if event.id.lower() == event_id.lower():
-            event.agreed = True
-            _put(instance, event)
+            _put(state, instance, replace(event, agreed=True))
             return True
     return False
 
 
-def call_off(instance: Instance) -> int:
+def call_off(state: State, instance: Instance) -> int:
     """Take back what is announced and has not begun; return how many that were."""
     kept = [e for e in events(instance) if e.started_at is not None]
     gone = len(instance.maintenance) - len(kept)
-    instance.maintenance = [asdict(event) for event in kept]
     eviction = instance.eviction
     if eviction and eviction.announced and not eviction.acknowledged and not instance.doom:
-        instance.eviction = None
+        eviction = None
         gone += 1
-    instance.incarnation += bool(gone)
+    state.change(
+        instance,
+        maintenance=[asdict(event) for event in kept],
+        eviction=eviction,
+        incarnation=instance.incarnation + bool(gone),
+    )
     return gone
 
 
@@ -122,11 +126,11 @@ def events(instance: Instance) -> list[Event]:
 def carry_on(fabric: Fabric, now: float) -> bool:
     """Begin what is due, end what is over; say whether anything changed."""
     changed = False
-    for _, instance in fabric.instances():
-        for event in events(instance):
+    for _, found in fabric.instances():
+        for event in events(found):
+            instance = fabric.state.now(found)
             if event.started_at is None and (event.agreed or now >= event.not_before):
-                event.started_at = now
-                _put(instance, event)
+                _put(fabric.state, instance, replace(event, started_at=now))
                 _begin(fabric, instance, event)
             elif event.started_at is not None and _over(fabric, instance, event, now):
                 _end(fabric, instance, event)
@@ -138,7 +142,7 @@ def carry_on(fabric: Fabric, now: float) -> bool:
 
 def _begin(fabric: Fabric, instance: Instance, event: Event) -> None:
     if doom := DOOM.get(event.kind):
-        instance.doom = instance.doom or doom
+        fabric.doom(instance, doom)
     elif not fabric.settings.hollow:
         processes.freeze(fabric.folder(instance), fabric.metadata_url(instance))
 
@@ -151,13 +155,16 @@ def _over(fabric: Fabric, instance: Instance, event: Event, now: float) -> bool:
 
 
 def _end(fabric: Fabric, instance: Instance, event: Event) -> None:
-    instance.maintenance = [row for row in instance.maintenance if row["id"] != event.id]
-    instance.incarnation += 1
+    _replace(fabric.state, instance, event, [])
     if event.kind == "Freeze" and not fabric.settings.hollow:
         processes.thaw(fabric.folder(instance), fabric.metadata_url(instance))
 
 
-def _put(instance: Instance, event: Event) -> None:
-    others = [row for row in instance.maintenance if row["id"] != event.id]
-    instance.maintenance = [*others, asdict(event)]
-    instance.incarnation += 1
+def _put(state: State, instance: Instance, event: Event) -> None:
+    _replace(state, instance, event, [asdict(event)])
+
+
+def _replace(state: State, instance: Instance, old: Event, new: list[dict[str, Any]]) -> None:
+    now = state.now(instance)
+    others = [row for row in now.maintenance if row["id"] != old.id]
+    state.change(now, maintenance=[*others, *new], incarnation=now.incarnation + 1)

@@ -74,7 +74,7 @@ async def scheduled_events(request: Request) -> Response:
     """What is about to happen to this VM."""
     version = _check(request, EVENT_VERSIONS)
     scale_set, vm = _who(request)
-    await _until_enabled(fabric_of(request), vm)
+    vm = await _until_enabled(fabric_of(request), vm)
     document = evictions.document(scale_set, vm)
     name = scale_set.vm_name(vm)
     rows = [*document["Events"], *(event.row(name) for event in maintenance.events(vm))]
@@ -114,7 +114,10 @@ async def start_requests(request: Request) -> Response:
     if not isinstance(wanted, list) or not all(isinstance(r, dict) for r in wanted) or not wanted:
         raise Refused(400, "StartRequests must be a list of objects with an EventId.")
     ids = [str(r.get("EventId", "")) for r in wanted]
-    agreed = [evictions.acknowledge(vm, i) or maintenance.agree(vm, i) for i in ids]
+    agreed = [
+        evictions.acknowledge(fabric.state, vm, i) or maintenance.agree(fabric.state, vm, i)
+        for i in ids
+    ]
     if not all(agreed):
         raise Refused(400, "There is no event with this EventId.")
     fabric.changed()
@@ -183,15 +186,17 @@ def _as_text(found: Any) -> str:  # noqa: ANN401 - parsed JSON
     return "\n".join(f"{name}/" if isinstance(v, dict | list) else f"{name}" for name, v in rows)
 
 
-async def _until_enabled(fabric: Fabric, vm: Instance) -> None:
+async def _until_enabled(fabric: Fabric, vm: Instance) -> Instance:
     """The first question in a day switches the events on, which takes its time."""
     now = fabric.now()
     if not vm.events_asked_at or now - vm.events_asked_at > DAY:
-        vm.events_on_at = now + fabric.settings.first_events_call_seconds
+        on_at = now + fabric.settings.first_events_call_seconds
+        vm = fabric.state.change(vm, events_on_at=on_at)
     if now - vm.events_asked_at > HOUR:  # by the hour is enough, and spares the disk
-        vm.events_asked_at = now
+        vm = fabric.state.change(vm, events_asked_at=now)
         fabric.changed()
     while True:  # our time may be faster than the loop's
         if fabric.now() >= vm.events_on_at:
-            return
+            found = fabric.by_token(vm.token)
+            return found[1] if found else vm
         await asyncio.sleep(LOOK_SECONDS)

@@ -39,15 +39,14 @@ def begin(
         instance_ids=list(instance_ids),
         alone=alone,
     )
-    fabric.state.operations[operation.id] = operation
-    return operation
+    return fabric.state.put(operation)
 
 
 def preempt(fabric: Fabric, target: str, *kinds: str) -> float | None:
     """Cancel the unfinished operations of these kinds; return when the last was due."""
     due = None
     for operation in [o for kind in kinds for o in fabric.operations(target, kind)]:
-        operation.end(fabric.now(), PREEMPTED, "Canceled")
+        fabric.state.end(operation, fabric.now(), PREEMPTED, "Canceled")
         due = operation.due_at
     return due
 

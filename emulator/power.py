@@ -4,7 +4,7 @@ Every order but ``start`` begins with the death of the VM's processes: it is the
 ``doom`` until the fabric has killed them, as an eviction would be.
 """
 
-from emulator.state import Instance, ScaleSet
+from emulator.state import Instance, ScaleSet, State
 
 KILLING = ("deallocate", "powerOff", "restart", "redeploy")
 ORDERS = ("start", *KILLING)
@@ -19,15 +19,12 @@ def wipes(scale_set: ScaleSet, instance: Instance) -> bool:
     return instance.doom not in ("deallocate", "powerOff", "restart")
 
 
-def settled(scale_set: ScaleSet, instance: Instance) -> bool:
+def settle(state: State, instance: Instance) -> bool:
     """Give a killed VM the state that its owner ordered; False if it was no such order."""
     doom = instance.doom
     if doom not in KILLING:
         return False
-    instance.doom, instance.eviction = "", None
-    instance.booted = False
-    if doom == "deallocate":
-        instance.phase = "deallocated"
-    elif doom == "powerOff":
-        instance.stopped = True
+    phase = "deallocated" if doom == "deallocate" else instance.phase
+    stopped = instance.stopped or doom == "powerOff"
+    state.change(instance, doom="", eviction=None, booted=False, phase=phase, stopped=stopped)
     return True

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from emulator.state import Operation, ScaleSet
+from emulator.state import Operation, ScaleSet, State
 
 DELETING = ("delete", "delete_group")
 
 
-def settle(scale_set: ScaleSet, under_way: Iterable[Operation]) -> None:
+def settle(state: State, scale_set: ScaleSet, under_way: Iterable[Operation]) -> None:
     """Say what is going on, or how it ended; ``under_way`` are all that concern the scale set."""
     found = _state(scale_set, [o for o in under_way if not o.alone])
     if scale_set.provisioning_state != found:
-        scale_set.provisioning_state = found
+        state.change(scale_set, provisioning_state=found)
 
 
 def _state(scale_set: ScaleSet, under_way: list[Operation]) -> str:

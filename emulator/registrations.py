@@ -48,10 +48,10 @@ async def show(request: Request) -> Response:
 async def change(request: Request) -> Response:
     """Register or unregister, at once; Azure takes minutes for a feature."""
     fabric, (path, _, order) = fabric_of(request), request.url.path.rpartition("/")
-    fabric.state.resources.pop(path.lower(), None)
+    made = Resource(id=path, type=KIND, location="global", body={}, created_at=fabric.now())
+    fabric.state.remove(made)
     if (order.lower() == "register") is _is_feature(path):
-        made = Resource(id=path, type=KIND, location="global", body={}, created_at=fabric.now())
-        fabric.state.resources[made.key] = made
+        fabric.state.put(made)
     fabric.changed()
     return JSONResponse({"id": path})
 

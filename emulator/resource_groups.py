@@ -1,5 +1,7 @@
 """Resource groups."""
 
+from dataclasses import replace
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -37,8 +39,7 @@ async def put(request: Request) -> Response:
     )
     if place != group.location:
         raise _elsewhere(group, place)
-    group.tags = tags_of(body)
-    fabric.state.groups[group.key] = group
+    group = fabric.state.put(replace(group, tags=tags_of(body)))
     fabric.changed()
     return JSONResponse(group_body(group), status_code=200 if old else 201)
 
@@ -48,7 +49,7 @@ async def patch(request: Request) -> Response:
     fabric, body = fabric_of(request), await read_json(request)
     group = find_group(request)
     if "tags" in body:
-        group.tags = tags_of(body)
+        group = fabric.state.change(group, tags=tags_of(body))
         fabric.changed()
     return JSONResponse(group_body(group))
 
@@ -77,7 +78,7 @@ async def delete(request: Request) -> Response:
     fabric, group = fabric_of(request), _found(request)
     running = fabric.operations(group.key, "delete_group")
     if not running:
-        group.deleting = True
+        fabric.state.change(group, deleting=True)
         for scale_set in fabric.state.scale_sets.values():
             if scale_set.key.startswith(group.key + "/"):
                 operations.preempt(fabric, scale_set.key, "put", "restore")

@@ -81,7 +81,7 @@ def begin(
         alone=alone,
     )
     for instance in instances:
-        instance.busy = kind
+        fabric.state.change(instance, busy=kind)
     fabric.changed()
     return Response(status_code=202, headers=operations.headers(request, operation))
 
@@ -103,15 +103,15 @@ def overtake(fabric: Fabric, scale_set: ScaleSet, ids: tuple[str, ...]) -> None:
     for kind in KINDS:
         for operation in fabric.operations(scale_set.key, kind):
             if set(operation.instance_ids) & set(ids):
-                operation.end(fabric.now(), PREEMPTED, "Canceled")
-                release(scale_set, operation)
+                fabric.state.end(operation, fabric.now(), PREEMPTED, "Canceled")
+                release(fabric, scale_set, operation)
 
 
-def release(scale_set: ScaleSet, operation: Operation) -> None:
+def release(fabric: Fabric, scale_set: ScaleSet, operation: Operation) -> None:
     """The instances have done with the order, and the scale set if nothing else is going on."""
     for name in operation.instance_ids:
         if (instance := scale_set.instances.get(name)) and instance.busy == operation.kind:
-            instance.busy = ""
+            fabric.state.change(instance, busy="")
 
 
 def carry_out(fabric: Fabric, now: float) -> bool:
@@ -120,16 +120,16 @@ def carry_out(fabric: Fabric, now: float) -> bool:
     for operation in due:
         scale_set = fabric.state.scale_sets.get(operation.target)
         if scale_set is None or scale_set.provisioning_state == "Deleting":
-            operation.end(now, PREEMPTED, "Canceled")
+            fabric.state.end(operation, now, PREEMPTED, "Canceled")
             continue
         instances = [i for n in operation.instance_ids if (i := scale_set.instances.get(n))]
         if not operation.input.get("begun"):
-            operation.input["begun"] = True
+            fabric.state.change(operation, input=operation.input | {"begun": True})
             _begin(fabric, scale_set, operation, instances)
         elif not any(i.doom == operation.kind for i in instances):
-            operation.end(now)
-        if operation.ended_at is not None:
-            release(scale_set, operation)
+            fabric.state.end(operation, now)
+        if fabric.state.operations[operation.id].ended_at is not None:
+            release(fabric, scale_set, operation)
     return bool(due)
 
 
@@ -143,18 +143,18 @@ def _begin(
         found = {i.instance_id for i in granted}
         for instance in instances:
             if instance.phase != "deallocated" or instance.instance_id in found:
-                _switch_on(instance)
+                _switch_on(fabric, instance)
         if refusal:
-            operation.end(fabric.now(), refusal)
+            fabric.state.end(operation, fabric.now(), refusal)
     elif kind in power.KILLING:
         for instance in instances:
             if _concerns(kind, instance):
-                instance.doom = instance.doom or kind
+                fabric.doom(instance, kind)
 
 
-def _switch_on(instance: Instance) -> None:
+def _switch_on(fabric: Fabric, instance: Instance) -> None:
     if instance.stopped or instance.phase == "deallocated":
-        instance.phase, instance.stopped, instance.booted = "allocated", False, False
+        fabric.state.change(instance, phase="allocated", stopped=False, booted=False)
 
 
 def _concerns(kind: str, instance: Instance) -> bool:

@@ -39,20 +39,22 @@ def refuse(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> None:
     raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
-def hinder(operation: Operation, fault: Fault | None) -> None:
+def hinder(fabric: Fabric, operation: Operation, fault: Fault | None) -> None:
     """Let the fault make the operation fail when it is due, or take very long."""
     if fault is None:
         return
+    due_at, change = operation.due_at, fabric.state.change
     if fault.kind == "delete_hangs":
-        operation.held_by = fault.id
-        operation.due_at = operation.accepted_at + (fault.delay or VERY_LONG)
-        return
-    if fault.kind == "stragglers":
-        operation.held_by = fault.id
-        operation.late, operation.late_by = fault.instances, fault.delay or VERY_LONG
-        return
-    operation.refusal = refusal(fault.code or CODES[operation.kind], fault.message)
-    operation.granted = 0 if fault.kind == "allocation_failed" else fault.instances
-    operation.keeps_failed = fault.kind == "failed_instances"
-    if fault.delay is not None:
-        operation.due_at = operation.accepted_at + fault.delay
+        due_at = operation.accepted_at + (fault.delay or VERY_LONG)
+        change(operation, held_by=fault.id, due_at=due_at)
+    elif fault.kind == "stragglers":
+        late_by = fault.delay or VERY_LONG
+        change(operation, held_by=fault.id, late=fault.instances, late_by=late_by)
+    else:
+        change(
+            operation,
+            refusal=refusal(fault.code or CODES[operation.kind], fault.message),
+            granted=0 if fault.kind == "allocation_failed" else fault.instances,
+            keeps_failed=fault.kind == "failed_instances",
+            due_at=due_at if fault.delay is None else operation.accepted_at + fault.delay,
+        )

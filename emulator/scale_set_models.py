@@ -58,22 +58,22 @@ def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> Sc
 
 
 def merged(old: ScaleSet, body: dict[str, Any]) -> ScaleSet:
-    """A copy of the scale set with the body merged in; members not given stay as they are."""
+    """A version of the scale set with the body merged in; other members stay as they are."""
     body = formed(body, SCALE_SET)
     changes, custom_data = _without_secrets({k: body[k] for k in MODEL if body.get(k) is not None})
     place = region_name(changes.pop("location", old.location))
     if place != old.location:
         raise elsewhere(old.name, old.location, old.group, place)
-    fresh = replace(old, model=copy.deepcopy(old.model))  # its instances stay where they are
     tags = changes.pop("tags", None)
-    fresh.model = _merge(fresh.model, changes) | ({} if tags is None else {"tags": tags})
-    fresh.custom_data = old.custom_data if custom_data is None else custom_data
+    fresh = replace(
+        old,
+        model=_merge(old.model, changes) | ({} if tags is None else {"tags": tags}),
+        custom_data=old.custom_data if custom_data is None else custom_data,
+        etag=old.etag + 1,
+        error=None,
+    )
     _check_changes(old, fresh)
-    if _made_from(old) != _made_from(fresh):
-        fresh.version += 1
-    fresh.etag += 1
-    fresh.error = None
-    return fresh
+    return replace(fresh, version=old.version + (_made_from(old) != _made_from(fresh)))
 
 
 def _without_secrets(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:

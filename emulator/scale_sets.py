@@ -1,5 +1,6 @@
 """Scale sets: create, update, scale, show, list, delete."""
 
+import contextlib
 import uuid
 from dataclasses import replace
 from decimal import Decimal
@@ -103,14 +104,15 @@ async def delete(request: Request) -> Response:
         operations.preempt(fabric, scale_set.key, "put", "restore")
         seconds = fabric.settings.delete_seconds
         running = [operations.begin(fabric, "delete", scale_set, seconds=seconds)]
-        scale_set_faults.hinder(running[0], scale_set_faults.met(fabric, scale_set, "DELETE"))
+        fault = scale_set_faults.met(fabric, scale_set, "DELETE")
+        scale_set_faults.hinder(fabric, running[0], fault)
         fabric.changed()
     return Response(status_code=202, headers=operations.headers(request, running[0]))
 
 
 def grow(fabric: Fabric, scale_set: ScaleSet, count: int, kind: str = "put") -> list[str]:
     """Add instances in an operation of this kind; return their ids. The caller says `changed`."""
-    scale_set.capacity += count
+    scale_set = fabric.state.resize(scale_set, count)
     fresh = _add_instances(fabric, scale_set, count)
     seconds = fabric.settings.create_seconds
     operations.begin(fabric, kind, scale_set, seconds=seconds, instance_ids=tuple(fresh))
@@ -119,8 +121,7 @@ def grow(fabric: Fabric, scale_set: ScaleSet, count: int, kind: str = "put") -> 
 
 def check_room_in_quota(fabric: Fabric, scale_set: ScaleSet, more: int) -> None:
     """Raise ArmError if so many more instances exceed a quota."""
-    larger = replace(scale_set, model=scale_set.model | {"sku": scale_set.model["sku"].copy()})
-    larger.capacity = len(scale_set.instances) + more
+    larger = scale_set.resized(len(scale_set.instances) + more)
     check_quota(fabric, larger, _offer(scale_set).size.vcpus)
 
 
@@ -165,9 +166,9 @@ def _accept(
     new: bool = False,
 ) -> Response:
     """Check what is wanted, write it down, and answer with the operation that brings it about."""
-    managed.show_ids(fabric.state, scale_set)
+    scale_set = managed.show_ids(fabric.state, scale_set)
     sizes = sku_profile.sizes(scale_set)
-    scale_set.mixed_size = sizes[0]
+    scale_set = replace(scale_set, mixed_size=sizes[0])
     offer = _offer(scale_set)
     model, custom_data = scale_set.model, scale_set.custom_data
     priced = replace(offer, spot=_spot_price(fabric, scale_set))
@@ -176,27 +177,29 @@ def _accept(
     governance_rules.check(fabric, scale_set, offer)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
-    _settle_on(sizes, fabric, scale_set)
+    scale_set = _settle_on(sizes, fabric, scale_set)
     operation = _carry_out(fabric, scale_set, fault)
     fabric.changed()
     answer = operations.headers(request, operation)
-    body = scale_set_body(scale_set)
+    body = scale_set_body(fabric.state.scale_sets[scale_set.key])
     return JSONResponse(body, status_code=201 if new else 200, headers=answer)
 
 
-def _settle_on(sizes: list[str], fabric: Fabric, scale_set: ScaleSet) -> None:
+def _settle_on(sizes: list[str], fabric: Fabric, scale_set: ScaleSet) -> ScaleSet:
     """Give the scale set the first size that it may have, or raise ArmError for the last."""
-    for size in sizes:
-        scale_set.mixed_size = size
-        try:
-            restrictions.check(fabric, scale_set)
-            check_quota(fabric, scale_set, _offer(scale_set).size.vcpus)
-            refuse_if_sold_out(fabric.weather, scale_set, fabric.now())
-        except ArmError:
-            if size == sizes[-1]:
-                raise
-        else:
-            return
+    *others, last = [replace(scale_set, mixed_size=size) for size in sizes]
+    for sized in others:
+        with contextlib.suppress(ArmError):
+            return _checked(fabric, sized)
+    return _checked(fabric, last)
+
+
+def _checked(fabric: Fabric, scale_set: ScaleSet) -> ScaleSet:
+    """Return the scale set if its size can be had, or raise ArmError."""
+    restrictions.check(fabric, scale_set)
+    check_quota(fabric, scale_set, _offer(scale_set).size.vcpus)
+    refuse_if_sold_out(fabric.weather, scale_set, fabric.now())
+    return scale_set
 
 
 def _offer(scale_set: ScaleSet) -> Offer:
@@ -221,24 +224,24 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> Oper
     An update that adds none may end as early as the one that it overtakes.
     """
     known = len(scale_set.instances)
-    fabric.state.scale_sets[scale_set.key] = scale_set
+    fabric.state.put(scale_set)
     staying = len(scale_in.staying(scale_set))
     _add_instances(fabric, scale_set, scale_set.capacity - staying)
     before = operations.preempt(fabric, scale_set.key, "put")
     nothing_new = before is not None and len(scale_set.instances) == known
     seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds
     operation = operations.begin(fabric, "put", scale_set, seconds=seconds)
-    scale_set_faults.hinder(operation, fault)
+    scale_set_faults.hinder(fabric, operation, fault)
     return operation
 
 
 def _add_instances(fabric: Fabric, scale_set: ScaleSet, count: int) -> list[str]:
     fresh, zones = [], scale_set.model.get("zones") or [""]
-    for _ in range(count):
-        number = scale_set.next_instance
-        scale_set.next_instance += 1
+    first = scale_set.next_instance
+    for number in range(first, first + count):
         name = f"{scale_set.name}_{uuid.uuid4().hex[:8]}" if scale_set.flexible else str(number)
-        scale_set.instances[name] = Instance(
+        instance = Instance(
+            set_key=scale_set.key,
             instance_id=name,
             vm_id=str(uuid.uuid4()),
             token=uuid.uuid4().hex,
@@ -247,5 +250,7 @@ def _add_instances(fabric: Fabric, scale_set: ScaleSet, count: int) -> list[str]
             zone=zones[number % len(zones)],
             applied=scale_set.version,
         )
+        fabric.state.put(instance)
         fresh.append(name)
+    fabric.state.change(scale_set, next_instance=first + len(fresh))
     return fresh

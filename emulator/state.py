@@ -1,18 +1,18 @@
-"""What the emulated subscription holds.
+"""What the emulated subscription holds: frozen rows, and the one place that changes them.
 
-Every dataclass here is a `Row`: JSON-able members, other rows, or tables of them (`dict[str, X]`),
-new members with a default. `emulator.store` writes what changed of them, each row by itself.
+New members of a row have a default. `emulator.store` writes each row that changed by itself.
 """
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from emulator.market.state import Metered, PlantedPrice, Restriction
-from emulator.rows import Row
+from emulator.rows import Ledger, Path, R, Row
 from emulator.virtual_time import Anchor
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Eviction(Row):
     """Azure's wish to have a Spot instance back."""
 
@@ -27,7 +27,7 @@ class Eviction(Row):
         return self.acknowledged or now >= self.not_before
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Instance(Row):
     """One VM of a scale set.
 
@@ -36,6 +36,7 @@ class Instance(Row):
     order of its owner (`emulator.power`) after which it is still there; empty while it may live.
     """
 
+    set_key: str  # of its scale set
     instance_id: str
     vm_id: str
     token: str  # in the metadata address that only this VM's processes know
@@ -56,11 +57,25 @@ class Instance(Row):
     events_asked_at: float = 0.0  # when the VM last asked for its events, to the hour
     events_on_at: float = 0.0  # since when it is told of them
 
+    @property
+    def key(self) -> str:
+        """The key among the instances of its scale set."""
+        return self.instance_id
 
-@dataclass
+    @property
+    def row_path(self) -> Path:
+        """Where the state keeps it."""
+        return "scale_sets", self.set_key, "instances", self.instance_id
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleSet(Row):
-    """One scale set: the model as Azure would answer it, and what Azure keeps to itself."""
+    """One scale set: the model as Azure would answer it, and what Azure keeps to itself.
 
+    All versions of a row share ``instances``, in which only the state puts and removes instances.
+    """
+
+    table: ClassVar[str] = "scale_sets"
     subscription: str
     group: str
     name: str
@@ -75,7 +90,7 @@ class ScaleSet(Row):
     owner: str = ""  # key of the resource of another service that it is hidden behind
     version: int = 0  # of what instances are made from
     mixed_size: str = ""  # which of the sizes of an instance mix its instances have
-    instances: dict[str, Instance] = field(default_factory=dict)
+    instances: Mapping[str, Instance] = field(default_factory=dict, metadata={"table": True})
 
     @property
     def key(self) -> str:
@@ -102,10 +117,6 @@ class ScaleSet(Row):
         """How many instances there should be."""
         return int(self.model["sku"]["capacity"])
 
-    @capacity.setter
-    def capacity(self, count: int) -> None:
-        self.model["sku"]["capacity"] = count
-
     @property
     def profile(self) -> dict[str, Any]:
         """The virtual machine profile."""
@@ -127,6 +138,10 @@ class ScaleSet(Row):
         """Whether the OS disks lie on the hosts, and are gone when a VM leaves its host."""
         storage = self.profile.get("storageProfile") or {}
         return bool((storage.get("osDisk") or {}).get("diffDiskSettings"))
+
+    def resized(self, capacity: int) -> "ScaleSet":
+        """Return a version that should have so many instances."""
+        return replace(self, model=self.model | {"sku": self.model["sku"] | {"capacity": capacity}})
 
     def vm_name(self, instance: Instance) -> str:
         """The name of one instance as ARM and the metadata service give it."""
@@ -151,10 +166,11 @@ class ScaleSet(Row):
         return f"{self.id}/virtualMachines/{instance.instance_id}"
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class ResourceGroup(Row):
     """A named folder of resources."""
 
+    table: ClassVar[str] = "groups"
     subscription: str
     name: str
     location: str
@@ -167,10 +183,11 @@ class ResourceGroup(Row):
         return group_id(self.subscription, self.name).lower()
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Resource(Row):
     """Any other ARM resource: what was put, as it is answered."""
 
+    table: ClassVar[str] = "resources"
     id: str  # as it was first written
     type: str  # "Microsoft.Network/virtualNetworks"
     location: str
@@ -201,13 +218,14 @@ class Resource(Row):
         return bool(self.location) and grouped and "microsoft.authorization/" not in self.key
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Operation(Row):
     """A long operation.
 
     ``kind`` is put, restore, delete, delete_instances or delete_group, or an action.
     """
 
+    table: ClassVar[str] = "operations"
     id: str
     kind: str
     subscription: str
@@ -229,17 +247,17 @@ class Operation(Row):
     input: dict[str, Any] = field(default_factory=dict)  # what an action needs to know
     output: dict[str, Any] | None = None  # what it answers when it is over
 
-    def end(self, now: float, error: dict[str, str] | None = None, status: str = "") -> None:
-        """Close it: Succeeded without an error, Failed with one, unless ``status`` says."""
-        self.status = status or ("Failed" if error else "Succeeded")
-        self.error = error
-        self.ended_at = now
+    @property
+    def key(self) -> str:
+        """The id."""
+        return self.id
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Fault(Row):
     """A fault that is planted; see `emulator.faults`. Empty members match anything."""
 
+    table: ClassVar[str] = "faults"
     id: str
     kind: str
     method: str = ""
@@ -258,32 +276,121 @@ class Fault(Row):
     policy: str = ""
     struck: int = 0
 
+    @property
+    def key(self) -> str:
+        """The id."""
+        return self.id
+
     def live(self, now: float) -> bool:
         """Whether it can strike still."""
         worn_out = self.count is not None and self.struck >= self.count
         return not worn_out and (self.until is None or now < self.until)
 
 
-@dataclass
-class State(Row):
-    """Everything that survives a restart of the emulator."""
+@dataclass(frozen=True, slots=True)
+class Globals(Row):
+    """The values that exist once."""
 
-    groups: dict[str, ResourceGroup] = field(default_factory=dict)
-    scale_sets: dict[str, ScaleSet] = field(default_factory=dict)
-    operations: dict[str, Operation] = field(default_factory=dict)
+    table: ClassVar[str] = "globals"
     capacity: dict[str, int] = field(default_factory=dict)  # "region/size" -> left to allocate
     next_address: int = 1
-    faults: dict[str, Fault] = field(default_factory=dict)
-    resources: dict[str, Resource] = field(default_factory=dict)
-    restrictions: dict[str, Restriction] = field(default_factory=dict)  # by "size/region"
-    planted_prices: dict[str, PlantedPrice] = field(default_factory=dict)  # as they came
-    metered: dict[str, Metered] = field(default_factory=dict)
     time: Anchor | None = None
 
+    @property
+    def key(self) -> str:
+        """The only one."""
+        return ""
+
+
+KINDS: tuple[type[Row], ...] = (
+    *(Globals, ResourceGroup, ScaleSet, Operation, Fault, Resource, Restriction, PlantedPrice),
+    Metered,
+)
+
+
+class State:
+    """Everything that survives a restart of the emulator; the only place where rows change."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.groups: Mapping[str, ResourceGroup] = {}
+        self.scale_sets: Mapping[str, ScaleSet] = {}
+        self.operations: Mapping[str, Operation] = {}
+        self.faults: Mapping[str, Fault] = {}
+        self.resources: Mapping[str, Resource] = {}
+        self.restrictions: Mapping[str, Restriction] = {}
+        self.planted_prices: Mapping[str, PlantedPrice] = {}
+        self.metered: Mapping[str, Metered] = {}
+        self._globals = {"": Globals()}
+
+    @property
+    def globals(self) -> Globals:
+        """The values that exist once."""
+        return self._globals[""]
+
+    def put(self, row: R) -> R:
+        """Put a row in the place of the one with its key, or last; return it."""
+        table = self._table(row.row_path)
+        self.ledger.note(row.row_path, new=row.key not in table)
+        table[row.key] = row
+        return row
+
+    def now(self, row: R) -> R:
+        """Return the version of a row that the state has now; KeyError if it is gone."""
+        found: R = self._table(row.row_path)[row.key]
+        return found
+
+    def change(self, row: R, **members: Any) -> R:  # noqa: ANN401 - whatever the fields take
+        """Change members of a row as the state has it now; return the new version."""
+        return self.put(replace(self.now(row), **members))
+
+    def remove(self, row: Row) -> None:
+        """Remove a row with all rows in it, if it is there."""
+        if self.row_at(row.row_path) is None:
+            return
+        for instance in list(row.instances.values()) if isinstance(row, ScaleSet) else ():
+            self.remove(instance)
+        del self._table(row.row_path)[row.key]
+        self.ledger.note(row.row_path, removed=True)
+
+    def resize(self, scale_set: ScaleSet, more: int) -> ScaleSet:
+        """Add to the capacity of a scale set, or take from it, down to 0."""
+        now = self.now(scale_set)
+        return self.put(now.resized(max(now.capacity + more, 0)))
+
+    def end(
+        self,
+        operation: Operation,
+        now: float,
+        error: dict[str, str] | None = None,
+        status: str = "",
+    ) -> Operation:
+        """Close an operation: Succeeded without an error, Failed with one, or with ``status``."""
+        status = status or ("Failed" if error else "Succeeded")
+        return self.change(operation, status=status, error=error, ended_at=now)
+
+    def row_at(self, path: Path) -> Row | None:
+        """Return the row that is there, or None."""
+        if len(path) > 2 and path[1] not in self.scale_sets:
+            return None
+        found: Row | None = self._table(path).get(path[-1])
+        return found
+
+    def rows(self) -> dict[Path, Row]:
+        """Return every row by its path; a scale set comes before its instances."""
+        tables = [self._table((kind.table, "")) for kind in KINDS]
+        tables += [dict(scale_set.instances) for scale_set in self.scale_sets.values()]
+        return {row.row_path: row for table in tables for row in table.values()}
+
     def visible(self, subscription: str = "") -> list[ScaleSet]:
-        """The scale sets of a subscription, or of all, without those of other services."""
+        """Return the scale sets of a subscription, or of all, without those of other services."""
         start = f"/subscriptions/{subscription}/".lower() if subscription else ""
         return [s for s in self.scale_sets.values() if s.key.startswith(start) and not s.owner]
+
+    def _table(self, path: Path) -> dict[str, Any]:
+        table: Any = self._globals if path[0] == Globals.table else getattr(self, path[0])
+        found: dict[str, Any] = table if len(path) == 2 else table[path[1]].instances
+        return found
 
 
 def group_id(subscription: str, name: str) -> str:

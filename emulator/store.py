@@ -11,12 +11,12 @@ import sqlite3
 from pathlib import Path
 from typing import TextIO
 
-from emulator import rows
-from emulator.rows import Ledger, from_plain, row_at, to_text
-from emulator.state import State
+from emulator.rows import from_plain, to_text
+from emulator.state import KINDS, Instance, State
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS kept (path TEXT NOT NULL UNIQUE, body TEXT NOT NULL)"
 PUT = "INSERT INTO kept VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET body = excluded.body"
+TABLES = {kind.table: kind for kind in KINDS}
 DELETE = "DELETE FROM kept WHERE path = ?"
 
 
@@ -48,18 +48,16 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         if (folder / "state.json").exists():
-            raise StateUnreadable(
-                f"{folder} holds the state.json of an older emulator. Delete the folder, or begin "
-                "in another one."
-            )
+            raise _outdated(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.ledger = Ledger()
         self._path = folder / "state.db"
         self._file = _open(self._path)
         self._number = self._path.stat().st_ino
-        self.state = _load(self._file)
-        self.state.move_in(rows.Home(self.ledger, ()))
-        self._changes = self.ledger.follow()
+        try:
+            self.state = _load(self._file)
+        except (IndexError, TypeError, ValueError) as error:
+            raise _outdated(folder) from error
+        self._changes = self.state.ledger.follow()
 
     def check_there(self) -> None:
         """Raise StateUnreadable when the file is gone: nothing written would be kept."""
@@ -78,13 +76,18 @@ class Store:
         if not self._changes.touched:
             return False
         with self._file:  # one transaction; rolled back and still to be written if it fails
-            gone = [(json.dumps(path),) for path in self._changes.gone]
+            gone = [(json.dumps(path),) for path in self._changes.removed]
             self._file.executemany(DELETE, gone)  # first: what came again comes last
-            found = ((path, row_at(self.state, path)) for path in self._changes.touched)
+            found = ((path, self.state.row_at(path)) for path in self._changes.touched)
             lines = [(json.dumps(path), to_text(row)) for path, row in found if row]
             self._file.executemany(PUT, lines)
         self._changes.clear()
         return True
+
+
+def _outdated(folder: Path) -> StateUnreadable:
+    text = f"{folder} holds the state of an older emulator. Delete the folder, or choose another."
+    return StateUnreadable(text)
 
 
 def _open(file: Path) -> sqlite3.Connection:
@@ -104,9 +107,7 @@ def _load(file: sqlite3.Connection) -> State:
     found = sorted(((json.loads(p), b) for p, b in lines), key=lambda line: len(line[0]))
     state = State()
     for path, body in found:
-        kind = rows.kind_at(State, tuple(path))
-        if not path:
-            state = from_plain(State, json.loads(body))
-        elif kind is not None and (parent := row_at(state, tuple(path[:-2]))):
-            getattr(parent, path[-2])[path[-1]] = from_plain(kind, json.loads(body))
+        kind = Instance if len(path) > 2 else TABLES.get(path[0])
+        if kind and (len(path) == 2 or path[1] in state.scale_sets):
+            state.put(from_plain(kind, json.loads(body)))
     return state

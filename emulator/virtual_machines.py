@@ -56,7 +56,7 @@ async def delete(request: Request) -> Response:
 
 async def simulate_eviction(request: Request) -> Response:
     """Announce the eviction of one; it goes when its notice is over, or when it says so."""
-    return instances.evict(request, *find_vm(request))
+    return instances.evict(request, find_vm(request)[1])
 
 
 def ordered(kind: str) -> Handler:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from emulator.rows import Row
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Anchor(Row):
     """The moment at which time was last set going."""
 

@@ -61,7 +61,7 @@ async def put(request: Request) -> Response:
         body={"properties": told},
         created_at=fabric.now(),
     )
-    fabric.state.resources[resource.key] = resource
+    fabric.state.put(resource)
     fabric.changed()
     return JSONResponse(shown(roles.custom(resource), _subscription(request)), status_code=201)
 

@@ -40,7 +40,7 @@ def register(fabric: Fabric, client_id: str, secret: str, name: str) -> Principa
         },
         created_at=fabric.now(),
     )
-    fabric.state.resources[resource.key] = resource
+    fabric.state.put(resource)
     fabric.changed()
     return _registered(resource)
 

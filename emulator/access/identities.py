@@ -37,7 +37,7 @@ async def put(request: Request) -> Response:
         body={"tags": tags_of(body), "properties": known},
         created_at=old.created_at if old else fabric.now(),
     )
-    fabric.state.resources[resource.key] = resource
+    fabric.state.put(resource)
     fabric.changed()
     if old:
         return JSONResponse(_shown(resource))
@@ -66,7 +66,7 @@ async def delete(request: Request) -> Response:
     fabric, resource = fabric_of(request), _lookup(request)
     if resource is None:
         return Response(status_code=204)
-    del fabric.state.resources[resource.key]
+    fabric.state.remove(resource)
     fabric.changed()
     return Response()
 

@@ -1,5 +1,7 @@
 """Tokens without a secret: the metadata service's, one per VM, and App Service's."""
 
+from dataclasses import replace
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -82,11 +84,11 @@ def reachable(fabric: Fabric, principal: Principal) -> dict[str, str]:
     }
 
 
-def show_ids(state: State, scale_set: ScaleSet) -> None:
-    """Write the ids of its identities into a scale set's model, where ARM shows them."""
+def show_ids(state: State, scale_set: ScaleSet) -> ScaleSet:
+    """Return a version with the ids of its identities in the model, where ARM shows them."""
     put = scale_set.model.get("identity")
     if not isinstance(put, dict):
-        return
+        return scale_set
     shown = dict(put)
     if has_system(scale_set):
         shown |= {"principalId": of_system(scale_set).object_id, "tenantId": TENANT}
@@ -97,7 +99,7 @@ def show_ids(state: State, scale_set: ScaleSet) -> None:
             name: {k: ids[name][k] for k in ("principalId", "clientId")} if name in ids else {}
             for name in users
         }
-    scale_set.model = scale_set.model | {"identity": shown}
+    return replace(scale_set, model=scale_set.model | {"identity": shown})
 
 
 def _identities(state: State, scale_set: ScaleSet) -> list[Principal]:

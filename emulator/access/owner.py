@@ -24,8 +24,7 @@ def install(fabric: Fabric) -> Path:
         return file
     secret = secrets.token_urlsafe(24)
     owner = directory.register(fabric, directory.object_id_of(NAME), secret, NAME)
-    assignment = _assignment(owner.object_id, fabric.now())
-    fabric.state.resources[assignment.key] = assignment
+    fabric.state.put(_assignment(owner.object_id, fabric.now()))
     fabric.changed()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     facts = {

@@ -69,6 +69,21 @@ def private(resource: Resource) -> dict[str, Any]:
     return hidden
 
 
+def amend(
+    fabric: Fabric,
+    resource: Resource,
+    shown: dict[str, Any] | None = None,
+    **hidden: Any,  # noqa: ANN401 - JSON
+) -> Resource:
+    """Change some properties that are shown, and (by name) some that are not."""
+    body = fabric.state.now(resource).body
+    parts = {
+        "properties": body["properties"] | (shown or {}),
+        "private": body["private"] | hidden,
+    }
+    return fabric.state.change(resource, body=body | parts)
+
+
 def shown(resource: Resource, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     """Return the resource as ARM answers it; ``more`` replaces some of its properties."""
     rest = {k: v for k, v in resource.body.items() if k not in ("properties", "private")}

@@ -43,8 +43,7 @@ async def put(request: Request) -> Response:
         compute = new(_id(request, workspace), workspace.location, wanted, fabric.now())
         _check_new(fabric, compute)
     else:
-        compute = old
-        resize(compute, wanted)
+        compute = resize(fabric, old, wanted)
     return _accept(request, fabric, compute, new=old is None)
 
 
@@ -56,8 +55,7 @@ async def patch(request: Request) -> Response:
     settings = inner.get("scaleSettings") if isinstance(inner, dict) else None
     if not isinstance(settings, dict):
         raise user_error(400, "Only properties.scaleSettings of an AmlCompute can be updated.")
-    before = properties(compute)["properties"]["scaleSettings"]
-    set_scale(compute, before | settings)
+    compute = set_scale(fabric, compute, settings)
     fabric.changed()
     return JSONResponse(_body(fabric, compute))
 
@@ -186,7 +184,7 @@ def _check_new(fabric: Fabric, compute: Resource) -> None:
 
 
 def _accept(request: Request, fabric: Fabric, compute: Resource, *, new: bool) -> Response:
-    fabric.state.resources[compute.key] = compute
+    fabric.state.put(compute)
     operation = operations.begin(
         fabric,
         "put",

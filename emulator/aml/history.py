@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from emulator.aml import job_orders, jobs
-from emulator.aml.assets import JOB, of_type, private, properties
+from emulator.aml.assets import JOB, amend, of_type, private, properties
 from emulator.errors import ArmError
 from emulator.front_door import base_url, fabric_of, read_json
 from emulator.state import Resource
@@ -20,11 +20,11 @@ async def change(request: Request) -> Response:
     """Describe a run anew, or archive it: so clients change a job that they have fetched."""
     fabric, job = fabric_of(request), jobs.find(request)
     body = await read_json(request)
-    for name in ("displayName", "description", "tags"):
-        if body.get(name) is not None:
-            properties(job)[name] = body[name]
+    names = ("displayName", "description", "tags")
+    changes = {name: body[name] for name in names if body.get(name) is not None}
     if isinstance(body.get("hidden"), bool):
-        properties(job)["isArchived"] = body["hidden"]
+        changes["isArchived"] = body["hidden"]
+    job = amend(fabric, job, changes)
     fabric.changed()
     return _shown(job)
 
@@ -32,7 +32,7 @@ async def change(request: Request) -> Response:
 async def details(request: Request) -> Response:
     """Show the state of a run: its times, its error, and the addresses of its logs."""
     fabric, job = fabric_of(request), jobs.find(request)
-    logs = job_orders.folder(fabric, job) / "user_logs"
+    logs = job_orders.folder(fabric, private(job)["guid"]) / "user_logs"
     start = f"{base_url(request)}/azureml-logs/{private(job)['guid']}/user_logs"
     found = sorted(file.name for file in logs.iterdir()) if logs.exists() else []
     return JSONResponse(
@@ -56,7 +56,7 @@ async def log(request: Request) -> Response:
     """Return a log file. Who knows the address may read it, as with a shared access signature."""
     fabric, names = fabric_of(request), request.path_params
     rows = [job for job in of_type(fabric, JOB) if private(job)["guid"] == names["guid"]]
-    folder = job_orders.folder(fabric, rows[0]) / "user_logs" if rows else None
+    folder = job_orders.folder(fabric, names["guid"]) / "user_logs" if rows else None
     if folder is None or names["file"] not in {f.name for f in folder.glob("*")}:
         raise ArmError(404, "BlobNotFound", "The specified blob does not exist.")
     return PlainTextResponse((folder / names["file"]).read_text(errors="replace"))

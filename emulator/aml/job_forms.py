@@ -2,14 +2,15 @@
 
 import re
 import uuid
+from pathlib import Path
 from typing import Any
 
 from emulator.aml import environments, job_orders
 from emulator.aml.assets import (
     COMPUTE,
     JOB,
+    amend,
     lookup,
-    private,
     properties,
     region,
     user_error,
@@ -30,7 +31,7 @@ FIXED = ("command", "computeId", "environmentId")
 DISTRIBUTIONS = ("PyTorch", "Mpi")
 
 
-def change(job: Resource, given: dict[str, Any]) -> None:
+def change(fabric: Fabric, job: Resource, given: dict[str, Any]) -> Resource:
     """Take over a new description; all else is fixed."""
     for name in FIXED:
         if name in given and given[name] != properties(job).get(name):
@@ -41,7 +42,7 @@ def change(job: Resource, given: dict[str, Any]) -> None:
                 f"job's {name} cannot be changed. Only description, displayName, tags, and "
                 "isArchived can be updated.",
             )
-    properties(job).update({name: given[name] for name in CHANGEABLE if name in given})
+    return amend(fabric, job, {name: given[name] for name in CHANGEABLE if name in given})
 
 
 def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> Resource:
@@ -57,22 +58,24 @@ def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> Resource:
     workspace = "/".join(id_.split("/")[:9]).lower() + "/"  # whoever may use it may use no other
     compute = _compute(fabric, workspace, given)
     environment = str(given.get("environmentId") or "")
-    job = Resource(
+    guid, shown = str(uuid.uuid4()), _shown(given, name)
+    return Resource(
         id=id_,
         type=JOB,
         location="",
         body={
-            "properties": _shown(given, name),
+            "properties": shown,
             "private": {
-                "guid": str(uuid.uuid4()),
+                "guid": guid,
                 "region": region(compute),
                 "compute": compute.key,
                 "image": environments.image_of(fabric, workspace, environment),
-                "command": "",
+                "command": _command(job_orders.folder(fabric, guid), shown),
                 "seconds": _limit(given),
                 "attempt": 1,
                 "nodes": [],
                 "ending": "",
+                "exit_code": 0,
                 "after_preemption": "Queued",  # or how `preemption` has it end then
                 "silent_until": 0.0,
                 "error": None,
@@ -87,8 +90,6 @@ def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> Resource:
         },
         created_at=fabric.now(),
     )
-    private(job)["command"] = _command(fabric, job)
-    return job
 
 
 def _compute(fabric: Fabric, workspace: str, given: dict[str, Any]) -> Resource:
@@ -160,17 +161,17 @@ def _check_distribution(distribution: dict[str, Any]) -> None:
         raise user_error(400, "distribution.processCountPerInstance must be 1 or more.")
 
 
-def _command(fabric: Fabric, job: Resource) -> str:
+def _command(folder: Path, job: dict[str, Any]) -> str:
     """Return the command with literal inputs, and outputs as folders that outlive the nodes."""
-    text = str(properties(job)["command"])
-    for name, row in (properties(job).get("inputs") or {}).items():
+    text = str(job["command"])
+    for name, row in (job.get("inputs") or {}).items():
         if not isinstance(row, dict) or row.get("jobInputType") != "literal":
             raise user_error(400, f"The emulator mounts no data: make the input {name} a literal.")
         text = text.replace(f"${{{{inputs.{name}}}}}", str(row.get("value")))
-    for name in properties(job).get("outputs") or {}:
+    for name in job.get("outputs") or {}:
         if not NAME.fullmatch(name):
             raise user_error(400, f"Invalid output name '{name}'.")
-        output = job_orders.folder(fabric, job) / "outputs" / name
+        output = folder / "outputs" / name
         output.mkdir(parents=True, exist_ok=True)
         text = text.replace(f"${{{{outputs.{name}}}}}", str(output))
     return text

@@ -75,9 +75,9 @@ def refused_pull(fabric: Fabric, job: Resource, nodes: list[Node]) -> str:
     return next((f.read_text().strip() for f in files if f.exists()), "")
 
 
-def folder(fabric: Fabric, job: Resource) -> Path:
-    """Return the folder of the job's logs and outputs."""
-    return fabric.settings.folder / "aml" / str(private(job)["guid"])
+def folder(fabric: Fabric, guid: str) -> Path:
+    """Return the folder of the logs and outputs of the job with this guid."""
+    return fabric.settings.folder / "aml" / guid
 
 
 def _file(fabric: Fabric, job: Resource, node: Instance, suffix: str) -> Path:
@@ -86,7 +86,7 @@ def _file(fabric: Fabric, job: Resource, node: Instance, suffix: str) -> Path:
 
 
 def _log(fabric: Fabric, job: Resource, rank: int, world: int) -> Path:
-    logs = folder(fabric, job) / "user_logs"
+    logs = folder(fabric, private(job)["guid"]) / "user_logs"
     logs.mkdir(parents=True, exist_ok=True)
     if _processes(job) is None:
         return logs / "std_log.txt"

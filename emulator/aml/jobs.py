@@ -30,11 +30,10 @@ async def put(request: Request) -> Response:
     if not isinstance(given, dict):
         raise user_error(400, "A job needs properties.")
     if old := _lookup(request):
-        change(old, given)
+        old = change(fabric, old, given)
         fabric.changed()
         return JSONResponse(_body(old))
-    job = new(fabric, _id(request, workspace), given)
-    fabric.state.resources[job.key] = job
+    job = fabric.state.put(new(fabric, _id(request, workspace), given))
     fabric.changed()
     return JSONResponse(_body(job), status_code=201)
 
@@ -58,9 +57,9 @@ async def list_all(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Begin to end a job; one that is over stays as it is."""
     fabric, job = fabric_of(request), find(request)
-    runs.request_cancel(job, fabric.now())
+    runs.request_cancel(fabric, job, fabric.now())
     fabric.changed()
-    return _cancelled(request, job)
+    return _cancelled(request, fabric.state.now(job))
 
 
 async def cancel_result(request: Request) -> Response:

@@ -5,7 +5,7 @@ from starlette.responses import JSONResponse, Response
 
 from emulator import evictions
 from emulator.aml import nodes
-from emulator.aml.assets import JOB, lookup, of_type, private, properties
+from emulator.aml.assets import JOB, amend, lookup, of_type, private, properties
 from emulator.errors import ArmError, invalid
 from emulator.fabric import Fabric
 from emulator.front_door import fabric_of, read_order
@@ -26,8 +26,8 @@ async def preempt(request: Request) -> Response:
     if ending is None or not isinstance(count, int) or not 1 <= count <= len(mine):
         raise invalid(f"'then' is one of {', '.join(ENDINGS)}, 'nodes' 1 to {len(mine)}.")
     for node in mine[-count:]:
-        evictions.strike(node.scale_set, node.instance, fabric.now())
-    private(job)["after_preemption"] = ending
+        evictions.strike(fabric.state, node.instance, fabric.now())
+    amend(fabric, job, after_preemption=ending)
     fabric.changed()
     await fabric.step()
     return JSONResponse({"preempted": [node.instance.address for node in mine[-count:]]})
@@ -39,10 +39,10 @@ async def silence(request: Request) -> Response:
     job, seconds = _holder(fabric, body.get("job")), body.get("seconds")
     if not isinstance(seconds, int | float) or not seconds > 0:
         raise invalid("'seconds' must be a number above 0.")
-    properties(job)["status"] = "NotResponding"
-    private(job)["silent_until"] = fabric.now() + seconds
+    until = fabric.now() + seconds
+    amend(fabric, job, {"status": "NotResponding"}, silent_until=until)
     fabric.changed()
-    return JSONResponse({"until": private(job)["silent_until"]})
+    return JSONResponse({"until": until})
 
 
 def _holder(fabric: Fabric, name: object) -> Resource:

@@ -4,7 +4,7 @@ A job whose nodes were evicted is restarted from its beginning, never resumed, u
 """
 
 from emulator.aml import job_orders, nodes
-from emulator.aml.assets import JOB, lookup, of_type, private, properties
+from emulator.aml.assets import JOB, amend, lookup, of_type, private, properties
 from emulator.aml.nodes import Node
 from emulator.fabric import Fabric
 from emulator.state import Resource
@@ -27,21 +27,21 @@ def advance(fabric: Fabric, now: float) -> bool:
     return any(changed)
 
 
-def request_cancel(job: Resource, now: float) -> None:
+def request_cancel(fabric: Fabric, job: Resource, now: float) -> None:
     """Let it end: at once where nothing runs, and else when its processes did."""
     if private(job)["nodes"]:
-        properties(job)["status"] = "CancelRequested"
+        amend(fabric, job, {"status": "CancelRequested"})
     elif properties(job)["status"] not in ENDED:
-        _end(job, "Canceled", now)
+        _end(fabric, job, "Canceled", now)
 
 
 def _advance(fabric: Fabric, job: Resource, now: float) -> bool:
     status = properties(job)["status"]
     if status == "Finalizing":
-        _finish(job, "Completed", now)
+        _finish(fabric, job, "Completed", now)
         return True
     if status in BEFORE and not private(job)["nodes"]:
-        properties(job)["status"] = BEFORE[status]
+        amend(fabric, job, {"status": BEFORE[status]})
         return True
     compute = lookup(fabric, private(job)["compute"])
     if compute is None or compute.provisioning_state == "Deleting":
@@ -54,12 +54,12 @@ def _advance(fabric: Fabric, job: Resource, now: float) -> bool:
 def _without_cluster(fabric: Fabric, job: Resource, now: float) -> bool:
     """End a job whose cluster is gone or going."""
     if properties(job)["status"] == "CancelRequested":
-        _end(job, "Canceled", now)
+        _end(fabric, job, "Canceled", now)
     elif properties(job)["status"] == "Queued" and private(job)["attempt"] == 1:
         name = private(job)["compute"].rpartition("/")[2]
-        _fail(job, f"AzureMLCompute cluster {name} does not exist", now)
+        _fail(fabric, job, f"AzureMLCompute cluster {name} does not exist", now)
     else:
-        _fail(job, PREEMPTED, now)
+        _fail(fabric, job, PREEMPTED, now)
     return True
 
 
@@ -68,60 +68,62 @@ def _start(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool
     facts, wanted = private(job), nodes.needs(job)
     most = int(properties(compute)["properties"]["scaleSettings"]["maxNodeCount"])
     if wanted > most and facts["attempt"] > 1:
-        _fail(job, PREEMPTED, now)
+        _fail(fabric, job, PREEMPTED, now)
         return True
     free = nodes.free(fabric, compute)
     if len(free) < wanted:
         return False
-    facts["nodes"] = [node.instance.instance_id for node in free[:wanted]]
-    facts["started_at"] = facts["started_at"] or now
-    properties(job)["status"] = "Starting"
+    mine = [node.instance.instance_id for node in free[:wanted]]
+    started_at = facts["started_at"] or now
+    amend(fabric, job, {"status": "Starting"}, nodes=mine, started_at=started_at)
     return True
 
 
 def _watch(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool:
     """See how a job that holds nodes is doing, and end it if it is to end."""
-    facts, before = private(job), private(job)["ending"]
+    before = private(job)["ending"]
     mine = [n for n in nodes.nodes(fabric, compute) if n.run == job.name]
     living = [n for n in mine if n.there]
-    moved = _hear(job, now)
-    if len(living) == len(facts["nodes"]) and not before:
+    was = properties(job)["status"]
+    status = _status_when_heard(job, now)
+    if len(living) == len(private(job)["nodes"]) and not before:
         job_orders.write(fabric, job, living)
-        if properties(job)["status"] == "Starting" and job_orders.begun(fabric, job, living):
-            properties(job)["status"], moved = "Running", True
+        if status == "Starting" and job_orders.begun(fabric, job, living):
+            status = "Running"
     codes = job_orders.codes(fabric, job, living)
-    facts["unpulled"] = job_orders.refused_pull(fabric, job, living)
-    cancelled = properties(job)["status"] == "CancelRequested"  # a restart that began or not
+    cancelled = status == "CancelRequested"  # a restart that began or not
     out_of_time = _out_of_time(job, compute, now)
     ending = "Canceled" if cancelled or out_of_time else before or _verdict(job, living, codes)
+    unpulled = job_orders.refused_pull(fabric, job, living)
+    code = private(job)["exit_code"] if before else next(filter(None, codes), 0)
+    seen = {"ending": ending, "unpulled": unpulled, "exit_code": code}
+    if status != was or any(private(job).get(name) != value for name, value in seen.items()):
+        job = amend(fabric, job, {"status": status}, **seen)
     if ending == "":
-        return moved
-    facts["ending"] = ending
+        return bool(status != was)
     if ending != "Finalizing":
         job_orders.end(fabric, job, living, "kill" if ending in LOST else "cancel")
         if None in codes:
             return bool(before != ending)
-    _finish(job, ending, now)
+    _finish(fabric, job, ending, now)
     return True
 
 
-def _hear(job: Resource, now: float) -> bool:
-    """Return whether a job that was not heard of is heard of again."""
-    if properties(job)["status"] != "NotResponding" or now < private(job)["silent_until"]:
-        return False
-    properties(job)["status"] = "Running"
-    return True
+def _status_when_heard(job: Resource, now: float) -> str:
+    """Return the status, Running again once the job is no longer silent."""
+    status = str(properties(job)["status"])
+    heard = status == "NotResponding" and now >= private(job)["silent_until"]
+    return "Running" if heard else status
 
 
 def _verdict(job: Resource, living: list[Node], codes: list[int | None]) -> str:
     """Return the end of a running job; empty while it may go on."""
     facts = private(job)
     going = any(node.state == "preempted" for node in living)
-    failed = next((code for code in codes if code), 0)
+    failed = any(codes)
     if len(living) < len(facts["nodes"]) or (failed and going):
         return str(facts["after_preemption"])
     if failed:
-        facts["exit_code"] = failed
         return "Failed"
     return "Finalizing" if codes and None not in codes else ""
 
@@ -132,31 +134,27 @@ def _out_of_time(job: Resource, compute: Resource, now: float) -> bool:
     return bool(limits) and now - float(private(job)["started_at"]) >= min(limits)
 
 
-def _finish(job: Resource, status: str, now: float) -> None:
+def _finish(fabric: Fabric, job: Resource, status: str, now: float) -> None:
     """Let go of the nodes; Queued begins again from the beginning."""
     facts = private(job)
-    facts["nodes"], facts["ending"] = [], ""
-    if status == "Queued":
-        facts["attempt"] += 1
+    attempt = facts["attempt"] + (status == "Queued")
+    job = amend(fabric, job, nodes=[], ending="", attempt=attempt)
     if status == "Preempted":
-        _fail(job, PREEMPTED, now)
-        return
-    if status == "Failed":
+        _fail(fabric, job, PREEMPTED, now)
+    elif status == "Failed":
         exited = f"Execution failed. User process exited with status code {facts['exit_code']}."
         refusal = facts["unpulled"]
-        _fail(job, f"Failed to pull Docker image. {refusal}" if refusal else exited, now)
+        _fail(fabric, job, f"Failed to pull Docker image. {refusal}" if refusal else exited, now)
     elif status in ENDED:
-        _end(job, status, now)
+        _end(fabric, job, status, now)
     else:
-        properties(job)["status"] = status
+        amend(fabric, job, {"status": status})
 
 
-def _fail(job: Resource, message: str, now: float) -> None:
-    private(job)["error"] = {"code": "UserError", "message": message}
-    _end(job, "Failed", now)
+def _fail(fabric: Fabric, job: Resource, message: str, now: float) -> None:
+    job = amend(fabric, job, error={"code": "UserError", "message": message})
+    _end(fabric, job, "Failed", now)
 
 
-def _end(job: Resource, status: str, now: float) -> None:
-    properties(job)["status"] = status
-    private(job)["nodes"] = []
-    private(job)["ended_at"] = now
+def _end(fabric: Fabric, job: Resource, status: str, now: float) -> None:
+    amend(fabric, job, {"status": status}, nodes=[], ended_at=now)

@@ -68,6 +68,12 @@ def new(fabric: Fabric, id_: str, plan: Plan, asked: Json, call: Json) -> Resour
     )
 
 
+def close(fabric: Fabric, resource: Resource, **properties: Json) -> None:
+    """End a deployment with these properties, and forget what was passed to it: secrets too."""
+    ended = {"properties": resource.body["properties"] | properties, "run": None}
+    fabric.state.change(resource, body=resource.body | ended)
+
+
 def summary(fabric: Fabric, plan: Plan) -> dict[str, Json]:
     """The properties of a deployment that has just been found to be in order."""
     return {

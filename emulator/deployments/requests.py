@@ -28,7 +28,7 @@ async def put(request: Request) -> Response:
     asked, plan = await _planned(request, name)
     preflight.check(fabric, request, name, plan)
     deployment = records.new(fabric, old.id if old else id_, plan, asked, _call(request))
-    fabric.state.resources[deployment.key] = deployment
+    fabric.state.put(deployment)
     fabric.changed()
     version = request.query_params["api-version"]
     poll = f"{base_url(request)}{id_}/operationStatuses/{uuid.uuid4()}?api-version={version}"

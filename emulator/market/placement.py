@@ -75,7 +75,7 @@ def _likelihood(fabric: Fabric, offer: Offer | None, zone: str, count: int) -> s
 def _room(fabric: Fabric, offer: Offer, zone: str) -> int | None:
     """How many machines an allocation would find; None for any number."""
     place = f"{offer.location}/{offer.size.name}".lower()
-    left = [n for n in [fabric.state.capacity.get(place)] if n is not None]
+    left = [n for n in [fabric.state.globals.capacity.get(place)] if n is not None]
     pool = fabric.weather.over(offer.location, zone, offer.size.name)
     if pool:
         left.append(allocation.room(fabric.state, fabric.weather, pool, fabric.now()))

@@ -33,8 +33,8 @@ async def plant(request: Request) -> Response:
         raise invalid(f"'bought' must be one of {', '.join(map(repr, BOUGHT))}.")
     if not isinstance(row, dict) or not isinstance(alone, bool):
         raise invalid("'row' must be an object of a row's members, and 'alone' true or false.")
-    planted = PlantedPrice(offer.size.name, offer.location, bought, alone, row)
-    fabric.state.planted_prices[str(len(fabric.state.planted_prices))] = planted
+    number = len(fabric.state.planted_prices)
+    fabric.state.put(PlantedPrice(number, offer.size.name, offer.location, bought, alone, row))
     fabric.changed()
     return _shown(fabric)
 
@@ -47,7 +47,8 @@ async def list_all(request: Request) -> Response:
 async def clear(request: Request) -> Response:
     """Take all of them back."""
     fabric = fabric_of(request)
-    fabric.state.planted_prices.clear()
+    for planted in list(fabric.state.planted_prices.values()):
+        fabric.state.remove(planted)
     fabric.changed()
     return _shown(fabric)
 

@@ -28,11 +28,11 @@ async def restrict(request: Request) -> Response:
         raise invalid(f"'reason' must be one of {', '.join(REASONS)}, or null to lift it.")
     if not isinstance(zones, list) or not all(isinstance(zone, str) for zone in zones):
         raise invalid('\'zones\' must be a list like ["1", "2"].')
-    place = f"{size.name}/{region}".lower()
+    restriction = Restriction(size.name, region, zones, reason or "")
     if reason is None:
-        fabric.state.restrictions.pop(place, None)
+        fabric.state.remove(restriction)
     else:
-        fabric.state.restrictions[place] = Restriction(size.name, region, zones, reason)
+        fabric.state.put(restriction)
     fabric.changed()
     return _shown(fabric)
 

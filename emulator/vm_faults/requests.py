@@ -76,7 +76,7 @@ async def crash(request: Request) -> Response:
         case "shutdown":
             pass
         case "hardware":
-            maintenance.host_failed(instance, fabric.now())
+            maintenance.host_failed(fabric, instance, fabric.now())
             fabric.changed()
         case other:
             raise invalid(f"'as' must be panic, shutdown or hardware, not {other!r}.")
@@ -99,6 +99,7 @@ async def announce(request: Request) -> Response:
     if max(notice or 0, duration or 0) > MOST_SECONDS or (duration or 0) < 0:
         raise invalid(f"'notice' and 'duration' are 0 to {MOST_SECONDS:.0f} seconds.")
     event = maintenance.announce(
+        fabric.state,
         scale_set,
         instance,
         str(body.get("kind", "")),
@@ -115,7 +116,7 @@ async def call_off(request: Request) -> Response:
     fabric = fabric_of(request)
     refuse_unknown(request.query_params, ("vm",), "parameter")
     _, instance = named(fabric, request.query_params.get("vm"))
-    gone = maintenance.call_off(instance)
+    gone = maintenance.call_off(fabric.state, instance)
     fabric.changed()
     return JSONResponse({"called_off": gone})
 
