@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator import power, processes, provisioning
-from emulator.agenda import Agenda, Found
-from emulator.errors import GUEST
+from emulator.arm.request_log import RequestLog
+from emulator.compute import power
+from emulator.compute.scale_in import surplus
+from emulator.core import provisioning
+from emulator.core.agenda import Agenda, Found
+from emulator.core.errors import GUEST
+from emulator.core.state import Instance, Operation, ScaleSet
+from emulator.core.store import Store
+from emulator.core.virtual_time import going_on
+from emulator.machines import processes
+from emulator.machines.processes import Machine, Processes
 from emulator.market.metering import Meters
-from emulator.processes import Machine, Processes
-from emulator.request_log import RequestLog
-from emulator.scale_in import surplus
-from emulator.state import Instance, Operation, ScaleSet
-from emulator.store import Store
-from emulator.virtual_time import going_on
 from emulator.weather import Weather, allocation
 
 LONGEST_SLEEP = 1.0  # seconds between two looks

@@ -10,12 +10,12 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.access import assignments, roles
 from emulator.access.assignments import ASSIGNMENT, Assignment, within
-from emulator.access.directory import TENANT, by_object
 from emulator.access.enforcement import Caller
-from emulator.errors import ArmError, group_not_found, invalid
-from emulator.front_door import fabric_of, page, read_json
-from emulator.state import Resource
-from emulator.timestamps import timestamp
+from emulator.access.identity.directory import TENANT, by_object
+from emulator.arm.front_door import fabric_of, page, read_json
+from emulator.core.errors import ArmError, group_not_found, invalid
+from emulator.core.state import Resource
+from emulator.core.timestamps import timestamp
 
 FIXED = ("roleDefinitionId", "principalId", "scope")
 TYPES = ("User", "Group", "ServicePrincipal", "ForeignGroup", "Device")

@@ -7,11 +7,11 @@ from typing import Any
 
 from starlette.requests import Request
 
-from emulator.errors import ArmError, resource_not_found
+from emulator.arm.front_door import fabric_of
+from emulator.arm.resource_groups import find_group
+from emulator.core.errors import ArmError, resource_not_found
+from emulator.core.state import Resource, group_id
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of
-from emulator.resource_groups import find_group
-from emulator.state import Resource, group_id
 
 PROVIDER = "Microsoft.MachineLearningServices"
 WORKSPACE = f"{PROVIDER}/workspaces"

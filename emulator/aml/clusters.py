@@ -11,14 +11,16 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from emulator import operations, scale_set_faults, scale_sets
 from emulator.aml.assets import COMPUTE, amend, of_type, private, properties, region
 from emulator.aml.nodes import free, nodes, place, set_of, target
-from emulator.catalog import catalog
-from emulator.errors import ArmError
+from emulator.arm import operations
+from emulator.compute import scale_sets
+from emulator.compute.usages import check_quota
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError
+from emulator.core.state import Resource, ScaleSet
 from emulator.fabric import Fabric
-from emulator.state import Resource, ScaleSet
-from emulator.usages import check_quota
+from emulator.faults import scale_set_faults
 
 RETRY = 60.0  # seconds after a refused allocation
 AGENT = Path(__file__).with_name("agent.py")

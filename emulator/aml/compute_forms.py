@@ -5,10 +5,10 @@ import uuid
 from typing import Any
 
 from emulator.aml.assets import COMPUTE, amend, properties, user_error
-from emulator.catalog import catalog, region_name
+from emulator.arm.tags import tags_of
+from emulator.core.catalog import catalog, region_name
+from emulator.core.state import Resource
 from emulator.fabric import Fabric
-from emulator.state import Resource
-from emulator.tags import tags_of
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{1,22}[A-Za-z0-9]")
 DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")

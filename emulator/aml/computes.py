@@ -5,7 +5,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator import operations
 from emulator.aml import nodes, removal
 from emulator.aml.assets import (
     COMPUTE,
@@ -20,13 +19,14 @@ from emulator.aml.assets import (
     user_error,
 )
 from emulator.aml.compute_forms import given, new, resize, set_scale
-from emulator.catalog import catalog
-from emulator.errors import ArmError, invalid
+from emulator.arm import operations
+from emulator.arm.front_door import fabric_of, page, read_json
+from emulator.compute.usages import Region, limit, used_cores
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError, invalid
+from emulator.core.state import Resource
+from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, page, read_json
-from emulator.state import Resource
-from emulator.timestamps import timestamp
-from emulator.usages import Region, limit, used_cores
 
 QUOTAS = {
     "lowPriorityCores": "Cluster LowPriority vCPUs",

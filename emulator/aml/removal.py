@@ -5,11 +5,11 @@ So whoever is told that something is gone can rely on it that no process of it i
 
 from starlette.requests import Request
 
-from emulator import operations
 from emulator.aml.assets import COMPUTE, PROVIDER, WORKSPACE, of_type
+from emulator.arm import operations
+from emulator.arm.front_door import base_url
+from emulator.core.state import Operation, Resource, ScaleSet
 from emulator.fabric import Fabric
-from emulator.front_door import base_url
-from emulator.state import Operation, Resource, ScaleSet
 
 KIND = "delete_azureml"  # of operations
 NEVER = 10 * 365 * 86400.0  # seconds until a deletion ends by itself: it ends with the last node

@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse, Response
 from emulator.aml import environments, models
 from emulator.aml.assets import PROVIDER, find_workspace, lookup, of_type, properties, user_error
 from emulator.aml.assets import shown as as_arm
-from emulator.front_door import fabric_of, page, read_json
-from emulator.state import Resource
+from emulator.arm.front_door import fabric_of, page, read_json
+from emulator.core.state import Resource
 
 KINDS = {"environments": environments, "models": models}
 

@@ -18,12 +18,12 @@ from emulator.aml.assets import (
     shown,
     workspace_id,
 )
-from emulator.catalog import region_name
-from emulator.errors import elsewhere, invalid
-from emulator.front_door import base_url, fabric_of, page, read_json
-from emulator.resource_groups import find_group
-from emulator.state import Resource
-from emulator.tags import tags_of
+from emulator.arm.front_door import base_url, fabric_of, page, read_json
+from emulator.arm.resource_groups import find_group
+from emulator.arm.tags import tags_of
+from emulator.core.catalog import region_name
+from emulator.core.errors import elsewhere, invalid
+from emulator.core.state import Resource
 
 MEMBERS = ("tags", "sku", "kind", "identity")  # beside the properties
 

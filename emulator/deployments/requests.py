@@ -7,12 +7,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from emulator.arm.front_door import base_url, fabric_of, page, read_json
+from emulator.arm.resource_groups import find_group
+from emulator.core.errors import invalid
+from emulator.core.state import Resource, group_id
 from emulator.deployments import preflight, records, refusals, templates
 from emulator.deployments.templates import Plan
-from emulator.errors import invalid
-from emulator.front_door import base_url, fabric_of, page, read_json
-from emulator.resource_groups import find_group
-from emulator.state import Resource, group_id
 
 Json = Any
 RETRY_AFTER = {"Retry-After": "1"}

@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp
 
+from emulator.core.errors import ArmError
+from emulator.core.state import Resource, group_id
+from emulator.core.timestamps import timestamp
 from emulator.deployments import parameters, records, refusals, templates
 from emulator.deployments.calls import Answers, Calls, Unasked, refusal
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 from emulator.deployments.scopes import Scope
 from emulator.deployments.templates import Step
-from emulator.errors import ArmError
 from emulator.fabric import Fabric
 from emulator.resources.resource_ids import parse
-from emulator.state import Resource, group_id
-from emulator.timestamps import timestamp
 
 Json = Any
 T = TypeVar("T")

@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
-from emulator.catalog import catalog
-from emulator.market.state import Metered
-from emulator.rows import Path
-from emulator.state import Instance, ScaleSet, State
+from emulator.core.catalog import catalog
+from emulator.core.market_rows import Metered
+from emulator.core.rows import Path
+from emulator.core.state import Instance, ScaleSet, State
 from emulator.weather import Weather
 
 HOUR = 3600.0

@@ -9,12 +9,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.catalog import Offer, Size, catalog
-from emulator.errors import ArmError, invalid
+from emulator.arm.front_door import fabric_of, read_json
+from emulator.compute.usages import Region, limit, used_cores
+from emulator.core.catalog import Offer, Size, catalog
+from emulator.core.errors import ArmError, invalid
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, read_json
 from emulator.market import restrictions
-from emulator.usages import Region, limit, used_cores
 from emulator.weather import allocation
 
 MOST_LOCATIONS = 8

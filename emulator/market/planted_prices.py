@@ -12,11 +12,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.catalog import catalog
-from emulator.errors import invalid
+from emulator.arm.front_door import fabric_of, read_order
+from emulator.core.catalog import catalog
+from emulator.core.errors import invalid
+from emulator.core.market_rows import PlantedPrice
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, read_order
-from emulator.market.state import PlantedPrice
 
 MEMBERS = ("vm_size", "region", "bought", "row", "alone")
 BOUGHT = ("", " Spot", " Low Priority")

@@ -5,12 +5,12 @@ from dataclasses import asdict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.catalog import catalog
-from emulator.errors import invalid, sku_not_available
+from emulator.arm.front_door import fabric_of, read_order
+from emulator.core.catalog import catalog
+from emulator.core.errors import invalid, sku_not_available
+from emulator.core.market_rows import Restriction
+from emulator.core.state import ScaleSet
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, read_order
-from emulator.market.state import Restriction
-from emulator.state import ScaleSet
 
 MEMBERS = ("vm_size", "region", "zones", "reason")
 REASONS = ("NotAvailableForSubscription", "QuotaId")

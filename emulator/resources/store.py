@@ -5,14 +5,14 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from emulator.errors import ArmError, resource_not_found
+from emulator.arm.tags import tags_of
+from emulator.core.errors import ArmError, resource_not_found
+from emulator.core.state import Resource
 from emulator.fabric import Fabric
 from emulator.resources.kinds import Draft, Json, Kind, check, rows
 from emulator.resources.load_balancers import FILLED
 from emulator.resources.locations import check_place
 from emulator.resources.resource_ids import ResourcePath
-from emulator.state import Resource
-from emulator.tags import tags_of
 
 MODEL = ("location", "tags", "sku", "kind", "identity", "zones", "plan", "properties")
 INSIDE = ("subnets", "inboundNatRules")  # are requested by themselves too

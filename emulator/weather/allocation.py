@@ -8,8 +8,8 @@ is, drawn by the name of the scale set and of the instances; the others get noth
 
 import random
 
-from emulator.errors import refusal, sku_not_available
-from emulator.state import Instance, ScaleSet, State
+from emulator.core.errors import refusal, sku_not_available
+from emulator.core.state import Instance, ScaleSet, State
 from emulator.weather.weather import Place, Pool, Weather
 
 LEAVING = ("evicted", "deleted", "surplus", "deallocate")  # dooms that free a machine

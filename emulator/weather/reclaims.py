@@ -7,10 +7,10 @@ without notice; whose, and whom they take, follows from the VMs' names.
 
 import random
 
-from emulator import evictions
+from emulator.compute import evictions
+from emulator.compute.rules.spot_rules import ANY_PRICE, max_price
+from emulator.core.state import Instance, ScaleSet
 from emulator.fabric import Fabric
-from emulator.spot_rules import ANY_PRICE, max_price
-from emulator.state import Instance, ScaleSet
 from emulator.weather.allocation import leaving
 from emulator.weather.weather import Place, Pool
 

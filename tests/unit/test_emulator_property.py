@@ -11,7 +11,7 @@ import httpx
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from emulator.state import Instance
+from emulator.core.state import Instance
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emulator.state import Instance
+from emulator.core.state import Instance
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator import rows
-from emulator.state import Eviction, Instance, Operation, ResourceGroup, ScaleSet, State
-from emulator.store import StateUnreadable, Store, occupy
+from emulator.core import rows
+from emulator.core.state import Eviction, Instance, Operation, ResourceGroup, ScaleSet, State
+from emulator.core.store import StateUnreadable, Store, occupy
 
 
 def put_scale_set(state: State, instances: int = 1) -> ScaleSet:
