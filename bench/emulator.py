@@ -187,9 +187,7 @@ def _scale_set(size: int, mark: int = 0) -> dict[str, Any]:
 
 def _calls(emulator: Running, sets: list[str]) -> dict[str, Callable[[int], object]]:
     """What is asked, by name; each gets the number of the request."""
-    listed = _answer(emulator.metadata, "GET", "/_emulator/virtualMachines", None, {})[
-        "value"
-    ]
+    listed = _answer(emulator.metadata, "GET", "/_emulator/virtualMachines", None, {})["value"]
     events = urlsplit(listed[-1]["metadata_url"]).path + "/metadata/scheduledevents"
     events += "?api-version=2020-07-01"
     size = min(len(listed), LARGEST_SET)
