@@ -14,12 +14,12 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from emulator import catalog
 from emulator.app import arm, metadata_service
+from emulator.core import catalog
+from emulator.core.store import StateUnreadable, occupy
+from emulator.core.tls import certificates
 from emulator.fabric import Fabric, Settings
 from emulator.options import parser
-from emulator.store import StateUnreadable, occupy
-from emulator.tls import certificates
 
 LOOPBACK = "127.0.0.1"
 

@@ -5,33 +5,27 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
-from emulator import (
-    admin,
-    maintenance,
-    metadata,
-    operations,
-    registrations,
-    request_log,
-    resource_groups,
-    scale_set_routes,
-)
-from emulator.access import owner
 from emulator.access import routes as access
+from emulator.access.identity import owner
 from emulator.aml import routes as aml
-from emulator.api_versions import Types
+from emulator.arm import operations, registrations, request_log, resource_groups
+from emulator.arm.api_versions import Types
+from emulator.arm.front_door import AnyCaseRoute, FrontDoor, broken, hung_up, refuse
+from emulator.arm.request_log import Logged
+from emulator.arm.throttling import Throttled
+from emulator.compute import scale_set_routes
+from emulator.core.errors import ArmError
 from emulator.deployments import routes as deployments
 from emulator.deployments.running import Runner
-from emulator.errors import ArmError
 from emulator.fabric import Fabric
-from emulator.fault_answers import Faulty
-from emulator.front_door import AnyCaseRoute, FrontDoor, broken, hung_up, refuse
+from emulator.faults import admin
+from emulator.faults import routes as faults
+from emulator.faults.fault_answers import Faulty
+from emulator.machines import maintenance, metadata
 from emulator.market import routes as market
 from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, Part
-from emulator.request_log import Logged
 from emulator.resources import routes as resources
 from emulator.resources.table import KINDS
-from emulator.throttling import Throttled
-from emulator.vm_faults import routes as vm_faults
 from emulator.weather import routes as weather
 
 LOCATION = SUBSCRIPTION + COMPUTE + "/locations/{location}"
@@ -78,7 +72,7 @@ PARTS = (
     weather.PART,
     CORE,
     market.PART,
-    vm_faults.PART,
+    faults.PART,
     deployments.PART,
     resources.PART,  # last: any provider that is left
 )

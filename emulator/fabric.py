@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator import power, processes, provisioning
-from emulator.agenda import Agenda, Found
-from emulator.errors import GUEST
+from emulator.arm.request_log import RequestLog
+from emulator.compute import power
+from emulator.compute.scale_in import surplus
+from emulator.core import provisioning
+from emulator.core.agenda import Agenda, Found
+from emulator.core.errors import GUEST
+from emulator.core.state import Instance, Operation, ScaleSet
+from emulator.core.store import Store
+from emulator.core.virtual_time import going_on
+from emulator.machines import processes
+from emulator.machines.processes import Machine, Processes
 from emulator.market.metering import Meters
-from emulator.processes import Machine, Processes
-from emulator.request_log import RequestLog
-from emulator.scale_in import surplus
-from emulator.state import Instance, Operation, ScaleSet
-from emulator.store import Store
-from emulator.virtual_time import going_on
 from emulator.weather import Weather, allocation
 
 LONGEST_SLEEP = 1.0  # seconds between two looks
@@ -67,16 +69,17 @@ class Fabric:
         self._store = Store(settings.folder)
         self.state = self._store.state
         self._clock = clock
-        self._time = self.state.time = going_on(self.state.time, clock, settings.speed)
+        self._time = going_on(self.state.globals.time, clock, settings.speed)
+        self.state.change(self.state.globals, time=self._time)
         self._store.commit()
         self.requests = RequestLog(settings.requests_kept)
-        self._agenda = Agenda(self.state, self._store.ledger)
+        self._agenda = Agenda(self.state)
         self.weather = Weather(
             settings.folder / "weather.json",
             settings.weather,
             foresight=settings.notice_seconds + LONGEST_SLEEP * settings.speed,
         )
-        self._meters = Meters(self.state, self._store.ledger, self.weather)
+        self._meters = Meters(self.state, self.weather)
         self.chores: list[Chore] = []
         self._processes = Processes()
         self._wake = asyncio.Event()
@@ -151,14 +154,14 @@ class Fabric:
 
     def next_address(self) -> str:
         """An address that no VM had before."""
-        number, prefix = self.state.next_address, self.settings.address_prefix
-        self.state.next_address += 1
+        number, prefix = self.state.globals.next_address, self.settings.address_prefix
+        self.state.change(self.state.globals, next_address=number + 1)
         return f"{prefix}.{number // 250 % 250}.{number % 250 + 1}" if prefix else "127.0.0.1"
 
     def _commit(self) -> None:
         for target in self._agenda.unsettled():
             for scale_set in self._sets(target):
-                provisioning.settle(scale_set, self._concerning(scale_set))
+                provisioning.settle(self.state, scale_set, self._concerning(scale_set))
         self._meters.read(self.now())
         self._store.commit()
 
@@ -173,7 +176,7 @@ class Fabric:
         for operation in self._due(now):
             self._begin_operation(operation, now)
         for instance in self._agenda.due_evictions(now):
-            instance.doom = instance.doom or "evicted"
+            self.doom(instance, "evicted")
 
     def _due(self, now: float) -> list[Operation]:
         return [o for o in self._agenda.due_operations(now) if o.kind in KINDS]
@@ -185,7 +188,7 @@ class Fabric:
             elif operation.refusal:
                 self._fail(scale_set, operation, operation.refusal, now)
             else:
-                _doom(scale_set, operation)
+                self._doom(scale_set, operation)
 
     def _sets(self, target: str) -> list[ScaleSet]:
         """The scale set of this key, or those of the resource group of this key."""
@@ -207,24 +210,24 @@ class Fabric:
         waiting = self._waiting(scale_set, operation)
         if operation.late:  # the others first
             waiting = waiting[: -operation.late]
-            operation.late, operation.due_at = 0, now + operation.late_by
+            operation = self.state.change(operation, late=0, due_at=now + operation.late_by)
         granted, refusal = waiting[: operation.granted], operation.refusal
         if not refusal:
             granted, refusal = self.grant(scale_set, waiting)
         for instance in granted:
-            instance.phase = "allocated"
+            self.state.change(instance, phase="allocated")
         if refusal:
             self._fail(scale_set, operation, refusal, now)
         elif operation.kind == "put":
             for instance in surplus(scale_set):
-                instance.doom = "surplus"
+                self.state.change(instance, doom="surplus")
 
     def _waiting(self, scale_set: ScaleSet, operation: Operation) -> list[Instance]:
         """The instances that the operation is to find room for; others restore their own."""
         others = {
             name
             for other in self.operations(scale_set.key, "restore")
-            if other is not operation
+            if other.id != operation.id
             for name in other.instance_ids
         }
         named = operation.instance_ids if operation.kind == "restore" else scale_set.instances
@@ -240,13 +243,15 @@ class Fabric:
         for instance in self._waiting(scale_set, operation):
             if operation.keeps_failed:
                 runs = why["code"].startswith(GUEST)
-                instance.error, instance.phase = why, "allocated" if runs else "failed"
+                phase = "allocated" if runs else "failed"
+                self.state.change(instance, error=why, phase=phase)
                 continue
-            del scale_set.instances[instance.instance_id]
-            scale_set.capacity -= operation.kind == "restore"
+            self.state.remove(instance)
+            if operation.kind == "restore":
+                self.state.resize(scale_set, -1)
         if operation.kind != "restore":  # nobody asked for that one: the platform only tried
-            scale_set.error = why
-        operation.end(now, why)
+            self.state.change(scale_set, error=why)
+        self.state.end(operation, now, why)
 
     def grant(
         self, scale_set: ScaleSet, waiting: list[Instance]
@@ -257,7 +262,7 @@ class Fabric:
     def _boot(self) -> None:
         """Boot what has room and never ran."""
         for scale_set, instance in self._agenda.fresh():
-            instance.booted = True
+            self.state.change(instance, booted=True)
             if self.settings.hollow:
                 continue
             machine = Machine(
@@ -285,13 +290,13 @@ class Fabric:
 
     def _finish(self, now: float, killed: list[Found]) -> None:
         """Forget what was killed, and end the operations that have all they waited for."""
-        for scale_set, instance in killed:
-            _forget(scale_set, instance)
+        for _, instance in killed:
+            self._forget(self.state.now(instance))
         for operation in [o for o in self._due(now) if self._done(o)]:
-            operation.end(now)
+            self.state.end(operation, now)
             self._settle(operation)
         for operation in self._agenda.outdated_operations(now):
-            del self.state.operations[operation.id]
+            self.state.remove(operation)
 
     def _done(self, operation: Operation) -> bool:
         targets = self._sets(operation.target)
@@ -305,36 +310,41 @@ class Fabric:
     def _settle(self, operation: Operation) -> None:
         if operation.kind in provisioning.DELETING:
             for scale_set in self._sets(operation.target):
-                del self.state.scale_sets[scale_set.key]
+                self.state.remove(scale_set)
         if operation.kind == "delete_group":
             self._empty(operation.target)
 
     def _empty(self, group: str) -> None:
         """Delete a resource group with the resources that no process stands for."""
-        inside = [key for key in self.state.resources if key.startswith(group + "/")]
-        for key in inside:
-            del self.state.resources[key]
-        self.state.groups.pop(group, None)
+        for resource in list(self.state.resources.values()):
+            if resource.key.startswith(group + "/"):
+                self.state.remove(resource)
+        if found := self.state.groups.get(group):
+            self.state.remove(found)
 
+    def doom(self, instance: Instance, why: str) -> None:
+        """Have an instance killed, unless it is to be killed already."""
+        if not self.state.now(instance).doom:
+            self.state.change(instance, doom=why)
 
-def _doom(scale_set: ScaleSet, operation: Operation) -> None:
-    """Let what is deleted be killed."""
-    for instance in scale_set.instances.values():
-        named = operation.kind != "delete_instances"
-        if named or instance.instance_id in operation.instance_ids:
-            instance.doom = instance.doom or "deleted"
+    def _doom(self, scale_set: ScaleSet, operation: Operation) -> None:
+        """Have what is deleted killed."""
+        for instance in scale_set.instances.values():
+            if operation.kind != "delete_instances" or instance.key in operation.instance_ids:
+                self.doom(instance, "deleted")
 
-
-def _forget(scale_set: ScaleSet, instance: Instance) -> None:
-    """Drop a killed instance as its scale set's eviction policy says."""
-    if power.settled(scale_set, instance):
-        return
-    if instance.doom == "evicted" and instance.eviction and instance.eviction.lingers:
-        instance.doom, instance.eviction = "", None
-        return
-    if instance.doom == "evicted" and scale_set.profile.get("evictionPolicy") != "Delete":
-        instance.phase, instance.doom, instance.eviction = "deallocated", "", None
-        return
-    scale_set.instances.pop(instance.instance_id, None)
-    if instance.doom != "surplus":
-        scale_set.capacity = max(scale_set.capacity - 1, 0)
+    def _forget(self, instance: Instance) -> None:
+        """Drop a killed instance as its scale set's eviction policy says."""
+        scale_set = self.state.scale_sets[instance.set_key]
+        alive: dict[str, Any] = {"doom": "", "eviction": None}
+        if power.settle(self.state, instance):
+            return
+        if instance.doom == "evicted" and instance.eviction and instance.eviction.lingers:
+            self.state.change(instance, **alive)
+            return
+        if instance.doom == "evicted" and scale_set.profile.get("evictionPolicy") != "Delete":
+            self.state.change(instance, **alive, phase="deallocated")
+            return
+        self.state.remove(instance)
+        if instance.doom != "surplus":
+            self.state.resize(scale_set, -1)

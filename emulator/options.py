@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from emulator import catalog
-from emulator.errors import ArmError
+from emulator.core import catalog
+from emulator.core.errors import ArmError
 from emulator.weather.skies import read
 
 ABOUT = (
@@ -151,7 +151,7 @@ def _catalog(text: str) -> Path:
     try:
         catalog.read(Path(text))
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError, AttributeError) as error:
-        why = f"{text} has not the form of emulator/catalog.json: {error!r}"
+        why = f"{text} has not the form of emulator/core/catalog.json: {error!r}"
         raise argparse.ArgumentTypeError(why) from error
     return Path(text)
 

@@ -14,8 +14,8 @@ from starlette.applications import Starlette
 
 from emulator.__main__ import Connection, Server
 from emulator.app import arm, metadata_service
+from emulator.core.tls import certificates
 from emulator.fabric import Fabric, Settings
-from emulator.tls import certificates
 from tests.clock import Clock
 from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT
 from tests.waiting import until

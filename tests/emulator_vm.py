@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from emulator.processes import Machine, Processes, init_pid, kill
-from emulator.vm_faults import harm
+from emulator.faults import harm
+from emulator.machines.processes import Machine, Processes, init_pid, kill
 from tests.emulator_process import wait_for
 
 

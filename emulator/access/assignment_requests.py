@@ -10,12 +10,12 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.access import assignments, roles
 from emulator.access.assignments import ASSIGNMENT, Assignment, within
-from emulator.access.directory import TENANT, by_object
 from emulator.access.enforcement import Caller
-from emulator.errors import ArmError, group_not_found, invalid
-from emulator.front_door import fabric_of, page, read_json
-from emulator.state import Resource
-from emulator.timestamps import timestamp
+from emulator.access.identity.directory import TENANT, by_object
+from emulator.arm.front_door import fabric_of, page, read_json
+from emulator.core.errors import ArmError, group_not_found, invalid
+from emulator.core.state import Resource
+from emulator.core.timestamps import timestamp
 
 FIXED = ("roleDefinitionId", "principalId", "scope")
 TYPES = ("User", "Group", "ServicePrincipal", "ForeignGroup", "Device")
@@ -46,7 +46,7 @@ async def put(request: Request) -> Response:
     old = fabric.state.resources.get(resource.key)
     if old is None:
         _check_single(request, role.id, told["principalId"], scope)
-        fabric.state.resources[resource.key] = resource
+        fabric.state.put(resource)
         fabric.changed()
     elif any(_plain(old, name) != _plain(resource, name) for name in FIXED):
         text = "Tenant ID, application ID, principal ID, and scope are not allowed to be updated."
@@ -67,9 +67,10 @@ async def get(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """Take a role away; 204 where nobody had it."""
     fabric = fabric_of(request)
-    resource = fabric.state.resources.pop(_id(request).lower(), None)
+    resource = fabric.state.resources.get(_id(request).lower())
     if resource is None:
         return Response(status_code=204)
+    fabric.state.remove(resource)
     fabric.changed()
     return JSONResponse(_shown(resource))
 

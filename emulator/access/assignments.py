@@ -6,7 +6,7 @@ from typing import Any
 
 from emulator.access import roles
 from emulator.access.roles import Role
-from emulator.state import Resource, State
+from emulator.core.state import Resource, State
 
 ASSIGNMENT = "Microsoft.Authorization/roleAssignments"
 

@@ -12,9 +12,9 @@ from emulator.access import assignments, enforcement, roles
 from emulator.access.actions import Need
 from emulator.access.enforcement import Caller
 from emulator.access.roles import DEFINITION, Role
-from emulator.errors import ArmError, invalid
-from emulator.front_door import fabric_of, page, read_json
-from emulator.state import Resource
+from emulator.arm.front_door import fabric_of, page, read_json
+from emulator.core.errors import ArmError, invalid
+from emulator.core.state import Resource
 
 _FILTER = re.compile(r"(roleName|type) eq '((?:[^']|'')*)'", re.IGNORECASE)
 
@@ -61,7 +61,7 @@ async def put(request: Request) -> Response:
         body={"properties": told},
         created_at=fabric.now(),
     )
-    fabric.state.resources[resource.key] = resource
+    fabric.state.put(resource)
     fabric.changed()
     return JSONResponse(shown(roles.custom(resource), _subscription(request)), status_code=201)
 

@@ -10,7 +10,7 @@ from emulator.access import assignments, roles
 from emulator.access.actions import Need, lists, needed, type_of
 from emulator.access.assignments import Assignment, within
 from emulator.access.roles import Role
-from emulator.errors import ArmError
+from emulator.core.errors import ArmError
 from emulator.fabric import Fabric
 
 JOIN = "{}/join/action"

@@ -7,8 +7,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
-from emulator.access import enforcement, tokens
+from emulator.access import enforcement
 from emulator.access.enforcement import Caller
+from emulator.access.identity import tokens
 from emulator.fabric import Fabric
 
 HISTORY = "/history/v1.0"  # before the path of a workspace: its runs

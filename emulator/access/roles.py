@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from emulator.state import Resource, State
+from emulator.core.state import Resource, State
 
 DEFINITION = "Microsoft.Authorization/roleDefinitions"
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"

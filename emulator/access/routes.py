@@ -1,14 +1,7 @@
 """Where sign-in, roles and identities answer."""
 
-from emulator.access import (
-    admin_calls,
-    assignment_requests,
-    cloud,
-    definition_requests,
-    identities,
-    managed,
-    sign_in,
-)
+from emulator.access import assignment_requests, definition_requests
+from emulator.access.identity import admin_calls, cloud, identities, managed, sign_in
 from emulator.parts import GROUP, SUBSCRIPTION, Part
 
 AUTHORIZATION = "/providers/Microsoft.Authorization"

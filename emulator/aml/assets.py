@@ -7,11 +7,11 @@ from typing import Any
 
 from starlette.requests import Request
 
-from emulator.errors import ArmError, resource_not_found
+from emulator.arm.front_door import fabric_of
+from emulator.arm.resource_groups import find_group
+from emulator.core.errors import ArmError, resource_not_found
+from emulator.core.state import Resource, group_id
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of
-from emulator.resource_groups import find_group
-from emulator.state import Resource, group_id
 
 PROVIDER = "Microsoft.MachineLearningServices"
 WORKSPACE = f"{PROVIDER}/workspaces"
@@ -67,6 +67,21 @@ def private(resource: Resource) -> dict[str, Any]:
     """Return the properties that are not shown."""
     hidden: dict[str, Any] = resource.body["private"]
     return hidden
+
+
+def amend(
+    fabric: Fabric,
+    resource: Resource,
+    shown: dict[str, Any] | None = None,
+    **hidden: Any,  # noqa: ANN401 - JSON
+) -> Resource:
+    """Change some properties that are shown, and (by name) some that are not."""
+    body = fabric.state.now(resource).body
+    parts = {
+        "properties": body["properties"] | (shown or {}),
+        "private": body["private"] | hidden,
+    }
+    return fabric.state.change(resource, body=body | parts)
 
 
 def shown(resource: Resource, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON

@@ -11,14 +11,16 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from emulator import operations, scale_set_faults, scale_sets
-from emulator.aml.assets import COMPUTE, of_type, private, properties, region
+from emulator.aml.assets import COMPUTE, amend, of_type, private, properties, region
 from emulator.aml.nodes import free, nodes, place, set_of, target
-from emulator.catalog import catalog
-from emulator.errors import ArmError
+from emulator.arm import operations
+from emulator.compute import scale_sets
+from emulator.compute.usages import check_quota
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError
+from emulator.core.state import Resource, ScaleSet
 from emulator.fabric import Fabric
-from emulator.state import Resource, ScaleSet
-from emulator.usages import check_quota
+from emulator.faults import scale_set_faults
 
 RETRY = 60.0  # seconds after a refused allocation
 AGENT = Path(__file__).with_name("agent.py")
@@ -36,29 +38,30 @@ def _tend(fabric: Fabric, compute: Resource, now: float) -> bool:
     scale_set = set_of(fabric, compute)
     changed = compute.provisioning_state != "Succeeded"
     if changed:
-        compute.provisioning_state = "Succeeded"
+        fabric.state.change(compute, provisioning_state="Succeeded")
     if scale_set is None:
         scale_set = _make_set(fabric, compute, now)
     if scale_set.model["tags"] != compute.body["tags"]:
-        scale_set.model = scale_set.model | {"tags": compute.body["tags"]}
-    changed |= _note_refusal(compute, scale_set, now) | _note_idle(fabric, compute, now)
-    return any([_shrink(fabric, compute, scale_set, now), changed]) or _grow(
-        fabric, compute, scale_set, now
-    )
+        tagged = scale_set.model | {"tags": compute.body["tags"]}
+        scale_set = fabric.state.change(scale_set, model=tagged)
+    changed |= _note_refusal(fabric, compute, scale_set, now) | _note_idle(fabric, compute, now)
+    compute, scale_set = fabric.state.now(compute), fabric.state.now(scale_set)
+    changed |= _shrink(fabric, compute, scale_set, now)
+    return changed or _grow(fabric, compute, scale_set, now)
 
 
-def _note_refusal(compute: Resource, scale_set: ScaleSet, now: float) -> bool:
+def _note_refusal(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) -> bool:
     """Keep why nodes could not be allocated, and try again later."""
     if scale_set.error is None:
         return False
-    _refused(compute, scale_set.error["code"], scale_set.error["message"], now)
-    scale_set.error, scale_set.provisioning_state = None, "Succeeded"
+    _refused(fabric, compute, scale_set.error["code"], scale_set.error["message"], now)
+    fabric.state.change(scale_set, error=None, provisioning_state="Succeeded")
     return True
 
 
-def _refused(compute: Resource, code: str, message: str, now: float) -> None:
-    private(compute)["errors"] = [{"error": {"code": code, "message": message}}]
-    private(compute)["retry_at"] = now + RETRY
+def _refused(fabric: Fabric, compute: Resource, code: str, message: str, now: float) -> None:
+    errors = [{"error": {"code": code, "message": message}}]
+    amend(fabric, compute, errors=errors, retry_at=now + RETRY)
 
 
 def _note_idle(fabric: Fabric, compute: Resource, now: float) -> bool:
@@ -67,7 +70,7 @@ def _note_idle(fabric: Fabric, compute: Resource, now: float) -> bool:
     idle = [n.instance.instance_id for n in free(fabric, compute)]
     after = {name: before.get(name, now) for name in idle}
     if after != before:
-        private(compute)["idle_since"] = after
+        amend(fabric, compute, idle_since=after)
     return after != before
 
 
@@ -95,7 +98,7 @@ def _shrink(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) 
         seconds=fabric.settings.delete_seconds,
         instance_ids=tuple(going),
     )
-    private(compute)["resized_at"] = now
+    amend(fabric, compute, resized_at=now)
     return True
 
 
@@ -115,21 +118,19 @@ def _grow(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) ->
         return False
     size = catalog().size(scale_set.vm_size)
     assert size, "the size was checked when the cluster was put"
-    scale_set.capacity = len(scale_set.instances) + missing
+    scale_set = fabric.state.put(scale_set.resized(len(scale_set.instances)))
+    wanted = scale_set.resized(scale_set.capacity + missing)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     try:
-        scale_set_faults.refuse(fabric, scale_set, fault)
-        check_quota(fabric, scale_set, size.vcpus)
+        scale_set_faults.refuse(fabric, wanted, fault)
+        check_quota(fabric, wanted, size.vcpus)
     except ArmError as error:
-        _refused(compute, *_in_words_of_ml(error), now)
+        _refused(fabric, compute, *_in_words_of_ml(error), now)
         return True
-    finally:
-        scale_set.capacity = len(scale_set.instances)
     scale_sets.grow(fabric, scale_set, missing)
     for operation in fabric.operations(scale_set.key, "put"):
-        scale_set_faults.hinder(operation, fault)
-    private(compute)["errors"] = []
-    private(compute)["resized_at"] = now
+        scale_set_faults.hinder(fabric, operation, fault)
+    amend(fabric, compute, errors=[], resized_at=now)
     return True
 
 
@@ -171,5 +172,4 @@ def _make_set(fabric: Fabric, compute: Resource, now: float) -> ScaleSet:
         provisioning_state="Succeeded",
         owner=compute.key,
     )
-    fabric.state.scale_sets[scale_set.key] = scale_set
-    return scale_set
+    return fabric.state.put(scale_set)

@@ -4,10 +4,11 @@ import re
 import uuid
 from typing import Any
 
-from emulator.aml.assets import COMPUTE, private, properties, user_error
-from emulator.catalog import catalog, region_name
-from emulator.state import Resource
-from emulator.tags import tags_of
+from emulator.aml.assets import COMPUTE, amend, properties, user_error
+from emulator.arm.tags import tags_of
+from emulator.core.catalog import catalog, region_name
+from emulator.core.state import Resource
+from emulator.fabric import Fabric
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{1,22}[A-Za-z0-9]")
 DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
@@ -45,7 +46,8 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
     inner["vmPriority"] = inner.get("vmPriority") or "Dedicated"
     if inner["vmPriority"] not in PRIORITIES:
         raise user_error(400, f"vmPriority must be one of {', '.join(PRIORITIES)}.")
-    compute = Resource(
+    scale, idle_seconds = scaled(inner, inner.get("scaleSettings"))
+    return Resource(
         id=id_,
         type=COMPUTE,
         location="",
@@ -53,11 +55,12 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
         | {
             "location": place,
             "tags": tags_of(body),
-            "properties": body["properties"] | {"properties": inner},
+            "properties": body["properties"] | {"properties": inner | {"scaleSettings": scale}},
             "private": {
                 "guid": str(uuid.uuid4()),
                 "region": place,
                 "idle_since": {},
+                "idle_seconds": idle_seconds,
                 "errors": [],
                 "retry_at": 0.0,
                 "resized_at": now,
@@ -66,11 +69,9 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
         created_at=now,
         provisioning_state="Creating",
     )
-    set_scale(compute, inner.get("scaleSettings"))
-    return compute
 
 
-def resize(compute: Resource, body: dict[str, Any]) -> None:
+def resize(fabric: Fabric, compute: Resource, body: dict[str, Any]) -> Resource:
     """Change the scale settings and tags of a cluster; the rest is fixed."""
     if compute.provisioning_state == "Deleting":
         raise user_error(409, f"Compute {compute.name} is being deleted.")
@@ -79,28 +80,33 @@ def resize(compute: Resource, body: dict[str, Any]) -> None:
     for member in ("vmSize", "vmPriority"):
         if str(wanted.get(member) or before[member]).lower() != str(before[member]).lower():
             raise user_error(400, f"The {member} of a compute cannot be changed.")
-    set_scale(compute, before["scaleSettings"] | (wanted.get("scaleSettings") or {}))
-    compute.body |= {"tags": tags_of(body)} if "tags" in body else {}
+    compute = set_scale(fabric, compute, wanted.get("scaleSettings") or {})
+    tags = {"tags": tags_of(body)} if "tags" in body else {}
+    return fabric.state.change(compute, body=compute.body | tags)
 
 
-def set_scale(compute: Resource, settings: object) -> None:
+def set_scale(fabric: Fabric, compute: Resource, settings: dict[str, Any]) -> Resource:
     """Set its minimum and maximum of nodes, and how soon it scales down."""
+    inner = properties(compute)["properties"]
+    scale, idle_seconds = scaled(inner, inner["scaleSettings"] | settings)
+    changes = {"properties": inner | {"scaleSettings": scale}}
+    return amend(fabric, compute, changes, idle_seconds=idle_seconds)
+
+
+def scaled(inner: dict[str, Any], settings: object) -> tuple[dict[str, Any], float]:
+    """Return scale settings in full, and after how many seconds a node is idle; or ArmError."""
     if not isinstance(settings, dict):
         raise user_error(400, "An AmlCompute needs scaleSettings.")
     most, least = settings.get("maxNodeCount"), settings.get("minNodeCount") or 0
     idle = settings.get("nodeIdleTimeBeforeScaleDown") or IDLE
     if not isinstance(most, int) or not isinstance(least, int) or not 0 <= least <= most:
         raise user_error(400, "minNodeCount must be 0 or more, and maxNodeCount not below it.")
-    inner = properties(compute)["properties"]
     size = catalog().size(inner["vmSize"])
     if size and size.rdma and most > MOST_RDMA:
         raise user_error(400, f"A cluster of an RDMA size can have {MOST_RDMA} nodes at most.")
-    private(compute)["idle_seconds"] = duration(idle)
-    inner["scaleSettings"] = {
-        "minNodeCount": least,
-        "maxNodeCount": most,
-        "nodeIdleTimeBeforeScaleDown": idle,
-    }
+    seconds = duration(idle)
+    names = ("minNodeCount", "maxNodeCount", "nodeIdleTimeBeforeScaleDown")
+    return dict(zip(names, (least, most, idle), strict=True)), seconds
 
 
 def duration(text: object) -> float:

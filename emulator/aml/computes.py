@@ -5,7 +5,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator import operations
 from emulator.aml import nodes, removal
 from emulator.aml.assets import (
     COMPUTE,
@@ -20,13 +19,14 @@ from emulator.aml.assets import (
     user_error,
 )
 from emulator.aml.compute_forms import given, new, resize, set_scale
-from emulator.catalog import catalog
-from emulator.errors import ArmError, invalid
+from emulator.arm import operations
+from emulator.arm.front_door import fabric_of, page, read_json
+from emulator.compute.usages import Region, limit, used_cores
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError, invalid
+from emulator.core.state import Resource
+from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, page, read_json
-from emulator.state import Resource
-from emulator.timestamps import timestamp
-from emulator.usages import Region, limit, used_cores
 
 QUOTAS = {
     "lowPriorityCores": "Cluster LowPriority vCPUs",
@@ -43,8 +43,7 @@ async def put(request: Request) -> Response:
         compute = new(_id(request, workspace), workspace.location, wanted, fabric.now())
         _check_new(fabric, compute)
     else:
-        compute = old
-        resize(compute, wanted)
+        compute = resize(fabric, old, wanted)
     return _accept(request, fabric, compute, new=old is None)
 
 
@@ -56,8 +55,7 @@ async def patch(request: Request) -> Response:
     settings = inner.get("scaleSettings") if isinstance(inner, dict) else None
     if not isinstance(settings, dict):
         raise user_error(400, "Only properties.scaleSettings of an AmlCompute can be updated.")
-    before = properties(compute)["properties"]["scaleSettings"]
-    set_scale(compute, before | settings)
+    compute = set_scale(fabric, compute, settings)
     fabric.changed()
     return JSONResponse(_body(fabric, compute))
 
@@ -186,7 +184,7 @@ def _check_new(fabric: Fabric, compute: Resource) -> None:
 
 
 def _accept(request: Request, fabric: Fabric, compute: Resource, *, new: bool) -> Response:
-    fabric.state.resources[compute.key] = compute
+    fabric.state.put(compute)
     operation = operations.begin(
         fabric,
         "put",

@@ -3,8 +3,8 @@
 from typing import Any
 
 from emulator.aml.assets import ENVIRONMENT, lookup, properties, user_error
+from emulator.core.state import Resource
 from emulator.fabric import Fabric
-from emulator.state import Resource
 
 NOUN, FIXED = "Environment", "image"
 DEFAULTS: dict[str, Any] = {"environmentType": "UserCreated", "osType": "Linux"}

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from emulator.aml.assets import lookup, user_error
+from emulator.core.state import Resource
 from emulator.fabric import Fabric
-from emulator.state import Resource
 
 NOUN, FIXED = "Model", "modelUri"
 # The client reads `flavors` of every answer (azure-ai-ml 1.35.2, Model._from_rest_object).

@@ -6,8 +6,8 @@ So an Azure ML node is a VM like any other: quota, capacity, evictions and meter
 from dataclasses import dataclass
 
 from emulator.aml.assets import JOB, of_type, private, properties
+from emulator.core.state import Instance, Resource, ScaleSet, scale_set_id
 from emulator.fabric import Fabric
-from emulator.state import Instance, Resource, ScaleSet, scale_set_id
 
 NODE_STATES = ("idle", "running", "preparing", "unusable", "leaving", "preempted")
 GROUP = "azureml-nodes-"  # how the groups of hidden sets begin

@@ -5,11 +5,11 @@ So whoever is told that something is gone can rely on it that no process of it i
 
 from starlette.requests import Request
 
-from emulator import operations
 from emulator.aml.assets import COMPUTE, PROVIDER, WORKSPACE, of_type
+from emulator.arm import operations
+from emulator.arm.front_door import base_url
+from emulator.core.state import Operation, Resource, ScaleSet
 from emulator.fabric import Fabric
-from emulator.front_door import base_url
-from emulator.state import Operation, Resource, ScaleSet
 
 KIND = "delete_azureml"  # of operations
 NEVER = 10 * 365 * 86400.0  # seconds until a deletion ends by itself: it ends with the last node
@@ -19,7 +19,7 @@ def begin(fabric: Fabric, resource: Resource, location: str) -> Operation:
     """Begin deleting a workspace or a cluster; a second call joins the first."""
     if running := fabric.operations(resource.key, KIND):
         return running[0]
-    resource.provisioning_state = "Deleting"
+    fabric.state.change(resource, provisioning_state="Deleting")
     return operations.begin(
         fabric,
         KIND,
@@ -50,7 +50,7 @@ def _mark(fabric: Fabric) -> bool:
     """Mark clusters whose workspace or group is going."""
     found = [c for c in of_type(fabric, COMPUTE) if not _going(c) and _lost(fabric, c)]
     for compute in found:
-        compute.provisioning_state = "Deleting"
+        fabric.state.change(compute, provisioning_state="Deleting")
     return bool(found)
 
 
@@ -73,7 +73,7 @@ def _empty(fabric: Fabric) -> bool:
 
 def _delete(fabric: Fabric, scale_set: ScaleSet) -> None:
     operations.preempt(fabric, scale_set.key, "put")
-    scale_set.provisioning_state = "Deleting"
+    fabric.state.change(scale_set, provisioning_state="Deleting")
     operations.begin(
         fabric,
         "delete",
@@ -88,9 +88,9 @@ def _forget(fabric: Fabric) -> bool:
     rows = [*of_type(fabric, COMPUTE), *of_type(fabric, WORKSPACE)]
     over = [r for r in rows if _going(r) and not any(o.startswith(f"{r.key}/") for o in owners)]
     for resource in over:
-        inside = [k for k in fabric.state.resources if k.startswith(f"{resource.key}/")]
-        for key in (*inside, resource.key):
-            fabric.state.resources.pop(key, None)
+        for key, other in list(fabric.state.resources.items()):
+            if f"{key}/".startswith(f"{resource.key}/"):
+                fabric.state.remove(other)
     return bool(over)
 
 
@@ -99,7 +99,7 @@ def _close(fabric: Fabric, now: float) -> bool:
     running = [o for o in fabric.under_way() if o.kind == KIND]
     over = [o for o in running if o.target not in fabric.state.resources]
     for operation in over:
-        operation.end(now)
+        fabric.state.end(operation, now)
     return bool(over)
 
 

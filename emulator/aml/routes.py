@@ -1,18 +1,9 @@
 """Where Azure Machine Learning answers, and what it does in every step."""
 
-from emulator import operations
-from emulator.aml import (
-    clusters,
-    computes,
-    history,
-    jobs,
-    preemption,
-    removal,
-    runs,
-    versions,
-    workspaces,
-)
+from emulator.aml import clusters, computes, removal, versions, workspaces
 from emulator.aml.assets import PROVIDER, WORKSPACE
+from emulator.aml.command_jobs import history, jobs, preemption, runs
+from emulator.arm import operations
 from emulator.fabric import Fabric
 from emulator.parts import GROUP, SUBSCRIPTION, Part
 

@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse, Response
 from emulator.aml import environments, models
 from emulator.aml.assets import PROVIDER, find_workspace, lookup, of_type, properties, user_error
 from emulator.aml.assets import shown as as_arm
-from emulator.front_door import fabric_of, page, read_json
-from emulator.state import Resource
+from emulator.arm.front_door import fabric_of, page, read_json
+from emulator.core.state import Resource
 
 KINDS = {"environments": environments, "models": models}
 
@@ -28,15 +28,20 @@ async def put(request: Request) -> Response:
             f"{kind.NOUN} {_name(request)} is already registered with another definition. "
             "Register a new version.",
         )
-    version = old or Resource(id=id_, type=_type(request), location="", body={}, created_at=0.0)
-    version.created_at = version.created_at or fabric.now()
-    version.body = {
-        "properties": {"isArchived": False, "tags": {}, "properties": {}}
+    properties_ = (
+        {"isArchived": False, "tags": {}, "properties": {}}
         | kind.DEFAULTS
         | {name: value for name, value in wanted.items() if value is not None}
         | {"provisioningState": "Succeeded"}
-    }
-    fabric.state.resources[version.key] = version
+    )
+    version = Resource(
+        id=old.id if old else id_,
+        type=_type(request),
+        location="",
+        body={"properties": properties_},
+        created_at=old.created_at if old else fabric.now(),
+    )
+    fabric.state.put(version)
     fabric.changed()
     return JSONResponse(as_arm(version), status_code=200 if old else 201)
 
@@ -49,8 +54,10 @@ async def get(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """Forget one version."""
     fabric, _ = fabric_of(request), find_workspace(request)
-    gone = fabric.state.resources.pop(_id(request).lower(), None)
-    fabric.changed()
+    gone = lookup(fabric, _id(request))
+    if gone:
+        fabric.state.remove(gone)
+        fabric.changed()
     return Response(status_code=200 if gone else 204)
 
 

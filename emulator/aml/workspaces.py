@@ -1,6 +1,7 @@
 """Workspaces, and the discovery document that leads clients to their run history."""
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -17,12 +18,12 @@ from emulator.aml.assets import (
     shown,
     workspace_id,
 )
-from emulator.catalog import region_name
-from emulator.errors import elsewhere, invalid
-from emulator.front_door import base_url, fabric_of, page, read_json
-from emulator.resource_groups import find_group
-from emulator.state import Resource
-from emulator.tags import tags_of
+from emulator.arm.front_door import base_url, fabric_of, page, read_json
+from emulator.arm.resource_groups import find_group
+from emulator.arm.tags import tags_of
+from emulator.core.catalog import region_name
+from emulator.core.errors import elsewhere, invalid
+from emulator.core.state import Resource
 
 MEMBERS = ("tags", "sku", "kind", "identity")  # beside the properties
 
@@ -54,26 +55,24 @@ async def put(request: Request) -> Response:
         "friendlyName": wanted.get("friendlyName") or workspace.name,
         "publicNetworkAccess": wanted.get("publicNetworkAccess") or "Enabled",
     }
-    workspace.body |= _members(body) | {"location": location}
-    workspace.body["properties"] = properties(workspace) | wanted | facts
-    fabric.state.resources[workspace.key] = workspace
+    members = _members(body) | {"location": location}
+    members["properties"] = properties(workspace) | wanted | facts
+    workspace = fabric.state.put(replace(workspace, body=workspace.body | members))
     fabric.changed()
     return JSONResponse(_body(request, workspace), status_code=200 if old else 201)
 
 
 async def patch(request: Request) -> Response:
     """Change tags and properties."""
-    fabric, workspace = fabric_of(request), find_workspace(request)
     body = await read_json(request)
+    fabric, workspace = fabric_of(request), find_workspace(request)
     changes = body.get("properties") or {}
     if not isinstance(changes, dict):
         raise invalid("The workspace's properties must be an object.", "InvalidRequestContent")
-    workspace.body |= _members(body)
-    workspace.body["properties"] = changes | {
-        k: v
-        for k, v in properties(workspace).items()
-        if k not in changes or k in ("workspaceId", "discoveryUrl", "provisioningState")
-    }
+    fixed = ("workspaceId", "discoveryUrl", "provisioningState")
+    kept = {k: v for k, v in properties(workspace).items() if k not in changes or k in fixed}
+    members = _members(body) | {"properties": changes | kept}
+    workspace = fabric.state.change(workspace, body=workspace.body | members)
     fabric.changed()
     return JSONResponse(_body(request, workspace))
 

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
+from emulator.core.errors import ArmError
 from emulator.deployments.expressions import NotYet
-from emulator.errors import ArmError
 
 Json = Any
 

@@ -9,12 +9,12 @@ from starlette.routing import Route
 
 from emulator.access.actions import Need, needed
 from emulator.access.enforcement import Caller, permitted
+from emulator.core.errors import ArmError
 from emulator.deployments import templates
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate, is_expression
 from emulator.deployments.refusals import invalid_resource, not_allowed, not_valid
 from emulator.deployments.scopes import Scope
 from emulator.deployments.templates import Plan, Step
-from emulator.errors import ArmError
 from emulator.fabric import Fabric
 from emulator.resources.kinds import Draft
 from emulator.resources.kinds import check as hold

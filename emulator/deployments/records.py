@@ -7,15 +7,15 @@ done so far and, while it runs, ``run``: what was passed to it, and how far it g
 import uuid
 from typing import Any
 
-from emulator.access.directory import TENANT
+from emulator.access.identity.directory import TENANT
+from emulator.arm.views import group_body
+from emulator.core.state import Resource, ResourceGroup
+from emulator.core.timestamps import timestamp
 from emulator.deployments import parameters
 from emulator.deployments.scopes import Place
 from emulator.deployments.templates import Plan
 from emulator.fabric import Fabric
 from emulator.resources.resource_ids import parse
-from emulator.state import Resource, ResourceGroup
-from emulator.timestamps import timestamp
-from emulator.views import group_body
 
 Json = Any
 DEPLOYMENTS = "Microsoft.Resources/deployments"
@@ -66,6 +66,12 @@ def new(fabric: Fabric, id_: str, plan: Plan, asked: Json, call: Json) -> Resour
         },
         created_at=fabric.now(),
     )
+
+
+def close(fabric: Fabric, resource: Resource, **properties: Json) -> None:
+    """End a deployment with these properties, and forget what was passed to it: secrets too."""
+    ended = {"properties": resource.body["properties"] | properties, "run": None}
+    fabric.state.change(resource, body=resource.body | ended)
 
 
 def summary(fabric: Fabric, plan: Plan) -> dict[str, Json]:

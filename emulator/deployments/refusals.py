@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from emulator.errors import ArmError
+from emulator.core.errors import ArmError
 
 
 class DetailedError(ArmError):

@@ -7,12 +7,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from emulator.arm.front_door import base_url, fabric_of, page, read_json
+from emulator.arm.resource_groups import find_group
+from emulator.core.errors import invalid
+from emulator.core.state import Resource, group_id
 from emulator.deployments import preflight, records, refusals, templates
 from emulator.deployments.templates import Plan
-from emulator.errors import invalid
-from emulator.front_door import base_url, fabric_of, page, read_json
-from emulator.resource_groups import find_group
-from emulator.state import Resource, group_id
 
 Json = Any
 RETRY_AFTER = {"Retry-After": "1"}
@@ -28,7 +28,7 @@ async def put(request: Request) -> Response:
     asked, plan = await _planned(request, name)
     preflight.check(fabric, request, name, plan)
     deployment = records.new(fabric, old.id if old else id_, plan, asked, _call(request))
-    fabric.state.resources[deployment.key] = deployment
+    fabric.state.put(deployment)
     fabric.changed()
     version = request.query_params["api-version"]
     poll = f"{base_url(request)}{id_}/operationStatuses/{uuid.uuid4()}?api-version={version}"

@@ -14,16 +14,16 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp
 
+from emulator.core.errors import ArmError
+from emulator.core.state import Resource, group_id
+from emulator.core.timestamps import timestamp
 from emulator.deployments import parameters, records, refusals, templates
 from emulator.deployments.calls import Answers, Calls, Unasked, refusal
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 from emulator.deployments.scopes import Scope
 from emulator.deployments.templates import Step
-from emulator.errors import ArmError
 from emulator.fabric import Fabric
 from emulator.resources.resource_ids import parse
-from emulator.state import Resource, group_id
-from emulator.timestamps import timestamp
 
 Json = Any
 T = TypeVar("T")
@@ -60,8 +60,7 @@ def _break_off(fabric: Fabric, key: str, error: BaseException) -> None:
     resource = fabric.state.resources.get(key)
     if resource and records.running(resource):
         told = {"code": "InternalServerError", "message": "Encountered internal server error."}
-        resource.body["properties"].update(provisioningState="Failed", error=told)
-        resource.body["run"] = None
+        records.close(fabric, resource, provisioningState="Failed", error=told)
 
 
 class _Deployment:
@@ -69,16 +68,16 @@ class _Deployment:
 
     def __init__(self, fabric: Fabric, app: ASGIApp, resource: Resource) -> None:
         self._fabric = fabric
-        self._resource = resource
-        self._run = resource.body["run"]
-        self._calls = Calls(app, self._run["call"])
+        self._resource = resource  # the newest version
+        run = resource.body["run"]
+        self._calls = Calls(app, run["call"])
         path = parse(resource.id)
         assert path
         group = fabric.state.groups.get(group_id(path.subscription, path.group).lower())
         self._plan = None
         if group:
             place = records.place(group)
-            self._plan = templates.plan(resource.body["template"], self._run["parameters"], place)
+            self._plan = templates.plan(resource.body["template"], run["parameters"], place)
 
     async def advance(self) -> None:
         """Make every move that can be made now, and end the deployment after the last."""
@@ -112,7 +111,7 @@ class _Deployment:
         return known is self._resource and records.running(self._resource)
 
     def _state(self, step: Step) -> dict[str, Json]:
-        found: dict[str, Json] = self._run["steps"].get(step.key, {"state": ""})
+        found: dict[str, Json] = self._resource.body["run"]["steps"].get(step.key, {"state": ""})
         return found
 
     def _is(self, step: Step, state: str) -> bool:
@@ -208,10 +207,13 @@ class _Deployment:
 
     def _write(self, step: Step, state: str, **more: Json) -> None:
         """Write a move down."""
-        self._run["steps"][step.key] = {"state": state, **more}
-        if state != "running":
-            self._resource.body["operations"].append(self._operation(step, more.get("error")))
-        self._fabric.changed()
+        body = self._resource.body
+        run = body["run"] | {"steps": body["run"]["steps"] | {step.key: {"state": state, **more}}}
+        over = [self._operation(step, more.get("error"))] if state != "running" else []
+        changes = {"run": run, "operations": [*body["operations"], *over]}
+        if self._alive():
+            self._resource = self._fabric.state.change(self._resource, body=body | changes)
+            self._fabric.changed()
 
     def _operation(self, step: Step, error: Json) -> dict[str, Json]:
         count = len(self._resource.body["operations"]) + 1
@@ -231,14 +233,16 @@ class _Deployment:
     def _end(self, state: str, **more: Json) -> None:
         now = self._fabric.now()
         seconds = now - self._resource.created_at
-        self._resource.body["properties"].update(
-            provisioningState=state,
-            timestamp=timestamp(now),
-            duration=f"PT{seconds:.3f}S",
-            **more,
-        )
-        self._resource.body["run"] = None  # with the secrets in it
-        self._fabric.changed()
+        if self._alive():
+            records.close(
+                self._fabric,
+                self._resource,
+                provisioningState=state,
+                timestamp=timestamp(now),
+                duration=f"PT{seconds:.3f}S",
+                **more,
+            )
+            self._fabric.changed()
 
 
 def _as_arm_spells(name: str) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from emulator.api_versions import NEWEST
-from emulator.catalog import catalog
+from emulator.arm.api_versions import NEWEST
+from emulator.core.catalog import catalog
 from emulator.deployments import functions
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from emulator.core.market_rows import Metered
 from emulator.market.metering import HOUR, slices
-from emulator.market.state import Metered
 
 DAY = 86_400.0
 

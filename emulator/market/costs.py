@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.errors import ArmError, group_not_found
+from emulator.arm.front_door import base_url, fabric_of, read_json
+from emulator.core.errors import ArmError, group_not_found
+from emulator.core.state import group_id
 from emulator.fabric import Fabric
-from emulator.front_door import base_url, fabric_of, read_json
 from emulator.market import cost_limits
 from emulator.market.cost_rows import DAY, DIMENSIONS, MEASURES, Usage, as_date, tag, total, usages
-from emulator.state import group_id
 
 PAGE = 1000
 MOST_GROUPINGS = 2

@@ -7,11 +7,12 @@ written with the change that it follows from, in one commit, so that no crash pa
 import math
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
-from emulator.catalog import catalog
-from emulator.market.state import Metered
-from emulator.rows import Ledger, Path
-from emulator.state import Instance, ScaleSet, State
+from emulator.core.catalog import catalog
+from emulator.core.market_rows import Metered
+from emulator.core.rows import Path
+from emulator.core.state import Instance, ScaleSet, State
 from emulator.weather import Weather
 
 HOUR = 3600.0
@@ -20,48 +21,48 @@ HOUR = 3600.0
 class Meters:
     """Follows the instances; `read` must be called before what changed is committed."""
 
-    def __init__(self, state: State, ledger: Ledger, weather: Weather) -> None:
+    def __init__(self, state: State, weather: Weather) -> None:
         self._state = state
         self._weather = weather
-        self._changes = ledger.follow()
-        self._running: dict[Path, Metered] = {}
-        running = {record.vm_id: record for record in state.metered.values() if _runs(record)}
-        for path, _, instance in self._instances():
-            if record := running.pop(instance.vm_id, None):
-                self._running[path] = record
+        self._changes = state.ledger.follow()
+        self._running: dict[Path, str] = {}  # ids of records
+        running = {r.vm_id: r for r in state.metered.values() if r.ended_at is None}
+        for path, row in state.rows().items():
+            if not isinstance(row, Instance):
+                continue
+            if record := running.pop(row.vm_id, None):
+                self._running[path] = record.id
             else:
                 self._changes.touched[path] = None
         self._lost = list(running.values())
-        self._read_until = min((r.prices[-1][0] for r in self._running.values()), default=None)
+        self._read_until = min((r.prices[-1][0] for r in self._records()), default=None)
 
     def read(self, now: float) -> None:
         """Begin and end what began and ended since the last time; note new prices."""
         for record in self._lost:
-            record.ended_at = now
+            self._state.change(record, ended_at=now)
         self._lost = []
         self._follow_prices(now)
         touched = list(self._changes.touched)
         self._changes.clear()
         for path in touched:
-            match path:
-                case ("scale_sets", key, "instances", number):
-                    scale_set = self._state.scale_sets.get(key)
-                    self._look(path, scale_set, _instance(scale_set, number), now)
-                case ("scale_sets", key) if key in self._state.scale_sets:
-                    self._follow_tags(self._state.scale_sets[key])
+            row = self._state.row_at(path)
+            if len(path) > 2:
+                self._look(path, row if isinstance(row, Instance) else None, now)
+            elif isinstance(row, ScaleSet):
+                self._follow_tags(row)
         self._changes.clear()
 
-    def _look(
-        self, path: Path, scale_set: ScaleSet | None, instance: Instance | None, now: float
-    ) -> None:
+    def _look(self, path: Path, instance: Instance | None, now: float) -> None:
         record = self._running.get(path)
         there = bool(instance and instance.phase == "allocated")
         if record and not there:
-            self._running.pop(path).ended_at = now
-        if scale_set and instance and there and not record:
-            self._running[path] = self._begin(scale_set, instance, now)
+            self._state.change(self._state.metered[self._running.pop(path)], ended_at=now)
+        if instance and there and not record:
+            self._running[path] = self._begin(instance, now)
 
-    def _begin(self, scale_set: ScaleSet, instance: Instance, now: float) -> Metered:
+    def _begin(self, instance: Instance, now: float) -> str:
+        scale_set = self._state.scale_sets[instance.set_key]
         record = Metered(
             id=uuid.uuid4().hex,
             vm_id=instance.vm_id,
@@ -74,29 +75,31 @@ class Meters:
             tags=_tags(scale_set),
             began_at=now,
         )
-        record.prices = [[now, self._price(record, now)]]
-        self._state.metered[record.id] = record
-        return self._state.metered[record.id]
+        self._state.put(replace(record, prices=[[now, self._price(record, now)]]))
+        return record.id
+
+    def _records(self) -> list[Metered]:
+        return [self._state.metered[id_] for id_ in self._running.values()]
 
     def _follow_prices(self, now: float) -> None:
         since = now if self._read_until is None else self._read_until
         for hour in range(math.floor(since / HOUR) + 1, math.floor(now / HOUR) + 1):
             known: dict[tuple[str, str, bool], float] = {}
-            for record in self._running.values():
+            for record in self._records():
                 place = (record.location, record.size, record.spot)
                 if place not in known:
                     known[place] = self._price(record, hour * HOUR)
                 price = known[place]
                 if record.prices[-1][0] < hour * HOUR and record.prices[-1][1] != price:
-                    record.prices.append([hour * HOUR, price])
+                    self._state.change(record, prices=[*record.prices, [hour * HOUR, price]])
         self._read_until = now
 
     def _follow_tags(self, scale_set: ScaleSet) -> None:
         tags = _tags(scale_set)
-        for number in scale_set.instances:
-            record = self._running.get(("scale_sets", scale_set.key, "instances", number))
-            if record and record.tags != tags:
-                record.tags = tags
+        for instance in scale_set.instances.values():
+            record = self._running.get(instance.row_path)
+            if record and self._state.metered[record].tags != tags:
+                self._state.change(self._state.metered[record], tags=tags)
 
     def _price(self, record: Metered, at: float) -> float:
         offer = catalog().offer(record.size, record.location)
@@ -104,11 +107,6 @@ class Meters:
         if not record.spot:
             return float(offer.on_demand)
         return float(self._weather.spot_price(record.location, record.size, at) or offer.spot)
-
-    def _instances(self) -> Iterator[tuple[Path, ScaleSet, Instance]]:
-        for key, scale_set in self._state.scale_sets.items():
-            for number, instance in scale_set.instances.items():
-                yield ("scale_sets", key, "instances", number), scale_set, instance
 
 
 def slices(record: Metered, until: float) -> Iterator[tuple[float, float, float]]:
@@ -118,14 +116,6 @@ def slices(record: Metered, until: float) -> Iterator[tuple[float, float, float]
     for (begin, price), last in zip(record.prices, ends, strict=True):
         if begin < min(last, end):
             yield begin, min(last, end), price
-
-
-def _runs(record: Metered) -> bool:
-    return record.ended_at is None
-
-
-def _instance(scale_set: ScaleSet | None, number: str) -> Instance | None:
-    return scale_set.instances.get(number) if scale_set else None
 
 
 def _billed(scale_set: ScaleSet) -> str:

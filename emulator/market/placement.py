@@ -9,12 +9,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.catalog import Offer, Size, catalog
-from emulator.errors import ArmError, invalid
+from emulator.arm.front_door import fabric_of, read_json
+from emulator.compute.usages import Region, limit, used_cores
+from emulator.core.catalog import Offer, Size, catalog
+from emulator.core.errors import ArmError, invalid
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, read_json
 from emulator.market import restrictions
-from emulator.usages import Region, limit, used_cores
 from emulator.weather import allocation
 
 MOST_LOCATIONS = 8
@@ -75,7 +75,7 @@ def _likelihood(fabric: Fabric, offer: Offer | None, zone: str, count: int) -> s
 def _room(fabric: Fabric, offer: Offer, zone: str) -> int | None:
     """How many machines an allocation would find; None for any number."""
     place = f"{offer.location}/{offer.size.name}".lower()
-    left = [n for n in [fabric.state.capacity.get(place)] if n is not None]
+    left = [n for n in [fabric.state.globals.capacity.get(place)] if n is not None]
     pool = fabric.weather.over(offer.location, zone, offer.size.name)
     if pool:
         left.append(allocation.room(fabric.state, fabric.weather, pool, fabric.now()))

@@ -12,11 +12,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.catalog import catalog
-from emulator.errors import invalid
+from emulator.arm.front_door import fabric_of, read_order
+from emulator.core.catalog import catalog
+from emulator.core.errors import invalid
+from emulator.core.market_rows import PlantedPrice
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, read_order
-from emulator.market.state import PlantedPrice
 
 MEMBERS = ("vm_size", "region", "bought", "row", "alone")
 BOUGHT = ("", " Spot", " Low Priority")
@@ -33,8 +33,8 @@ async def plant(request: Request) -> Response:
         raise invalid(f"'bought' must be one of {', '.join(map(repr, BOUGHT))}.")
     if not isinstance(row, dict) or not isinstance(alone, bool):
         raise invalid("'row' must be an object of a row's members, and 'alone' true or false.")
-    planted = PlantedPrice(offer.size.name, offer.location, bought, alone, row)
-    fabric.state.planted_prices[str(len(fabric.state.planted_prices))] = planted
+    number = len(fabric.state.planted_prices)
+    fabric.state.put(PlantedPrice(number, offer.size.name, offer.location, bought, alone, row))
     fabric.changed()
     return _shown(fabric)
 
@@ -47,7 +47,8 @@ async def list_all(request: Request) -> Response:
 async def clear(request: Request) -> Response:
     """Take all of them back."""
     fabric = fabric_of(request)
-    fabric.state.planted_prices.clear()
+    for planted in list(fabric.state.planted_prices.values()):
+        fabric.state.remove(planted)
     fabric.changed()
     return _shown(fabric)
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from emulator.catalog import Offer, catalog
+from emulator.core.catalog import Offer, catalog
+from emulator.core.market_rows import PlantedPrice
 from emulator.fabric import Fabric
 from emulator.market import planted_prices, storage_rows
-from emulator.market.state import PlantedPrice
 
 
 def rows(fabric: Fabric, size: str = "") -> Iterator[dict[str, Any]]:

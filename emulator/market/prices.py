@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator import odata
-from emulator.front_door import base_url, fabric_of
+from emulator.arm import odata
+from emulator.arm.front_door import base_url, fabric_of
 from emulator.market.price_rows import rows
 
 PAGE = 1000

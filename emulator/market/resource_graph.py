@@ -14,10 +14,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.catalog import Offer, catalog
-from emulator.errors import invalid
+from emulator.arm.front_door import fabric_of, read_json
+from emulator.core.catalog import Offer, catalog
+from emulator.core.errors import invalid
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, read_json
 
 MOST = 1000  # rows in one answer
 ADVICE = (

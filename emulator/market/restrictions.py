@@ -5,12 +5,12 @@ from dataclasses import asdict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.catalog import catalog
-from emulator.errors import invalid, sku_not_available
+from emulator.arm.front_door import fabric_of, read_order
+from emulator.core.catalog import catalog
+from emulator.core.errors import invalid, sku_not_available
+from emulator.core.market_rows import Restriction
+from emulator.core.state import ScaleSet
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of, read_order
-from emulator.market.state import Restriction
-from emulator.state import ScaleSet
 
 MEMBERS = ("vm_size", "region", "zones", "reason")
 REASONS = ("NotAvailableForSubscription", "QuotaId")
@@ -28,11 +28,11 @@ async def restrict(request: Request) -> Response:
         raise invalid(f"'reason' must be one of {', '.join(REASONS)}, or null to lift it.")
     if not isinstance(zones, list) or not all(isinstance(zone, str) for zone in zones):
         raise invalid('\'zones\' must be a list like ["1", "2"].')
-    place = f"{size.name}/{region}".lower()
+    restriction = Restriction(size.name, region, zones, reason or "")
     if reason is None:
-        fabric.state.restrictions.pop(place, None)
+        fabric.state.remove(restriction)
     else:
-        fabric.state.restrictions[place] = Restriction(size.name, region, zones, reason)
+        fabric.state.put(restriction)
     fabric.changed()
     return _shown(fabric)
 

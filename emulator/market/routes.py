@@ -1,6 +1,6 @@
 """Where the market is asked."""
 
-from emulator import images, usages
+from emulator.compute import images, usages
 from emulator.market import (
     costs,
     placement,

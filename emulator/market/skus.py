@@ -6,10 +6,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.catalog import Offer, Size, catalog, region_name
-from emulator.errors import invalid
+from emulator.arm.front_door import fabric_of
+from emulator.core.catalog import Offer, Size, catalog, region_name
+from emulator.core.errors import invalid
 from emulator.fabric import Fabric
-from emulator.front_door import fabric_of
 from emulator.market import restrictions
 
 FILTER = re.compile(r"\s*location\s+eq\s+'([^']*)'\s*", re.IGNORECASE)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from emulator.catalog import Location, catalog
+from emulator.core.catalog import Location, catalog
 
 PRODUCT = "General Block Blob v2"
 SINCE = "2026-01-01T00:00:00Z"

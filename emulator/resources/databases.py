@@ -1,7 +1,7 @@
 """Microsoft.DBforPostgreSQL: flexible servers as resources. There is no server behind them."""
 
-from emulator.errors import ArmError
-from emulator.profile_rules import is_weak
+from emulator.compute.rules.profile_rules import is_weak
+from emulator.core.errors import ArmError
 from emulator.resources.kinds import Draft, Kind, no_check
 
 SERVERS = "Microsoft.DBforPostgreSQL/flexibleServers"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.errors import ArmError
+from emulator.core.errors import ArmError
+from emulator.core.state import Resource
 from emulator.fabric import Fabric
 from emulator.resources.resource_ids import ResourcePath, parse
-from emulator.state import Resource
 
 Json = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """Where a resource may be: the regions there are, and that it stays in the one it has."""
 
-from emulator.catalog import check_location
-from emulator.errors import elsewhere
+from emulator.core.catalog import check_location
+from emulator.core.errors import elsewhere
 from emulator.resources.kinds import Draft
 
 

@@ -6,11 +6,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator import registrations
-from emulator.api_versions import FIRST, NEWEST, OLDEST, PROVIDED
-from emulator.catalog import catalog
-from emulator.errors import ArmError
-from emulator.front_door import fabric_of, page
+from emulator.arm import registrations
+from emulator.arm.api_versions import FIRST, NEWEST, OLDEST, PROVIDED
+from emulator.arm.front_door import fabric_of, page
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError
 from emulator.resources.table import KINDS
 
 

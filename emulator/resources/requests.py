@@ -5,20 +5,20 @@ import copy
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.errors import ArmError
+from emulator.arm.front_door import check_conditions, fabric_of, page, read_json
+from emulator.arm.resource_filter import narrowed
+from emulator.arm.resource_groups import find_group
+from emulator.arm.views import scale_set_body
+from emulator.core.errors import ArmError
+from emulator.core.state import Resource
+from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
-from emulator.front_door import check_conditions, fabric_of, page, read_json
-from emulator.resource_filter import narrowed
-from emulator.resource_groups import find_group
 from emulator.resources.kinds import Json, Kind
 from emulator.resources.resource_ids import ResourcePath, below
 from emulator.resources.store import delete as drop
 from emulator.resources.store import listed, lookup, not_found, shown
 from emulator.resources.store import put as store
 from emulator.resources.table import find
-from emulator.state import Resource
-from emulator.timestamps import timestamp
-from emulator.views import scale_set_body
 
 
 async def put(request: Request) -> Response:

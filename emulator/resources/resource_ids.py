@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from emulator.errors import invalid
-from emulator.state import group_id
+from emulator.core.errors import invalid
+from emulator.core.state import group_id
 
 
 @dataclass(frozen=True)

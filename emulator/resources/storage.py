@@ -7,10 +7,10 @@ address and key are those of an Azurite.
 import base64
 import hashlib
 
-from emulator.errors import ArmError
+from emulator.core.errors import ArmError
+from emulator.core.state import Resource
 from emulator.fabric import Fabric
 from emulator.resources.kinds import Draft, Json, Kind, no_check, rows, section
-from emulator.state import Resource
 
 ACCOUNTS = "Microsoft.Storage/storageAccounts"
 ACCOUNT_KINDS = ("Storage", "StorageV2", "BlobStorage", "FileStorage", "BlockBlobStorage")

@@ -5,14 +5,14 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from emulator.errors import ArmError, resource_not_found
+from emulator.arm.tags import tags_of
+from emulator.core.errors import ArmError, resource_not_found
+from emulator.core.state import Resource
 from emulator.fabric import Fabric
 from emulator.resources.kinds import Draft, Json, Kind, check, rows
 from emulator.resources.load_balancers import FILLED
 from emulator.resources.locations import check_place
 from emulator.resources.resource_ids import ResourcePath
-from emulator.state import Resource
-from emulator.tags import tags_of
 
 MODEL = ("location", "tags", "sku", "kind", "identity", "zones", "plan", "properties")
 INSIDE = ("subnets", "inboundNatRules")  # are requested by themselves too
@@ -48,7 +48,7 @@ def put(fabric: Fabric, path: ResourcePath, kind: Kind, body: Json) -> Resource:
     if "tags" in draft.body:
         draft.body["tags"] = tags_of(draft.body)
     if (above := path.parent) and path.types[-1] in INSIDE:
-        return _put_inside(fabric.state.resources[above.key], path, body)
+        return _put_inside(fabric, fabric.state.resources[above.key], path, body)
     if kind.located:
         check_place(draft, kind.type)
     check(kind, draft)
@@ -69,8 +69,7 @@ def keep(fabric: Fabric, draft: Draft, kind: Kind) -> Resource:
         created_at=old.created_at if old else fabric.now(),
         etag=old.etag + 1 if old else 1,
     )
-    fabric.state.resources[resource.key] = resource
-    return resource
+    return fabric.state.put(resource)
 
 
 def delete(fabric: Fabric, resource: Resource) -> None:
@@ -79,11 +78,11 @@ def delete(fabric: Fabric, resource: Resource) -> None:
     parent = fabric.state.resources.get(above.rpartition("/")[0])
     if parent and resource.key not in fabric.state.resources:
         part = resource.type.rpartition("/")[2]
-        left = (r for r in parent.body["properties"][part] if str(r["name"]).lower() != name)
-        parent.body["properties"][part] = list(left)
-    inside = resource.key + "/"
-    for key in [k for k in fabric.state.resources if k == resource.key or k.startswith(inside)]:
-        del fabric.state.resources[key]
+        left = [r for r in parent.body["properties"][part] if str(r["name"]).lower() != name]
+        fabric.state.change(parent, body=_with_rows(parent, part, left))
+    for key, other in list(fabric.state.resources.items()):
+        if f"{key}/".startswith(f"{resource.key}/"):
+            fabric.state.remove(other)
 
 
 def shown(resource: Resource) -> dict[str, Any]:
@@ -119,12 +118,17 @@ def _inside(parent: Resource, path: ResourcePath, row: Json) -> Resource:
     )
 
 
-def _put_inside(parent: Resource, path: ResourcePath, body: Json) -> Resource:
+def _with_rows(parent: Resource, part: str, rows: list[Json]) -> Json:
+    """Return the body of a resource with other rows in one of its parts."""
+    return parent.body | {"properties": parent.body["properties"] | {part: rows}}
+
+
+def _put_inside(fabric: Fabric, parent: Resource, path: ResourcePath, body: Json) -> Resource:
     """Put the row into its parent's list."""
     others = [r for r in _rows(parent, path) if str(r["name"]).lower() != path.name.lower()]
     mine = {"name": path.name, "properties": copy.deepcopy(body.get("properties", {}))}
-    parent.body["properties"][path.types[-1]] = [*others, mine]
-    parent.etag += 1
+    whole = _with_rows(parent, path.types[-1], [*others, mine])
+    parent = fabric.state.change(parent, body=whole, etag=parent.etag + 1)
     return _inside(parent, path, mine)
 
 

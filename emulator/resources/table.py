@@ -5,14 +5,19 @@ Compute, identities, roles and deployments have modules and routes of their own.
 
 import re
 
-from emulator.catalog import catalog
-from emulator.errors import ArmError
-from emulator.resources import compute, databases, networks, registries, storage, vaults
-from emulator.resources.kinds import Kind
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError
+from emulator.resources import databases, networks, registries, storage, vaults
+from emulator.resources.kinds import Kind, no_check
 from emulator.resources.resource_ids import ResourcePath
 
-MODULES = (compute, databases, networks, registries, storage, vaults)
-KINDS: dict[str, Kind] = {k.type.lower(): k for module in MODULES for k in module.KINDS}
+MODULES = (databases, networks, registries, storage, vaults)
+NAMED_BY_SCALE_SETS = tuple(
+    Kind(type=f"Microsoft.Compute/{name}", oldest="2019-07-01", check=no_check)
+    for name in ("diskEncryptionSets", "proximityPlacementGroups")
+)
+ALL = (*NAMED_BY_SCALE_SETS, *(kind for module in MODULES for kind in module.KINDS))
+KINDS: dict[str, Kind] = {kind.type.lower(): kind for kind in ALL}
 
 ELSEWHERE = {
     "microsoft.authorization",

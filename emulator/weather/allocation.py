@@ -8,8 +8,8 @@ is, drawn by the name of the scale set and of the instances; the others get noth
 
 import random
 
-from emulator.errors import refusal, sku_not_available
-from emulator.state import Instance, ScaleSet, State
+from emulator.core.errors import refusal, sku_not_available
+from emulator.core.state import Instance, ScaleSet, State
 from emulator.weather.weather import Place, Pool, Weather
 
 LEAVING = ("evicted", "deleted", "surplus", "deallocate")  # dooms that free a machine
@@ -21,14 +21,15 @@ def grant(
 ) -> Verdict:
     """Who of those who wait gets a machine. `/_emulator/capacity` is one more limit."""
     place = f"{scale_set.location}/{scale_set.vm_size}".lower()
-    left = state.capacity.get(place)
+    left = state.globals.capacity.get(place)
     if left is not None and left < len(waiting):
         return [], refusal("AllocationFailed")
     fitting, short = _fitting(state, weather, scale_set, waiting, now)
     if short and not _partial(short, scale_set, waiting):
         fitting = []
     if left is not None:
-        state.capacity[place] = left - len(fitting)
+        capacity = state.globals.capacity | {place: left - len(fitting)}
+        state.change(state.globals, capacity=capacity)
     zonal = "Zonal" if scale_set.model.get("zones") else ""
     return fitting, refusal(f"{zonal}AllocationFailed") if short else None
 
@@ -54,7 +55,7 @@ def refuse_if_sold_out(weather: Weather, scale_set: ScaleSet, now: float) -> Non
     """Raise ArmError if there is no machine at all for the Spot instances that are to be added."""
     if not scale_set.spot or scale_set.capacity <= len(scale_set.instances):
         return
-    pool = weather.pool(scale_set, Instance("", "", "", "", now))
+    pool = weather.pool(scale_set, Instance("", "", "", "", "", now))
     if pool and pool.now(now) == 0:
         raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 

@@ -7,10 +7,10 @@ without notice; whose, and whom they take, follows from the VMs' names.
 
 import random
 
-from emulator import evictions
+from emulator.compute import evictions
+from emulator.compute.rules.spot_rules import ANY_PRICE, max_price
+from emulator.core.state import Instance, ScaleSet
 from emulator.fabric import Fabric
-from emulator.spot_rules import ANY_PRICE, max_price
-from emulator.state import Instance, ScaleSet
 from emulator.weather.allocation import leaving
 from emulator.weather.weather import Place, Pool
 
@@ -53,7 +53,7 @@ def _make_room(fabric: Fabric, pool: Pool, held: list[Found], now: float) -> boo
         while len(going) > count:
             scale_set, instance = going.pop(0)
             at = max(wanted_at, now + fabric.settings.notice_seconds)
-            _evict(pool, scale_set, instance, now, at)
+            _evict(fabric, pool, (scale_set, instance), now, at)
     return True
 
 
@@ -63,11 +63,11 @@ def _victims(pool: Pool, held: list[Found]) -> list[Found]:
     return sorted(held, key=lambda found: _draw(pool, found[0], found[1], "victim"))
 
 
-def _evict(pool: Pool, scale_set: ScaleSet, instance: Instance, now: float, at: float) -> None:
-    if _draw(pool, scale_set, instance, "notice") < pool.sky.whim("without_notice"):
-        evictions.strike(scale_set, instance, at)
+def _evict(fabric: Fabric, pool: Pool, found: Found, now: float, at: float) -> None:
+    if _draw(pool, *found, "notice") < pool.sky.whim("without_notice"):
+        evictions.strike(fabric.state, found[1], at)
     else:
-        evictions.announce(scale_set, instance, now, at - now)
+        evictions.announce(fabric.state, found[1], now, at - now)
 
 
 def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
@@ -81,7 +81,8 @@ def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
         if price is not None and bid < price:
             for instance in scale_set.instances.values():
                 if instance.phase == "allocated" and not leaving(instance):
-                    evictions.announce(scale_set, instance, now, fabric.settings.notice_seconds)
+                    seconds = fabric.settings.notice_seconds
+                    evictions.announce(fabric.state, instance, now, seconds)
                     begun = True
     return begun
 

@@ -5,8 +5,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from emulator.errors import invalid, refuse_unknown
-from emulator.front_door import fabric_of, read_value
+from emulator.arm.front_door import fabric_of, read_value
+from emulator.core.errors import invalid, refuse_unknown
 from emulator.weather.skies import Sky
 from emulator.weather.traces import at
 

@@ -8,7 +8,7 @@ before, so that a price stands for a day and nothing in the future is needed.
 from decimal import Decimal
 from itertools import pairwise
 
-from emulator.catalog import Offer
+from emulator.core.catalog import Offer
 from emulator.weather.traces import DAY, HOUR, Trace, falls, machine_hours
 
 HISTORY_DAYS = 90

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import invalid
+from emulator.core.errors import invalid
 from emulator.weather.traces import Constant, Random, Recorded, Trace
 
 PLACE = ("region", "zone", "size", "priority")

@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from emulator.catalog import catalog
-from emulator.state import Instance, ScaleSet
+from emulator.core.catalog import catalog
+from emulator.core.state import Instance, ScaleSet
 from emulator.weather import scarcity
 from emulator.weather.skies import Sky, parse, read
 from emulator.weather.traces import Trace, at, lowest

@@ -190,7 +190,7 @@ async def take_away(stack: Facts, name: str, seconds: float) -> None:
 
 
 async def arm_fault(stack: Facts, kind: str, **matching: object) -> str:
-    """Plant one of Azure's faults; return its id. Kinds and members: `emulator/faults.py`.
+    """Plant one of Azure's faults; return its id. Kinds and members: `emulator/faults/planted.py`.
 
     ``count`` (the next N) or ``seconds`` (for so long) end it, otherwise `clear_faults` does;
     ``method``, ``path``, ``region`` and ``vm_size`` say which requests it meets.

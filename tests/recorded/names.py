@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from emulator.catalog import catalog
+from emulator.core.catalog import catalog
 
 GUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 PUBLIC = re.compile(r"(roleDefinitions/)" + GUID.pattern, re.IGNORECASE)

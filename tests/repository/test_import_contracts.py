@@ -42,15 +42,15 @@ PLANTS = {
     ),
     "The emulator is a program of its own": ("emulator/__init__.py", "import rekindle"),
     "Floors of the emulator: imports only go down": (
-        "emulator/state.py",
+        "emulator/core/state.py",
         "import emulator.fabric",
     ),
-    "Azure ML and deployments are known to the emulator's application only": (
-        "emulator/scale_sets.py",
-        "import emulator.aml.runs",
+    "Inside the emulator's core, rows are the ground": (
+        "emulator/core/rows.py",
+        "import emulator.core.store",
     ),
     "Of the emulator's parts, deployments alone know the resources": (
-        "emulator/aml/jobs.py",
+        "emulator/aml/workspaces.py",
         "import emulator.resources.store",
     ),
     "The emulator asks about access at its doors": (
@@ -61,9 +61,9 @@ PLANTS = {
         "emulator/weather/reclaims.py",
         "import emulator.market.costs",
     ),
-    "Harm to emulated VMs is known to few": (
+    "Faults of the emulator are known to few": (
         "emulator/weather/reclaims.py",
-        "import emulator.vm_faults.harm",
+        "import emulator.faults.harm",
     ),
     "The command line knows the parts only as processes": (
         "rekindle/__init__.py",

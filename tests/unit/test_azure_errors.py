@@ -11,7 +11,7 @@ from azure.core.exceptions import (
 )
 from azure.mgmt.core.exceptions import ARMErrorFormat
 
-from emulator.errors import disallowed_by_policy
+from emulator.core.errors import disallowed_by_policy
 from service.cloud.azure_denials import REMEDY
 from service.cloud.azure_errors import TABLE, Row, classify, failed, quota, translated
 from service.cloud.provider import (

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from emulator import lenient_json
+from emulator.arm import lenient_json
 from tests.emulator_inside import HERE, Inside
 from tests.emulator_process import GROUP, scale_set
 

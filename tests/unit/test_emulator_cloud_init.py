@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cloud_init import BadUserData, Boot, WriteFile, parse
+from emulator.machines.cloud_init import BadUserData, Boot, WriteFile, parse
 from service.cloud.cloud_init import render
 
 DOCUMENT = b"""#cloud-config

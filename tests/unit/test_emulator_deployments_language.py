@@ -2,7 +2,7 @@
 
 import pytest
 
-from emulator import lenient_json
+from emulator.arm import lenient_json
 from emulator.deployments.expressions import Call, Literal, Member, TemplateError, parse
 from tests.emulator_inside import Inside
 from tests.unit.deployed import GROUP_ID, Json, deploy, template, value_of

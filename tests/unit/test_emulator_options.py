@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator import catalog
+from emulator.core import catalog
 from emulator.options import parser
 from rekindle.local.layout import Layout
 from rekindle.local.state_folder import Ports, State
@@ -28,7 +28,7 @@ NEEDED = ["--state", "x", "--arm-port", "0", "--metadata-port", "0"]
         ("--blob-endpoint", "http://[", "an address such as http://127.0.0.1:10000"),
         ("--weather", "nowhere.json", "The weather nowhere.json cannot be read"),
         ("--images", "nowhere.json", "nowhere.json cannot be read"),
-        ("--catalog", "nowhere.json", "has not the form of emulator/catalog.json"),
+        ("--catalog", "nowhere.json", "has not the form of emulator/core/catalog.json"),
     ],
 )
 def test_an_option_that_cannot_be(

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from emulator.processes import alive, init_pid
-from emulator.vm_faults.slow_disk import descendants as children_of
+from emulator.faults.slow_disk import descendants as children_of
+from emulator.machines.processes import alive, init_pid
 from tests.emulator_process import descendants, runs, wait_for
 from tests.emulator_vm import Vm
 

@@ -1,10 +1,9 @@
 """Whatever is asked of the emulator, in whatever order, however often it restarts in between."""
 
 import asyncio
-import copy
 import tempfile
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import httpx
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from emulator.state import Instance
+from emulator.core.state import Instance
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set
@@ -158,11 +157,13 @@ class World:
 
     async def restart(self) -> None:
         """End and start again: everything is kept, and answered as before."""
-        before, kept = await self.everything(), copy.deepcopy(self.inside.fabric.state)
+        state, before = self.inside.fabric.state, await self.everything()
+        kept, before_all = state.rows(), state.globals
         await self.stack.aclose()
         await self.open()
-        kept.time = self.inside.fabric.state.time
-        assert self.inside.fabric.state == kept
+        now = self.inside.fabric.state
+        kept[now.globals.row_path] = replace(before_all, time=now.globals.time)
+        assert now.rows() == kept
         assert await self.everything() == before
 
     async def everything(self) -> list[object]:
@@ -182,7 +183,7 @@ class World:
         await self.check_operations()
         self.check_states()
         self.check_agenda()
-        assert all(left >= 0 for left in self.inside.fabric.state.capacity.values())
+        assert all(left >= 0 for left in self.inside.fabric.state.globals.capacity.values())
 
     def check_ids(self) -> None:
         """No id is used again, and no machine is two."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emulator.state import Instance
+from emulator.core.state import Instance
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set
@@ -130,7 +130,7 @@ async def test_a_deletion_that_fails_leaves_no_instance_that_waits_for_ever(
 async def test_scaling_in_takes_first_what_is_on_its_way_out(inside: Inside, doom: str) -> None:
     await inside.arm.put(SET, json=scale_set(1))
     await inside.pass_time(5)
-    one(inside, "0").doom = doom
+    inside.fabric.state.change(one(inside, "0"), doom=doom)
     await inside.pass_time(1)
 
     assert await seen(inside) == ("Succeeded", 1, 1)
@@ -140,7 +140,7 @@ async def test_scaling_in_takes_first_what_is_on_its_way_out(inside: Inside, doo
 async def test_scaling_in_counts_what_restarts(inside: Inside) -> None:
     await inside.arm.put(SET, json=scale_set(1))
     await inside.pass_time(5)
-    one(inside, "0").doom = "restart"
+    inside.fabric.state.change(one(inside, "0"), doom="restart")
     await inside.pass_time(1)
 
     assert await seen(inside) == ("Succeeded", 1, 1)

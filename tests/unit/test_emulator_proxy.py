@@ -10,8 +10,8 @@ import httpx
 import pytest
 import requests
 
-from emulator.vm_faults.harm import Harm
-from emulator.vm_faults.proxy import Proxy
+from emulator.faults.harm import Harm
+from emulator.faults.proxy import Proxy
 
 SIZE = 3_000_000
 

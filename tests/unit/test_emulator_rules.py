@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from emulator.catalog import catalog
-from emulator.errors import ArmError
-from emulator.scale_set_rules import check
+from emulator.compute.rules.scale_set_rules import check
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError
 
 EASTUS = catalog().offer("standard_nd96amsr_a100_v4", "eastus")
 SPOT: dict[str, Any] = {

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from emulator.catalog import Offer, catalog
-from emulator.errors import ArmError
-from emulator.scale_set_form import SCALE_SET, formed
-from emulator.scale_set_rules import check
+from emulator.compute.rules.scale_set_form import SCALE_SET, formed
+from emulator.compute.rules.scale_set_rules import check
+from emulator.core.catalog import Offer, catalog
+from emulator.core.errors import ArmError
 from tests.emulator_process import scale_set
 
 

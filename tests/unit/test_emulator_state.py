@@ -5,72 +5,79 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from emulator.state import Eviction, Instance, Operation, ResourceGroup, ScaleSet, State
-from emulator.store import StateUnreadable, Store, occupy
+from emulator.core import rows
+from emulator.core.state import Eviction, Instance, Operation, ResourceGroup, ScaleSet, State
+from emulator.core.store import StateUnreadable, Store, occupy
 
 
-def scale_set(instances: int = 1) -> ScaleSet:
+def put_scale_set(state: State, instances: int = 1) -> ScaleSet:
     model = {"location": "eastus", "sku": {"capacity": instances}, "properties": {}}
-    made = ScaleSet("s", "G", "Set", model, "", 1.0, "u")
+    made = state.put(ScaleSet("s", "G", "Set", model, "", 1.0, "u"))
     for number in range(instances):
-        made.instances[str(number)] = Instance(str(number), "vm", "token", "127.0.0.2", 1.0)
+        state.put(Instance(made.key, str(number), "vm", "token", "127.0.0.2", 1.0))
     return made
 
 
-def kept(folder: Path) -> State:
-    return Store(folder).state
+def kept(folder: Path) -> dict[rows.Path, rows.Row]:
+    return Store(folder).state.rows()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     made = Store(tmp_path)
-    one = scale_set(12)
-    made.state.scale_sets[one.key] = one
+    put_scale_set(made.state, 12)
     made.commit()
     return made
 
 
+@pytest.fixture
+def one(store: Store) -> ScaleSet:
+    (found,) = store.state.scale_sets.values()
+    return found
+
+
 def test_all_of_the_state_comes_back(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    one = scale_set()
-    one.instances["0"].eviction = Eviction("E", 2.0, announced=True)
-    group = ResourceGroup("s", "G", "eastus", {"a": "b"})
-    operation = Operation("o", "put", "s", "eastus", one.key, 1.0, 2.0)
-    store.state.groups[group.key] = group
-    store.state.scale_sets[one.key] = one
-    store.state.operations[operation.id] = operation
-    store.state.capacity["eastus/size"] = 3
-    store.state.next_address = 7
+    state = store.state
+    one = put_scale_set(state)
+    state.change(one.instances["0"], eviction=Eviction("E", 2.0, announced=True))
+    state.put(ResourceGroup("s", "G", "eastus", {"a": "b"}))
+    state.put(Operation("o", "put", "s", "eastus", one.key, 1.0, 2.0))
+    state.change(state.globals, capacity={"eastus/size": 3}, next_address=7)
     store.commit()
 
-    assert kept(tmp_path) == store.state
-    assert isinstance(kept(tmp_path).scale_sets[one.key].instances["0"].eviction, Eviction)
+    assert kept(tmp_path) == state.rows()
+    instance = Store(tmp_path).state.scale_sets[one.key].instances["0"]
+    assert isinstance(instance.eviction, Eviction)
 
 
 def test_a_new_folder_holds_nothing(tmp_path: Path) -> None:
-    assert kept(tmp_path / "new") == State()
+    assert kept(tmp_path / "new") == State().rows()
 
 
-def test_what_is_not_committed_is_forgotten_whole(tmp_path: Path, store: Store) -> None:
-    before = copy.deepcopy(kept(tmp_path))
-    (one,) = store.state.scale_sets.values()
-    one.capacity = 3
-    one.instances["0"].doom = "evicted"
-    del one.instances["1"]
-    store.state.next_address += 1
+def test_what_is_not_committed_is_forgotten_whole(
+    tmp_path: Path, store: Store, one: ScaleSet
+) -> None:
+    before = kept(tmp_path)
+    store.state.resize(one, 3)
+    store.state.change(one.instances["0"], doom="evicted")
+    store.state.remove(one.instances["1"])
+    store.state.change(store.state.globals, next_address=2)
 
     assert kept(tmp_path) == before
 
 
-def test_only_the_rows_that_changed_are_written(tmp_path: Path, store: Store) -> None:
-    (one,) = store.state.scale_sets.values()
+def test_only_the_rows_that_changed_are_written(
+    tmp_path: Path, store: Store, one: ScaleSet
+) -> None:
     with sqlite3.connect(tmp_path / "state.db") as file:
         file.execute("UPDATE kept SET body = 'as it was'")
-    one.instances["3"].phase = "allocated"
+    store.state.change(one.instances["3"], phase="allocated")
     store.commit()
 
     written = "SELECT path FROM kept WHERE body <> 'as it was'"
@@ -79,69 +86,77 @@ def test_only_the_rows_that_changed_are_written(tmp_path: Path, store: Store) ->
     assert store.commit() is False
 
 
-def test_every_way_to_change_a_part_is_seen(tmp_path: Path, store: Store) -> None:
-    (one,) = store.state.scale_sets.values()
-    one.model["tags"] = {"a": "b", "list": [3, 1, 2]}
+def test_a_row_cannot_be_changed_in_place(one: ScaleSet, store: Store) -> None:
+    tagged = store.state.change(one, model=one.model | {"tags": {"list": [3, {"a": 1}]}})
     changes: list[Callable[[], object]] = [
-        lambda: one.model["sku"].update(name="size"),
-        lambda: one.model["tags"].pop("a"),
-        lambda: one.model["tags"].setdefault("c", {}).update(d=1),
-        lambda: one.model["tags"]["list"].append([4]),
-        lambda: one.model["tags"]["list"][-1].insert(0, 5),
-        lambda: one.model["tags"]["list"].remove(3),
-        lambda: one.model["tags"]["list"].extend([{"e": 6}]),
-        lambda: one.model["tags"]["list"][-1].pop("e"),
-        one.instances.popitem,
-        lambda: one.instances.pop("4"),
-        lambda: setattr(one.instances["0"], "eviction", Eviction("E", 2.0, announced=True)),
-        lambda: setattr(one.instances["0"].eviction, "acknowledged", True),
-        lambda: store.state.capacity.setdefault("eastus/size", 3),
+        lambda: setattr(tagged, "name", "other"),
+        lambda: tagged.model.update(tags={}),
+        lambda: tagged.model["tags"].pop("list"),
+        lambda: tagged.model["tags"]["list"].append(4),
+        lambda: tagged.model["tags"]["list"][1].setdefault("b", 2),
+        lambda: setattr(tagged.instances["0"], "doom", "deleted"),
     ]
+    before = json.dumps(tagged.model)
     for change in changes:
-        store.commit()
-        change()
-        assert store.commit()
-        assert kept(tmp_path) == store.state
+        with pytest.raises((TypeError, AttributeError)):
+            change()
+    assert json.dumps(tagged.model) == before
 
 
-def test_rows_come_back_in_the_order_in_which_they_were_put(tmp_path: Path, store: Store) -> None:
-    (one,) = store.state.scale_sets.values()
-    first, last = one.instances.pop("0"), one.instances["11"]
+def test_a_copy_of_what_is_in_a_row_can_be_changed(one: ScaleSet) -> None:
+    model = copy.deepcopy(one.model)
+    model["sku"]["capacity"] = 40
+
+    assert one.capacity == 12
+
+
+def test_a_change_of_an_older_version_keeps_what_changed_since(store: Store, one: ScaleSet) -> None:
+    store.state.change(one, etag=5)
+    newest = store.state.change(one, version=7)
+
+    assert (newest.etag, newest.version) == (5, 7)
+    assert newest.instances is one.instances
+
+
+def test_rows_come_back_in_the_order_in_which_they_were_put(
+    tmp_path: Path, store: Store, one: ScaleSet
+) -> None:
+    state, first, last = store.state, one.instances["0"], one.instances["11"]
+    state.remove(first)
     for number in ("12", "13"):
-        one.instances[number] = copy.deepcopy(last)
-    one.instances["0"] = first
-    one.instances["12"].doom = "deleted"
+        state.put(replace(last, instance_id=number))
+    state.put(first)
+    state.change(one.instances["12"], doom="deleted")
     store.commit()
-    one.instances["5"].doom = "deleted"
+    state.change(one.instances["5"], doom="deleted")
     store.commit()
 
-    (same,) = kept(tmp_path).scale_sets.values()
+    (same,) = Store(tmp_path).state.scale_sets.values()
     assert list(same.instances) == [str(n) for n in (*range(1, 14), 0)]
 
 
-def test_a_changed_copy_counts_only_when_it_is_put(tmp_path: Path, store: Store) -> None:
-    (one,) = store.state.scale_sets.values()
-    other = copy.deepcopy(one)
-    other.capacity = 40
-    del other.instances["2"]
-    other.instances["3"].doom = "deleted"
+def test_a_changed_version_counts_only_when_it_is_put(
+    tmp_path: Path, store: Store, one: ScaleSet
+) -> None:
+    other = one.resized(40)
     store.commit()
-    assert kept(tmp_path).scale_sets[one.key] == one
+    assert kept(tmp_path)[one.row_path] == one
 
-    store.state.scale_sets[one.key] = other
+    store.state.put(other)
     store.commit()
-    assert kept(tmp_path).scale_sets[one.key] == other
+    assert kept(tmp_path)[one.row_path] == other
 
 
-def test_what_is_deleted_is_gone_with_all_that_is_in_it(tmp_path: Path, store: Store) -> None:
-    store.state.scale_sets.clear()
+def test_what_is_removed_is_gone_with_all_that_is_in_it(
+    tmp_path: Path, store: Store, one: ScaleSet
+) -> None:
+    store.state.remove(one)
     store.commit()
 
-    assert kept(tmp_path) == State()
-    again = scale_set(0)
-    store.state.scale_sets[again.key] = again
+    assert kept(tmp_path) == State().rows()
+    again = put_scale_set(store.state, 0)
     store.commit()
-    assert kept(tmp_path).scale_sets[again.key].instances == {}
+    assert Store(tmp_path).state.scale_sets[again.key].instances == {}
 
 
 def test_a_member_that_is_new_has_its_default(tmp_path: Path, store: Store) -> None:
@@ -149,7 +164,7 @@ def test_a_member_that_is_new_has_its_default(tmp_path: Path, store: Store) -> N
         file.execute("UPDATE kept SET body = json_remove(body, '$.doom', '$.incarnation')")
         file.execute("UPDATE kept SET body = json_set(body, '$.was_there_once', 1)")
 
-    assert kept(tmp_path) == store.state
+    assert kept(tmp_path) == store.state.rows()
 
 
 def test_a_folder_has_one_emulator_at_a_time(tmp_path: Path) -> None:
@@ -177,6 +192,14 @@ def test_the_file_of_an_older_emulator_is_refused(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
+def test_rows_of_an_older_emulator_are_refused(tmp_path: Path, store: Store) -> None:
+    with sqlite3.connect(tmp_path / "state.db") as file:
+        file.execute("UPDATE kept SET body = json_remove(body, '$.set_key')")
+
+    with pytest.raises(StateUnreadable, match="older emulator"):
+        Store(tmp_path)
+
+
 def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_text("what is this" * 100)
 
@@ -189,7 +212,7 @@ def test_what_is_remembered_is_readable_by_its_owner_alone(tmp_path: Path) -> No
     before = os.umask(0o022)
     try:
         store = Store(tmp_path)
-        store.state.next_address = 7
+        store.state.change(store.state.globals, next_address=7)
         store.commit()
     finally:
         os.umask(before)

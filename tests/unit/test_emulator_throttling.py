@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from emulator.throttling_policies import policy_of
+from emulator.arm.throttling_policies import policy_of
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from emulator.tls import certificates
+from emulator.core.tls import certificates
 
 
 def test_the_certificate_holds_for_every_name_that_it_is_reached_by(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import httpx
 import psutil
 import pytest
 
-from emulator import processes
-from emulator.vm_faults import harm
+from emulator.faults import harm
+from emulator.machines import processes
 from tests.emulator_process import pause, wait_for
 from tests.emulator_vm import Vm
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.catalog import catalog
-from emulator.errors import ArmError
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError
 from emulator.weather import Weather, scarcity
 from emulator.weather.traces import (
     DAY,

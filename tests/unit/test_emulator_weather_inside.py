@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emulator.state import ScaleSet
+from emulator.core.state import ScaleSet
 from emulator.weather.traces import DAY
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside

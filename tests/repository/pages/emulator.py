@@ -20,7 +20,10 @@ IGNORED = (
     ("`automaticRepairsPolicy`, extensions, health probes", "kept; nothing is probed"),
     ("images, disks, load balancers", "kept; VMs are processes and share one network"),
     ("`$select` of instances", "passed over"),
-    ("members that are not named in `emulator/scale_set_form.py`", "kept and shown again"),
+    (
+        "members that are not named in `emulator/compute/rules/scale_set_form.py`",
+        "kept and shown again",
+    ),
 )
 ABSENT = (
     "Deployments: what-if, cancel, delete, export; mode Complete, copy loops, symbolic names",

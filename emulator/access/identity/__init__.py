@@ -1,0 +1,1 @@
+"""Principals, managed identities, sign-in and access tokens."""

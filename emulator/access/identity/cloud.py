@@ -1,0 +1,72 @@
+"""The cloud as clients discover it: endpoints, tenants, subscriptions."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.access import enforcement
+from emulator.access.identity.directory import SUBSCRIPTION, TENANT
+from emulator.arm.front_door import base_url, fabric_of
+
+
+async def endpoints(request: Request) -> Response:
+    """The cloud's endpoints, as `az cloud register` reads them."""
+    here = base_url(request)
+    return JSONResponse(
+        {
+            "name": "RekindleEmulator",
+            "resourceManager": here,
+            "portal": here,
+            "authentication": {
+                "loginEndpoint": here,
+                "audiences": [here],
+                "tenant": "common",
+                "identityProvider": "AAD",
+            },
+            "graph": here,
+            "graphAudience": here,
+            "microsoftGraphResourceId": here,
+            "gallery": here,
+            "batch": here,
+            "media": here,
+            "vmImageAliasDoc": f"{here}/aliases.json",
+            "suffixes": {"storage": "localhost", "keyVaultDns": "localhost"},
+        }
+    )
+
+
+async def subscriptions(request: Request) -> Response:
+    """The one subscription, if the caller has any role in it."""
+    seen = enforcement.sees_subscription(fabric_of(request), request.scope["caller"], SUBSCRIPTION)
+    rows = [_subscription(SUBSCRIPTION)] if seen else []
+    return JSONResponse({"value": rows, "count": {"type": "Total", "value": len(rows)}})
+
+
+async def subscription(request: Request) -> Response:
+    """Any subscription: none is refused."""
+    return JSONResponse(_subscription(request.path_params["subscription"]))
+
+
+async def tenants(_: Request) -> Response:
+    """The one tenant."""
+    row = {
+        "id": f"/tenants/{TENANT}",
+        "tenantId": TENANT,
+        "displayName": "Azure on localhost",
+        "defaultDomain": "localhost",
+        "tenantCategory": "Home",
+    }
+    return JSONResponse({"value": [row]})
+
+
+def _subscription(name: str) -> dict[str, Any]:
+    return {
+        "id": f"/subscriptions/{name}",
+        "subscriptionId": name,
+        "tenantId": TENANT,
+        "displayName": "Azure on localhost",
+        "state": "Enabled",
+        "authorizationSource": "RoleBased",
+        "managedByTenants": [],
+    }

@@ -1,0 +1,100 @@
+"""User-assigned identities, as ARM resources."""
+
+import uuid
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.access.identity.directory import IDENTITY, TENANT
+from emulator.arm.front_door import fabric_of, page, read_json
+from emulator.arm.resource_groups import find_group
+from emulator.arm.tags import tags_of
+from emulator.core.catalog import check_location
+from emulator.core.errors import elsewhere, resource_not_found
+from emulator.core.state import Resource, group_id
+
+PROVIDER = "/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
+
+
+async def put(request: Request) -> Response:
+    """Create one, or change its tags; Azure draws the ids."""
+    fabric, group = fabric_of(request), find_group(request)
+    body = await read_json(request)
+    old = _lookup(request)
+    location = str(body.get("location") or (old.location if old else ""))
+    location = check_location(location, IDENTITY)
+    if old and location != old.location:
+        raise elsewhere(old.name, old.location, group.name, location)
+    ids = {"tenantId": TENANT, "principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}
+    known = old.body["properties"] if old else ids
+    resource = Resource(
+        id=old.id
+        if old
+        else f"{group_id(group.subscription, group.name)}{PROVIDER}/{request.path_params['name']}",
+        type=IDENTITY,
+        location=location,
+        body={"tags": tags_of(body), "properties": known},
+        created_at=old.created_at if old else fabric.now(),
+    )
+    fabric.state.put(resource)
+    fabric.changed()
+    if old:
+        return JSONResponse(_shown(resource))
+    return JSONResponse(_shown(resource), status_code=201, headers={"Location": resource.id})
+
+
+async def get(request: Request) -> Response:
+    """Show one."""
+    return JSONResponse(_shown(_found(request)))
+
+
+async def list_in_group(request: Request) -> Response:
+    """List those of a resource group."""
+    group = find_group(request)
+    return page(request, _rows(request, f"{group.key}/"))
+
+
+async def list_all(request: Request) -> Response:
+    """List those of the subscription."""
+    inside = f"/subscriptions/{request.path_params['subscription']}/".lower()
+    return page(request, _rows(request, inside))
+
+
+async def delete(request: Request) -> Response:
+    """Delete one; 204 where there is none."""
+    fabric, resource = fabric_of(request), _lookup(request)
+    if resource is None:
+        return Response(status_code=204)
+    fabric.state.remove(resource)
+    fabric.changed()
+    return Response()
+
+
+def _rows(request: Request, inside: str) -> list[dict[str, Any]]:
+    found = fabric_of(request).state.resources.values()
+    return [_shown(r) for r in found if r.key.startswith(inside) and r.type == IDENTITY]
+
+
+def _found(request: Request) -> Resource:
+    find_group(request)
+    if (resource := _lookup(request)) is None:
+        names = request.path_params
+        raise resource_not_found(f"{IDENTITY}/{names['name']}", names["group"])
+    return resource
+
+
+def _lookup(request: Request) -> Resource | None:
+    names = request.path_params
+    key = f"{group_id(names['subscription'], names['group'])}{PROVIDER}/{names['name']}".lower()
+    return fabric_of(request).state.resources.get(key)
+
+
+def _shown(resource: Resource) -> dict[str, Any]:
+    return {
+        "id": resource.id,
+        "name": resource.name,
+        "type": resource.type,
+        "location": resource.location,
+        **resource.body,
+    }

@@ -1,0 +1,164 @@
+"""Tokens without a secret: the metadata service's, one per VM, and App Service's."""
+
+from dataclasses import replace
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.access.identity.directory import (
+    IDENTITY,
+    SUBSCRIPTION,
+    TENANT,
+    Principal,
+    has_system,
+    identity,
+    of_system,
+    principals,
+)
+from emulator.access.identity.tokens import LIFETIME, lifetime, signer
+from emulator.arm.front_door import fabric_of
+from emulator.core.errors import ArmError
+from emulator.core.state import Resource, ScaleSet, State
+from emulator.fabric import Fabric
+
+APP_SERVICE_VERSION = "2019-08-01"
+_SEVERAL = (
+    "Multiple user assigned identities exist, please specify the clientId / resourceId of the "
+    "identity in the token request"
+)
+
+
+async def of_vm(request: Request) -> Response:
+    """GET /metadata/identity/oauth2/token in a VM: one of the identities of its scale set."""
+    fabric, query = fabric_of(request), request.query_params
+    token = request.path_params["token"]
+    found = fabric.by_token(token)
+    if found is None:
+        raise ArmError(404, "NotFound", "This VM is gone.")
+    if request.headers.get("metadata", "").lower() != "true":
+        return _refused("Required metadata header not specified")
+    for name in ("api-version", "resource"):
+        if not query.get(name):
+            return _refused(f"Required query variable '{name}' is missing")
+    mine = _identities(fabric.state, found[0])
+    wanted = query.get("client_id"), query.get("object_id"), _resource_id(request)
+    if not any(wanted):
+        # The one of the system comes first; of the user's there may only be one.
+        if len(mine) > 1 and mine[0].resource_id.lower() != found[0].key:
+            return _refused(_SEVERAL)
+        chosen = mine[:1]
+    else:
+        chosen = [p for p in mine if _is(p, *wanted)]
+    if not chosen:
+        return _refused("Identity not found")
+    return JSONResponse(_answer(fabric, chosen[0], query["resource"]))
+
+
+async def of_app_service(request: Request) -> Response:
+    """GET on IDENTITY_ENDPOINT: who holds the header is the principal."""
+    fabric, query = fabric_of(request), request.query_params
+    if query.get("api-version") != APP_SERVICE_VERSION:
+        return _app_refused(400, f"The api-version must be {APP_SERVICE_VERSION}.")
+    if not query.get("resource"):
+        return _app_refused(400, "The parameter resource is required.")
+    header = request.headers.get("x-identity-header", "")
+    signs = signer(fabric)
+    found = [p for p in principals(fabric.state) if signs.identity_header(p.client_id) == header]
+    if not found:
+        return _app_refused(401, "The X-IDENTITY-HEADER is missing or belongs to nobody here.")
+    wanted = query.get("client_id"), query.get("principal_id"), _resource_id(request)
+    if any(wanted) and not _is(found[0], *wanted):
+        return _app_refused(
+            400, "No Managed Identity found for specified ClientId/ResourceId/PrincipalId."
+        )
+    full = _answer(fabric, found[0], query["resource"])
+    shown = ("access_token", "expires_on", "resource", "token_type", "client_id")
+    return JSONResponse({k: full[k] for k in shown})
+
+
+def reachable(fabric: Fabric, principal: Principal) -> dict[str, str]:
+    """The environment in which a program is this principal, as on App Service."""
+    return {
+        "IDENTITY_ENDPOINT": f"{fabric.metadata_base}/msi/token",
+        "IDENTITY_HEADER": signer(fabric).identity_header(principal.client_id),
+    }
+
+
+def show_ids(state: State, scale_set: ScaleSet) -> ScaleSet:
+    """Return a version with the ids of its identities in the model, where ARM shows them."""
+    put = scale_set.model.get("identity")
+    if not isinstance(put, dict):
+        return scale_set
+    shown = dict(put)
+    if has_system(scale_set):
+        shown |= {"principalId": of_system(scale_set).object_id, "tenantId": TENANT}
+    if users := put.get("userAssignedIdentities"):
+        found = {name: state.resources.get(name.lower()) for name in users}
+        ids = {name: r.body["properties"] for name, r in found.items() if r and _is_identity(r)}
+        shown["userAssignedIdentities"] = {
+            name: {k: ids[name][k] for k in ("principalId", "clientId")} if name in ids else {}
+            for name in users
+        }
+    return replace(scale_set, model=scale_set.model | {"identity": shown})
+
+
+def _identities(state: State, scale_set: ScaleSet) -> list[Principal]:
+    """Those assigned to the scale set that exist, the system's first."""
+    put = scale_set.model.get("identity") or {}
+    mine = [of_system(scale_set)] if has_system(scale_set) else []
+    for name in put.get("userAssignedIdentities") or {}:
+        resource = state.resources.get(name.lower())
+        if resource and _is_identity(resource):
+            mine.append(identity(resource))
+    return mine
+
+
+def _is_identity(resource: Resource) -> bool:
+    return resource.type.lower() == IDENTITY.lower()
+
+
+def _is(
+    principal: Principal, client_id: str | None, object_id: str | None, resource: str | None
+) -> bool:
+    asked = (
+        (client_id, principal.client_id),
+        (object_id, principal.object_id),
+        (resource, principal.resource_id),
+    )
+    return all(wanted is None or wanted.lower() == has.lower() for wanted, has in asked)
+
+
+def _resource_id(request: Request) -> str | None:
+    """The clients do not agree on how to spell it."""
+    query = request.query_params
+    return query.get("mi_res_id") or query.get("msi_res_id") or query.get("resource_id")
+
+
+def _answer(fabric: Fabric, principal: Principal, resource: str) -> dict[str, str]:
+    begins, ends = lifetime(fabric)
+    about = principal.resource_id or _host_of(principal)
+    access = signer(fabric).issue(principal, resource, begins, ends, xms_mirid=about)
+    return {
+        "access_token": access,
+        "client_id": principal.client_id,
+        "expires_in": str(LIFETIME),
+        "expires_on": str(ends),
+        "ext_expires_in": str(LIFETIME),
+        "not_before": str(begins),
+        "resource": resource,
+        "token_type": "Bearer",
+    }
+
+
+def _host_of(principal: Principal) -> str:
+    """The app whose own identity a registered principal stands for; `az` wants to see one."""
+    group = f"/subscriptions/{SUBSCRIPTION}/resourcegroups/emulator"
+    return f"{group}/providers/Microsoft.Web/sites/{principal.name}"
+
+
+def _refused(text: str) -> Response:
+    return JSONResponse({"error": "invalid_request", "error_description": text}, status_code=400)
+
+
+def _app_refused(status: int, text: str) -> Response:
+    return JSONResponse({"statusCode": status, "message": text}, status_code=status)

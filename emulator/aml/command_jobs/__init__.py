@@ -1,0 +1,1 @@
+"""Command jobs of Azure ML: submission, runs, orders to nodes, history."""

@@ -1,0 +1,106 @@
+"""Command jobs as ARM sees them: submit, show, cancel, delete. `runs` carries them out."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.aml.assets import (
+    JOB,
+    PROVIDER,
+    find_workspace,
+    lookup,
+    of_type,
+    private,
+    properties,
+    region,
+    shown,
+    user_error,
+)
+from emulator.aml.command_jobs import runs
+from emulator.aml.command_jobs.job_forms import change, new
+from emulator.arm.front_door import base_url, fabric_of, page, read_json
+from emulator.core.state import Resource
+
+
+async def put(request: Request) -> Response:
+    """Submit a job, or change the description of one that there is."""
+    fabric, workspace = fabric_of(request), find_workspace(request)
+    given = (await read_json(request)).get("properties")
+    if not isinstance(given, dict):
+        raise user_error(400, "A job needs properties.")
+    if old := _lookup(request):
+        old = change(fabric, old, given)
+        fabric.changed()
+        return JSONResponse(_body(old))
+    job = fabric.state.put(new(fabric, _id(request, workspace), given))
+    fabric.changed()
+    return JSONResponse(_body(job), status_code=201)
+
+
+async def get(request: Request) -> Response:
+    """Show one."""
+    return JSONResponse(_body(find(request)))
+
+
+async def list_all(request: Request) -> Response:
+    """List those of the workspace, the newest first; archived ones only if asked for."""
+    rows = of_type(fabric_of(request), JOB, find_workspace(request))
+    view = request.query_params.get("listViewType", "ActiveOnly").lower()
+    rows = [r for r in rows if view == "all" or _archived(r) is (view == "archivedonly")]
+    if tag := request.query_params.get("tag"):
+        rows = [r for r in rows if tag in (properties(r).get("tags") or {})]
+    rows.sort(key=lambda job: -job.created_at)
+    return page(request, [_body(r) for r in rows])
+
+
+async def cancel(request: Request) -> Response:
+    """Begin to end a job; one that is over stays as it is."""
+    fabric, job = fabric_of(request), find(request)
+    runs.request_cancel(fabric, job, fabric.now())
+    fabric.changed()
+    return _cancelled(request, fabric.state.now(job))
+
+
+async def cancel_result(request: Request) -> Response:
+    """Answer the Location of a cancellation: nothing, once the job is over."""
+    guid = request.path_params["operation"].rpartition(":")[2]
+    rows = of_type(fabric_of(request), JOB)
+    found = [job for job in rows if private(job)["guid"] == guid]
+    return _cancelled(request, found[0]) if found else Response(status_code=200)
+
+
+def find(request: Request) -> Resource:
+    """Return the job that the path names, or raise ArmError."""
+    find_workspace(request)
+    if (found := _lookup(request)) is None:
+        raise user_error(404, f"Could not find job {request.path_params['job']}.")
+    return found
+
+
+def _lookup(request: Request) -> Resource | None:
+    return lookup(fabric_of(request), _id(request, find_workspace(request)))
+
+
+def _id(request: Request, workspace: Resource) -> str:
+    return f"{workspace.id}/jobs/{request.path_params['job']}"
+
+
+def _archived(job: Resource) -> bool:
+    return bool(properties(job)["isArchived"])
+
+
+def _cancelled(request: Request, job: Resource) -> Response:
+    if properties(job)["status"] != "CancelRequested":
+        return Response(status_code=200)
+    place = f"/subscriptions/{job.id.split('/')[2]}/providers/{PROVIDER}/locations/{region(job)}"
+    url = f"{base_url(request)}{place}/mfeOperationResults/jc:{private(job)['guid']}"
+    query = f"?api-version={request.query_params['api-version']}"
+    return Response(status_code=202, headers={"Location": url + query, "Retry-After": "1"})
+
+
+def _body(job: Resource) -> dict[str, Any]:
+    workspace = "/".join(job.id.split("/")[:9])
+    studio = f"https://ml.azure.com/runs/{job.name}?wsid={workspace}"
+    services = {"Studio": {"jobServiceType": "Studio", "endpoint": studio, "port": None}}
+    return shown(job, services=services)

@@ -1,0 +1,1 @@
+"""What Azure Resource Manager does for every provider: checks, throttling, paging, operations."""

@@ -1,0 +1,90 @@
+"""Which api-versions, providers and types there are, and Azure's refusal of all others.
+
+Any version between a provider's first one and a year from now is taken: nobody lists them all.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from starlette.requests import Request
+
+from emulator.core.catalog import catalog
+from emulator.core.errors import ArmError, invalid
+
+VERSION = re.compile(r"(20\d\d-\d\d-\d\d)(?:-[a-zA-Z][\w.]*)?")
+PROVIDED = re.compile(r"/providers/([^/]+)(?:/([^/]+))?", re.IGNORECASE)
+LOCATION = re.compile(r"/locations/([^/]+)", re.IGNORECASE)
+FIRST = {"microsoft.compute": "2015-06-15"}
+OLDEST = "2014-04-01"  # of everything else
+NEWEST = "2026-04-01"  # as is told to those who ask for another
+
+
+class Types:
+    """The resource types that somebody answers for."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._types: dict[str, set[str]] = {}
+        for path in paths:
+            for namespace, kind in PROVIDED.findall(path.lower()):
+                self._types.setdefault(namespace, set()).add(kind)
+        anywhere = [n for n in self._types if n.startswith("{")]  # e.g. {namespace}/register
+        self._anywhere = set().union(*(self._types.pop(n) for n in anywhere))
+
+    def check(self, request: Request, now: float) -> None:
+        """Raise ArmError for a provider, a type or an api-version that Azure does not have."""
+        version = request.query_params.get("api-version", "")
+        if not version:
+            raise invalid(
+                "The api-version query parameter (?api-version=) is required for all requests.",
+                "MissingApiVersionParameter",
+            )
+        found = PROVIDED.findall(request.url.path)
+        if not found:
+            if not _known(version, OLDEST, now):
+                raise _invalid_version(version)
+            return
+        namespace, kind = found[-1]
+        if kind and kind.lower() not in self._anywhere:
+            self._check_type(namespace, kind, version)
+        if not _known(version, FIRST.get(namespace.lower(), OLDEST), now):
+            raise _not_registered(request.url.path, namespace, kind, version)
+
+    def _check_type(self, namespace: str, kind: str, version: str) -> None:
+        kinds = self._types.get(namespace.lower())
+        if kinds is None:
+            raise ArmError(
+                404, "InvalidResourceNamespace", f"The resource namespace '{namespace}' is invalid."
+            )
+        if kind.lower() not in kinds:
+            raise ArmError(
+                404,
+                "InvalidResourceType",
+                f"The resource type '{kind}' could not be found in the namespace '{namespace}' "
+                f"for api version '{version}'.",
+            )
+
+
+def _known(version: str, first: str, now: float) -> bool:
+    found = VERSION.fullmatch(version)
+    latest = datetime.fromtimestamp(now, UTC) + timedelta(days=365)
+    return found is not None and first <= found[1] <= latest.date().isoformat()
+
+
+def _invalid_version(version: str) -> ArmError:
+    return invalid(
+        f"The api-version '{version}' is invalid. The supported versions are '{NEWEST},{OLDEST}'.",
+        "InvalidApiVersionParameter",
+    )
+
+
+def _not_registered(path: str, namespace: str, kind: str, version: str) -> ArmError:
+    place = LOCATION.search(path)
+    first = FIRST.get(namespace.lower(), OLDEST)
+    return invalid(
+        f"No registered resource provider found for location '{place[1] if place else ''}' and "
+        f"API version '{version}' for type '{kind}'. The supported api-versions are "
+        f"'{first}, {NEWEST}'. The supported locations are "
+        f"'{', '.join(sorted(catalog().locations))}'.",
+        "NoRegisteredProviderFound",
+    )

@@ -1,0 +1,17 @@
+"""Tags, which every resource can have."""
+
+from typing import Any
+
+from emulator.core.errors import invalid
+
+MOST = 50
+
+
+def tags_of(body: dict[str, Any]) -> dict[str, str]:
+    """The tags in a body, or ArmError."""
+    tags = body.get("tags") or {}
+    if not isinstance(tags, dict) or not all(isinstance(v, str) for v in tags.values()):
+        raise invalid("The tags must be an object of strings.", "InvalidTags")
+    if len(tags) > MOST:
+        raise invalid(f"The number of tags on the resource exceeds {MOST}.", "TooManyTags")
+    return tags

@@ -1,0 +1,175 @@
+"""How often may be asked: ARM's own limits, and those of Microsoft.Compute per region.
+
+Both are token buckets; their sizes are those of Microsoft's tables "Compute throttling limits"
+and "Request limits and throttling". Every answer tells what is left. Only with
+`--throttling azure` is anything refused; else the buckets are so large that none runs dry. They
+are kept in memory: after a restart all are full.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from emulator.arm.throttling_policies import ARM_LIMITS, Limit, Policy, policy_of
+from emulator.core.timestamps import timestamp
+from emulator.fabric import Fabric
+
+PLENTY = 1_000_000  # times the limit, where nothing is to be refused
+KEPT = 20_000  # buckets; when there are more, those that are full again are dropped
+SUBSCRIPTION = re.compile(r"/subscriptions/([^/]+)")
+GROUP = re.compile(r"/subscriptions/[^/]+/resourcegroups/[^/]+")
+SCALE_SET = re.compile(
+    r"/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.compute"
+    r"/virtualmachinescalesets/[^/]+"
+)
+REMAINING = "x-ms-ratelimit-remaining-resource"
+Key = tuple[str, ...]
+
+
+@dataclass
+class Bucket:
+    """Tokens that come back a portion at a time."""
+
+    limit: Limit
+    tokens: int
+    filled_at: float
+    refused: int = 0  # since the last portion
+
+    def fill(self, now: float) -> None:
+        """Add what has come back since it was last looked at."""
+        portions = int((now - self.filled_at) // self.limit.every)
+        if portions > 0:
+            self.tokens = min(self.tokens + portions * self.limit.refill, self.limit.capacity)
+            self.filled_at += portions * self.limit.every
+            self.refused = 0
+
+    def wait(self, now: float) -> int:
+        """Whole seconds until the next portion."""
+        return max(math.ceil(self.filled_at + self.limit.every - now), 1)
+
+
+class Throttled:
+    """ASGI middleware: counts, tells what is left, and refuses what is too much."""
+
+    def __init__(self, app: ASGIApp, *, fabric: Fabric) -> None:
+        self._app = app
+        self._fabric = fabric
+        self._times = 1 if fabric.settings.throttling == "azure" else PLENTY
+        self._buckets: dict[Key, Bucket] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a token from every bucket that the request is measured by, or refuse it."""
+        path = str(scope.get("path", "")).lower()
+        found = SUBSCRIPTION.match(path)
+        if scope["type"] != "http" or not found:
+            await self._app(scope, receive, send)
+            return
+        now, kind = self._fabric.now(), ARM_LIMITS.get(scope["method"], "writes")
+        arm = self._bucket(("arm", found[1], kind), Limit.of_arm(kind), now)
+        buckets = self._compute_buckets(scope["method"], path, found[1], now)
+        left = [(f"x-ms-ratelimit-remaining-subscription-{kind}", arm, "")]
+        left += [(REMAINING, bucket, f"Microsoft.Compute/{name};") for name, bucket in buckets]
+        refusal: Response | None = None
+        if arm.tokens < 1:
+            refusal = _too_many_for_arm(kind, found[1], arm.wait(now))
+        elif empty := next(((n, b) for n, b in buckets if b.tokens < 1), None):
+            refusal = _too_many(*empty, now)
+        else:
+            for _, bucket, _ in left:
+                bucket.tokens -= 1
+        await (refusal or self._app)(scope, receive, _telling(send, left))
+
+    def _compute_buckets(
+        self, method: str, path: str, subscription: str, now: float
+    ) -> list[tuple[str, Bucket]]:
+        """Of Microsoft.Compute, with the names under which they are told."""
+        known = self._fabric.state.scale_sets
+        policy = policy_of(method, path, exists=path in known)
+        if policy is None:
+            return []
+        rows: list[tuple[str, Bucket]] = []
+        if policy.resource:
+            key = ("resource", policy.name, _resource(policy, path))
+            rows.append((f"{policy.name}Resource", self._bucket(key, policy.resource, now)))
+        place = ("subscription", policy.name, subscription, self._region(path))
+        bucket = self._bucket(place, policy.subscription, now)
+        return [*rows, (f"{policy.name}SubscriptionMaximum", bucket)]
+
+    def _region(self, path: str) -> str:
+        """The region of the scale set; of one to be made, that of its group."""
+        state = self._fabric.state
+        if (found := SCALE_SET.match(path)) and found[0] in state.scale_sets:
+            return state.scale_sets[found[0]].location
+        if (found := GROUP.match(path)) and found[0] in state.groups:
+            return state.groups[found[0]].location
+        return ""
+
+    def _bucket(self, key: Key, limit: Limit, now: float) -> Bucket:
+        if len(self._buckets) > KEPT:
+            self._drop_full(now)
+        if key not in self._buckets:
+            large = Limit(limit.refill * self._times, limit.capacity * self._times, limit.every)
+            self._buckets[key] = Bucket(large, large.capacity, now)
+        self._buckets[key].fill(now)
+        return self._buckets[key]
+
+    def _drop_full(self, now: float) -> None:
+        for key, bucket in list(self._buckets.items()):
+            bucket.fill(now)
+            if bucket.tokens >= bucket.limit.capacity:
+                del self._buckets[key]
+
+
+def _resource(policy: Policy, path: str) -> str:
+    """The part of the path that names what is measured."""
+    found = re.match(rf".*?{policy.measured}", path)
+    return found[0] if found else path
+
+
+def _telling(send: Send, left: list[tuple[str, Bucket, str]]) -> Send:
+    """Send with the headers; a planted fault that has its own keeps them."""
+
+    async def send_telling(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            told = REMAINING in headers
+            for name, bucket, prefix in left:
+                if not (told and name == REMAINING):
+                    headers.append(name, f"{prefix}{bucket.tokens}")
+            if len(left) > 1:
+                headers["x-ms-request-charge"] = "1"
+        await send(message)
+
+    return send_telling
+
+
+def _too_many_for_arm(kind: str, subscription: str, wait: int) -> Response:
+    message = (
+        f"Number of '{kind.removesuffix('s')}' requests for subscription '{subscription}' "
+        f"exceeded. Please try again after '{wait}' seconds."
+    )
+    error = {"code": "SubscriptionRequestsThrottled", "message": message}
+    return JSONResponse({"error": error}, 429, {"Retry-After": str(wait)})
+
+
+def _too_many(name: str, bucket: Bucket, now: float) -> Response:
+    bucket.refused += 1
+    window = {
+        "operationGroup": name,
+        "startTime": timestamp(bucket.filled_at),
+        "endTime": timestamp(bucket.filled_at + bucket.limit.every),
+        "allowedRequestCount": bucket.limit.capacity,
+        "measuredRequestCount": bucket.limit.capacity + bucket.refused,
+    }
+    error = {
+        "code": "OperationNotAllowed",
+        "message": "The server rejected the request because too many requests have been received "
+        "for this subscription.",
+        "details": [{"code": "TooManyRequests", "target": name, "message": json.dumps(window)}],
+    }
+    return JSONResponse({"error": error}, 429, {"Retry-After": str(bucket.wait(now))})

@@ -1,0 +1,240 @@
+"""Resources as ARM shows them."""
+
+from collections import Counter
+from typing import Any
+
+from starlette.requests import Request
+
+from emulator.compute import filled_in
+from emulator.core.state import Instance, ResourceGroup, ScaleSet, group_id
+from emulator.core.timestamps import timestamp
+from emulator.fabric import Fabric
+from emulator.machines import processes
+
+AGENT = "2.9.1.1"  # of Azure's Linux agent; made up
+ON_THE_WAY = {"deallocate": "deallocating", "powerOff": "stopping", "start": "starting"}
+
+
+def wants(request: Request, part: str) -> bool:
+    """Whether $expand names this part of a resource."""
+    named = request.query_params.get("$expand", "").lower().split(",")
+    return part.lower() in (name.strip() for name in named)
+
+
+def group_body(group: ResourceGroup) -> dict[str, Any]:
+    """A resource group."""
+    return {
+        "id": group_id(group.subscription, group.name),
+        "name": group.name,
+        "type": "Microsoft.Resources/resourceGroups",
+        "location": group.location,
+        "tags": group.tags,
+        "properties": {"provisioningState": "Deleting" if group.deleting else "Succeeded"},
+    }
+
+
+def scale_set_body(scale_set: ScaleSet, *, user_data: bool = False) -> dict[str, Any]:
+    """A scale set: its model with what Azure adds; user data only if asked for."""
+    facts = {
+        "provisioningState": scale_set.provisioning_state,
+        "uniqueId": scale_set.unique_id,
+        "timeCreated": timestamp(scale_set.created_at),
+    }
+    properties = {**scale_set.model["properties"], **facts}
+    if scale_set.profile:
+        shown = filled_in.profile(scale_set.profile)
+        if not user_data:
+            shown.pop("userData", None)
+        properties["virtualMachineProfile"] = shown
+    model = dict(scale_set.model)
+    if not scale_set.mixed_size:
+        model["sku"] = {"tier": "Standard", **model["sku"]}
+    if scale_set.flexible and not scale_set.profile:
+        del model["sku"]  # nothing is known of its VMs
+    return {
+        "id": scale_set.id,
+        "name": scale_set.name,
+        "type": "Microsoft.Compute/virtualMachineScaleSets",
+        "etag": f'"{scale_set.etag}"',
+        **model,
+        "properties": properties,
+    }
+
+
+def scale_set_view(fabric: Fabric, scale_set: ScaleSet) -> dict[str, Any]:
+    """The instance view of a scale set; the cause of a failed allocation is found here."""
+    states = Counter(provisioning(i).lower() for i in scale_set.instances.values())
+    return {
+        "virtualMachine": {
+            "statusesSummary": [
+                {"code": f"ProvisioningState/{state}", "count": n} for state, n in states.items()
+            ]
+        },
+        "statuses": [_set_status(scale_set)],
+    }
+
+
+def instance_body(
+    fabric: Fabric,
+    scale_set: ScaleSet,
+    instance: Instance,
+    *,
+    view: bool,
+    user_data: bool = False,
+) -> dict[str, Any]:
+    """One VM of a scale set, with its instance view and user data if asked for."""
+    properties = {
+        "latestModelApplied": instance.applied == scale_set.version,
+        "modelDefinitionApplied": "VirtualMachineScaleSet",
+        **_machine(scale_set, instance),
+    }
+    if cards := filled_in.cards(scale_set.profile):
+        properties["networkProfileConfiguration"] = {filled_in.CARDS: cards}
+    return {
+        "id": f"{scale_set.id}/virtualMachines/{instance.instance_id}",
+        "name": scale_set.vm_name(instance),
+        "instanceId": instance.instance_id,
+        "type": "Microsoft.Compute/virtualMachineScaleSets/virtualMachines",
+        "location": scale_set.location,
+        **_around(scale_set, instance),
+        "sku": {"name": scale_set.vm_size, "tier": scale_set.model["sku"].get("tier", "Standard")},
+        "properties": properties
+        | _asked_for(fabric, scale_set, instance, view=view, user_data=user_data),
+    }
+
+
+def virtual_machine_body(
+    fabric: Fabric,
+    scale_set: ScaleSet,
+    instance: Instance,
+    *,
+    view: bool,
+    user_data: bool = False,
+) -> dict[str, Any]:
+    """One VM of a Flexible scale set, as the virtual machine that it is."""
+    properties = {"virtualMachineScaleSet": {"id": scale_set.id}, **_machine(scale_set, instance)}
+    properties["priority"] = "Spot" if scale_set.spot else "Regular"
+    if scale_set.spot:
+        properties["evictionPolicy"] = scale_set.profile.get("evictionPolicy") or "Deallocate"
+        properties["billingProfile"] = scale_set.profile.get("billingProfile") or {"maxPrice": -1}
+    return {
+        "id": scale_set.vm_resource_id(instance),
+        "name": instance.instance_id,
+        "type": "Microsoft.Compute/virtualMachines",
+        "location": scale_set.location,
+        **_around(scale_set, instance),
+        "properties": properties
+        | _asked_for(fabric, scale_set, instance, view=view, user_data=user_data),
+    }
+
+
+def instance_view(fabric: Fabric, scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+    """How one VM is doing; its parts as in VirtualMachine_Get_InstanceView of Azure's specs."""
+    code = provisioning(instance).lower()
+    made = _status(f"ProvisioningState/{code}", f"Provisioning {code}")
+    if instance.error and code == "failed":
+        made = _failed(instance.error)
+    statuses = [made | {"time": timestamp(instance.created_at)}]
+    view = {"platformUpdateDomain": 0, "platformFaultDomain": 0, "statuses": statuses}
+    state = power(fabric, instance)
+    if not state:
+        return view
+    statuses.append(_status(f"PowerState/{state}", f"VM {state}"))
+    storage = filled_in.storage(scale_set, instance)
+    names = [disk["name"] for disk in (storage["osDisk"], *storage["dataDisks"])]
+    view["disks"] = [{"name": name, "statuses": [made]} for name in names]
+    if "diagnosticsProfile" in scale_set.profile:
+        view["bootDiagnostics"] = {}  # managed: no addresses of blobs
+    if state != "running":
+        return view
+    return view | {
+        "computerName": scale_set.computer_name(instance),
+        "hyperVGeneration": "V2",
+        "vmAgent": _agent(instance),
+    }
+
+
+def power(fabric: Fabric, instance: Instance) -> str:
+    """The power state: empty until there is a machine."""
+    if instance.phase in ("creating", "failed"):
+        return ""
+    if instance.busy in ON_THE_WAY:
+        return ON_THE_WAY[instance.busy]
+    if instance.phase == "deallocated":
+        return "deallocated"
+    if instance.stopped:
+        return "stopped"
+    if not instance.booted:
+        return "starting"
+    seen = fabric.running(instance) or processes.crashed(fabric.folder(instance))
+    return "running" if seen else "stopped"
+
+
+def provisioning(instance: Instance) -> str:
+    """The provisioning state of one VM."""
+    if instance.busy == "delete_instances" or instance.doom in ("evicted", "deleted", "surplus"):
+        return "Deleting"
+    if instance.phase == "creating":
+        return "Creating"
+    if instance.busy:
+        return "Updating"
+    return "Failed" if instance.error else "Succeeded"
+
+
+def _machine(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+    profile = scale_set.profile
+    name = (filled_in.cards(profile) or [{}])[0].get("name") or "primary"
+    card = f"{scale_set.vm_resource_id(instance)}/networkInterfaces/{name}"
+    more = {k: profile[k] for k in ("diagnosticsProfile", "securityProfile") if profile.get(k)}
+    return {
+        "vmId": instance.vm_id,
+        "provisioningState": provisioning(instance),
+        "hardwareProfile": {"vmSize": scale_set.vm_size},
+        "storageProfile": filled_in.storage(scale_set, instance),
+        "osProfile": filled_in.system(profile, scale_set.computer_name(instance)),
+        "networkProfile": {"networkInterfaces": [{"id": card}]},
+        "timeCreated": timestamp(instance.created_at),
+        **more,
+    }
+
+
+def _around(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+    zones = {"zones": [instance.zone]} if instance.zone else {}
+    etag = f'"{scale_set.etag}.{instance.etag}"'
+    identity = {k: v for k, v in scale_set.model.items() if k == "identity"}
+    return {"tags": scale_set.model.get("tags", {}), "etag": etag, **identity, **zones}
+
+
+def _asked_for(
+    fabric: Fabric, scale_set: ScaleSet, instance: Instance, *, view: bool, user_data: bool
+) -> dict[str, Any]:
+    asked: dict[str, Any] = {}
+    if view:
+        asked["instanceView"] = instance_view(fabric, scale_set, instance)
+    data = scale_set.profile.get("userData")
+    if user_data and data:
+        asked["userData"] = data
+    return asked
+
+
+def _set_status(scale_set: ScaleSet) -> dict[str, Any]:
+    state = scale_set.provisioning_state.lower()
+    if scale_set.error is None or scale_set.provisioning_state != "Failed":
+        return _status(f"ProvisioningState/{state}", f"Provisioning {state}")
+    return _failed(scale_set.error)
+
+
+def _failed(why: dict[str, str]) -> dict[str, Any]:
+    failed = _status(f"ProvisioningState/failed/{why['code']}", "Provisioning failed")
+    return failed | {"level": "Error", "message": why["message"]}
+
+
+def _agent(instance: Instance) -> dict[str, Any]:
+    ready = _status("ProvisioningState/succeeded", "Ready")
+    message = "GuestAgent is running and accepting new configurations."
+    ready |= {"message": message, "time": timestamp(instance.created_at)}
+    return {"vmAgentVersion": AGENT, "statuses": [ready], "extensionHandlers": []}
+
+
+def _status(code: str, text: str) -> dict[str, Any]:
+    return {"code": code, "level": "Info", "displayStatus": text}

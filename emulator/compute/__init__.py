@@ -1,0 +1,1 @@
+"""Scale sets and their instances as ARM resources."""

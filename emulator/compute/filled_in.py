@@ -1,0 +1,96 @@
+"""What Azure adds to what a client wrote: the profile of a scale set, and of each of its VMs.
+
+From the examples of azure-rest-api-specs, Microsoft.Compute 2025-04-01: the scale set's from
+VirtualMachineScaleSet_Create_WithSkuProfile, a VM's from
+VirtualMachineScaleSetVM_Get_WithResilientVMDeletionStatus. Nothing of it is stored.
+"""
+
+from typing import Any
+
+from emulator.compute import images
+from emulator.core.state import Instance, ScaleSet
+
+Json = dict[str, Any]
+CARDS = "networkInterfaceConfigurations"
+CARD = {
+    "enableAcceleratedNetworking": False,
+    "disableTcpStateTracking": False,
+    "dnsSettings": {"dnsServers": []},
+    "enableIPForwarding": False,
+}
+ADDRESS = {"privateIPAddressVersion": "IPv4"}
+LINUX_PART = "linuxConfiguration"
+LINUX = {
+    "provisionVMAgent": True,
+    "patchSettings": {"patchMode": "ImageDefault", "assessmentMode": "ImageDefault"},
+    "enableVMAgentPlatformUpdates": True,
+}
+SYSTEM = {"secrets": [], "allowExtensionOperations": True, "requireGuestProvisionSignal": True}
+
+
+def profile(given: Json) -> Json:
+    """Return a copy of a virtual machine profile as a scale set shows it."""
+    shown = dict(given)
+    if told := given.get("osProfile"):
+        shown["osProfile"] = {**SYSTEM, **told, **_configuration(given)}
+    if given.get("storageProfile"):
+        disk = {"osType": "Linux", **(given["storageProfile"].get("osDisk") or {})}
+        shown["storageProfile"] = {**given["storageProfile"], "osDisk": disk}
+    if found := cards(given):
+        shown["networkProfile"] = {**given["networkProfile"], CARDS: found}
+    return shown
+
+
+def cards(given: Json) -> list[Json]:
+    """Return the network interfaces of a profile."""
+    rows = (given.get("networkProfile") or {}).get(CARDS) or []
+    return [{**row, "properties": _card(row.get("properties") or {})} for row in rows]
+
+
+def system(given: Json, computer_name: str) -> Json:
+    """Return the osProfile of one VM."""
+    told = given.get("osProfile") or {}
+    users = {k: told[k] for k in ("adminUsername",) if k in told}
+    return {"computerName": computer_name, **users, **SYSTEM, **_configuration(given)}
+
+
+def storage(scale_set: ScaleSet, vm: Instance) -> Json:
+    """Return the storageProfile of one VM: its disks have names and ids."""
+    told = scale_set.profile.get("storageProfile") or {}
+    image = dict(told.get("imageReference") or {})
+    if version := image.get("version"):
+        image["exactVersion"] = images.VERSION if version == "latest" else version
+    data = enumerate(told.get("dataDisks") or [])
+    return {
+        **told,
+        **({"imageReference": image} if image else {}),
+        "osDisk": {
+            "osType": "Linux",
+            "createOption": "FromImage",
+            "diskSizeGB": images.OS_DISK_GIB,
+            **_disk(scale_set, vm, told.get("osDisk") or {}, "OsDisk_1"),
+        },
+        "dataDisks": [_disk(scale_set, vm, d, f"disk{n + 2}") | {"toBeDetached": False}
+                      for n, d in data],
+        "diskControllerType": told.get("diskControllerType") or "SCSI",
+    }  # fmt: skip
+
+
+def _disk(scale_set: ScaleSet, vm: Instance, given: Json, kind: str) -> Json:
+    owner = scale_set.vm_name(vm)
+    owner = owner if scale_set.flexible else f"{scale_set.name}_{owner}"
+    name = f"{owner}_{kind}_{vm.vm_id.replace('-', '')}"
+    group = scale_set.id.partition("/providers/")[0]
+    managed = {"id": f"{group}/providers/Microsoft.Compute/disks/{name}"}
+    return {"name": name, **given, "managedDisk": {**(given.get("managedDisk") or {}), **managed}}
+
+
+def _card(given: Json) -> Json:
+    rows = given.get("ipConfigurations") or []
+    addresses = [{**r, "properties": ADDRESS | (r.get("properties") or {})} for r in rows]
+    return {**CARD, **given, "ipConfigurations": addresses}
+
+
+def _configuration(given: Json) -> Json:
+    """Return the part of an osProfile that is the system's own."""
+    return {LINUX_PART: {**LINUX, **((given.get("osProfile") or {}).get(LINUX_PART) or {})}}

@@ -1,0 +1,1 @@
+"""What Azure refuses in a scale set, in its codes and words."""

@@ -1,0 +1,181 @@
+"""Orders to VMs: start, power off, restart, deallocate, redeploy, delete.
+
+Each is a long operation. When it is due the instances get their new state, or the doom after
+which they have it (`emulator.compute.power`); it is over when no doom is left.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from emulator.arm import operations
+from emulator.arm.front_door import fabric_of, read_json
+from emulator.compute import power
+from emulator.compute.instances import begin_deletion, find_instance, not_active
+from emulator.compute.rules.scale_set_form import ORDER, formed
+from emulator.compute.scale_sets import find_scale_set
+from emulator.core.errors import PREEMPTED, marked_for_deletion, missing, not_allowed
+from emulator.core.state import Instance, Operation, ScaleSet
+from emulator.fabric import Fabric
+
+Handler = Callable[[Request], Awaitable[Response]]
+KINDS = power.ORDERS
+NEEDS_POWER = ("restart", "redeploy")
+
+
+def on_set(kind: str) -> Handler:
+    """What answers the order to a scale set, for the instances that the body names or for all."""
+
+    async def handler(request: Request) -> Response:
+        scale_set = find_scale_set(request)
+        _check_not_deleting(scale_set, kind)
+        named = formed(await read_json(request), ORDER).get("instanceIds")
+        ids = _named(scale_set, named) if named and named != ["*"] else _all(scale_set)
+        return begin(request, scale_set, kind, ids)
+
+    return handler
+
+
+def on_instance(kind: str) -> Handler:
+    """What answers the order to one instance."""
+
+    async def handler(request: Request) -> Response:
+        scale_set, instance = find_instance(request)
+        _check_not_deleting(scale_set, kind)
+        return begin_alone(request, scale_set, kind, instance)
+
+    return handler
+
+
+async def delete_instances(request: Request) -> Response:
+    """Begin deleting some instances; the capacity falls with them."""
+    scale_set = find_scale_set(request)
+    named = formed(await read_json(request), ORDER).get("instanceIds")
+    if not named:
+        raise missing("instanceIds")
+    ids = tuple(scale_set.instances) if named == ["*"] else _named(scale_set, named)
+    return begin_deletion(request, scale_set, ids)
+
+
+def begin_alone(request: Request, scale_set: ScaleSet, kind: str, instance: Instance) -> Response:
+    """Accept the order for one instance, of which its scale set shows nothing."""
+    return begin(request, scale_set, kind, (instance.instance_id,), alone=True)
+
+
+def begin(
+    request: Request, scale_set: ScaleSet, kind: str, ids: tuple[str, ...], *, alone: bool = False
+) -> Response:
+    """Accept the order for these instances; it overtakes what was ordered of them before."""
+    fabric = fabric_of(request)
+    instances = [scale_set.instances[name] for name in ids]
+    check_possible(scale_set, instances, kind)
+    overtake(fabric, scale_set, ids)
+    starting = kind in ("start", "redeploy")
+    settings = fabric.settings
+    operation = operations.begin(
+        fabric,
+        kind,
+        scale_set,
+        seconds=settings.create_seconds if starting else settings.delete_seconds,
+        instance_ids=ids,
+        alone=alone,
+    )
+    for instance in instances:
+        fabric.state.change(instance, busy=kind)
+    fabric.changed()
+    return Response(status_code=202, headers=operations.headers(request, operation))
+
+
+def check_possible(scale_set: ScaleSet, instances: list[Instance], kind: str) -> None:
+    """Raise ArmError for an order that the VMs cannot carry out."""
+    if kind == "deallocate" and scale_set.ephemeral:
+        raise not_allowed(
+            "Operation 'deallocate' is not supported for VMs or VM Scale Set instances using an "
+            "ephemeral OS disk."
+        )
+    off = [i for i in instances if i.phase == "deallocated" or i.stopped]
+    if kind in NEEDS_POWER and off:
+        raise not_allowed("The operation requires the VM to be running (or set to run).")
+
+
+def overtake(fabric: Fabric, scale_set: ScaleSet, ids: tuple[str, ...]) -> None:
+    """Cancel the unfinished orders to any of these instances."""
+    for kind in KINDS:
+        for operation in fabric.operations(scale_set.key, kind):
+            if set(operation.instance_ids) & set(ids):
+                fabric.state.end(operation, fabric.now(), PREEMPTED, "Canceled")
+                release(fabric, scale_set, operation)
+
+
+def release(fabric: Fabric, scale_set: ScaleSet, operation: Operation) -> None:
+    """The instances have done with the order, and the scale set if nothing else is going on."""
+    for name in operation.instance_ids:
+        if (instance := scale_set.instances.get(name)) and instance.busy == operation.kind:
+            fabric.state.change(instance, busy="")
+
+
+def carry_out(fabric: Fabric, now: float) -> bool:
+    """Do what is due of the orders, and end those that are done."""
+    due = fabric.due(KINDS)
+    for operation in due:
+        scale_set = fabric.state.scale_sets.get(operation.target)
+        if scale_set is None or scale_set.provisioning_state == "Deleting":
+            fabric.state.end(operation, now, PREEMPTED, "Canceled")
+            continue
+        instances = [i for n in operation.instance_ids if (i := scale_set.instances.get(n))]
+        if not operation.input.get("begun"):
+            fabric.state.change(operation, input=operation.input | {"begun": True})
+            _begin(fabric, scale_set, operation, instances)
+        elif not any(i.doom == operation.kind for i in instances):
+            fabric.state.end(operation, now)
+        if fabric.state.operations[operation.id].ended_at is not None:
+            release(fabric, scale_set, operation)
+    return bool(due)
+
+
+def _begin(
+    fabric: Fabric, scale_set: ScaleSet, operation: Operation, instances: list[Instance]
+) -> None:
+    kind = operation.kind
+    if kind == "start":
+        waiting = [i for i in instances if i.phase == "deallocated"]
+        granted, refusal = fabric.grant(scale_set, waiting)
+        found = {i.instance_id for i in granted}
+        for instance in instances:
+            if instance.phase != "deallocated" or instance.instance_id in found:
+                _switch_on(fabric, instance)
+        if refusal:
+            fabric.state.end(operation, fabric.now(), refusal)
+    elif kind in power.KILLING:
+        for instance in instances:
+            if _concerns(kind, instance):
+                fabric.doom(instance, kind)
+
+
+def _switch_on(fabric: Fabric, instance: Instance) -> None:
+    if instance.stopped or instance.phase == "deallocated":
+        fabric.state.change(instance, phase="allocated", stopped=False, booted=False)
+
+
+def _concerns(kind: str, instance: Instance) -> bool:
+    """Whether the instance is in a state that the order changes."""
+    if kind == "deallocate":
+        return instance.phase == "allocated"
+    return instance.phase == "allocated" and not (kind == "powerOff" and instance.stopped)
+
+
+def _all(scale_set: ScaleSet) -> tuple[str, ...]:
+    """Those that orders to the whole scale set reach."""
+    return tuple(i.instance_id for i in scale_set.instances.values() if i.phase != "creating")
+
+
+def _named(scale_set: ScaleSet, named: list[str]) -> tuple[str, ...]:
+    if unknown := [name for name in named if name not in scale_set.instances]:
+        raise not_active(unknown[0])
+    return tuple(dict.fromkeys(named))
+
+
+def _check_not_deleting(scale_set: ScaleSet, kind: str) -> None:
+    if scale_set.provisioning_state == "Deleting":
+        raise marked_for_deletion(kind, scale_set.name)

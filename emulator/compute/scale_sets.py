@@ -1,0 +1,256 @@
+"""Scale sets: create, update, scale, show, list, delete."""
+
+import contextlib
+import uuid
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.access.identity import managed
+from emulator.arm import operations
+from emulator.arm.front_door import check_conditions, fabric_of, page, read_json
+from emulator.arm.resource_groups import find_group
+from emulator.arm.views import scale_set_body, scale_set_view, wants
+from emulator.compute import scale_in, scale_set_models
+from emulator.compute.rules import (
+    governance_rules,
+    profile_rules,
+    scale_set_rules,
+    sku_profile,
+    spot_rules,
+)
+from emulator.compute.usages import check_quota
+from emulator.core.catalog import Offer, catalog
+from emulator.core.errors import (
+    ArmError,
+    invalid,
+    marked_for_deletion,
+    scale_set_not_found,
+    sku_not_available,
+)
+from emulator.core.fault import Fault
+from emulator.core.state import Instance, Operation, ScaleSet, scale_set_id
+from emulator.fabric import Fabric
+from emulator.faults import scale_set_faults
+from emulator.market import restrictions
+from emulator.weather.allocation import refuse_if_sold_out
+
+UPDATE = "Create or Update Virtual Machine Scale Set"
+
+
+async def put(request: Request) -> Response:
+    """Create the scale set, or merge the body into it; either way bring it to its capacity."""
+    fabric = fabric_of(request)
+    body = await read_json(request)
+    group = find_group(request)
+    old = _lookup(request)
+    check_conditions(request, *([old.etag] if old else []))
+    if old:
+        return _update(request, fabric, old, body)
+    name = request.path_params["name"]
+    return _accept(request, fabric, scale_set_models.new(name, group, body, fabric.now()), new=True)
+
+
+async def patch(request: Request) -> Response:
+    """Merge the body into the scale set, and bring it to its capacity."""
+    fabric = fabric_of(request)
+    body = await read_json(request)
+    old = find_scale_set(request)
+    check_conditions(request, old.etag)
+    changes = {k: body[k] for k in scale_set_models.UPDATABLE if k in body}
+    return _update(request, fabric, old, changes)
+
+
+async def get(request: Request) -> Response:
+    """Show one scale set, with $expand=userData if wanted."""
+    user_data = wants(request, "userData")
+    return JSONResponse(scale_set_body(find_scale_set(request), user_data=user_data))
+
+
+async def view(request: Request) -> Response:
+    """Show how one scale set is doing."""
+    scale_set = find_scale_set(request)
+    if scale_set.flexible:
+        raise refused_of_flexible("instanceView.GET", scale_set)
+    return JSONResponse(scale_set_view(fabric_of(request), scale_set))
+
+
+async def list_in_group(request: Request) -> Response:
+    """List the scale sets of one resource group."""
+    group = find_group(request)
+    rows = fabric_of(request).state.scale_sets.values()
+    return page(request, [scale_set_body(s) for s in rows if s.key.startswith(group.key + "/")])
+
+
+async def list_all(request: Request) -> Response:
+    """List the scale sets of the subscription."""
+    rows = fabric_of(request).state.visible(request.path_params["subscription"])
+    return page(request, [scale_set_body(s) for s in rows])
+
+
+async def delete(request: Request) -> Response:
+    """Begin deleting; a second call joins the first. 204 when there is nothing to delete."""
+    fabric = fabric_of(request)
+    find_group(request)
+    scale_set = _lookup(request)
+    if scale_set is None:
+        return Response(status_code=204)
+    check_conditions(request, scale_set.etag)
+    running = fabric.operations(scale_set.key, "delete")
+    if not running:
+        operations.preempt(fabric, scale_set.key, "put", "restore")
+        seconds = fabric.settings.delete_seconds
+        running = [operations.begin(fabric, "delete", scale_set, seconds=seconds)]
+        fault = scale_set_faults.met(fabric, scale_set, "DELETE")
+        scale_set_faults.hinder(fabric, running[0], fault)
+        fabric.changed()
+    return Response(status_code=202, headers=operations.headers(request, running[0]))
+
+
+def grow(fabric: Fabric, scale_set: ScaleSet, count: int, kind: str = "put") -> list[str]:
+    """Add instances in an operation of this kind; return their ids. The caller says `changed`."""
+    scale_set = fabric.state.resize(scale_set, count)
+    fresh = _add_instances(fabric, scale_set, count)
+    seconds = fabric.settings.create_seconds
+    operations.begin(fabric, kind, scale_set, seconds=seconds, instance_ids=tuple(fresh))
+    return fresh
+
+
+def check_room_in_quota(fabric: Fabric, scale_set: ScaleSet, more: int) -> None:
+    """Raise ArmError if so many more instances exceed a quota."""
+    larger = scale_set.resized(len(scale_set.instances) + more)
+    check_quota(fabric, larger, _offer(scale_set).size.vcpus)
+
+
+def find_scale_set(request: Request) -> ScaleSet:
+    """The scale set that the path names, or ArmError 404."""
+    find_group(request)
+    if (found := _lookup(request)) is None:
+        raise scale_set_not_found(request.path_params["group"], request.path_params["name"])
+    return found
+
+
+def refused_of_flexible(call: str, scale_set: ScaleSet) -> Exception:
+    """What only Uniform scale sets answer."""
+    return invalid(
+        f"Operation 'VirtualMachineScaleSets.{call}' is not allowed on Virtual Machine Scale Set "
+        f"'{scale_set.name}'.",
+        "BadRequest",
+    )
+
+
+def _lookup(request: Request) -> ScaleSet | None:
+    names = request.path_params
+    key = scale_set_id(names["subscription"], names["group"], names["name"]).lower()
+    return fabric_of(request).state.scale_sets.get(key)
+
+
+def _check_not_deleting(scale_set: ScaleSet) -> None:
+    if scale_set.provisioning_state == "Deleting":
+        raise marked_for_deletion(UPDATE, scale_set.name)
+
+
+def _update(request: Request, fabric: Fabric, old: ScaleSet, changes: dict[str, Any]) -> Response:
+    _check_not_deleting(old)
+    return _accept(request, fabric, scale_set_models.merged(old, changes))
+
+
+def _accept(
+    request: Request,
+    fabric: Fabric,
+    scale_set: ScaleSet,
+    *,
+    new: bool = False,
+) -> Response:
+    """Check what is wanted, write it down, and answer with the operation that brings it about."""
+    scale_set = managed.show_ids(fabric.state, scale_set)
+    sizes = sku_profile.sizes(scale_set)
+    scale_set = replace(scale_set, mixed_size=sizes[0])
+    offer = _offer(scale_set)
+    model, custom_data = scale_set.model, scale_set.custom_data
+    priced = replace(offer, spot=_spot_price(fabric, scale_set))
+    scale_set_rules.check(scale_set.name, model, custom_data, priced)
+    profile_rules.check_subnets(fabric.state, scale_set.id, scale_set.profile)
+    governance_rules.check(fabric, scale_set, offer)
+    fault = scale_set_faults.met(fabric, scale_set, "PUT")
+    scale_set_faults.refuse(fabric, scale_set, fault)
+    scale_set = _settle_on(sizes, fabric, scale_set)
+    operation = _carry_out(fabric, scale_set, fault)
+    fabric.changed()
+    answer = operations.headers(request, operation)
+    body = scale_set_body(fabric.state.scale_sets[scale_set.key])
+    return JSONResponse(body, status_code=201 if new else 200, headers=answer)
+
+
+def _settle_on(sizes: list[str], fabric: Fabric, scale_set: ScaleSet) -> ScaleSet:
+    """Give the scale set the first size that it may have, or raise ArmError for the last."""
+    *others, last = [replace(scale_set, mixed_size=size) for size in sizes]
+    for sized in others:
+        with contextlib.suppress(ArmError):
+            return _checked(fabric, sized)
+    return _checked(fabric, last)
+
+
+def _checked(fabric: Fabric, scale_set: ScaleSet) -> ScaleSet:
+    """Return the scale set if its size can be had, or raise ArmError."""
+    restrictions.check(fabric, scale_set)
+    check_quota(fabric, scale_set, _offer(scale_set).size.vcpus)
+    refuse_if_sold_out(fabric.weather, scale_set, fabric.now())
+    return scale_set
+
+
+def _offer(scale_set: ScaleSet) -> Offer:
+    name = scale_set.mixed_size or scale_set.model["sku"].get("name")
+    spot_rules.check_size(scale_set.profile, str(name))
+    if not name or catalog().size(str(name)) is None:
+        raise invalid(f"The value {name} provided for the VM size is not valid.")
+    if offer := catalog().offer(scale_set.vm_size, scale_set.location):
+        return offer
+    raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
+
+
+def _spot_price(fabric: Fabric, scale_set: ScaleSet) -> Decimal:
+    price = fabric.weather.spot_price(scale_set.location, scale_set.vm_size, fabric.now())
+    assert price is not None, "it is sold there: there is an offer"
+    return price
+
+
+def _carry_out(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> Operation:
+    """Take over the model and the new instances; open the operation that allocates them.
+
+    An update that adds none may end as early as the one that it overtakes.
+    """
+    known = len(scale_set.instances)
+    fabric.state.put(scale_set)
+    staying = len(scale_in.staying(scale_set))
+    _add_instances(fabric, scale_set, scale_set.capacity - staying)
+    before = operations.preempt(fabric, scale_set.key, "put")
+    nothing_new = before is not None and len(scale_set.instances) == known
+    seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds
+    operation = operations.begin(fabric, "put", scale_set, seconds=seconds)
+    scale_set_faults.hinder(fabric, operation, fault)
+    return operation
+
+
+def _add_instances(fabric: Fabric, scale_set: ScaleSet, count: int) -> list[str]:
+    fresh, zones = [], scale_set.model.get("zones") or [""]
+    first = scale_set.next_instance
+    for number in range(first, first + count):
+        name = f"{scale_set.name}_{uuid.uuid4().hex[:8]}" if scale_set.flexible else str(number)
+        instance = Instance(
+            set_key=scale_set.key,
+            instance_id=name,
+            vm_id=str(uuid.uuid4()),
+            token=uuid.uuid4().hex,
+            address=fabric.next_address(),
+            created_at=fabric.now(),
+            zone=zones[number % len(zones)],
+            applied=scale_set.version,
+        )
+        fabric.state.put(instance)
+        fresh.append(name)
+    fabric.state.change(scale_set, next_instance=first + len(fresh))
+    return fresh

@@ -1,0 +1,182 @@
+"""Quotas of a region: which there are, what is used of them, and the refusal beyond.
+
+What an instance holds it holds until it is deleted: deallocated ones count too, as on Azure.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from emulator.arm.front_door import fabric_of, page
+from emulator.core.catalog import catalog, region_name
+from emulator.core.errors import ArmError, quota_exceeded
+from emulator.core.state import ScaleSet
+from emulator.fabric import Fabric
+
+REGULAR_QUOTA = 10_000  # cores per region and per family; never the one that bites
+COUNTED = {
+    "availabilitySets": ("Availability Sets", 2500),
+    "virtualMachines": ("Virtual Machines", 25_000),
+    "virtualMachineScaleSets": ("Virtual Machine Scale Sets", 2500),
+}
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a quota is of: a region of a subscription."""
+
+    subscription: str
+    location: str
+
+    @classmethod
+    def of(cls, subscription: str, location: str) -> "Region":
+        """As a path names it; ArmError where there is no such region."""
+        place = region_name(location)
+        if place not in catalog().locations:
+            raise ArmError(
+                400,
+                "NoRegisteredProviderFound",
+                f"No registered resource provider found for location '{location}'. The supported "
+                f"locations are '{', '.join(sorted(catalog().locations))}'.",
+            )
+        return cls(subscription, place)
+
+    @property
+    def key(self) -> str:
+        """Its resource id."""
+        compute = "providers/Microsoft.Compute"
+        return f"/subscriptions/{self.subscription}/{compute}/locations/{self.location}".lower()
+
+
+@dataclass(frozen=True)
+class Quota:
+    """One limit; ``name`` as it is written, ``text`` as people read it."""
+
+    name: str
+    text: str
+    limit: int
+
+
+async def list_all(request: Request) -> Response:
+    """The quotas of one region, with what is used of them."""
+    fabric, names = fabric_of(request), request.path_params
+    region = Region.of(names["subscription"], names["location"])
+    return page(request, [_row(fabric, region, quota) for quota in quotas(fabric, region)])
+
+
+def quotas(fabric: Fabric, region: Region) -> list[Quota]:
+    """Every quota of the region, with the limit that is in force."""
+    wanted = {name: text for name, (text, _) in COUNTED.items()}
+    wanted |= {"cores": "Total Regional vCPUs", "lowPriorityCores": "Total Regional Spot vCPUs"}
+    wanted |= {size.family: _family_text(size.family) for size in catalog().sizes.values()}
+    return [Quota(n, text, limit(fabric, region, n)) for n, text in wanted.items()]
+
+
+def limit(fabric: Fabric, region: Region, name: str, *, hidden: bool = False) -> int:
+    """How much of a quota may be used; ``hidden``: of Azure ML's own."""
+    start = COUNTED[name][1] if name in COUNTED else REGULAR_QUOTA
+    if name == "lowPriorityCores":
+        start = fabric.settings.azureml_quota if hidden else fabric.settings.spot_quota
+    return start
+
+
+def used(fabric: Fabric, region: Region, quota: Quota) -> int:
+    """How much of a quota is used."""
+    here = _here(fabric, region)
+    match quota.name:
+        case "availabilitySets":
+            return 0
+        case "virtualMachineScaleSets":
+            return len(here)
+        case "virtualMachines":
+            return sum(len(s.instances) for s in here if s.flexible)
+        case "lowPriorityCores":
+            return used_cores(fabric, region, spot=True)
+        case "cores":
+            return used_cores(fabric, region, spot=False)
+        case family:
+            return used_cores(fabric, region, spot=False, family=family)
+
+
+def used_cores(
+    fabric: Fabric, region: Region, *, spot: bool, family: str = "", hidden: bool = False
+) -> int:
+    """Cores that instances of one capacity type hold in a region, those being created too."""
+    here = [s for s in _here(fabric, region, hidden) if family in ("", _size_of(s).family)]
+    return sum(_holding(s) * _size_of(s).vcpus for s in here if s.spot is spot)
+
+
+def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
+    """Raise ArmError if bringing the scale set to its capacity exceeds a quota of the region."""
+    region = Region(wanted.subscription, wanted.location)
+    coming = max(0, wanted.capacity - len(wanted.instances))
+    regular = 0 if wanted.spot else coming
+    family, hidden = _size_of(wanted).family, bool(wanted.owner)
+    for count, spot, name, shown in (
+        (coming - regular, True, "lowPriorityCores", "LowPriorityCores"),
+        (regular, False, "cores", "Cores"),
+        (regular, False, family, family),
+    ):
+        within = name if name == family else ""
+        usage = used_cores(fabric, region, spot=spot, family=within, hidden=hidden)
+        most, more = limit(fabric, region, name, hidden=hidden), count * vcpus
+        if more and usage + more > most:
+            raise quota_exceeded(shown, wanted.location, limit=most, usage=usage, more=more)
+
+
+def used_up(fabric: Fabric, wanted: ScaleSet, code: str) -> ArmError:
+    """The refusal as if not one more core were allowed."""
+    region = Region(wanted.subscription, wanted.location)
+    usage = used_cores(fabric, region, spot=wanted.spot, hidden=bool(wanted.owner))
+    return quota_exceeded(
+        "LowPriorityCores" if wanted.spot else "Cores",
+        wanted.location,
+        limit=usage,
+        usage=usage,
+        more=wanted.capacity * _size_of(wanted).vcpus,
+        code=code or "OperationNotAllowed",
+    )
+
+
+def _holding(scale_set: ScaleSet) -> int:
+    """Instances that count: all of a scale set's; of Azure ML's nodes not the preempted ones."""
+    return sum(
+        not scale_set.owner or i.phase != "deallocated" for i in scale_set.instances.values()
+    )
+
+
+def _here(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSet]:
+    """The scale sets of a region: one's own, or those behind Azure ML, which has its own quota.
+
+    MicrosoftDocs/azure-ai-docs, machine-learning/how-to-manage-quotas.md.
+    """
+    name = region.subscription.lower()
+    return [
+        s
+        for s in fabric.state.scale_sets.values()
+        if s.location == region.location
+        and s.subscription.lower() == name
+        and bool(s.owner) is hidden
+    ]
+
+
+def _size_of(scale_set: ScaleSet) -> Any:  # noqa: ANN401 - a Size
+    size = catalog().size(scale_set.vm_size)
+    assert size, f"{scale_set.vm_size} was checked when {scale_set.name} was put"
+    return size
+
+
+def _family_text(family: str) -> str:
+    short = family.removesuffix("Family").replace("_", " ")
+    return f"Standard {short[len('standard') :]} Family vCPUs"
+
+
+def _row(fabric: Fabric, region: Region, quota: Quota) -> dict[str, Any]:
+    return {
+        "unit": "Count",
+        "currentValue": used(fabric, region, quota),
+        "limit": quota.limit,
+        "name": {"value": quota.name, "localizedValue": quota.text},
+    }

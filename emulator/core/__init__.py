@@ -1,0 +1,1 @@
+"""The state as frozen rows, its file, the agenda, the catalog, and Azure's errors."""

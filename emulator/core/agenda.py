@@ -1,0 +1,173 @@
+"""What there is to look at: kept up by what changes, so that nobody looks at every VM."""
+
+import heapq
+import itertools
+from collections.abc import Iterator
+
+from emulator.core.rows import Path
+from emulator.core.state import Instance, Operation, ScaleSet, State
+
+OPERATIONS_KEPT = 3600.0  # seconds after their end; then polling answers NotFound
+AT_ONCE = 0.0  # a time that is always over
+Found = tuple[ScaleSet, Instance]
+
+
+class Agenda:
+    """Which operations and evictions are due, which VMs to boot and kill, and whose a token is."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._changes = state.ledger.follow()
+        self._by_target: dict[str, dict[str, None]] = {}  # unfinished operations
+        self._unsettled: dict[str, None] = {}  # on what some began or ended
+        # A heap; what changed since lies in it still. The number keeps what is due at one
+        # moment in order: ids are random, and the same input is to have the same outcome.
+        self._times: list[tuple[float, int, Path]] = []
+        self._numbers = itertools.count()
+        self._ripe: dict[Path, None] = {}  # due, and not over yet
+        self._doomed: dict[Path, None] = {}
+        self._fresh: dict[Path, None] = {}
+        self._by_token: dict[str, Path] = {}
+        self._tokens: dict[Path, str] = {}
+        for path in state.rows():
+            self._look(path)
+
+    def operations(self, target: str) -> list[Operation]:
+        """The unfinished operations on one resource."""
+        self._catch_up()
+        found = (self._state.operations.get(name) for name in self._by_target.get(target, ()))
+        return [operation for operation in found if operation]
+
+    def unsettled(self) -> list[str]:
+        """On what operations began or ended since the last call."""
+        self._catch_up()
+        found = list(self._unsettled)
+        self._unsettled.clear()
+        return found
+
+    def under_way(self) -> Iterator[Operation]:
+        """Every unfinished operation."""
+        self._catch_up()
+        names = [name for names in self._by_target.values() for name in names]
+        return (o for name in names if (o := self._state.operations.get(name)))
+
+    def due_operations(self, now: float) -> list[Operation]:
+        """Those whose time has come and that are not over."""
+        return [
+            row for row in self._due(now) if isinstance(row, Operation) and row.ended_at is None
+        ]
+
+    def outdated_operations(self, now: float) -> list[Operation]:
+        """Those that ended so long ago that nobody may ask any more."""
+        return [
+            row for row in self._due(now) if isinstance(row, Operation) and row.ended_at is not None
+        ]
+
+    def due_evictions(self, now: float) -> list[Instance]:
+        """The instances that Azure wants back now."""
+        return [row for row in self._due(now) if isinstance(row, Instance)]
+
+    def doomed(self) -> list[Found]:
+        """The instances that are to be killed."""
+        self._catch_up()
+        return list(self._instances(self._doomed))
+
+    def fresh(self) -> list[Found]:
+        """The instances that have room and are to be booted."""
+        self._catch_up()
+        return list(self._instances(self._fresh))
+
+    def by_token(self, token: str) -> Found | None:
+        """The instance whose metadata service has this token."""
+        self._catch_up()
+        path = self._by_token.get(token)
+        return next(self._instances([path]), None) if path else None
+
+    def next_time(self, now: float) -> float | None:
+        """When the next thing is due; None if nothing is going to be."""
+        if self._due(now):
+            return now
+        while self._times:
+            at, _, path = self._times[0]
+            if self._time(path) == at:
+                return at
+            heapq.heappop(self._times)
+        return None
+
+    def _due(self, now: float) -> list[object]:
+        self._catch_up()
+        while self._times and self._times[0][0] <= now:
+            at, _, path = heapq.heappop(self._times)
+            if self._time(path) == at:
+                self._ripe[path] = None
+        return [self._state.row_at(path) for path in self._ripe]
+
+    def _instances(self, wanted: "dict[Path, None] | list[Path]") -> Iterator[Found]:
+        for path in wanted:
+            scale_set = self._state.scale_sets.get(path[1])
+            if scale_set and (instance := scale_set.instances.get(path[3])):
+                yield scale_set, instance
+
+    def _catch_up(self) -> None:
+        for path in self._changes.touched:
+            self._look(path)
+        self._changes.clear()
+
+    def _look(self, path: Path) -> None:
+        """Look at a row that changed, came or went."""
+        match path:
+            case ("scale_sets", _, "instances", _):
+                self._look_at_instance(path)
+            case ("operations", name):
+                self._look_at_operation(name, self._state.operations.get(name))
+            case _:
+                return
+        self._ripe.pop(path, None)
+        if (at := self._time(path)) is not None:
+            heapq.heappush(self._times, (at, next(self._numbers), path))
+
+    def _look_at_instance(self, path: Path) -> None:
+        found = self._state.row_at(path)
+        instance = found if isinstance(found, Instance) else None
+        _keep(self._doomed, path, wanted=bool(instance and instance.doom))
+        _keep(self._fresh, path, wanted=bool(instance and _bootable(instance)))
+        token = instance.token if instance else None
+        if (old := self._tokens.get(path)) != token:
+            self._by_token.pop(old or "", None)
+            self._tokens.pop(path, None)
+            if token:
+                self._by_token[token], self._tokens[path] = path, token
+
+    def _look_at_operation(self, name: str, operation: Operation | None) -> None:
+        if operation is None:
+            return
+        self._unsettled[operation.target] = None
+        if operation.status == "InProgress":
+            self._by_target.setdefault(operation.target, {})[name] = None
+        elif open_ones := self._by_target.get(operation.target):
+            open_ones.pop(name, None)
+            if not open_ones:
+                del self._by_target[operation.target]
+
+    def _time(self, path: Path) -> float | None:
+        """When the row wants to be looked at."""
+        match self._state.row_at(path):
+            case Operation(status="InProgress") as operation:
+                return operation.due_at
+            case Operation(ended_at=ended) if ended is not None:
+                return ended + OPERATIONS_KEPT
+            case Instance(eviction=eviction) if eviction:
+                return AT_ONCE if eviction.acknowledged else eviction.not_before
+        return None
+
+
+def _bootable(instance: Instance) -> bool:
+    waiting = instance.phase == "allocated" and not instance.booted
+    return waiting and not instance.doom and not instance.stopped
+
+
+def _keep(kept: dict[Path, None], path: Path, *, wanted: bool) -> None:
+    if wanted:
+        kept[path] = None
+    else:
+        kept.pop(path, None)

@@ -1,0 +1,167 @@
+"""What is for sale: VM sizes, regions and prices, from `catalog.json` and `everywhere.json`.
+
+The first says which size is sold where. Those of the second, with a price of their own, are sold in
+every region; with it all public regions are there. `--catalog FILE` adds to the first, in its form.
+
+US list prices are Azure's; Spot prices are of the right size, no quotes. Of reservations only
+the two of ND96amsr in eastus are Azure's; of savings plans no figure is known, so there are none.
+What no source tells is made up: the zones of a size, ND in westus3 and outside the US, most Low
+Priority meters, product names of all but ND96amsr and NC24ads, the prices of `everywhere.json`
+outside of eastus and their discounts. Nothing to plan with.
+"""
+
+import json
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from emulator.core.errors import invalid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """A VM size."""
+
+    name: str
+    short: str  # as meters are named
+    product: str
+    vcpus: int
+    family: str
+    memory_gib: int
+    gpus: int
+    temp_gib: int
+    rdma: bool
+    os_disks: str = "ResourceDisk"  # placements of an ephemeral OS disk; the first is the usual one
+    trusted_launch: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """A region."""
+
+    name: str  # "eastus"
+    display: str  # "East US"
+    meter: str  # "US East", as the price list has it
+    zones: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """One size in one region, in US dollars per hour."""
+
+    size: Size
+    location: str
+    location_name: str
+    on_demand: Decimal
+    spot: Decimal
+    low_priority: Decimal
+    zones: tuple[str, ...] = ()
+    reservations: dict[str, Decimal] = field(default_factory=dict)  # by term, for all of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """All sizes, regions and offers."""
+
+    sizes: dict[str, Size]  # by name in lower case
+    regions: dict[str, Location]
+    offers: tuple[Offer, ...]
+    by_place: dict[tuple[str, str], Offer]  # by size and region in lower case
+
+    @property
+    def locations(self) -> frozenset[str]:
+        """The names of all regions."""
+        return frozenset(self.regions)
+
+    def size(self, name: str) -> Size | None:
+        """Look a size up, in any case."""
+        return self.sizes.get(name.lower())
+
+    def offer(self, name: str, location: str) -> Offer | None:
+        """The offer of a size in a region, or None where it is not sold."""
+        return self.by_place.get((name.lower(), location.lower()))
+
+
+def check_location(given: object, type_: str) -> str:
+    """The name of a region, or ArmError for none or one that Azure does not have."""
+    if not given:
+        raise invalid("The location property is required for this definition.", "LocationRequired")
+    place, known = region_name(given), catalog().locations
+    if place not in known:
+        raise invalid(
+            f"The provided location '{place}' is not available for resource type '{type_}'. List "
+            f"of available regions for the resource type is '{','.join(sorted(known))}'.",
+            "LocationNotAvailableForResourceType",
+        )
+    return place
+
+
+OWN = ("catalog.json", "everywhere.json")
+
+
+def region_name(text: object) -> str:
+    """A region's name from any spelling: "East US" is "eastus"."""
+    return str(text).lower().replace(" ", "")
+
+
+@cache
+def catalog() -> Catalog:
+    """Read the data files, once."""
+    return read()
+
+
+def read(*more: Path) -> Catalog:
+    """The catalog with what these files add; ValueError, KeyError or TypeError if misshapen."""
+    own, common = (json.loads(files("emulator.core").joinpath(n).read_text()) for n in OWN)
+    added = [json.loads(file.read_text()) for file in more]
+    prices = {s: members.pop("on_demand") for s, members in common["sizes"].items()}
+    told: dict[str, dict[str, Any]] = {"sizes": {}, "locations": {}}
+    for data, kind in product((common, own, *added), told):
+        told[kind] |= data.get(kind, {})
+    sizes = {n.lower(): Size(name=n, **members) for n, members in told["sizes"].items()}
+    regions = {n: _location(n, members) for n, members in told["locations"].items()}
+    rows = [row for data in (*added, own) for row in data.get("prices", [])]
+    rows += [
+        _common(size, place, prices[size]) for size, place in product(prices, regions.values())
+    ]
+    by_place: dict[tuple[str, str], Offer] = {}
+    for offer in (_offer(row, sizes, regions) for row in rows):
+        by_place.setdefault((offer.size.name.lower(), offer.location), offer)
+    offers = tuple(by_place.values())
+    return Catalog(sizes=sizes, regions=regions, offers=offers, by_place=by_place)
+
+
+def add(file: Path) -> None:
+    """Sell from now on what the file adds, too."""
+    found, known = read(file), catalog()
+    for name, value in vars(found).items():
+        object.__setattr__(known, name, value)
+
+
+def _common(size: str, place: Location, price: str) -> dict[str, Any]:
+    """The row of a size that is sold in every region; Spot at a fifth, as Low Priority."""
+    fifth = str(Decimal(price) / 5)
+    members = {"size": size, "location": place.name, "zones": place.zones}
+    return members | {"on_demand": price, "spot": fifth, "low_priority": fifth}
+
+
+def _location(name: str, members: dict[str, Any]) -> Location:
+    zones = tuple(members["zones"])
+    return Location(name=name, display=members["display"], meter=members["meter"], zones=zones)
+
+
+def _offer(row: dict[str, Any], sizes: dict[str, Size], regions: dict[str, Location]) -> Offer:
+    return Offer(
+        size=sizes[row["size"].lower()],
+        location=row["location"],
+        location_name=regions[row["location"]].meter,
+        on_demand=Decimal(row["on_demand"]),
+        spot=Decimal(row["spot"]),
+        low_priority=Decimal(row["low_priority"]),
+        zones=tuple(row["zones"]),
+        reservations={t: Decimal(p) for t, p in row.get("reservations", {}).items()},
+    )

@@ -1,0 +1,378 @@
+"""What the emulated subscription holds: frozen rows, and the one place that changes them.
+
+New members of a row have a default. `emulator.core.store` writes each row that changed by itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from emulator.core.fault import Fault
+from emulator.core.market_rows import Metered, PlantedPrice, Restriction
+from emulator.core.rows import Ledger, Path, R, Row
+from emulator.core.virtual_time import Anchor
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction(Row):
+    """Azure's wish to have a Spot instance back."""
+
+    event_id: str
+    not_before: float  # unix seconds; the instance is killed then
+    announced: bool  # shown as a scheduled event
+    acknowledged: bool = False  # the VM said it is ready: kill it now
+    lingers: bool = False  # Azure's fault: afterwards it stays in the list, stopped
+
+    def due(self, now: float) -> bool:
+        """Whether the instance is to be killed."""
+        return self.acknowledged or now >= self.not_before
+
+
+@dataclass(frozen=True, slots=True)
+class Instance(Row):
+    """One VM of a scale set.
+
+    ``phase`` is creating, allocated, deallocated (evicted but kept), or failed (no machine).
+    ``doom`` says why it is about to be killed: evicted, deleted, or surplus (scaled in), or an
+    order of its owner (`compute.power`) after which it is still there; empty while it may live.
+    """
+
+    set_key: str  # of its scale set
+    instance_id: str
+    vm_id: str
+    token: str  # in the metadata address that only this VM's processes know
+    address: str
+    created_at: float
+    phase: str = "creating"
+    error: dict[str, str] | None = None  # why its provisioning failed
+    booted: bool = False
+    doom: str = ""
+    eviction: Eviction | None = None
+    incarnation: int = 0  # of the scheduled events document
+    stopped: bool = False  # powered off, but allocated
+    busy: str = ""  # the order of its owner that is being carried out
+    zone: str = ""
+    etag: int = 1
+    applied: int = 0  # the version of the scale set's model that it has
+    maintenance: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # `emulator.machines.maintenance`
+    events_asked_at: float = 0.0  # when the VM last asked for its events, to the hour
+    events_on_at: float = 0.0  # since when it is told of them
+
+    @property
+    def key(self) -> str:
+        """The key among the instances of its scale set."""
+        return self.instance_id
+
+    @property
+    def row_path(self) -> Path:
+        """Where the state keeps it."""
+        return "scale_sets", self.set_key, "instances", self.instance_id
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleSet(Row):
+    """One scale set: the model as Azure would answer it, and what Azure keeps to itself.
+
+    All versions of a row share ``instances``, in which only the state puts and removes instances.
+    """
+
+    table: ClassVar[str] = "scale_sets"
+    subscription: str
+    group: str
+    name: str
+    model: dict[str, Any]  # location, sku, tags, properties; without secrets
+    custom_data: str  # base64; never answered
+    created_at: float
+    unique_id: str
+    provisioning_state: str = "Creating"  # as `emulator.core.provisioning` has it
+    error: dict[str, str] | None = None
+    etag: int = 1
+    next_instance: int = 0  # ids are never used again
+    owner: str = ""  # key of the resource of another service that it is hidden behind
+    version: int = 0  # of what instances are made from
+    mixed_size: str = ""  # which of the sizes of an instance mix its instances have
+    instances: Mapping[str, Instance] = field(default_factory=dict, metadata={"table": True})
+
+    @property
+    def key(self) -> str:
+        """The resource id in lower case: ARM's names know no case."""
+        return scale_set_id(self.subscription, self.group, self.name).lower()
+
+    @property
+    def id(self) -> str:
+        """The resource id as it was first written."""
+        return scale_set_id(self.subscription, self.group, self.name)
+
+    @property
+    def location(self) -> str:
+        """The region."""
+        return str(self.model["location"])
+
+    @property
+    def vm_size(self) -> str:
+        """The VM size of every instance."""
+        return self.mixed_size or str(self.model["sku"]["name"])
+
+    @property
+    def capacity(self) -> int:
+        """How many instances there should be."""
+        return int(self.model["sku"]["capacity"])
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        """The virtual machine profile."""
+        profile: dict[str, Any] = self.model["properties"].get("virtualMachineProfile") or {}
+        return profile
+
+    @property
+    def spot(self) -> bool:
+        """Whether its instances can be evicted."""
+        return str(self.profile.get("priority")) in ("Spot", "Low")
+
+    @property
+    def flexible(self) -> bool:
+        """Whether its instances are virtual machines with names of their own."""
+        return bool(self.model["properties"].get("orchestrationMode") == "Flexible")
+
+    @property
+    def ephemeral(self) -> bool:
+        """Whether the OS disks lie on the hosts, and are gone when a VM leaves its host."""
+        storage = self.profile.get("storageProfile") or {}
+        return bool((storage.get("osDisk") or {}).get("diffDiskSettings"))
+
+    def resized(self, capacity: int) -> "ScaleSet":
+        """Return a version that should have so many instances."""
+        return replace(self, model=self.model | {"sku": self.model["sku"] | {"capacity": capacity}})
+
+    def vm_name(self, instance: Instance) -> str:
+        """The name of one instance as ARM and the metadata service give it."""
+        name = instance.instance_id
+        return name if self.flexible else f"{self.name}_{name}"
+
+    def computer_name(self, instance: Instance) -> str:
+        """The host name of one instance: the prefix with its id in base 36, six wide."""
+        prefix = (self.profile.get("osProfile") or {}).get("computerNamePrefix") or self.name
+        if self.flexible:
+            return f"{prefix}{instance.instance_id[-8:-2]}".lower()
+        digits, number = "", int(instance.instance_id)
+        while number:
+            number, digit = divmod(number, 36)
+            digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+        return f"{prefix}{digits:0>6}".lower()
+
+    def vm_resource_id(self, instance: Instance) -> str:
+        """The resource id of one instance."""
+        if self.flexible:
+            return virtual_machine_id(self.subscription, self.group, instance.instance_id)
+        return f"{self.id}/virtualMachines/{instance.instance_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup(Row):
+    """A named folder of resources."""
+
+    table: ClassVar[str] = "groups"
+    subscription: str
+    name: str
+    location: str
+    tags: dict[str, str]
+    deleting: bool = False
+
+    @property
+    def key(self) -> str:
+        """The resource id in lower case."""
+        return group_id(self.subscription, self.name).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Row):
+    """Any other ARM resource: what was put, as it is answered."""
+
+    table: ClassVar[str] = "resources"
+    id: str  # as it was first written
+    type: str  # "Microsoft.Network/virtualNetworks"
+    location: str
+    body: dict[str, Any]  # without id, name, type
+    created_at: float
+    etag: int = 1
+    provisioning_state: str = "Succeeded"
+
+    @property
+    def key(self) -> str:
+        """The resource id in lower case."""
+        return self.id.lower()
+
+    @property
+    def subscription(self) -> str:
+        """The subscription that it is in."""
+        return self.id.split("/")[2]
+
+    @property
+    def name(self) -> str:
+        """The last part of the id."""
+        return self.id.rpartition("/")[2]
+
+    @property
+    def tracked(self) -> bool:
+        """Whether lists of everything have it: what is in a group, and a part of nothing."""
+        grouped = "/resourcegroups/" in self.key
+        return bool(self.location) and grouped and "microsoft.authorization/" not in self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Row):
+    """A long operation.
+
+    ``kind`` is put, restore, delete, delete_instances or delete_group, or an action.
+    """
+
+    table: ClassVar[str] = "operations"
+    id: str
+    kind: str
+    subscription: str
+    location: str
+    target: str  # key of the scale set or resource group
+    accepted_at: float
+    due_at: float
+    status: str = "InProgress"
+    error: dict[str, str] | None = None
+    ended_at: float | None = None
+    instance_ids: list[str] = field(default_factory=list)  # of delete_instances
+    refusal: dict[str, str] | None = None  # it is to fail with this when it is due ...
+    granted: int = 0  # ... after so many instances were allocated
+    keeps_failed: bool = False  # ... and the others stay in the list
+    late: int = 0  # so many instances come later than the others ...
+    late_by: float = 0.0  # ... by so many seconds
+    alone: bool = False  # concerns one VM, and its scale set shows nothing of it
+    held_by: str = ""  # the fault that makes it take so long
+    input: dict[str, Any] = field(default_factory=dict)  # what an action needs to know
+    output: dict[str, Any] | None = None  # what it answers when it is over
+
+    @property
+    def key(self) -> str:
+        """The id."""
+        return self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Globals(Row):
+    """The values that exist once."""
+
+    table: ClassVar[str] = "globals"
+    capacity: dict[str, int] = field(default_factory=dict)  # "region/size" -> left to allocate
+    next_address: int = 1
+    time: Anchor | None = None
+
+    @property
+    def key(self) -> str:
+        """The only one."""
+        return ""
+
+
+KINDS: tuple[type[Row], ...] = (
+    *(Globals, ResourceGroup, ScaleSet, Operation, Fault, Resource, Restriction, PlantedPrice),
+    Metered,
+)
+
+
+class State:
+    """Everything that survives a restart of the emulator; the only place where rows change."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.groups: Mapping[str, ResourceGroup] = {}
+        self.scale_sets: Mapping[str, ScaleSet] = {}
+        self.operations: Mapping[str, Operation] = {}
+        self.faults: Mapping[str, Fault] = {}
+        self.resources: Mapping[str, Resource] = {}
+        self.restrictions: Mapping[str, Restriction] = {}
+        self.planted_prices: Mapping[str, PlantedPrice] = {}
+        self.metered: Mapping[str, Metered] = {}
+        self._globals = {"": Globals()}
+
+    @property
+    def globals(self) -> Globals:
+        """The values that exist once."""
+        return self._globals[""]
+
+    def put(self, row: R) -> R:
+        """Put a row in the place of the one with its key, or last; return it."""
+        table = self._table(row.row_path)
+        self.ledger.note(row.row_path, new=row.key not in table)
+        table[row.key] = row
+        return row
+
+    def now(self, row: R) -> R:
+        """Return the version of a row that the state has now; KeyError if it is gone."""
+        found: R = self._table(row.row_path)[row.key]
+        return found
+
+    def change(self, row: R, **members: Any) -> R:  # noqa: ANN401 - whatever the fields take
+        """Change members of a row as the state has it now; return the new version."""
+        return self.put(replace(self.now(row), **members))
+
+    def remove(self, row: Row) -> None:
+        """Remove a row with all rows in it, if it is there."""
+        if self.row_at(row.row_path) is None:
+            return
+        for instance in list(row.instances.values()) if isinstance(row, ScaleSet) else ():
+            self.remove(instance)
+        del self._table(row.row_path)[row.key]
+        self.ledger.note(row.row_path, removed=True)
+
+    def resize(self, scale_set: ScaleSet, more: int) -> ScaleSet:
+        """Add to the capacity of a scale set, or take from it, down to 0."""
+        now = self.now(scale_set)
+        return self.put(now.resized(max(now.capacity + more, 0)))
+
+    def end(
+        self,
+        operation: Operation,
+        now: float,
+        error: dict[str, str] | None = None,
+        status: str = "",
+    ) -> Operation:
+        """Close an operation: Succeeded without an error, Failed with one, or with ``status``."""
+        status = status or ("Failed" if error else "Succeeded")
+        return self.change(operation, status=status, error=error, ended_at=now)
+
+    def row_at(self, path: Path) -> Row | None:
+        """Return the row that is there, or None."""
+        if len(path) > 2 and path[1] not in self.scale_sets:
+            return None
+        found: Row | None = self._table(path).get(path[-1])
+        return found
+
+    def rows(self) -> dict[Path, Row]:
+        """Return every row by its path; a scale set comes before its instances."""
+        tables = [self._table((kind.table, "")) for kind in KINDS]
+        tables += [dict(scale_set.instances) for scale_set in self.scale_sets.values()]
+        return {row.row_path: row for table in tables for row in table.values()}
+
+    def visible(self, subscription: str = "") -> list[ScaleSet]:
+        """Return the scale sets of a subscription, or of all, without those of other services."""
+        start = f"/subscriptions/{subscription}/".lower() if subscription else ""
+        return [s for s in self.scale_sets.values() if s.key.startswith(start) and not s.owner]
+
+    def _table(self, path: Path) -> dict[str, Any]:
+        table: Any = self._globals if path[0] == Globals.table else getattr(self, path[0])
+        found: dict[str, Any] = table if len(path) == 2 else table[path[1]].instances
+        return found
+
+
+def group_id(subscription: str, name: str) -> str:
+    """ARM's id of a resource group."""
+    return f"/subscriptions/{subscription}/resourceGroups/{name}"
+
+
+def scale_set_id(subscription: str, group: str, name: str) -> str:
+    """ARM's id of a scale set."""
+    provider = "providers/Microsoft.Compute"
+    return f"{group_id(subscription, group)}/{provider}/virtualMachineScaleSets/{name}"
+
+
+def virtual_machine_id(subscription: str, group: str, name: str) -> str:
+    """ARM's id of a virtual machine."""
+    return f"{group_id(subscription, group)}/providers/Microsoft.Compute/virtualMachines/{name}"

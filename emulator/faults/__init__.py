@@ -1,0 +1,1 @@
+"""Planted faults, and harm to one VM: cut network, slow disk, crash."""

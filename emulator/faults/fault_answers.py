@@ -1,0 +1,146 @@
+"""Planted faults as a client meets them: ASGI middleware behind the front door."""
+
+import asyncio
+import json
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from emulator.core.fault import Fault
+from emulator.core.timestamps import timestamp
+from emulator.fabric import Fabric
+from emulator.faults import planted
+from emulator.faults.planted import ANSWERS, Target
+
+NEVER = ("/_emulator/",)  # whoever plants a fault must be able to take it back
+LIMITED = {"PUT": "CreateVMScaleSet30Min", "DELETE": "DeleteVMScaleSet30Min"}
+ALLOWED = 30  # calls within
+WINDOW_SECONDS = 1800.0  # as a throttled client is told
+
+
+class Faulty:
+    """Answers in the place of the application where a fault says so."""
+
+    def __init__(self, app: ASGIApp, *, fabric: Fabric) -> None:
+        self._app = app
+        self._fabric = fabric
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the fault that meets the request strike, or pass on."""
+        fabric = self._fabric
+        if scope["type"] != "http" or not fabric.state.faults or scope["path"].startswith(NEVER):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        body = await request.body()
+        again = _again(body, receive)
+        target = _target(fabric, request, body)
+        fault = planted.take(fabric.state, ANSWERS, target, fabric.now())
+        if fault is None:
+            await self._app(scope, again, send)
+            return
+        fabric.changed()
+        await self._strike(fault, scope, again, send)
+
+    async def _strike(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
+        match fault.kind, fault.when:
+            case "throttle", _:
+                answer = _throttled(fault, scope["method"], self._fabric.now())
+                await answer(scope, receive, send)
+            case "error", _:
+                await _failed(fault)(scope, receive, send)
+            case "drop", when:
+                if when == "after":
+                    await self._app(scope, receive, _nobody)
+                await _hang_up(scope, receive)
+            case _, "after":
+                await self._app(scope, receive, _late(send, fault.delay or 0))
+            case _:
+                await asyncio.sleep(fault.delay or 0)
+                await self._app(scope, receive, send)
+
+
+def _target(fabric: Fabric, request: Request, body: bytes) -> Target:
+    """The request, with the place of the scale set that it is about."""
+    path = request.url.path
+    told = _told(body) if request.method == "PUT" else {}
+    for scale_set in fabric.state.scale_sets.values():
+        if f"{path.lower()}/".startswith(f"{scale_set.key}/"):
+            told = scale_set.model | told
+    sku = told.get("sku")
+    return Target(
+        method=request.method,
+        path=path,
+        region=str(told.get("location", "")),
+        vm_size=str(sku.get("name", "")) if isinstance(sku, dict) else "",
+    )
+
+
+def _told(body: bytes) -> dict[str, object]:
+    try:
+        told = json.loads(body or b"{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body once more, then whatever the client does."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return first.pop() if first else await receive()
+
+    return receive_again
+
+
+def _throttled(fault: Fault, method: str, now: float) -> Response:
+    policy = LIMITED.get(method, "HighCostGet30Min")
+    window = {
+        "operationGroup": policy,
+        "startTime": timestamp(now - WINDOW_SECONDS),
+        "endTime": timestamp(now),
+        "allowedRequestCount": ALLOWED,
+        "measuredRequestCount": ALLOWED + 1,
+    }
+    error = {
+        "code": "OperationNotAllowed",
+        "message": "The server rejected the request because too many requests have been received "
+        "for this subscription.",
+        "details": [{"code": "TooManyRequests", "target": policy, "message": json.dumps(window)}],
+    }
+    headers = {
+        "Retry-After": str(fault.retry_after),
+        "x-ms-ratelimit-remaining-resource": f"Microsoft.Compute/{policy};0",
+        "x-ms-request-charge": "1",
+    }
+    return JSONResponse({"error": error}, status_code=429, headers=headers)
+
+
+def _failed(fault: Fault) -> Response:
+    if fault.status == 502 and not fault.code:  # from a gateway on the way, not from ARM
+        return HTMLResponse("<html><body><h1>502 Bad Gateway</h1></body></html>", status_code=502)
+    code = fault.code or {503: "ServiceUnavailable"}.get(fault.status, "InternalServerError")
+    message = fault.message or "Encountered internal server error. Please retry the request."
+    return JSONResponse({"error": {"code": code, "message": message}}, status_code=fault.status)
+
+
+async def _nobody(_message: Message) -> None:
+    """An answer that is sent to nobody."""
+
+
+def _late(send: Send, delay: float) -> Send:
+    async def send_late(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await asyncio.sleep(delay)
+        await send(message)
+
+    return send_late
+
+
+async def _hang_up(scope: Scope, receive: Receive) -> None:
+    """Break the connection, as `emulator.__main__` lets us, and wait until that is known."""
+    scope["state"]["hang_up"]()
+    while (await receive())["type"] != "http.disconnect":
+        pass

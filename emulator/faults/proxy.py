@@ -1,0 +1,255 @@
+"""The way out of one VM: an HTTP proxy in threads of its init, which can be cut.
+
+It lives and dies with the VM, not with the emulator: Azure's front may fail without cutting
+a machine off. Plain HTTP is passed on request by request, for one connection of a client
+may serve several hosts; everything else goes through CONNECT. Standard library only.
+"""
+
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from urllib.parse import urlsplit
+
+from emulator.faults.harm import Harm
+
+CHUNK = 256 * 1024
+LONGEST_LINE = 65536
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger for no time: the other side sees RST
+_OWN = (b"proxy-connection", b"proxy-authorization", b"proxy-authenticate")
+
+
+class Broken(Exception):
+    """This connection ends here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The head of one request, ready to be passed on."""
+
+    where: str  # HOST:PORT
+    tunnel: bool
+    head: bytes
+    length: int  # of the body; -1: it comes in chunks
+
+
+class Proxy:
+    """Listens on loopback; ``spared`` (HOST:PORT) is never cut: the metadata service."""
+
+    def __init__(self, spared: str) -> None:
+        self._spared = spared
+        self._harm = Harm()
+        self._changed = threading.Condition()
+        self._lines: set[_Line] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def start(self) -> None:
+        """Serve until the process ends."""
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def obey(self, harm: Harm) -> None:
+        """Cut and mend. What is under way hangs or breaks; what hung goes on when mended."""
+        with self._changed:
+            self._harm = harm
+            self._changed.notify_all()
+            broken = [line for line in self._lines if self._cut(line.where) == "reset"]
+        for line in broken:
+            line.reset()
+
+    def admit(self, where: str) -> None:
+        """Return when traffic with this host may pass; raise Broken where it is to break."""
+        with self._changed:
+            while mode := self._cut(where):
+                if mode == "reset":
+                    raise Broken
+                self._changed.wait()
+
+    def _cut(self, where: str) -> str:
+        return "" if where in ("", self._spared) else self._harm.cut(where)
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _in_thread(lambda near=near: self._serve(near))  # type: ignore[misc] # mypy takes the default for a parameter
+
+    def _serve(self, near: socket.socket) -> None:
+        line = _Line(near, self.admit)
+        with self._changed:
+            self._lines.add(line)
+        try:
+            line.serve()
+        finally:
+            with self._changed:
+                self._lines.discard(line)
+
+
+class _Line:
+    """One connection of a client, and the one behind it that serves its present host."""
+
+    def __init__(self, near: socket.socket, admit: Callable[[str], None]) -> None:
+        self.where = ""
+        self._near = near
+        self._admit = admit
+        self._far: socket.socket | None = None
+        self._answers: threading.Thread | None = None
+
+    def serve(self) -> None:
+        """Pass on one request after the other until either side ends or breaks."""
+        with self._near, self._near.makefile("rb") as stream:
+            try:
+                while (request := read_request(stream)) is not None:
+                    _acknowledge(self._near)
+                    self._pass_on(request, stream)
+                self._end_tunnel()
+            except (Broken, OSError, ValueError):  # ValueError: what came is not HTTP
+                self.reset()
+            finally:
+                self._leave()
+
+    def reset(self) -> None:
+        """Break both sides from one moment to the next."""
+        for side in (self._near, self._far):
+            if side is not None:
+                with suppress(OSError):
+                    side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                    side.shutdown(socket.SHUT_RDWR)  # wakes up whoever reads or writes
+
+    def _pass_on(self, request: Request, stream: BufferedReader) -> None:
+        if request.where != self.where:
+            self._leave()
+            self.where = request.where
+        self._admit(request.where)
+        if self._far is None:
+            self._far = self._connect(request.where)
+            if request.tunnel:
+                self._near.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            far = self._far
+            self._answers = _in_thread(lambda: self._pass_answers(far))
+        if request.tunnel:
+            self._pass(stream, self._far, -1)
+            return
+        self._far.sendall(request.head)
+        if request.length < 0:
+            self._pass_chunks(stream, self._far)
+        else:
+            self._pass(stream, self._far, request.length)
+
+    def _connect(self, where: str) -> socket.socket:
+        host, _, port = where.rpartition(":")
+        far = socket.create_connection((host.strip("[]"), int(port)), timeout=30)
+        far.settimeout(None)
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return far
+
+    def _pass_answers(self, far: socket.socket) -> None:
+        """Bytes of the far side, until it ends: then the client is to see the end as well."""
+        try:
+            with far.makefile("rb") as stream:
+                self._pass(stream, self._near, -1)
+        except (Broken, OSError, ValueError):
+            self.reset()
+        if self._far is far:  # the line has not gone on to another host
+            with suppress(OSError):
+                self._near.shutdown(socket.SHUT_RDWR)
+
+    def _pass(self, source: BufferedReader, sink: socket.socket, length: int) -> None:
+        """So many bytes, or (-1) all that come."""
+        buffer = memoryview(bytearray(CHUNK if length < 0 else min(CHUNK, length)))
+        while length:
+            space = buffer if length < 0 else buffer[:length]
+            if not (count := source.readinto1(space)):
+                if length > 0:
+                    raise Broken  # the client is gone in the middle of a request
+                return
+            if sink is self._far:
+                _acknowledge(self._near)
+            self._admit(self.where)
+            sink.sendall(space[:count])
+            length -= count if length > 0 else 0
+
+    def _pass_chunks(self, stream: BufferedReader, far: socket.socket) -> None:
+        size = 1
+        while size:
+            line = _line(stream)
+            size = int(line.partition(b";")[0], 16)
+            far.sendall(line)
+            if size:
+                self._pass(stream, far, size + 2)
+        while (line := _line(stream)).strip():
+            far.sendall(line)
+        far.sendall(line)
+
+    def _end_tunnel(self) -> None:
+        """The client writes no more; what still comes from the far side is for it."""
+        if self._far is not None and self._answers is not None:
+            with suppress(OSError):
+                self._far.shutdown(socket.SHUT_WR)
+            self._answers.join()
+
+    def _leave(self) -> None:
+        """Hang up on the present host."""
+        far, self._far = self._far, None
+        if far is not None:
+            with suppress(OSError):
+                far.shutdown(socket.SHUT_RDWR)
+            if self._answers is not None:
+                self._answers.join()
+            far.close()
+
+
+def read_request(stream: BufferedReader) -> Request | None:
+    """The next request to a proxy, or None at the end; raise Broken where it is none."""
+    if not (first := stream.readline(LONGEST_LINE)):
+        return None
+    method, target, version = [*first.split(), b"", b"", b""][:3]
+    headers = []
+    while (line := _line(stream)).strip():
+        headers.append(line)
+    if method == b"CONNECT":
+        return Request(where=target.decode("latin-1"), tunnel=True, head=b"", length=-1)
+    url = urlsplit(target.decode("latin-1"))
+    if url.scheme != "http" or url.hostname is None:
+        raise Broken
+    path = target.partition(b"://")[2]
+    path = b"/" + path.partition(b"/")[2]
+    kept = [line for line in headers if not line.lower().startswith(_OWN)]
+    return Request(
+        where=f"{url.hostname}:{url.port or 80}",
+        tunnel=False,
+        head=b"".join([method, b" ", path, b" ", version, b"\r\n", *kept, b"\r\n"]),
+        length=_length(kept),
+    )
+
+
+def _length(headers: list[bytes]) -> int:
+    for line in headers:
+        name, _, value = line.lower().partition(b":")
+        if name == b"transfer-encoding" and b"chunked" in value:
+            return -1
+        if name == b"content-length":
+            return int(value)
+    return 0
+
+
+def _line(stream: BufferedReader) -> bytes:
+    if not (line := stream.readline(LONGEST_LINE)).endswith(b"\n"):
+        raise Broken
+    return line
+
+
+def _acknowledge(near: socket.socket) -> None:
+    """Now and not in 40 ms: urllib3 has Nagle's algorithm on towards proxies, and waits for it."""
+    if sys.platform == "linux":
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+def _in_thread(call: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread

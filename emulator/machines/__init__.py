@@ -1,0 +1,1 @@
+"""Emulated VMs as processes: boot, cloud-init, docker, and the metadata service."""

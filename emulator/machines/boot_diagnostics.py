@@ -1,0 +1,70 @@
+"""Boot diagnostics: URLs with a SAS of what a VM printed to its serial console, and the log behind.
+
+The log is the VM's console. Without boot diagnostics Azure answers 409 (Azure/ARO-HCP, admin
+server: serial console); a URL lives 1 to 1440 minutes, 120 if not told (azure-rest-api-specs).
+"""
+
+import hashlib
+import hmac
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from emulator.arm.front_door import base_url, fabric_of
+from emulator.compute import virtual_machines
+from emulator.compute.instances import find_instance
+from emulator.core.errors import ArmError, invalid, not_allowed
+from emulator.core.state import Instance, ScaleSet
+
+RETRIEVE = "/retrieveBootDiagnosticsData"
+BLOB = "/bootdiagnostics/{vm_id}/serialconsole.log"
+MINUTES = "sasUriExpirationTimeInMinutes"
+LONGEST, USUAL = 1440, 120
+
+
+async def of_instance(request: Request) -> Response:
+    """Give the URLs of an instance of a scale set."""
+    return _urls(request, *find_instance(request))
+
+
+async def of_virtual_machine(request: Request) -> Response:
+    """Give the URLs of a virtual machine of a Flexible scale set."""
+    return _urls(request, *virtual_machines.find_vm(request))
+
+
+async def serial_log(request: Request) -> Response:
+    """What the VM has printed so far, to who has a SAS for it."""
+    fabric, wanted, query = fabric_of(request), request.path_params["vm_id"], request.query_params
+    found = next((i for _, i in fabric.instances() if i.vm_id == wanted), None)
+    expires = query.get("se", "")
+    given = query.get("sig", "").encode()
+    signed = found and hmac.compare_digest(_signature(found, expires).encode(), given)
+    if found is None or not signed or fabric.now() > int(expires):
+        raise ArmError(
+            403,
+            "AuthenticationFailed",
+            "Server failed to authenticate the request. Make sure the value of Authorization "
+            "header is formed correctly including the signature.",
+        )
+    console = fabric.folder(found) / "console.log"
+    if not console.exists():
+        raise ArmError(404, "BlobNotFound", "The specified blob does not exist.")
+    return Response(console.read_bytes(), media_type="application/octet-stream")
+
+
+def _urls(request: Request, scale_set: ScaleSet, instance: Instance) -> Response:
+    minutes = request.query_params.get(MINUTES, str(USUAL))
+    if not minutes.isdecimal() or not 1 <= int(minutes[:9]) <= LONGEST:
+        raise invalid(f"The value of parameter {MINUTES} is invalid.", target=MINUTES)
+    diagnostics = scale_set.profile.get("diagnosticsProfile") or {}
+    if not (diagnostics.get("bootDiagnostics") or {}).get("enabled"):
+        raise not_allowed(f"Boot diagnostics is not enabled for VM {scale_set.vm_name(instance)}.")
+    expires = str(int(fabric_of(request).now()) + 60 * int(minutes))
+    query = urlencode({"se": expires, "sp": "r", "sig": _signature(instance, expires)})
+    url = f"{base_url(request)}{BLOB.format(vm_id=instance.vm_id)}?{query}"
+    return JSONResponse({"serialConsoleLogBlobUri": url})
+
+
+def _signature(instance: Instance, expires: str) -> str:
+    return hmac.new(instance.token.encode(), expires.encode(), hashlib.sha256).hexdigest()

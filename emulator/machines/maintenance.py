@@ -1,0 +1,170 @@
+"""What the platform does to VMs besides evictions, with the Scheduled Events that announce it.
+
+An event is Scheduled until its NotBefore or until the VM agrees, then Started, and vanishes
+once it is over. What it does to the VM is done as its owner's orders are (`compute.power`).
+"""
+
+import uuid
+from dataclasses import asdict, dataclass, replace
+from email.utils import formatdate
+from typing import Any
+
+from emulator.core.errors import ArmError, invalid
+from emulator.core.state import Instance, ScaleSet, State
+from emulator.fabric import Fabric
+from emulator.machines import processes
+
+NOTICE = {"Freeze": 900.0, "Reboot": 900.0, "Redeploy": 600.0}  # the least
+DOOM = {"Reboot": "restart", "Redeploy": "redeploy"}
+UNKNOWN = -1  # how long it lasts
+_WHY = {
+    "Freeze": "Virtual machine is being paused because of a memory-preserving Live Migration "
+    "operation.",
+    "Reboot": "Host server is undergoing maintenance.",
+    "Redeploy": "The virtual machine is scheduled to move to another host.",
+}
+_FAILED = "Host server is undergoing an emergency repair."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One event of one VM; kept in `Instance.maintenance` as JSON."""
+
+    id: str
+    kind: str
+    not_before: float
+    why: str
+    seconds: int = UNKNOWN
+    agreed: bool = False
+    started_at: float | None = None
+
+    def row(self, vm_name: str) -> dict[str, Any]:
+        """The event as the metadata service shows it."""
+        started = self.started_at is not None or self.agreed
+        return {
+            "EventId": self.id,
+            "EventType": self.kind,
+            "EventStatus": "Started" if started else "Scheduled",
+            "ResourceType": "VirtualMachine",
+            "Resources": [vm_name],
+            "NotBefore": "" if started else formatdate(self.not_before, usegmt=True),
+            "Description": self.why,
+            "EventSource": "Platform",
+            "DurationInSeconds": self.seconds,
+        }
+
+
+def announce(
+    state: State,
+    scale_set: ScaleSet,
+    instance: Instance,
+    kind: str,
+    now: float,
+    *,
+    notice: float | None = None,
+    seconds: int | None = None,
+) -> Event:
+    """Schedule something; Azure gives no less notice than `NOTICE` says."""
+    if kind not in NOTICE:
+        raise invalid(f"'kind' must be one of {', '.join(NOTICE)}, not {kind!r}.")
+    least = NOTICE[kind]
+    if notice is not None and notice < least:
+        raise invalid(f"Azure announces {kind} at least {least:g} s ahead; 'notice' is less.")
+    if instance.phase != "allocated" or instance.doom:
+        message = f"The VM '{scale_set.vm_name(instance)}' is not allocated."
+        raise ArmError(409, "OperationNotAllowed", message)
+    event = Event(
+        id=str(uuid.uuid4()).upper(),
+        kind=kind,
+        not_before=now + (least if notice is None else notice),
+        why=_WHY[kind],
+        seconds=(5 if kind == "Freeze" else UNKNOWN) if seconds is None else seconds,
+    )
+    _put(state, instance, event)
+    return event
+
+
+def host_failed(fabric: Fabric, instance: Instance, now: float) -> None:
+    """The machine beneath broke: Started at once, and the VM is brought up on another one."""
+    id_ = str(uuid.uuid4()).upper()
+    event = Event(id=id_, kind="Reboot", not_before=now, why=_FAILED, started_at=now)
+    fabric.doom(instance, "redeploy")
+    _put(fabric.state, instance, event)
+
+
+def agree(state: State, instance: Instance, event_id: str) -> bool:
+    """The VM need not be waited for; False if it has no such event."""
+    for event in events(instance):
+        if event.id.lower() == event_id.lower():
+            _put(state, instance, replace(event, agreed=True))
+            return True
+    return False
+
+
+def call_off(state: State, instance: Instance) -> int:
+    """Take back what is announced and has not begun; return how many that were."""
+    kept = [e for e in events(instance) if e.started_at is not None]
+    gone = len(instance.maintenance) - len(kept)
+    eviction = instance.eviction
+    if eviction and eviction.announced and not eviction.acknowledged and not instance.doom:
+        eviction = None
+        gone += 1
+    state.change(
+        instance,
+        maintenance=[asdict(event) for event in kept],
+        eviction=eviction,
+        incarnation=instance.incarnation + bool(gone),
+    )
+    return gone
+
+
+def events(instance: Instance) -> list[Event]:
+    """Everything that is announced or under way."""
+    return [Event(**row) for row in instance.maintenance]
+
+
+def carry_on(fabric: Fabric, now: float) -> bool:
+    """Begin what is due, end what is over; say whether anything changed."""
+    changed = False
+    for _, found in fabric.instances():
+        for event in events(found):
+            instance = fabric.state.now(found)
+            if event.started_at is None and (event.agreed or now >= event.not_before):
+                _put(fabric.state, instance, replace(event, started_at=now))
+                _begin(fabric, instance, event)
+            elif event.started_at is not None and _over(fabric, instance, event, now):
+                _end(fabric, instance, event)
+            else:
+                continue
+            changed = True
+    return changed
+
+
+def _begin(fabric: Fabric, instance: Instance, event: Event) -> None:
+    if doom := DOOM.get(event.kind):
+        fabric.doom(instance, doom)
+    elif not fabric.settings.hollow:
+        processes.freeze(fabric.folder(instance), fabric.metadata_url(instance))
+
+
+def _over(fabric: Fabric, instance: Instance, event: Event, now: float) -> bool:
+    """A freeze lasts as long as it said; a reboot until the VM is up again."""
+    if event.kind == "Freeze":
+        return now >= (event.started_at or now) + event.seconds
+    return not instance.doom and (fabric.running(instance) or instance.phase != "allocated")
+
+
+def _end(fabric: Fabric, instance: Instance, event: Event) -> None:
+    _replace(fabric.state, instance, event, [])
+    if event.kind == "Freeze" and not fabric.settings.hollow:
+        processes.thaw(fabric.folder(instance), fabric.metadata_url(instance))
+
+
+def _put(state: State, instance: Instance, event: Event) -> None:
+    _replace(state, instance, event, [asdict(event)])
+
+
+def _replace(state: State, instance: Instance, old: Event, new: list[dict[str, Any]]) -> None:
+    now = state.now(instance)
+    others = [row for row in now.maintenance if row["id"] != old.id]
+    state.change(now, maintenance=[*others, *new], incarnation=now.incarnation + 1)

@@ -1,0 +1,204 @@
+"""The Instance Metadata Service, one behind each VM's own address /vm/TOKEN."""
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from emulator.arm.front_door import fabric_of, read_json
+from emulator.compute import evictions
+from emulator.core.errors import ArmError
+from emulator.core.state import Instance, ScaleSet
+from emulator.fabric import Fabric
+from emulator.faults import planted
+from emulator.faults.planted import Target
+from emulator.machines import instance_document, maintenance
+from emulator.machines.pull_refusals import words
+
+VERSIONS = (
+    *("2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01", "2018-02-01"),
+    *("2018-04-02", "2018-10-01", "2019-02-01", "2019-03-11", "2019-04-30", "2019-06-01"),
+    *("2019-06-04", "2019-08-01", "2019-08-15", "2019-11-01", "2020-06-01", "2020-07-15"),
+    *("2020-09-01", "2020-10-01", "2020-12-01", "2021-01-01", "2021-02-01", "2021-03-01"),
+    *("2021-05-01", "2021-08-01", "2021-10-01", "2021-11-01", "2021-11-15", "2021-12-13"),
+    *("2023-07-01", "2023-11-15", "2024-03-15", "2024-07-17", "2025-04-07"),
+)
+EVENT_VERSIONS = (
+    *("2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01", "2020-07-01"),
+)
+SINCE = {
+    "Description": "2019-04-01",
+    "EventSource": "2019-08-01",
+    "DurationInSeconds": "2020-07-01",
+}
+DAY, HOUR = 86400.0, 3600.0
+MOST_PER_SECOND = 5
+LOOK_SECONDS = 0.02
+
+
+class Refused(ArmError):
+    """An answer of status 400 or more as this service words it."""
+
+    def __init__(self, status: int, message: str, **more: object) -> None:
+        super().__init__(status, "", message)
+        self._more = more
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The error as JSON travels."""
+        return {"error": self.message, **self._more}
+
+
+async def versions(request: Request) -> Response:
+    """Which api-versions there are; the one question that needs none."""
+    _check_headers(request)
+    _who(request)
+    return JSONResponse({"apiVersions": list(VERSIONS)})
+
+
+async def instance(request: Request) -> Response:
+    """Who this VM is: all of it, or the part that the path goes on to name."""
+    _check(request, VERSIONS)
+    found: Any = instance_document.document(*_who(request))
+    for word in str(request.path_params.get("path", "")).strip("/").split("/"):
+        found = _inside(found, word) if word else found
+    match request.query_params.get("format", "json"):
+        case "text":
+            return PlainTextResponse(_as_text(found))
+        case "json" if isinstance(found, dict | list):
+            return JSONResponse(found)
+        case _:
+            raise Refused(400, "Bad request. A leaf is to be had with format=text only.")
+
+
+async def scheduled_events(request: Request) -> Response:
+    """What is about to happen to this VM."""
+    version = _check(request, EVENT_VERSIONS)
+    scale_set, vm = _who(request)
+    vm = await _until_enabled(fabric_of(request), vm)
+    document = evictions.document(scale_set, vm)
+    name = scale_set.vm_name(vm)
+    rows = [*document["Events"], *(event.row(name) for event in maintenance.events(vm))]
+    known = [row for row in rows if row["EventType"] != "Preempt" or version >= "2017-11-01"]
+    document["Events"] = [
+        {k: v for k, v in row.items() if SINCE.get(k, "") <= version} for row in known
+    ]
+    return JSONResponse(document)
+
+
+async def pull(request: Request) -> Response:
+    """Nothing of Azure's: the VM's docker asks what is to go wrong with the pull of an image."""
+    fabric, token = fabric_of(request), request.path_params["token"]
+    image, found = request.query_params.get("image", ""), fabric.by_token(token)
+    if found is None:
+        raise Refused(404, "This VM is gone.")
+    scale_set = found[0]
+    target = Target(
+        method="PULL",
+        path=f"{scale_set.id}/{image}",
+        region=scale_set.location,
+        vm_size=scale_set.vm_size,
+    )
+    fault = planted.take(fabric.state, planted.PULLS, target, fabric.now())
+    if fault is None:
+        return Response(status_code=204)
+    fabric.changed()
+    return PlainTextResponse(fault.message or words(fault.code, image))
+
+
+async def start_requests(request: Request) -> Response:
+    """The VM agrees to its events: they happen now."""
+    fabric = fabric_of(request)
+    _check(request, EVENT_VERSIONS)
+    _, vm = _who(request)
+    wanted = (await read_json(request)).get("StartRequests")
+    if not isinstance(wanted, list) or not all(isinstance(r, dict) for r in wanted) or not wanted:
+        raise Refused(400, "StartRequests must be a list of objects with an EventId.")
+    ids = [str(r.get("EventId", "")) for r in wanted]
+    agreed = [
+        evictions.acknowledge(fabric.state, vm, i) or maintenance.agree(fabric.state, vm, i)
+        for i in ids
+    ]
+    if not all(agreed):
+        raise Refused(400, "There is no event with this EventId.")
+    fabric.changed()
+    return Response()
+
+
+def _who(request: Request) -> tuple[ScaleSet, Instance]:
+    fabric: Fabric = fabric_of(request)
+    token = request.path_params["token"]
+    found = fabric.by_token(token)
+    if found is None:
+        raise Refused(404, "This VM is gone.")
+    if fabric.settings.throttling == "azure":
+        _count(request, token, fabric.now())
+    return found
+
+
+def _count(request: Request, token: str, now: float) -> None:
+    """Refuse the sixth request within a second."""
+    recent: dict[str, list[float]] = request.app.state.__dict__.setdefault("metadata_calls", {})
+    recent[token] = [at for at in recent.get(token, ()) if now - at < 1.0]
+    if len(recent[token]) >= MOST_PER_SECOND:
+        raise Refused(429, "Too many requests")
+    recent[token].append(now)
+
+
+def _check(request: Request, known: tuple[str, ...]) -> str:
+    """The api-version, once everything is there that every request needs."""
+    _check_headers(request)
+    names = [name for name, _ in request.query_params.multi_items()]
+    if len(names) != len(set(names)):
+        raise Refused(400, "Bad request. Duplicate query parameters are not allowed.")
+    version = request.query_params.get("api-version", "")
+    if version not in known:
+        raise Refused(
+            400,
+            "Bad request. api-version is invalid or was not specified in the request. "
+            "For more information refer to aka.ms/azureimds",
+            **{"newest-versions": list(reversed(known[-3:]))},
+        )
+    return version
+
+
+def _check_headers(request: Request) -> None:
+    if request.headers.get("metadata", "").lower() != "true":
+        raise Refused(400, "Bad request. Required metadata header not specified")
+    if "x-forwarded-for" in request.headers:
+        raise Refused(400, "Bad request. The X-Forwarded-For header is not allowed")
+
+
+def _inside(found: Any, word: str) -> Any:  # noqa: ANN401 - parsed JSON
+    if isinstance(found, dict):
+        by_name = {name.lower(): value for name, value in found.items()}
+        if word.lower() in by_name:
+            return by_name[word.lower()]
+    if isinstance(found, list) and word.isdigit() and int(word) < len(found):
+        return found[int(word)]
+    raise Refused(404, "Not found")
+
+
+def _as_text(found: Any) -> str:  # noqa: ANN401 - parsed JSON
+    """A leaf as it is; of anything else what is in it, with a slash where more is below."""
+    if not isinstance(found, dict | list):
+        return str(found)
+    rows = found.items() if isinstance(found, dict) else enumerate(found)
+    return "\n".join(f"{name}/" if isinstance(v, dict | list) else f"{name}" for name, v in rows)
+
+
+async def _until_enabled(fabric: Fabric, vm: Instance) -> Instance:
+    """The first question in a day switches the events on, which takes its time."""
+    now = fabric.now()
+    if not vm.events_asked_at or now - vm.events_asked_at > DAY:
+        on_at = now + fabric.settings.first_events_call_seconds
+        vm = fabric.state.change(vm, events_on_at=on_at)
+    if now - vm.events_asked_at > HOUR:  # by the hour is enough, and spares the disk
+        vm = fabric.state.change(vm, events_asked_at=now)
+        fabric.changed()
+    while True:  # our time may be faster than the loop's
+        if fabric.now() >= vm.events_on_at:
+            found = fabric.by_token(vm.token)
+            return found[1] if found else vm
+        await asyncio.sleep(LOOK_SECONDS)

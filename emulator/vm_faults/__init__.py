@@ -1,1 +1,0 @@
-"""What goes wrong with one VM: its network is cut, its disk is slow, its clock is off, it dies."""
