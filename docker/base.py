@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from docker.engine import Engine
+from docker.engine import ContainerEngine
 
 SUITE = "bookworm"
 NAME = f"localhost/rekindle-base:{SUITE}"
@@ -13,7 +13,7 @@ NAME = f"localhost/rekindle-base:{SUITE}"
 UNNEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt")
 
 
-def make(engine: Engine) -> str:
+def make(engine: ContainerEngine) -> str:
     """Make the base image unless the engine has it; return its name."""
     if engine.ask("image", "inspect", NAME).returncode == 0:
         return NAME

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 from docker import base, engine, sbom, tryout, tryout_stack
-from docker.engine import ROOT, Engine, EngineError
+from docker.engine import ROOT, ContainerEngine, EngineError
 
 VARIANTS = ("cpu", "cuda")
 
@@ -33,7 +33,7 @@ def main() -> int:
     return 0
 
 
-def _build(engine: Engine, options: argparse.Namespace) -> None:
+def _build(engine: ContainerEngine, options: argparse.Namespace) -> None:
     labels = [f"VERSION={_version()}", f"REVISION={_revision()}"]
     if options.base:
         labels.append(f"BASE={options.base}")
@@ -52,7 +52,7 @@ def _build(engine: Engine, options: argparse.Namespace) -> None:
         _describe(engine, image, locks)
 
 
-def _try(engine: Engine, options: argparse.Namespace) -> None:
+def _try(engine: ContainerEngine, options: argparse.Namespace) -> None:
     tryout.service(engine, f"rekindle-service:{options.tag}")
     for variant in options.trainer:
         tryout.trainer(engine, f"rekindle-trainer:{options.tag}-{variant}")
@@ -60,12 +60,12 @@ def _try(engine: Engine, options: argparse.Namespace) -> None:
         tryout_stack.run_job(engine, options.tag)
 
 
-def _describe(engine: Engine, image: str, locks: list[str]) -> None:
+def _describe(engine: ContainerEngine, image: str, locks: list[str]) -> None:
     _say_size(engine, image)
     sys.stdout.write(f"  contents: {sbom.write(engine, image, locks).relative_to(ROOT)}\n")
 
 
-def _say_size(engine: Engine, image: str) -> None:
+def _say_size(engine: ContainerEngine, image: str) -> None:
     """Every layer that holds anything, the newest first."""
     rows = engine.ask("history", "--format", "{{.Size}}\t{{.CreatedBy}}", image).stdout
     sys.stdout.write(f"{image}\n")

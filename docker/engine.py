@@ -22,7 +22,7 @@ class EngineError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class ContainerEngine:
     """How to call it."""
 
     program: tuple[str, ...]
@@ -69,7 +69,7 @@ class Engine:
 
 def find(
     program: str, *, confined: bool, secrets: Mapping[str, Path | None], volumes: Sequence[str]
-) -> Engine:
+) -> ContainerEngine:
     """Return the engine named by ``program``, else the first installed one."""
     named = program or next((name for name in ("docker", "podman") if _works(name)), "")
     if not named:
@@ -80,7 +80,7 @@ def find(
     for name, file in secrets.items():
         build += ["--secret", f"id={name},src={file}"] if file else []
     build += [word for volume in volumes for word in ("--volume", volume)]
-    return Engine(
+    return ContainerEngine(
         program=(*named.split(), *(CONFINED if confined else ())),
         build_options=tuple(build),
         run_options=CONFINED_RUN if confined else (),

@@ -15,14 +15,14 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from docker import lock
-from docker.engine import ROOT, Engine
+from docker.engine import ROOT, ContainerEngine
 
 HERE = ROOT / "docker"
 OUTPUT = ROOT / "build" / "sbom"
 FIELDS = "${Package}\t${Version}\t${Architecture}\t${source:Package}\n"
 
 
-def write(engine: Engine, image: str, locks: Sequence[str]) -> Path:
+def write(engine: ContainerEngine, image: str, locks: Sequence[str]) -> Path:
     """Write an image's bill of materials; ``locks`` are the lock files that it was built from."""
     asked = ("--entrypoint", "dpkg-query", image, "--show", "--showformat", FIELDS)
     listed = engine.run("rk-packages", *asked)

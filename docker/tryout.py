@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 
-from docker.engine import Engine, EngineError
+from docker.engine import ContainerEngine, EngineError
 from rekindle.local import postgres
 from trainer.contract import PROTOCOL, NodeConfig
 
@@ -35,7 +35,7 @@ INSTANCE = {
 }
 
 
-def service(engine: Engine, image: str) -> None:
+def service(engine: ContainerEngine, image: str) -> None:
     """Migrate an empty database, serve, be healthy, create a key, and end when told to."""
     _expect_no_setuid(engine, image)
     expect("service: --help", engine.run("rk-help", image, "--help"), 0, "migrate")
@@ -55,7 +55,7 @@ def service(engine: Engine, image: str) -> None:
             _stop(engine, "rk-service")
 
 
-def trainer(engine: Engine, image: str) -> None:
+def trainer(engine: ContainerEngine, image: str) -> None:
     """Import everything, refuse to start unconfigured, register, be healthy, end when told to."""
     _expect_no_setuid(engine, image)
     imports = engine.run("rk-imports", "--entrypoint", "python3", image, "-c", IMPORTS)
@@ -177,7 +177,7 @@ def expect(what: str, done: "subprocess.CompletedProcess[str]", code: int, said:
     print_ok(what)
 
 
-def _expect_no_setuid(engine: Engine, image: str) -> None:
+def _expect_no_setuid(engine: ContainerEngine, image: str) -> None:
     """No file runs with the rights of its owner; folders that 10001 cannot read are left out."""
     words = ("/", "-xdev", "-type", "f", "-perm", "/6000")
     found = engine.run("rk-setuid", "--entrypoint", "find", image, *words)
@@ -187,14 +187,14 @@ def _expect_no_setuid(engine: Engine, image: str) -> None:
     print_ok(f"{image}: no setuid program")
 
 
-def _expect_health(engine: Engine, image: str, name: str, port: int = 8080) -> None:
+def _expect_health(engine: ContainerEngine, image: str, name: str, port: int = 8080) -> None:
     """Wait until the image's own health check succeeds in its container."""
     words = [word.replace(":8080/", f":{port}/") for word in health_check(engine, image)]
     wait_until(lambda: engine.ask("exec", name, *words).returncode, 0)
     print_ok(f"{name.removeprefix('rk-')}: healthy")
 
 
-def health_check(engine: Engine, image: str) -> list[str]:
+def health_check(engine: ContainerEngine, image: str) -> list[str]:
     """Return the command of an image's health check."""
     facts = json.loads(engine.ask("image", "inspect", image).stdout)[0]
     words: list[str] = (facts["Config"].get("Healthcheck") or facts["Healthcheck"])["Test"][1:]
@@ -217,11 +217,11 @@ def _status(url: str) -> int:
         return 0
 
 
-def _ended(engine: Engine, name: str) -> bool:
+def _ended(engine: ContainerEngine, name: str) -> bool:
     return engine.ask("inspect", "--format", "{{.State.Running}}", name).stdout.strip() != "true"
 
 
-def _stop(engine: Engine, name: str) -> None:
+def _stop(engine: ContainerEngine, name: str) -> None:
     began = time.monotonic()
     engine.ask("stop", "--time", GRACE, name)
     took = time.monotonic() - began

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from docker.engine import ROOT, Engine
+from docker.engine import ROOT, ContainerEngine
 from docker.tryout import expect, give_to_user, health_check, print_ok, wait_until
 from rekindle.local import postgres
 
@@ -24,7 +24,7 @@ HOSTS = "127.0.0.1 localhost azurite emulator api\n"
 CLIENT = f"{HERE}/first_job.py:/first_job.py:ro"
 
 
-def run_job(engine: Engine, tag: str) -> None:
+def run_job(engine: ContainerEngine, tag: str) -> None:
     """Start what compose.yaml starts, in its order; train a tiny model; stop it all."""
     service, local = f"rekindle-service:{tag}", f"rekindle-local:{tag}"
     alone = replace(engine, network="none")
@@ -33,7 +33,7 @@ def run_job(engine: Engine, tag: str) -> None:
         azure, blobs = stack.enter_context(_volumes())
         options = stack.enter_context(_settings())
 
-        def start(engine: Engine, name: str, *words: str) -> None:
+        def start(engine: ContainerEngine, name: str, *words: str) -> None:
             port = "8090" if name == "reconciler" else "8080"  # the api has 8080 here
             command = [word.replace("8080", port) for word in SERVICES[name]["command"]]
             stack.enter_context(engine.running(f"rk-{name}", *options, *words, *command))

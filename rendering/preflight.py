@@ -22,8 +22,8 @@ from rendering.limits import limit_process, limited_row
 from rendering.refusals import explain
 from rendering.report import DataReport, Finding
 from rendering.rows import RowError
-from rendering.sequences import Problem, RowReader, Sequence, SplitNeeded
-from rendering.tally import Tally
+from rendering.sequences import RowReader, Sequence, SequenceProblem, SplitNeeded
+from rendering.tally import FileTally
 from rendering.task import Task
 from rendering.template import RenderError
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
@@ -44,7 +44,7 @@ class Preflight:
 
     def __init__(self, tokenizer: Tokenizer, task: Task) -> None:
         self._tokenizer, self._task = tokenizer, task
-        self._reader, self._tally = RowReader(tokenizer, task), Tally()
+        self._reader, self._tally = RowReader(tokenizer, task), FileTally()
         self._around = tokenizer.backend.num_special_tokens_to_add(False)
 
     @property
@@ -92,7 +92,7 @@ class Preflight:
             raise
         except Exception as error:  # noqa: BLE001 - one row must not hide what others have
             message, code = f"the row cannot be read ({error!r:.200})", "unreadable_row"
-        self._tally.add_problem(number, Problem(code, message, is_error=True))
+        self._tally.add_problem(number, SequenceProblem(code, message, is_error=True))
         return []
 
     def _explained(self, row: object, error: RenderError) -> str:
@@ -117,7 +117,9 @@ class Preflight:
     ) -> None:
         if None in encodings:
             texts = "".join(sequence.text for sequence in found)
-            self._tally.add_problem(number, Problem("unreadable_row", damage(texts), is_error=True))
+            self._tally.add_problem(
+                number, SequenceProblem("unreadable_row", damage(texts), is_error=True)
+            )
             return
         pairs = [(s, e) for s, e in zip(found, encodings, strict=True) if e is not None]
         problems = list(self._added(pairs))
@@ -125,7 +127,7 @@ class Preflight:
             self._tally.add_problem(number, problem)
         self._tally.add_examples(1 if self._task.has_answers else len(found))
 
-    def _added(self, pairs: list[tuple[Sequence, Encoding]]) -> Iterator[Problem]:
+    def _added(self, pairs: list[tuple[Sequence, Encoding]]) -> Iterator[SequenceProblem]:
         longest = self._task.room
         kept: list[tuple[list[int], int]] = []
         for sequence, encoding in pairs:
@@ -143,23 +145,27 @@ class Preflight:
             yield from oddities.lost_in_tokens(sequence.text, ids, self._tokenizer)
         if self._task.has_answers and all(one == kept[0] for one in kept[1:]):
             message = "the answers do not differ, so nothing is learnt from them; leave the row out"
-            yield Problem("answers_equal", f"{message}, or raise training.max_seq_len")
+            yield SequenceProblem("answers_equal", f"{message}, or raise training.max_seq_len")
 
-    def _cut(self, tokens: int, targets: int, within: int) -> Iterator[Problem]:
+    def _cut(self, tokens: int, targets: int, within: int) -> Iterator[SequenceProblem]:
         longest = self._task.room
         if self._task.method == "reinforcement":
             if tokens > longest:
-                yield Problem("long_row", _no_room(tokens, longest))
+                yield SequenceProblem("long_row", _no_room(tokens, longest))
             return
         about = f"the row has {tokens} tokens, and training.max_seq_len keeps {longest}"
         remedy = "raise training.max_seq_len, or shorten the row"
         if not within:
             why = about if targets else "no token of the row is trained"
-            yield Problem("row_not_trained", f"{why}: nothing of its answer is learnt; {remedy}")
+            yield SequenceProblem(
+                "row_not_trained", f"{why}: nothing of its answer is learnt; {remedy}"
+            )
         elif within < targets:
-            yield Problem("answer_cut", f"{about}: the end of its answer is not learnt; {remedy}")
+            yield SequenceProblem(
+                "answer_cut", f"{about}: the end of its answer is not learnt; {remedy}"
+            )
         elif tokens > longest:
-            yield Problem("long_row", f"{about}; {remedy}")
+            yield SequenceProblem("long_row", f"{about}; {remedy}")
 
     def _require_learning(self) -> None:
         """A file of which nothing is learnt cannot train."""

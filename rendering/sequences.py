@@ -17,7 +17,7 @@ from rendering.tool_calls import Json
 
 
 @dataclass(frozen=True)
-class Problem:
+class SequenceProblem:
     """Something wrong with a row, or something odd about it."""
 
     code: str

@@ -3,10 +3,10 @@
 from array import array
 
 from rendering.report import LINES_NAMED, QUANTILES, DataReport, Finding
-from rendering.sequences import Problem
+from rendering.sequences import SequenceProblem
 
 
-class Tally:
+class FileTally:
     """Counts of one file; memory is four bytes a sequence."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Tally:
         self._longest = max(self._longest, tokens)
         self._lengths.append(kept)
 
-    def add_problem(self, line: int, problem: Problem) -> None:
+    def add_problem(self, line: int, problem: SequenceProblem) -> None:
         """Note a line under a kind of finding."""
         key = (problem.code, problem.is_error)
         count, lines, message = self._findings.get(key, (0, [], problem.message))

@@ -75,7 +75,7 @@ async def test_three_phases_hand_their_models_on(shell: Shell, pipeline: str) ->
     assert f"Next: rekindle download {rl['id']} model/" in ended.out
     assert "sft: about $" in ended.err
     assert "judge: about $" in ended.err
-    assert "rl: not known before the model is there that its grader asks" in ended.err
+    assert "rl: unknown until the grader's model is trained" in ended.err
     assert "for 2 of 3 phases" in ended.err
 
 
@@ -126,7 +126,7 @@ async def test_ctrl_c_leaves_the_job_and_the_next_run_takes_it_up(
     await running
 
     assert process.returncode == 130
-    assert f"Go on: rekindle pipeline {pipeline}" in rest.decode()
+    assert f"Continue: rekindle pipeline {pipeline}" in rest.decode()
     assert [job["metadata"]["phase"] for job in await jobs(shell)] == ["sft", "judge"]
 
 
