@@ -173,7 +173,7 @@ def _range(bill: Json) -> str:
     low, high = bill.get("forecast_low"), bill.get("forecast_high")
     between = f", {money(low, unit)} to {money(high, unit)} (80 %)"
     wide = low is not None and low != high
-    return f"{money(bill.get('forecast_total'), unit)}in total{between if wide else ''}"
+    return f"{money(bill.get('forecast_total'), unit)} in total{between if wide else ''}"
 
 
 def _stored(bill: Json) -> str:

@@ -75,7 +75,7 @@ def _tag(job: Json, name: str) -> object:
 
 def _failed(phase: PipelinePhase, job: Json) -> CliError:
     said = formats.part(job, "error").get("message")
-    why = f": {formats.safe(str(said).splitlines()[0])}" if said else ""
+    why = f": {formats.safe(str(said).splitlines()[0]).rstrip('.')}" if said else ""
     return CliError(
         f"Phase {phase.name} ended as {job.get('status')}: job {job['id']}{why}.",
         f"See the cause: rekindle show {job['id']}. Correct the phase if needed and rerun with "

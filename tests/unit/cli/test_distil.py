@@ -65,10 +65,10 @@ def test_prompts_of_several_forms_are_chats_that_end_before_the_answer(
         ({"messages": []}, "empty"),
         ({"prompt": "  "}, "empty"),
         ({"messages": [USER, {"role": "assistant", "content": "4"}]}, "the assistant's"),
-        ({"messages": [{"role": "human", "content": "?"}]}, "no role that is known"),
+        ({"messages": [{"role": "human", "content": "?"}]}, "no known role"),
         ({"messages": [{"role": "user", "content": ""}]}, "no `content`"),
         ({"messages": [{"role": "user"}]}, "no `content`"),
-        ({"messages": ["2 + 2?"]}, "no role"),
+        ({"messages": ["2 + 2?"]}, "no known role"),
         ({"messages": [USER], "tools": [{}]}, "`tools`"),
         ({"prompt": "half \ud83d"}, "half of a surrogate pair"),
     ],
@@ -145,8 +145,8 @@ def test_a_ranking_has_one_answer_for_each_grade_best_first() -> None:
 @pytest.mark.parametrize(
     ("grades", "exact", "why"),
     [
-        ([1.0, 1.0], True, "all right"),
-        ([0.0, 0.0], True, "all wrong"),
+        ([1.0, 1.0], True, "all candidates are correct"),
+        ([0.0, 0.0], True, "all candidates are wrong"),
         ([7.0, 7.0], False, "graded equally"),
         ([7.0], False, "only one"),
         ([], False, "no candidate is usable"),

@@ -194,7 +194,7 @@ def test_what_was_written_and_left_out_is_told_with_its_lines(tmp_path: Path) ->
     ended, rows = imported(tmp_path, jsonl(ALPACA, empty, ALPACA, *[empty] * 6))
 
     assert (ended.exit_code, len(rows)) == (0, 2)
-    assert "2 rows of format alpaca are in" in ended.output
+    assert "wrote 2 rows of format alpaca to" in ended.output
     assert "7 rows left out: `output` is empty (lines 2, 4, 5, 6, 7 and more)" in ended.output
     assert "Next: rekindle submit" in ended.output
     assert list(tmp_path.glob(".*")) == []
@@ -229,10 +229,10 @@ def test_an_array_longer_than_what_is_read_at_once_is_read_piece_by_piece(tmp_pa
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [
-        (jsonl(ALPACA) + "{", 1, "line 2: it is no JSON"),
+        (jsonl(ALPACA) + "{", 1, "line 2: it is not JSON"),
         (jsonl(ALPACA) + "[]\n", 1, "line 2: it is not a JSON object"),
-        ("[\n" + json.dumps(ALPACA) + ",\n{", 1, "line 3: it is no JSON"),
-        ("[" + json.dumps(ALPACA), 1, "line 1: it is no JSON"),
+        ("[\n" + json.dumps(ALPACA) + ",\n{", 1, "line 3: it is not JSON"),
+        ("[" + json.dumps(ALPACA), 1, "line 1: it is not JSON"),
         (jsonl(CHAT), 2, "submit it without conversion"),
         (jsonl({"question": "?"}), 2, "Pass --format"),
         (jsonl(ALPACA | {"output": ""}), 1, "could be converted"),

@@ -279,7 +279,7 @@ def test_rows_that_no_two_programs_read_alike_are_named_by_line(
     ended = CliRunner().invoke(app, ["import", str(file), str(out)])
 
     assert ended.exit_code == 1
-    assert "line 1: it is no JSON" in ended.output
+    assert "line 1: it is not JSON" in ended.output
 
 
 VALUES = st.sampled_from(

@@ -82,8 +82,13 @@ def test_a_setting_means_what_its_member_holds(setting: str, value: object) -> N
             "training.mix.shot_share",
             "short_share",
         ),
-        (["suffix.x=1"], "unknown_parameter", "suffix.x", "it holds: Your part"),
-        (["training.lora_r=8"], "unknown_parameter", "training.lora_r", "training has adapter, "),
+        (["suffix.x=1"], "unknown_parameter", "suffix.x", "expected value: Your part"),
+        (
+            ["training.lora_r=8"],
+            "unknown_parameter",
+            "training.lora_r",
+            "training has these members: adapter, ",
+        ),
         (
             ["training.zero_plus_plus.0=hpz"],
             "unknown_parameter",

@@ -99,7 +99,7 @@ def test_a_line_of_phases_begins_with_one_base_model() -> None:
         (DOCUMENT | {"then": 1}, "and no other member"),
         (DOCUMENT | {"name": "a b"}, "name is 'a b', but it must be 1 to 48"),
         (DOCUMENT | {"phases": []}, "at least one phase"),
-        (DOCUMENT | {"phases": ["sft"]}, "phase 1 is no object"),
+        (DOCUMENT | {"phases": ["sft"]}, "phase 1 is not an object"),
         (DOCUMENT | {"phases": [SFT, SFT]}, "two phases have the name sft"),
         (changed(0, name="$sft"), "phase 1: name is '$sft'"),
         (changed(0, model=None), "phase sft: `model` is missing"),
@@ -131,9 +131,9 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("training", "says", "advice"),
     [
-        ("ema_decey: 1", "training.ema_decey is no member", "Did you mean training.ema_decay?"),
+        ("ema_decey: 1", "training.ema_decey is not a member", "Did you mean training.ema_decay?"),
         ("ema_decay: 1", "training.ema_decay is 1", "below 1"),
-        ("ema_decay: &x 1, packing: *x", "anchor", ""),
+        ("ema_decay: &x 1, packing: *x", "alias", ""),
         ("seed: 1, seed: 2", "'seed' is given twice", ""),
     ],
 )
@@ -202,7 +202,7 @@ def test_a_phase_that_came_to_nothing_stops_the_pipeline_until_it_is_retried(sta
     again = came_to_nothing(asked, jobs)
     retried = next_step(asked, jobs, again=again)
 
-    assert f"Phase judge has {status} as ftjob-2" in caught.value.message
+    assert f"Phase judge ended as {status}: job ftjob-2" in caught.value.message
     assert ("The loss is nan." in caught.value.message) is (status == "failed")
     assert "--retry" in caught.value.advice
     assert again == "ftjob-2"
@@ -227,7 +227,7 @@ def test_a_phase_that_was_changed_is_not_taken_for_what_was_made() -> None:
     with pytest.raises(CliError, match=r"Phase sft was changed .* as ftjob-1") as caught:
         next_step(other, [job(1, "sft")])
 
-    assert "another name than helpful" in caught.value.advice
+    assert "rename the pipeline helpful" in caught.value.advice
 
 
 def test_a_phase_that_has_failed_may_be_changed() -> None:

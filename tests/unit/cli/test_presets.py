@@ -154,11 +154,11 @@ def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
         "type": "dpo",
         "dpo": {"hyperparameters": {"n_epochs": 2}},
     }
-    with pytest.raises(CliError, match="a recipe for dpo"):
+    with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
         asked(preset, named=MemberOptions(method="reward"))
-    with pytest.raises(CliError, match="a recipe for dpo"):
+    with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
         asked(preset, config={"method": {"type": "reward"}})
-    with pytest.raises(CliError, match="a recipe for dpo"):
+    with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
         asked(preset, "method.type=reward")
 
 

@@ -89,7 +89,7 @@ def test_the_picture_shows_budget_and_deadline_where_there_are_any() -> None:
     shown = drawn(picture(JOB | limited, [], NOW))
 
     assert "$101.58 of $120.00 left, then pause" in shown
-    assert "in time with 97 %" in shown
+    assert "97 % likely to be met" in shown
     assert "$3.90 per GPU-hour" in shown
     assert "eastus, uksouth" in shown
     assert "left, then" not in drawn(picture(JOB, [], NOW))
@@ -138,7 +138,7 @@ def test_grades_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
 
     shown = drawn(picture(job, [], NOW))
 
-    assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens an answer" in shown
+    assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens per answer" in shown
     assert "validation loss" not in shown
 
 
@@ -222,7 +222,7 @@ def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
     assert "3rd in the queue: it is full." in shown
     since, again = (formats.clock(QUEUED["status_reason"][k]) for k in ("since", "next_try_at"))
     assert f"waiting since  {since}, next try by {again}" in shown
-    assert "priority     high" in shown
+    assert "priority       high" in shown
     nobody = {"estimated_finish": None, "forecast": {"unknown_because": "Others hold it."}}
     soon = {"forecast": {"let_in": {"p10": NOW, "p50": NOW + 7500, "p90": NOW + 9000}}}
     for view in (lambda job: "".join(map(drawn, views.job(job, [], NOW))), watched):
