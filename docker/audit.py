@@ -1,7 +1,7 @@
-"""Look for known vulnerabilities in the packages of the images: `make audit`.
+"""Report known vulnerabilities in the packages of the images: `make audit`.
 
-pip-audit asks OSV about docker/*.txt, npm asks its registry about package-lock.json. Where neither
-answers, as in a closed network, there is nothing to learn: that is said, and is no failure.
+pip-audit queries OSV for docker/*.txt, npm its registry for package-lock.json. If neither answers,
+as in a closed network, the command says so and succeeds.
 """
 
 import argparse
@@ -29,7 +29,7 @@ class DatabaseUnreachable(Exception):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print what is known; 1 if anything is that was not ignored."""
+    """Print known vulnerabilities; return 1 if one is not ignored."""
     options = _options(arguments)
     found = 0
     for name, look in (("docker/*.txt", _python), ("package-lock.json", _npm)):
@@ -74,7 +74,7 @@ def _npm(_: argparse.Namespace) -> Iterator[str]:
 
 
 def _reach(url: str) -> None:
-    """Raise DatabaseUnreachable unless a database answers; a proxy's refusal is not an answer."""
+    """Raise DatabaseUnreachable unless a database answers; a proxy's refusal is no answer."""
     try:
         httpx.post(url, json=QUESTION, timeout=PATIENCE).raise_for_status().json()
     except (httpx.HTTPError, ValueError) as error:

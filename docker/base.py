@@ -1,4 +1,4 @@
-"""The base image made from Debian's packages, for machines that cannot pull it: needs root."""
+"""Build the base image from Debian's packages, for machines that cannot pull it. Needs root."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ UNNEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt
 
 
 def make(engine: ContainerEngine) -> str:
-    """Make the base image unless the engine has it; return its name."""
+    """Create the base image unless the engine has it; return its name."""
     if engine.ask("image", "inspect", NAME).returncode == 0:
         return NAME
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
@@ -30,7 +30,7 @@ def make(engine: ContainerEngine) -> str:
 
 
 def _add_fixes(sources: Path) -> None:
-    """Name the archives with Debian's fixes; debootstrap names the main one alone."""
+    """Add the archives with Debian's fixes, as debootstrap adds the main one only."""
     _, mirror, suite, component = sources.read_text().split()[:4]
     fixes = ((mirror, f"{suite}-updates"), (f"{mirror.rstrip('/')}-security", f"{suite}-security"))
     with sources.open("a") as file:

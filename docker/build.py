@@ -1,4 +1,4 @@
-"""Build the images and try them: `python -m docker.build`; docs/images.md has the options."""
+"""Build and test the images: `python -m docker.build`; docs/images.md has the options."""
 
 import argparse
 import subprocess
@@ -13,7 +13,7 @@ VARIANTS = ("cpu", "cuda")
 
 
 def main() -> int:
-    """Build what was asked for, say how large it became, and run it."""
+    """Build the requested images, print their sizes, and test them."""
     options = _options()
     found = engine.find(
         options.engine,
@@ -66,7 +66,7 @@ def _describe(engine: ContainerEngine, image: str, locks: list[str]) -> None:
 
 
 def _say_size(engine: ContainerEngine, image: str) -> None:
-    """Every layer that holds anything, the newest first."""
+    """Print every non-empty layer, newest first."""
     rows = engine.ask("history", "--format", "{{.Size}}\t{{.CreatedBy}}", image).stdout
     sys.stdout.write(f"{image}\n")
     for row in rows.splitlines():

@@ -1,7 +1,7 @@
-"""Run what was built, as it will be run: not root, nothing writable, all capabilities dropped.
+"""Test built images as they will run: not root, nothing writable, no capabilities.
 
-The service gets a real PostgreSQL; the trainer's node a service and a metadata service that
-know nothing but how to be asked.
+The service gets a real PostgreSQL; the trainer's node gets stand-ins for the service and the
+metadata service.
 """
 
 import json
@@ -36,7 +36,7 @@ INSTANCE = {
 
 
 def service(engine: ContainerEngine, image: str) -> None:
-    """Migrate an empty database, serve, be healthy, create a key, and end when told to."""
+    """Test that the service migrates, serves, is healthy, creates a key, and stops when asked."""
     _expect_no_setuid(engine, image)
     expect("service: --help", engine.run("rk-help", image, "--help"), 0, "migrate")
     expect("service: without settings", engine.run("rk-bare", image), 2, "REKINDLE_DATABASE_URL")
@@ -56,7 +56,7 @@ def service(engine: ContainerEngine, image: str) -> None:
 
 
 def trainer(engine: ContainerEngine, image: str) -> None:
-    """Import everything, refuse to start unconfigured, register, be healthy, end when told to."""
+    """Test that the trainer imports, requires settings, registers, is healthy, and stops."""
     _expect_no_setuid(engine, image)
     imports = engine.run("rk-imports", "--entrypoint", "python3", image, "-c", IMPORTS)
     expect("trainer: imports", imports, 0, "2.13.0")
@@ -121,7 +121,7 @@ def _node(folder: Path, port: int) -> list[str]:
 
 
 def give_to_user(path: Path) -> None:
-    """Give a file to the containers' user alone, as cloud-init does; without root to every user."""
+    """Make a file readable for the containers' user only, as cloud-init does; else for all."""
     try:
         os.chown(path, USER, USER)
         path.chmod(0o700)
@@ -130,7 +130,7 @@ def give_to_user(path: Path) -> None:
 
 
 class _Standin(ThreadingHTTPServer):
-    """Metadata service and service in one: a VM there is, but nobody is let in yet."""
+    """Stand-in for the metadata service and the service, which refuses registrations."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
@@ -178,7 +178,7 @@ def expect(what: str, done: "subprocess.CompletedProcess[str]", code: int, said:
 
 
 def _expect_no_setuid(engine: ContainerEngine, image: str) -> None:
-    """No file runs with the rights of its owner; folders that 10001 cannot read are left out."""
+    """Check that no file runs with its owner's rights, in folders that user 10001 can read."""
     words = ("/", "-xdev", "-type", "f", "-perm", "/6000")
     found = engine.run("rk-setuid", "--entrypoint", "find", image, *words)
     if found.stdout or found.returncode > 1:  # 1: some folder was left out
@@ -238,6 +238,6 @@ def _free_port() -> int:
 
 
 def print_ok(what: str) -> None:
-    """Print what works."""
+    """Print what was tested."""
     sys.stdout.write(f"  ok  {what}\n")
     sys.stdout.flush()

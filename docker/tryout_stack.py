@@ -1,8 +1,8 @@
-"""A job from its submission to its model, by the built images and the commands of compose.yaml.
+"""Run a job from submission to model with the built images and compose.yaml's commands.
 
-The containers share one network namespace with nothing but a loopback device, so that names and
-ports are those of compose.yaml and nothing outside is reached. PostgreSQL alone is not its image's:
-it is the one of `make setup`, over a socket.
+The containers share one network namespace with only a loopback device, so that names and ports are
+those of compose.yaml and nothing outside is reached. PostgreSQL is the one of `make setup`, over a
+socket, not an image.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ CLIENT = f"{HERE}/first_job.py:/first_job.py:ro"
 
 
 def run_job(engine: ContainerEngine, tag: str) -> None:
-    """Start what compose.yaml starts, in its order; train a tiny model; stop it all."""
+    """Start the services of compose.yaml in their order, train a tiny model, and stop."""
     service, local = f"rekindle-service:{tag}", f"rekindle-local:{tag}"
     alone = replace(engine, network="none")
     inside = replace(engine, network="container:rk-azurite")
@@ -62,7 +62,7 @@ def run_job(engine: ContainerEngine, tag: str) -> None:
 
 @contextmanager
 def _volumes() -> Iterator[list[Path]]:
-    """Make the volumes azure and blobs of compose.yaml, writable for the containers' user."""
+    """Create compose.yaml's volumes azure and blobs, writable for the containers' user."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("azure", "blobs")]
         for path in paths:

@@ -1,4 +1,4 @@
-"""Find what a rendered chat lacks of its row: calls, tools, messages, reasoning, characters."""
+"""Find content of a row that its rendering lacks: calls, tools, messages, reasoning, text."""
 
 import json
 import unicodedata
@@ -14,7 +14,7 @@ _SHOWN = 40  # characters of a text in a message
 
 
 def lost_in_template(sequence: Sequence) -> Iterator[SequenceProblem]:
-    """Find what of a row the template leaves out."""
+    """Yield what the template leaves out of a row."""
     yield from _lost_tools(sequence)
     if sequence.rendered and (extra := sequence.rendered.only_in_prompts):
         yield SequenceProblem(
@@ -31,7 +31,7 @@ def lost_in_template(sequence: Sequence) -> Iterator[SequenceProblem]:
 
 
 def lost_in_tokens(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[SequenceProblem]:
-    """Whether a text survives being tokenized and decoded; spaces and case may change."""
+    """Yield a problem if decoding tokens changes the text; spaces and case may change."""
     unknown = tokenizer.token_id("unk_token")
     if unknown is not None and unknown != tokenizer.eos_token_id and unknown in ids:
         yield SequenceProblem(
@@ -87,7 +87,7 @@ def _lost_of_message(message: Message, number: int, text: str) -> Iterator[Seque
 
 
 def _lost_calls(calls: list[Json], text: str) -> Iterator[str]:
-    """Names of calls that a text lacks, with all that they are called with."""
+    """Yield the names of tool calls, and of arguments, that the text lacks."""
     names = [call["function"]["name"] for call in calls]
     if lost := [name for name in dict.fromkeys(names) if text.count(name) < names.count(name)]:
         yield from lost
@@ -111,7 +111,7 @@ def _few(names: list[str]) -> str:
 
 
 def _compared(text: str) -> str:
-    """Without what tokenizers may change and models do not miss."""
+    """Return the text without differences that tokenizers may make."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

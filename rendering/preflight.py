@@ -1,8 +1,8 @@
 """Check a data file as a training run would read it: `python -m rendering.preflight TASK < FILE`.
 
-Prints lines of JSON: how many rows are done, now and then, and the report in the end. Runs in a
-process of its own with limits on memory and time, because templates and rows are untrusted. Exit
-status 3: the answers of this file must be split; start again with `splits_answers`.
+Prints JSON lines: the number of checked rows every second, and the report at the end. Runs in its
+own process with limits on memory and time, because templates and rows are untrusted. Exit code 3:
+answers must be split; start again with `splits_answers`.
 """
 
 import hashlib
@@ -29,10 +29,10 @@ from rendering.template import RenderError
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from rendering.tokens import trained_tokens
 
-SPLIT_NEEDED = 3  # exit status
+SPLIT_NEEDED = 3  # exit code
 AT_ONCE = 64  # rows that are tokenized together
 PROGRESS_SECONDS = 1.0
-USELESS = ("row_not_trained", "answers_equal")  # findings of rows that teach nothing
+USELESS = ("row_not_trained", "answers_equal")  # findings of rows without effect on training
 _HALF = re.compile("[\ud800-\udfff]")
 
 Line = tuple[int, bytes]  # number in the file, text
@@ -40,7 +40,7 @@ Read = tuple[int, list[Sequence]]
 
 
 class Preflight:
-    """Reads rows, and adds up what they come to."""
+    """Checks rows and counts their tokens and findings."""
 
     def __init__(self, tokenizer: Tokenizer, task: Task) -> None:
         self._tokenizer, self._task = tokenizer, task
@@ -49,7 +49,7 @@ class Preflight:
 
     @property
     def rows(self) -> int:
-        """Rows done."""
+        """Number of checked rows."""
         return self._tally.rows
 
     def add(self, lines: list[Line]) -> None:
@@ -61,11 +61,11 @@ class Preflight:
         self._tally.rows += len(lines)
 
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with the rows so far, or odd about them."""
+        """Return the errors and warnings so far."""
         return self._tally.findings()
 
     def report(self, seconds: float) -> DataReport:
-        """What all rows come to, and whether anything is learnt."""
+        """Return the report of all rows; findings that leave nothing to train become errors."""
         self._require_learning()
         return self._tally.report(
             splits_answers=self._task.splits_answers,
@@ -101,7 +101,7 @@ class Preflight:
         return f"the model's chat template refuses the row ({error}): change the row"
 
     def _encodings(self, found: list[Read]) -> Iterator[Encoding | None]:
-        """Tokenize all together; where that fails, one by one, to know which text it is."""
+        """Tokenize all texts in one batch; if that fails, one by one to find the bad text."""
         sequences = [sequence for _, some in found for sequence in some]
         backend = self._tokenizer.backend
         try:
@@ -168,7 +168,7 @@ class Preflight:
             yield SequenceProblem("long_row", f"{about}; {remedy}")
 
     def _require_learning(self) -> None:
-        """A file of which nothing is learnt cannot train."""
+        """Make warnings errors if every row has one that leaves it untrained."""
         tally = self._tally
         codes = USELESS if self._task.method != "reinforcement" else ("long_row",)
         for code in codes:
@@ -177,7 +177,7 @@ class Preflight:
 
 
 def main() -> int:
-    """Check standard input, and print progress and report."""
+    """Check standard input and print progress and the report."""
     task = Task.from_json(sys.argv[1])
     limit_process()
     began = time.process_time()
@@ -204,12 +204,12 @@ def _check(preflight: Preflight, file: BinaryIO) -> None:
 
 
 def numbered(file: Iterable[bytes]) -> Iterator[Line]:
-    """Each row with the number of its line; blank lines are no rows."""
+    """Yield each non-blank line with its number."""
     return ((number, line) for number, line in enumerate(file, 1) if line.strip())
 
 
 def damage(text: str) -> str:
-    """Say what is wrong with a text that no tokenizer takes."""
+    """Return why a tokenizer cannot read a text."""
     if found := _HALF.search(text):
         return (
             f"the text holds half of a surrogate pair (U+{ord(found.group()):04X}), which is no "
