@@ -145,7 +145,7 @@ CASES = [
     Case(
         "VM image",
         MISSING,
-        "no version 1.0",
+        "version 1.0 does not exist",
         "az vm image list",
         {"AZURE_IMAGE": "microsoft-dsvm:ubuntu-hpc:2204:1.0"},
     ),

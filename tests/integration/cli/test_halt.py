@@ -153,7 +153,7 @@ async def test_what_could_not_be_is_said_with_why_and_the_rest_is_done(shell: Sh
     assert resumed.code == again.code == 1
     assert f"{second}: could not be asked to resume: not today" in resumed.out
     assert f"{first}: asked to resume" in resumed.out
-    assert "1 job asked to resume; 1 could not be." in resumed.out
+    assert "1 job asked to resume; 1 failed." in resumed.out
     assert [one["result"] for one in again.json["data"]] == ["failed"]
 
 

@@ -95,7 +95,7 @@ async def test_a_failed_phase_stops_it_and_is_made_anew_when_asked(
     await retrying
 
     assert (stopped.code, still.code) == (1, 1)
-    assert f"Phase sft has cancelled as {first}" in stopped.err
+    assert f"Phase sft ended as cancelled: job {first}" in stopped.err
     assert "--retry" in still.err
     assert [job["metadata"]["phase"] for job in await jobs(shell)] == ["sft", "sft"]
 

@@ -54,7 +54,7 @@ async def test_a_model_is_archived_and_the_download_says_how_to_get_it_back(
     assert refused.code == 1
     assert f"rekindle tier {job} hot" in refused.err
     assert "at the latest" in back.out
-    assert "is in hot already" in again.out
+    assert "is already in hot" in again.out
 
 
 async def test_a_checkpoint_is_named_by_its_step(shell: Shell, job: str) -> None:

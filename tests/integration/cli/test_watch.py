@@ -122,7 +122,7 @@ async def test_ctrl_c_ends_the_watching_and_not_the_job(
     _, said = await asyncio.wait_for(watching.communicate(), 30)
 
     assert watching.returncode == 130
-    assert f"{job} goes on by itself" in said.decode()
+    assert f"{job} continues" in said.decode()
     assert "Traceback" not in said.decode()
     assert (await shell.world.job(job))["finished_at"] is None
 
