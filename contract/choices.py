@@ -8,12 +8,12 @@ MAX_EPOCHS: Final = 50
 MAX_BETA: Final = 2.0
 HIGHEST_MARGIN: Final = 100.0
 MAX_ANSWERS: Final = 64
-MAX_KEPT: Final = 20  # checkpoints, beside the best and milestones
-CHECKPOINTS_KEPT: Final = 3  # the newest; as trainer.contract.head has it
+MAX_KEPT: Final = 20  # checkpoints, besides the best one and milestones
+CHECKPOINTS_KEPT: Final = 3  # newest checkpoints; equals trainer.contract.head's
 
 
 class Format(StrEnum):
-    """What every row of a data file is."""
+    """Format of every row of a data file."""
 
     CHAT = "chat"
     PREFERENCE = "preference"
@@ -23,7 +23,7 @@ class Format(StrEnum):
 
     @property
     def sequences(self) -> int:
-        """Return how many sequences the trainer makes of a row; of a ranking at least so many.
+        """Number of sequences that the trainer makes of a row; of a ranking, at least.
 
         Each has its own copy of the prompt. A ranking has one for each of its answers.
         """
@@ -31,12 +31,12 @@ class Format(StrEnum):
 
     @property
     def plural(self) -> str:
-        """Return the word for many rows."""
+        """Word for several rows."""
         return f"{self.singular}s"
 
     @property
     def singular(self) -> str:
-        """Return the word for one row."""
+        """Word for one row."""
         return self.value.replace("_", " ")
 
 
@@ -63,14 +63,14 @@ class Engine(StrEnum):
 
 
 class Scope(StrEnum):
-    """What an API key may do. Each scope includes those before it."""
+    """Permissions of an API key. Each scope includes those before it."""
 
     READ = "read"
     WRITE = "write"
     OPERATOR = "operator"
 
     def includes(self, needed: "Scope") -> bool:
-        """Whether a key of this scope may do what ``needed`` is for."""
+        """Return whether a key of this scope has the permission ``needed``."""
         scopes = list(Scope)
         return scopes.index(self) >= scopes.index(needed)
 

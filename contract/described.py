@@ -1,7 +1,7 @@
-"""Models whose members are described by the text under them.
+"""Request models whose members are described by the text under them.
 
-pydantic's own ``use_attribute_docstrings`` reads the source of every model when it is imported,
-0.6 s of CPU at each start of the service. Here it is read when somebody asks.
+pydantic's ``use_attribute_docstrings`` reads the source of every model at import, which takes 0.6 s
+of CPU at each start of the service. Here the source is read when a schema is requested.
 """
 
 import ast
@@ -15,13 +15,13 @@ from pydantic_core import CoreSchema
 
 
 class Described(BaseModel):
-    """The text under a member is its description in JSON schemas and in help."""
+    """A model whose member descriptions, in schemas and help, are the text under each member."""
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /
     ) -> JsonSchemaValue:
-        """Give each member its description."""
+        """Return the schema with a description for each member."""
         schema = handler(core_schema)
         members = handler.resolve_ref_schema(schema).get("properties", {})
         texts = descriptions(cls)
@@ -33,7 +33,7 @@ class Described(BaseModel):
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Return what the source says of each member, those of its bases among them."""
+    """Return the text under each member, inherited ones included."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, Described):
@@ -50,7 +50,7 @@ def _of_module(name: str) -> dict[str, dict[str, str]]:
 
 
 def _texts(node: ast.ClassDef) -> dict[str, str]:
-    """Return what stands under each member."""
+    """Return the text under each member of a class."""
     found = {}
     for member, text in zip(node.body, node.body[1:], strict=False):
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):

@@ -1,4 +1,4 @@
-"""TensorBoard's event files, as far as numbers over steps need them: no TensorBoard, no protobuf.
+"""Write TensorBoard event files with scalars, without TensorBoard or protobuf.
 
 A file is records: length (u64), masked CRC-32C of it, the data, masked CRC-32C of that, all
 little-endian (tensorflow/core/lib/io/record_writer.h). The data is an Event
@@ -29,12 +29,12 @@ _TABLE = _table()
 
 
 def beginning(wall_time: float) -> bytes:
-    """The record that a file begins with."""
+    """Return the first record of a file."""
     return _record(_double(1, wall_time) + _bytes(3, b"brain.Event:2"))
 
 
 def event(wall_time: float, step: int, values: Mapping[str, float]) -> bytes:
-    """The numbers of one step, by tag; seconds since 1970."""
+    """Return the record of one step's values by tag; ``wall_time`` is in Unix seconds."""
     summary = b"".join(
         _bytes(1, _bytes(1, tag.encode()) + _float(2, value)) for tag, value in values.items()
     )
@@ -42,7 +42,7 @@ def event(wall_time: float, step: int, values: Mapping[str, float]) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """RFC 3720's."""
+    """Return the CRC-32C checksum of RFC 3720."""
     crc = _U32
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

@@ -1,18 +1,21 @@
-"""Names of a step's figures in experiment trackers: the same live and in later copies."""
+"""Names of a step's metrics in experiment trackers, equal live and in later copies."""
 
 from collections.abc import Mapping
 from typing import Any
 
-LARGEST = 3.4e38  # of a float in an event file
+LARGEST = 3.4e38  # largest float in an event file
 WORKSPACE = "azureml://"  # scheme of the MLflow server of an Azure ML workspace
-EXPERIMENT = "rekindle"  # in a workspace, of jobs that name none
-JOB_TAG, STEP_TAG = "rekindle.job", "rekindle.step"  # of a run: whose it is, its last whole step
+EXPERIMENT = "rekindle"  # default experiment in a workspace
+JOB_TAG, STEP_TAG = (
+    "rekindle.job",
+    "rekindle.step",
+)  # tags of a run: its job, its last complete step
 _NO_FIGURES = ("step", "generation")
 _VALID = "valid_loss"
 
 
 def tagged(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite figures of one step under the names that TensorBoard groups by."""
+    """Return a step's finite metrics under the names that TensorBoard groups by."""
     known = {n: v for n, v in row.items() if isinstance(v, int | float) and abs(v) <= LARGEST}
     found = {f"train/{n}": v for n, v in known.items() if n not in (*_NO_FIGURES, _VALID)}
     if _VALID not in known:
@@ -23,7 +26,7 @@ def tagged(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def workspace_address(uri: str) -> str:
-    """Return where the MLflow server of an Azure ML workspace takes the calls of MLflow 2.
+    """Return the address at which an Azure ML workspace's MLflow server serves MLflow 2.
 
     >>> workspace_address("azureml://westeurope.api.azureml.ms/mlflow/v1.0/subscriptions/s")
     'https://westeurope.api.azureml.ms/mlflow/v2.0/subscriptions/s'

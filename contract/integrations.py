@@ -1,4 +1,4 @@
-"""The member ``integrations``: experiment trackers that receive a job's figures while it trains."""
+"""The member ``integrations``: experiment trackers that receive a job's metrics live."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -42,7 +42,7 @@ class MlflowRequest(Strict):
 
     @model_validator(mode="after")
     def refuse_own_tags(self) -> Self:
-        """Refuse tags by which a resumed run is found."""
+        """Reject reserved tags, by which a resumed run is found."""
         if any(name.startswith("rekindle.") for name in self.tags):
             raise PydanticCustomError("unsupported", "tags that begin with rekindle. are reserved")
         return self
@@ -60,7 +60,7 @@ class IntegrationRequest(Strict):
 
     @model_validator(mode="after")
     def require_own_options(self) -> Self:
-        """Refuse options of another type, and a type that lacks its own."""
+        """Reject options of another type, and a type without its options."""
         given = {name for name in ("wandb", "mlflow") if getattr(self, name) is not None}
         if given != ({self.type} - {"tensorboard"}):
             shown = "no options" if self.type == "tensorboard" else f"the member {self.type} only"
@@ -69,7 +69,7 @@ class IntegrationRequest(Strict):
 
 
 def shown(integrations: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return stored integrations as OpenAI shows them: of each its type and that type's options."""
+    """Return stored integrations in OpenAI's form: the type and its options."""
     return [
         {name: one[name] for name in ("type", one["type"]) if one.get(name) is not None}
         for one in integrations or ()

@@ -1,4 +1,4 @@
-"""The request for a job: OpenAI's members, and ours beside them."""
+"""The request for a job: OpenAI's members, and Rekindle's."""
 
 from typing import Annotated
 
@@ -49,7 +49,7 @@ class JobRequest(Strict):
     @field_validator("suffix")
     @classmethod
     def refuse_control_characters(cls, value: str | None) -> str | None:
-        """Refuse what would break a name in a terminal, a URL or a header."""
+        """Reject characters that would break a name in a terminal, URL or header."""
         if value and not value.isprintable():
             raise PydanticCustomError(
                 "unsupported", "control characters cannot be part of a name: leave them out"
@@ -61,7 +61,7 @@ class JobRequest(Strict):
     def refuse_repeated_types(
         cls, value: list[IntegrationRequest] | None
     ) -> list[IntegrationRequest] | None:
-        """Refuse two trackers of one type: a job has one run in each."""
+        """Reject two trackers of one type, as a job has one run in each."""
         if value and len({one.type for one in value}) < len(value):
             raise PydanticCustomError("unsupported", "each type of tracker may be named once")
         return value

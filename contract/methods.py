@@ -1,7 +1,7 @@
-"""The methods of training: the member ``method`` as OpenAI's clients say it, and descriptors.
+"""Training methods: the member ``method`` in OpenAI's form, and a descriptor of each method.
 
-To add a method: its name in `Method`, its options in `MethodRequest`, its descriptor in `METHODS`,
-and its loss as `trainer/methods/NAME.py`. Everything else follows from these.
+To add a method, add its name to `Method`, its options to `MethodRequest`, its descriptor to
+`METHODS`, and its loss as `trainer/methods/NAME.py`. Everything else is derived from these.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Beta = Auto | Annotated[float, Field(gt=0, le=MAX_BETA)] | None
 
 
 class DpoHyperparametersRequest(HyperparametersRequest):
-    """And OpenAI's fourth, which DPO has."""
+    """OpenAI's hyperparameters for DPO, which add beta."""
 
     beta: Beta = None
     """KL penalty weight; default 0.1."""
@@ -42,7 +42,7 @@ class DpoRequest(OptionsRequest):
 
 
 class OrpoHyperparametersRequest(HyperparametersRequest):
-    """And the weight of the odds ratio."""
+    """Hyperparameters for ORPO, which add the weight of the odds ratio."""
 
     beta: float = Field(default=0.1, gt=0, le=MAX_BETA)
     """Weight of the odds ratio (lambda in the paper)."""
@@ -90,30 +90,30 @@ class MethodRequest(Strict):
 
     @property
     def hyperparameters(self) -> HyperparametersRequest | None:
-        """Those of the type."""
+        """Hyperparameters of the selected method, if given."""
         options: OptionsRequest | None = getattr(self, self.type)
         return options.hyperparameters if options else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
-    """What sets a method apart, for all but the trainer, which has its loss."""
+    """Properties of a method, for everything but the trainer, which has its loss."""
 
     label: str  # in forms and completions
     options: type[OptionsRequest]
-    rows: tuple[Format, ...]  # that it learns from, the usual ones first
-    learning_rate: float  # peak, times the multiplier
-    lora_learning_rate: float  # adapters start at zero and need ten to twenty times as much
-    reference: bool = False  # a frozen model scores every sequence as well, always
-    head: str = ""  # what the model is that gives numbers, not logits over the vocabulary
+    rows: tuple[Format, ...]  # formats that it trains on, the usual one first
+    learning_rate: float  # peak learning rate before the multiplier
+    lora_learning_rate: float  # for adapters, which start at zero: ten to twenty times as much
+    reference: bool = False  # a frozen reference model always scores every sequence too
+    head: str = ""  # description of a model whose head returns scores instead of logits
 
     @property
     def sequences(self) -> int:
-        """Return how many sequences a sample has."""
+        """Number of sequences of a sample."""
         return self.rows[0].sequences
 
 
-# In the order of forms. Of the methods that learn from the same rows, the first is the usual one.
+# In the order of forms. Of methods with the same row format, the first is the default.
 METHODS: Final[dict[Method, Descriptor]] = {
     "supervised": Descriptor(
         label="Supervised: learn the answers of chats",
@@ -172,5 +172,5 @@ METHODS: Final[dict[Method, Descriptor]] = {
 
 
 def usual_method(rows: Format) -> Method:
-    """Return the method that such rows suggest."""
+    """Return the default method for rows of this format."""
     return next(name for name, method in METHODS.items() if rows in method.rows)

@@ -1,4 +1,4 @@
-"""Text of strangers, made safe to look at: what a terminal would obey or hide is shown instead.
+"""Make untrusted text safe to print: escape what a terminal would obey or hide.
 
 Control characters (C0, C1, DEL), those that turn the direction of text or take no room, line and
 paragraph separators, and halves of surrogate pairs become escapes as Python and JSON write them.
@@ -10,22 +10,22 @@ _SHOWN_AS_ESCAPES = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # general categories of Unic
 
 
 def printable(text: str) -> str:
-    r"""Return one line: a newline is shown as ``\n``."""
+    """Return the text on one line; a newline becomes ``\n``."""
     return text.translate(_LINE)
 
 
 def printable_lines(text: str) -> str:
-    """Return lines: newlines and tabs stay as they are."""
+    """Return the text with escapes; newlines and tabs are kept."""
     return text.translate(_LINES)
 
 
 def printable_json(text: str) -> str:
-    """Return JSON that means the same; of its own it has escapes for C0 alone."""
+    """Return equivalent JSON; standard JSON escapes C0 characters only."""
     return text.translate(_JSON)
 
 
 class _Shown(dict[int, str]):
-    """A table for ``str.translate``; of each character when it is first met."""
+    """Translation table for ``str.translate``, filled when a character is first met."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)

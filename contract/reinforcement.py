@@ -1,4 +1,4 @@
-"""The member ``method.reinforcement``: OpenAI's members, and from ``algorithm`` on ours."""
+"""The member ``method.reinforcement``: OpenAI's members; from ``algorithm`` on, Rekindle's."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ Beta = Annotated[float, Field(ge=0, le=MAX_BETA)]
 
 
 class ReinforcementHyperparametersRequest(HyperparametersRequest):
-    """And those that OpenAI has for reinforcement only."""
+    """OpenAI's hyperparameters for reinforcement, which add four members."""
 
     reasoning_effort: Literal["default", "low", "medium", "high"] = "default"
     """Must be `default`: base models here have no such levels."""
@@ -61,12 +61,12 @@ class ReinforcementRequest(OptionsRequest):
 
     @property
     def chosen(self) -> ReinforcementHyperparametersRequest:
-        """Its hyperparameters; the defaults where none are given."""
+        """The hyperparameters, or the defaults."""
         return self.hyperparameters or ReinforcementHyperparametersRequest()
 
     @property
     def eval_steps(self) -> int | None:
-        """Training steps between two evaluations, where they are given here."""
+        """Training steps between two evaluations; None unless given here."""
         asked = self.chosen.eval_interval
         return None if asked == "auto" else asked
 

@@ -1,4 +1,4 @@
-"""How requests are read: no guessing."""
+"""Base models of requests: strict types, no unknown members."""
 
 from typing import Annotated, Literal, get_args
 
@@ -11,13 +11,13 @@ Auto = Literal["auto"]
 
 
 class Strict(Described):
-    """Unknown members and wrong types are errors."""
+    """A request model that rejects unknown members and wrong types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class HyperparametersRequest(Strict):
-    """OpenAI's three, which every method has."""
+    """OpenAI's three hyperparameters, which every method has."""
 
     batch_size: Auto | Annotated[int, Field(ge=1, le=MAX_BATCH)] = "auto"
     """Examples per optimizer step; `auto` takes it from the number of examples."""
@@ -28,21 +28,21 @@ class HyperparametersRequest(Strict):
 
 
 class OptionsRequest(Strict):
-    """What the options of every method have."""
+    """Options that every method has."""
 
     hyperparameters: HyperparametersRequest | None = None
     """Batch size, learning rate and epochs."""
 
     @property
     def own(self) -> dict[str, object]:
-        """Return all options but OpenAI's three hyperparameters, by name, on one level."""
+        """All options except OpenAI's three hyperparameters, by name, on one level."""
         hyper = (self.hyperparameters or self.kind_of_hyperparameters()()).model_dump()
         more = {n: v for n, v in hyper.items() if n not in HyperparametersRequest.model_fields}
         return self.model_dump(exclude={"hyperparameters"}) | more
 
     @classmethod
     def kind_of_hyperparameters(cls) -> type[HyperparametersRequest]:
-        """Return the model of its hyperparameters."""
+        """Return the class of this method's hyperparameters."""
         found: type[HyperparametersRequest] = get_args(
             cls.model_fields["hyperparameters"].annotation
         )[0]

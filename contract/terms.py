@@ -1,4 +1,4 @@
-"""Members of ``infrastructure``: limits of money, time and place, and the machines."""
+"""Members of ``infrastructure``: budget, deadline, placement and machines."""
 
 from decimal import Decimal
 from typing import Annotated, Literal

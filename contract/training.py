@@ -1,4 +1,4 @@
-"""Members of ``training``: how the training is done. What is left out the planner chooses."""
+"""Members of ``training``: options of the training loop; the planner chooses omitted ones."""
 
 import re
 from typing import Annotated, Literal
@@ -9,8 +9,8 @@ from pydantic_core import PydanticCustomError
 from contract.choices import CHECKPOINTS_KEPT, MAX_BATCH, MAX_KEPT
 from contract.strict import Strict
 
-# How NCCL works, of the names in its user guide: none that loads a library, names a file or says
-# who may reach whom.
+# Tuning variables of NCCL's user guide, without those that load a library, name a file or change
+# which hosts may connect.
 NCCL_NAMES = {
     *("NCCL_ALGO", "NCCL_BUFFSIZE", "NCCL_COLLNET_ENABLE", "NCCL_CROSS_NIC", "NCCL_CUMEM_ENABLE"),
     *("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_DISABLE"),
@@ -131,7 +131,7 @@ class TrainingRequest(Strict):
     @field_validator("nccl")
     @classmethod
     def refuse_other_variables(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse what is no setting of how NCCL works; ranks see no other variable of a request."""
+        """Reject variables other than NCCL tuning; ranks get no other variable of a request."""
         for name, equals, told in (pair.partition("=") for pair in value):
             if name not in NCCL_NAMES or not equals or not _NCCL_VALUE.fullmatch(told):
                 raise PydanticCustomError(
@@ -145,7 +145,7 @@ class TrainingRequest(Strict):
     @field_validator("tensor_parallel", "sequence_parallel")
     @classmethod
     def refuse_splits(cls, value: int) -> int:
-        """Refuse what the trainer cannot save exactly."""
+        """Reject parallelism whose state the trainer cannot save exactly."""
         if value != 1:
             raise PydanticCustomError(
                 "unsupported",

@@ -1,7 +1,7 @@
-"""Look for known vulnerabilities in the packages of the images: `make audit`.
+"""Report known vulnerabilities in the packages of the images: `make audit`.
 
-pip-audit asks OSV about docker/*.txt, npm asks its registry about package-lock.json. Where neither
-answers, as in a closed network, there is nothing to learn: that is said, and is no failure.
+pip-audit queries OSV for docker/*.txt, npm its registry for package-lock.json. If neither answers,
+as in a closed network, the command says so and succeeds.
 """
 
 import argparse
@@ -24,18 +24,18 @@ QUESTION = {"package": {"name": "pip", "ecosystem": "PyPI"}, "version": "26.2"}
 PATIENCE = 15.0  # seconds for one answer
 
 
-class Unreachable(Exception):
+class DatabaseUnreachable(Exception):
     """No advisory database answers."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print what is known; 1 if anything is that was not ignored."""
+    """Print known vulnerabilities; return 1 if one is not ignored."""
     options = _options(arguments)
     found = 0
     for name, look in (("docker/*.txt", _python), ("package-lock.json", _npm)):
         try:
             known = [line for line in look(options) if not {*options.ignore} & {*line.split()}]
-        except Unreachable as reason:
+        except DatabaseUnreachable as reason:
             _say(f"{name}: NOT AUDITED, no advisory database is reachable: {reason}")
             continue
         for line in known:
@@ -66,7 +66,7 @@ def _npm(_: argparse.Namespace) -> Iterator[str]:
     done = _run("npm", *words)
     report: dict[str, Any] = json.loads(done.stdout or "{}")
     if "vulnerabilities" not in report:
-        raise Unreachable(report.get("message", done.stderr))
+        raise DatabaseUnreachable(report.get("message", done.stderr))
     for name, package in report["vulnerabilities"].items():
         for fault in package["via"]:
             if isinstance(fault, dict):  # a text names another package of this report
@@ -74,11 +74,11 @@ def _npm(_: argparse.Namespace) -> Iterator[str]:
 
 
 def _reach(url: str) -> None:
-    """Raise Unreachable unless a database answers; a proxy's refusal is not an answer."""
+    """Raise DatabaseUnreachable unless a database answers; a proxy's refusal is no answer."""
     try:
         httpx.post(url, json=QUESTION, timeout=PATIENCE).raise_for_status().json()
     except (httpx.HTTPError, ValueError) as error:
-        raise Unreachable(f"{url}: {error}") from error
+        raise DatabaseUnreachable(f"{url}: {error}") from error
 
 
 def _run(*words: str) -> "subprocess.CompletedProcess[str]":

@@ -1,11 +1,11 @@
-"""The base image made from Debian's packages, for machines that cannot pull it: needs root."""
+"""Build the base image from Debian's packages, for machines that cannot pull it. Needs root."""
 
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-from docker.engine import Engine
+from docker.engine import ContainerEngine
 
 SUITE = "bookworm"
 NAME = f"localhost/rekindle-base:{SUITE}"
@@ -13,8 +13,8 @@ NAME = f"localhost/rekindle-base:{SUITE}"
 UNNEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt")
 
 
-def make(engine: Engine) -> str:
-    """Make the base image unless the engine has it; return its name."""
+def make(engine: ContainerEngine) -> str:
+    """Create the base image unless the engine has it; return its name."""
     if engine.ask("image", "inspect", NAME).returncode == 0:
         return NAME
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
@@ -30,7 +30,7 @@ def make(engine: Engine) -> str:
 
 
 def _add_fixes(sources: Path) -> None:
-    """Name the archives with Debian's fixes; debootstrap names the main one alone."""
+    """Add the archives with Debian's fixes, as debootstrap adds the main one only."""
     _, mirror, suite, component = sources.read_text().split()[:4]
     fixes = ((mirror, f"{suite}-updates"), (f"{mirror.rstrip('/')}-security", f"{suite}-security"))
     with sources.open("a") as file:

@@ -1,4 +1,4 @@
-"""Build the images and try them: `python -m docker.build`; docs/images.md has the options."""
+"""Build and test the images: `python -m docker.build`; docs/images.md has the options."""
 
 import argparse
 import subprocess
@@ -7,13 +7,13 @@ import tomllib
 from pathlib import Path
 
 from docker import base, engine, sbom, tryout, tryout_stack
-from docker.engine import ROOT, Engine, EngineError
+from docker.engine import ROOT, ContainerEngine, EngineError
 
 VARIANTS = ("cpu", "cuda")
 
 
 def main() -> int:
-    """Build what was asked for, say how large it became, and run it."""
+    """Build the requested images, print their sizes, and test them."""
     options = _options()
     found = engine.find(
         options.engine,
@@ -33,7 +33,7 @@ def main() -> int:
     return 0
 
 
-def _build(engine: Engine, options: argparse.Namespace) -> None:
+def _build(engine: ContainerEngine, options: argparse.Namespace) -> None:
     labels = [f"VERSION={_version()}", f"REVISION={_revision()}"]
     if options.base:
         labels.append(f"BASE={options.base}")
@@ -52,7 +52,7 @@ def _build(engine: Engine, options: argparse.Namespace) -> None:
         _describe(engine, image, locks)
 
 
-def _try(engine: Engine, options: argparse.Namespace) -> None:
+def _try(engine: ContainerEngine, options: argparse.Namespace) -> None:
     tryout.service(engine, f"rekindle-service:{options.tag}")
     for variant in options.trainer:
         tryout.trainer(engine, f"rekindle-trainer:{options.tag}-{variant}")
@@ -60,13 +60,13 @@ def _try(engine: Engine, options: argparse.Namespace) -> None:
         tryout_stack.run_job(engine, options.tag)
 
 
-def _describe(engine: Engine, image: str, locks: list[str]) -> None:
+def _describe(engine: ContainerEngine, image: str, locks: list[str]) -> None:
     _say_size(engine, image)
     sys.stdout.write(f"  contents: {sbom.write(engine, image, locks).relative_to(ROOT)}\n")
 
 
-def _say_size(engine: Engine, image: str) -> None:
-    """Every layer that holds anything, the newest first."""
+def _say_size(engine: ContainerEngine, image: str) -> None:
+    """Print every non-empty layer, newest first."""
     rows = engine.ask("history", "--format", "{{.Size}}\t{{.CreatedBy}}", image).stdout
     sys.stdout.write(f"{image}\n")
     for row in rows.splitlines():

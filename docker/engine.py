@@ -1,6 +1,6 @@
-"""A container engine with docker's command line: docker itself, or podman.
+"""Run a container engine with docker's command line: docker or podman.
 
-Podman also works where it may little: in a machine without systemd.
+Podman also works with few rights, in a machine without systemd.
 """
 
 import shutil
@@ -18,12 +18,12 @@ CONFINED_RUN = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
 
 
 class EngineError(Exception):
-    """The engine refused; what it said is on the screen."""
+    """A command of the engine failed; its output is on the screen."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
-    """How to call it."""
+class ContainerEngine:
+    """A container engine and its command line."""
 
     program: tuple[str, ...]
     build_options: tuple[str, ...] = ()
@@ -37,16 +37,16 @@ class Engine:
         self.call("build", *self.build_options, *values, "--file", file, "--tag", tag, str(ROOT))
 
     def call(self, *words: str) -> None:
-        """Run one command to its end, its output on the screen."""
+        """Run a command with its output on the screen; raise EngineError if it fails."""
         if subprocess.run([*self.program, *words], check=False).returncode:
             raise EngineError(f"{' '.join([*self.program, *words])} failed; its reason is above")
 
     def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run one command to its end and return what became of it."""
+        """Run a command and return its result."""
         return subprocess.run([*self.program, *words], capture_output=True, text=True, check=False)
 
     def run(self, name: str, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run a container to its end, as production would: nothing of it may be written to."""
+        """Run a container as in production: no writable files, no capabilities."""
         return self.ask("run", "--rm", *self._as_production(name), *words)
 
     @contextmanager
@@ -69,7 +69,7 @@ class Engine:
 
 def find(
     program: str, *, confined: bool, secrets: Mapping[str, Path | None], volumes: Sequence[str]
-) -> Engine:
+) -> ContainerEngine:
     """Return the engine named by ``program``, else the first installed one."""
     named = program or next((name for name in ("docker", "podman") if _works(name)), "")
     if not named:
@@ -80,7 +80,7 @@ def find(
     for name, file in secrets.items():
         build += ["--secret", f"id={name},src={file}"] if file else []
     build += [word for volume in volumes for word in ("--volume", volume)]
-    return Engine(
+    return ContainerEngine(
         program=(*named.split(), *(CONFINED if confined else ())),
         build_options=tuple(build),
         run_options=CONFINED_RUN if confined else (),

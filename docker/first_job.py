@@ -1,6 +1,6 @@
-"""Train the tiny base model by the API, and wait: `first_job.py URL KEY`, in the local image.
+"""Train the tiny base model over the API and wait: `first_job.py URL KEY`, in the local image.
 
-For a stack of compose.yaml whose `prepare` has run. Ends with 1 unless the job succeeds.
+For a stack of compose.yaml whose `prepare` has run. Exit code 1 unless the job succeeds.
 """
 
 import json
@@ -24,7 +24,7 @@ PATIENCE = 900.0  # seconds until the job is over, on a busy machine
 
 
 def main(url: str, key: str) -> int:
-    """Upload, submit, wait; print the job as it is at its end."""
+    """Upload a file, submit a job, wait for it, and print it."""
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=f"{url}/v1", headers=headers, timeout=60, trust_env=False) as http:
         job = _submit(http)

@@ -1,8 +1,8 @@
-"""Pin what the images install: `python -m docker.lock` needs uv and network.
+"""Pin what the images install: `python -m docker.lock`. Needs uv and network access.
 
-From pyproject.toml it writes docker/*.txt, each package with the hashes of all its files and
-without the index it was found in. torch and what only its CUDA build needs lie apart, as the
-CPU variant has another torch.
+Writes docker/*.txt from pyproject.toml, with the hashes of all files of each package and without
+index addresses. torch and the packages of its CUDA build are separate, as the CPU variant has
+another torch.
 """
 
 import re
@@ -40,7 +40,7 @@ def pins(text: str) -> list[str]:
 
 
 def _compile(requirements: list[str]) -> list[str]:
-    """Everything that these need."""
+    """Return these requirements and all their dependencies, pinned."""
     text = "\n".join(requirements)
     done = subprocess.run([*UV, *PLATFORM], input=text, capture_output=True, text=True, check=True)
     return pins(done.stdout)

@@ -1,6 +1,6 @@
-"""What the emulated Azure of compose.yaml needs before the first job; repeating is harmless.
+"""Prepare the emulated Azure of compose.yaml for the first job; repeating is harmless.
 
-A resource group, and the tiny base model in Blob. Runs once, in the local image.
+Creates a resource group and stages the tiny base model. Runs once, in the local image.
 """
 
 import os
@@ -16,7 +16,7 @@ BASE_MODEL = "rekindle/tiny-llama"
 
 
 def main() -> None:
-    """Make both; an error is the exit."""
+    """Create the resource group and stage the model; an error ends the program."""
     _make_group()
     model = STATE / "tiny-llama"
     if not model.exists():

@@ -1,7 +1,7 @@
-"""The bill of materials of an image, as CycloneDX: Debian's, Python's and npm's packages.
+"""Write an image's bill of materials as CycloneDX: Debian, Python and npm packages.
 
-Debian's are asked of the image. Python's and npm's are those of the lock files, which an image
-holds to the hash; scanners match each by its package URL.
+Debian packages are listed in the image. Python and npm packages come from the lock files, which the
+image matches by hash. Scanners match packages by their package URL.
 """
 
 import json
@@ -15,14 +15,14 @@ from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
 from docker import lock
-from docker.engine import ROOT, Engine
+from docker.engine import ROOT, ContainerEngine
 
 HERE = ROOT / "docker"
 OUTPUT = ROOT / "build" / "sbom"
 FIELDS = "${Package}\t${Version}\t${Architecture}\t${source:Package}\n"
 
 
-def write(engine: Engine, image: str, locks: Sequence[str]) -> Path:
+def write(engine: ContainerEngine, image: str, locks: Sequence[str]) -> Path:
     """Write an image's bill of materials; ``locks`` are the lock files that it was built from."""
     asked = ("--entrypoint", "dpkg-query", image, "--show", "--showformat", FIELDS)
     listed = engine.run("rk-packages", *asked)
@@ -60,7 +60,7 @@ def _library(purl: PackageURL) -> Component:
 
 
 def _debian(listed: str) -> Iterator[PackageURL]:
-    """Scanners find nothing without the distribution and the source package."""
+    """Yield Debian packages with distribution and source package, which scanners need."""
     for line in listed.splitlines():
         name, version, architecture, source = line.split("\t")
         told = {"arch": architecture, "distro": f"debian-{_release()}", "upstream": source}
@@ -81,7 +81,7 @@ def _npm(content: str) -> Iterator[PackageURL]:
 
 
 def _release() -> str:
-    """Debian's, as the Dockerfiles name it."""
+    """Return the Debian release of the Dockerfiles."""
     named = re.search(r"BASE=debian:(\d+)", (HERE / "service.Dockerfile").read_text())
     assert named is not None
     return named[1]

@@ -1,7 +1,7 @@
-"""Run what was built, as it will be run: not root, nothing writable, all capabilities dropped.
+"""Test built images as they will run: not root, nothing writable, no capabilities.
 
-The service gets a real PostgreSQL; the trainer's node a service and a metadata service that
-know nothing but how to be asked.
+The service gets a real PostgreSQL; the trainer's node gets stand-ins for the service and the
+metadata service.
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 
-from docker.engine import Engine, EngineError
+from docker.engine import ContainerEngine, EngineError
 from rekindle.local import postgres
 from trainer.contract import PROTOCOL, NodeConfig
 
@@ -35,8 +35,8 @@ INSTANCE = {
 }
 
 
-def service(engine: Engine, image: str) -> None:
-    """Migrate an empty database, serve, be healthy, create a key, and end when told to."""
+def service(engine: ContainerEngine, image: str) -> None:
+    """Test that the service migrates, serves, is healthy, creates a key, and stops when asked."""
     _expect_no_setuid(engine, image)
     expect("service: --help", engine.run("rk-help", image, "--help"), 0, "migrate")
     expect("service: without settings", engine.run("rk-bare", image), 2, "REKINDLE_DATABASE_URL")
@@ -55,8 +55,8 @@ def service(engine: Engine, image: str) -> None:
             _stop(engine, "rk-service")
 
 
-def trainer(engine: Engine, image: str) -> None:
-    """Import everything, refuse to start unconfigured, register, be healthy, end when told to."""
+def trainer(engine: ContainerEngine, image: str) -> None:
+    """Test that the trainer imports, requires settings, registers, is healthy, and stops."""
     _expect_no_setuid(engine, image)
     imports = engine.run("rk-imports", "--entrypoint", "python3", image, "-c", IMPORTS)
     expect("trainer: imports", imports, 0, "2.13.0")
@@ -121,7 +121,7 @@ def _node(folder: Path, port: int) -> list[str]:
 
 
 def give_to_user(path: Path) -> None:
-    """Give a file to the containers' user alone, as cloud-init does; without root to every user."""
+    """Make a file readable for the containers' user only, as cloud-init does; else for all."""
     try:
         os.chown(path, USER, USER)
         path.chmod(0o700)
@@ -130,7 +130,7 @@ def give_to_user(path: Path) -> None:
 
 
 class _Standin(ThreadingHTTPServer):
-    """Metadata service and service in one: a VM there is, but nobody is let in yet."""
+    """Stand-in for the metadata service and the service, which refuses registrations."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
@@ -177,8 +177,8 @@ def expect(what: str, done: "subprocess.CompletedProcess[str]", code: int, said:
     print_ok(what)
 
 
-def _expect_no_setuid(engine: Engine, image: str) -> None:
-    """No file runs with the rights of its owner; folders that 10001 cannot read are left out."""
+def _expect_no_setuid(engine: ContainerEngine, image: str) -> None:
+    """Check that no file runs with its owner's rights, in folders that user 10001 can read."""
     words = ("/", "-xdev", "-type", "f", "-perm", "/6000")
     found = engine.run("rk-setuid", "--entrypoint", "find", image, *words)
     if found.stdout or found.returncode > 1:  # 1: some folder was left out
@@ -187,14 +187,14 @@ def _expect_no_setuid(engine: Engine, image: str) -> None:
     print_ok(f"{image}: no setuid program")
 
 
-def _expect_health(engine: Engine, image: str, name: str, port: int = 8080) -> None:
+def _expect_health(engine: ContainerEngine, image: str, name: str, port: int = 8080) -> None:
     """Wait until the image's own health check succeeds in its container."""
     words = [word.replace(":8080/", f":{port}/") for word in health_check(engine, image)]
     wait_until(lambda: engine.ask("exec", name, *words).returncode, 0)
     print_ok(f"{name.removeprefix('rk-')}: healthy")
 
 
-def health_check(engine: Engine, image: str) -> list[str]:
+def health_check(engine: ContainerEngine, image: str) -> list[str]:
     """Return the command of an image's health check."""
     facts = json.loads(engine.ask("image", "inspect", image).stdout)[0]
     words: list[str] = (facts["Config"].get("Healthcheck") or facts["Healthcheck"])["Test"][1:]
@@ -217,11 +217,11 @@ def _status(url: str) -> int:
         return 0
 
 
-def _ended(engine: Engine, name: str) -> bool:
+def _ended(engine: ContainerEngine, name: str) -> bool:
     return engine.ask("inspect", "--format", "{{.State.Running}}", name).stdout.strip() != "true"
 
 
-def _stop(engine: Engine, name: str) -> None:
+def _stop(engine: ContainerEngine, name: str) -> None:
     began = time.monotonic()
     engine.ask("stop", "--time", GRACE, name)
     took = time.monotonic() - began
@@ -238,6 +238,6 @@ def _free_port() -> int:
 
 
 def print_ok(what: str) -> None:
-    """Print what works."""
+    """Print what was tested."""
     sys.stdout.write(f"  ok  {what}\n")
     sys.stdout.flush()

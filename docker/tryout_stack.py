@@ -1,8 +1,8 @@
-"""A job from its submission to its model, by the built images and the commands of compose.yaml.
+"""Run a job from submission to model with the built images and compose.yaml's commands.
 
-The containers share one network namespace with nothing but a loopback device, so that names and
-ports are those of compose.yaml and nothing outside is reached. PostgreSQL alone is not its image's:
-it is the one of `make setup`, over a socket.
+The containers share one network namespace with only a loopback device, so that names and ports are
+those of compose.yaml and nothing outside is reached. PostgreSQL is the one of `make setup`, over a
+socket, not an image.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from docker.engine import ROOT, Engine
+from docker.engine import ROOT, ContainerEngine
 from docker.tryout import expect, give_to_user, health_check, print_ok, wait_until
 from rekindle.local import postgres
 
@@ -24,8 +24,8 @@ HOSTS = "127.0.0.1 localhost azurite emulator api\n"
 CLIENT = f"{HERE}/first_job.py:/first_job.py:ro"
 
 
-def run_job(engine: Engine, tag: str) -> None:
-    """Start what compose.yaml starts, in its order; train a tiny model; stop it all."""
+def run_job(engine: ContainerEngine, tag: str) -> None:
+    """Start the services of compose.yaml in their order, train a tiny model, and stop."""
     service, local = f"rekindle-service:{tag}", f"rekindle-local:{tag}"
     alone = replace(engine, network="none")
     inside = replace(engine, network="container:rk-azurite")
@@ -33,7 +33,7 @@ def run_job(engine: Engine, tag: str) -> None:
         azure, blobs = stack.enter_context(_volumes())
         options = stack.enter_context(_settings())
 
-        def start(engine: Engine, name: str, *words: str) -> None:
+        def start(engine: ContainerEngine, name: str, *words: str) -> None:
             port = "8090" if name == "reconciler" else "8080"  # the api has 8080 here
             command = [word.replace("8080", port) for word in SERVICES[name]["command"]]
             stack.enter_context(engine.running(f"rk-{name}", *options, *words, *command))
@@ -62,7 +62,7 @@ def run_job(engine: Engine, tag: str) -> None:
 
 @contextmanager
 def _volumes() -> Iterator[list[Path]]:
-    """Make the volumes azure and blobs of compose.yaml, writable for the containers' user."""
+    """Create compose.yaml's volumes azure and blobs, writable for the containers' user."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("azure", "blobs")]
         for path in paths:

@@ -1,4 +1,4 @@
-"""OpenAI's Python clients with Rekindle's calls beside them.
+"""OpenAI's Python clients, extended with Rekindle's calls.
 
     from rekindle import Client
 
@@ -24,21 +24,23 @@ from openai import APIError, AsyncOpenAI, OpenAI, RequestOptions
 from openai._legacy_response import HttpxBinaryResponseContent
 from openai.resources.fine_tuning import jobs as openai_jobs
 
-from rekindle.cli.connection import Asked, Connection, connect
-from rekindle.polling import Patience
+from rekindle.cli.connection import ConnectionOptions, ServiceConnection, connect
+from rekindle.polling import JobPoller
 from rekindle.responses import Attempt, AttemptList, Cost, Job, Plan
 
 OVER = ("succeeded", "failed", "cancelled")
 _JOBS = "/fine_tuning/jobs"
-_LOG_PAUSE = 2.0  # seconds between two looks at a log that is followed
-_OPTIONS = {  # of each call of OpenAI's client, and their names one floor below
+_LOG_PAUSE = 2.0  # seconds between two polls of a log
+_OPTIONS = {  # options of OpenAI's calls, and their names in the client's own methods
     "extra_headers": "headers",
     "extra_query": "params",
     "extra_body": "extra_json",
     "timeout": "timeout",
 }
 _IDEMPOTENCY = "Idempotency-Key"
-_decoder = partial(codecs.getincrementaldecoder("utf-8"), errors="replace")  # across two answers
+_decoder = partial(
+    codecs.getincrementaldecoder("utf-8"), errors="replace"
+)  # keeps a character that two responses share
 
 
 class Client(OpenAI):
@@ -66,7 +68,7 @@ class Client(OpenAI):
 
 
 class AsyncClient(AsyncOpenAI):
-    """The same for asyncio."""
+    """OpenAI's asynchronous client of a Rekindle service."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class AsyncClient(AsyncOpenAI):
 
 
 class Jobs(openai_jobs.Jobs):
-    """OpenAI's calls for jobs, and ours. Each raises OpenAI's errors."""
+    """OpenAI's calls for jobs, and Rekindle's; each raises OpenAI's errors."""
 
     def plan(self, *, model: str, training_file: str, **members: Any) -> Plan:  # noqa: ANN401
         """Plan a job and create nothing. Members are those of the request for a job."""
@@ -109,7 +111,7 @@ class Jobs(openai_jobs.Jobs):
         return self._client.get(f"{_JOBS}/{job_id}/cost", cast_to=Cost)
 
     def attempts(self, job_id: str) -> list[Attempt]:
-        """Return every hold on machines, oldest first."""
+        """Return the job's attempts, oldest first."""
         return self._client.get(f"{_JOBS}/{job_id}/attempts", cast_to=AttemptList).data
 
     def wait(
@@ -119,13 +121,13 @@ class Jobs(openai_jobs.Jobs):
         timeout: float | None = None,
         on_change: Callable[[Job], None] | None = None,
     ) -> Job:
-        """Return the job once it is over or paused; raise TimeoutError after ``timeout`` seconds.
+        """Return the job once it has ended or paused; raise TimeoutError after ``timeout`` seconds.
 
-        A paused job goes on when it is resumed: look at its ``phase`` and ``status_reason``.
-        ``on_change`` gets the job whenever something changed. The service may be away for half an
-        hour. Ctrl-C ends the waiting and not the job.
+        A paused job continues after it is resumed; see its ``phase`` and ``status_reason``.
+        ``on_change`` gets the job at every change. The service may be unreachable for half an
+        hour. Ctrl-C stops waiting; the job continues.
         """
-        patience = Patience(job_id, timeout)
+        patience = JobPoller(job_id, timeout)
         job = self.retrieve(job_id)
         while not _is_settled(job):
             time.sleep(patience.pause())
@@ -144,8 +146,8 @@ class Jobs(openai_jobs.Jobs):
     def logs(
         self, job_id: str, *, attempt: str | None = None, rank: int = 0, follow: bool = False
     ) -> Iterator[str]:
-        """Yield what a rank printed; with ``follow`` until its attempt is over."""
-        offset, complete, decoder, patience = 0, False, _decoder(), Patience(job_id)
+        """Yield the output of a rank; with ``follow``, until its attempt ends."""
+        offset, complete, decoder, patience = 0, False, _decoder(), JobPoller(job_id)
         while not complete:
             try:
                 response = self._client.get(
@@ -170,7 +172,7 @@ class Jobs(openai_jobs.Jobs):
 
 
 class AsyncJobs(openai_jobs.AsyncJobs):
-    """The same calls of the asynchronous client."""
+    """The same calls as `Jobs`, asynchronous."""
 
     async def plan(self, *, model: str, training_file: str, **members: Any) -> Plan:  # noqa: ANN401
         """Plan a job and create nothing. Members are those of the request for a job."""
@@ -193,7 +195,7 @@ class AsyncJobs(openai_jobs.AsyncJobs):
         return await self._client.get(f"{_JOBS}/{job_id}/cost", cast_to=Cost)
 
     async def attempts(self, job_id: str) -> list[Attempt]:
-        """Return every hold on machines, oldest first."""
+        """Return the job's attempts, oldest first."""
         found = await self._client.get(f"{_JOBS}/{job_id}/attempts", cast_to=AttemptList)
         return found.data
 
@@ -204,13 +206,13 @@ class AsyncJobs(openai_jobs.AsyncJobs):
         timeout: float | None = None,  # noqa: ASYNC109 - as the synchronous client has it
         on_change: Callable[[Job], None] | None = None,
     ) -> Job:
-        """Return the job once it is over or paused; raise TimeoutError after ``timeout`` seconds.
+        """Return the job once it has ended or paused; raise TimeoutError after ``timeout`` seconds.
 
-        A paused job goes on when it is resumed: look at its ``phase`` and ``status_reason``.
-        ``on_change`` gets the job whenever something changed. The service may be away for half an
-        hour. Cancelling the task ends the waiting and not the job.
+        A paused job continues after it is resumed; see its ``phase`` and ``status_reason``.
+        ``on_change`` gets the job at every change. The service may be unreachable for half an
+        hour. Cancelling the task stops waiting; the job continues.
         """
-        patience = Patience(job_id, timeout)
+        patience = JobPoller(job_id, timeout)
         job = await self.retrieve(job_id)
         while not _is_settled(job):
             await asyncio.sleep(patience.pause())
@@ -229,8 +231,8 @@ class AsyncJobs(openai_jobs.AsyncJobs):
     async def logs(
         self, job_id: str, *, attempt: str | None = None, rank: int = 0, follow: bool = False
     ) -> AsyncIterator[str]:
-        """Yield what a rank printed; with ``follow`` until its attempt is over."""
-        offset, complete, decoder, patience = 0, False, _decoder(), Patience(job_id)
+        """Yield the output of a rank; with ``follow``, until its attempt ends."""
+        offset, complete, decoder, patience = 0, False, _decoder(), JobPoller(job_id)
         while not complete:
             try:
                 response = await self._client.get(
@@ -254,26 +256,26 @@ class AsyncJobs(openai_jobs.AsyncJobs):
                 await asyncio.sleep(_LOG_PAUSE)
 
 
-def _find_service(api_key: str | None, base_url: object) -> Connection:
-    """Find the service; ``base_url`` is a text, or the URL object of a client that is copied."""
+def _find_service(api_key: str | None, base_url: object) -> ServiceConnection:
+    """Find the service; ``base_url`` is text, or the URL object of a copied client."""
     url = None if base_url is None else str(base_url)
-    return connect(Asked(url=url, key=api_key), os.environ, Path.cwd())
+    return connect(ConnectionOptions(url=url, key=api_key), os.environ, Path.cwd())
 
 
 def _body(model: str, training_file: str, members: dict[str, Any]) -> dict[str, Any]:
-    """A request for a job."""
+    """Return the request for a job."""
     named = {name: value for name, value in members.items() if name not in _OPTIONS}
     return {"model": model, "training_file": training_file, **named}
 
 
 def _options(members: dict[str, Any]) -> RequestOptions:
-    """OpenAI's options of a call, which its clients take beside the members of the request."""
+    """Return the options of OpenAI's call among the members of the request."""
     found = {_OPTIONS[name]: value for name, value in members.items() if name in _OPTIONS}
     return cast("RequestOptions", found)
 
 
 def _is_settled(job: Job) -> bool:
-    """Tell whether the job is over or paused."""
+    """Return whether the job has ended or paused."""
     return job.status in OVER or job.phase == "paused"
 
 
@@ -283,6 +285,6 @@ def _log_query(attempt: str | None, rank: int, offset: int) -> dict[str, object]
 
 
 def _place(response: HttpxBinaryResponseContent) -> tuple[int, bool]:
-    """Where to go on in the log, and whether it is complete."""
+    """Return the next offset of the log, and whether the log is complete."""
     headers = response.response.headers
     return int(headers["x-next-offset"]), headers["x-log-complete"] == "true"

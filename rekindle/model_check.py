@@ -1,4 +1,4 @@
-"""Check a base model before it is staged, in a process of the trainer's: `trainer.check_model`."""
+"""Check a base model before it is staged, by `trainer.check_model` in its own process."""
 
 import json
 import os
@@ -6,15 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-CHECKS = 1  # written into HEAD; raise it when the checks get stricter
+CHECKS = 1  # version of the checks, written into HEAD; raise it when they get stricter
 
 
 class CannotStage(Exception):
-    """The folder does not hold a model that we would run."""
+    """The folder does not hold a usable model."""
 
 
 def check_model(folder: Path) -> list[str]:
-    """Return the warnings about the model in the folder, or raise CannotStage with all faults."""
+    """Return warnings about the model in the folder; raise CannotStage with all faults."""
     ended = subprocess.run(
         [sys.executable, "-m", "trainer.check_model", str(folder.absolute())],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
@@ -23,10 +23,10 @@ def check_model(folder: Path) -> list[str]:
         check=False,
     )
     if ended.returncode:
-        last = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (ended.stderr.strip().splitlines() or ["no output"])[-1]
         raise CannotStage(
-            f"the check of the model ended with status {ended.returncode}: {last}. Run "
-            f"`python -m trainer.check_model {folder}` to see why"
+            f"the model check failed with exit code {ended.returncode}: {last}. Run "
+            f"`python -m trainer.check_model {folder}` for details"
         )
     found = json.loads(ended.stdout)
     if found["faults"]:

@@ -1,19 +1,19 @@
-"""How the Python client waits for a job: long polls, and a service that is away for a while."""
+"""Waiting for a job with long polls, through outages of the service."""
 
 import time
 
 from openai import APIConnectionError, APIError, APIStatusError, RequestOptions, Timeout
 
-AWAY_SECONDS = 1800.0  # as long as nodes train on without the service, by its default
+AWAY_SECONDS = 1800.0  # nodes keep training without the service for as long, by default
 POLL_SECONDS = 30.0
 BETWEEN_LOOKS = 1.0
 BETWEEN_TRIES = 2.0
-_MARGIN_SECONDS = 15.0  # for an answer to arrive; the service keeps 5 of them to itself
+_MARGIN_SECONDS = 15.0  # for the response to arrive; the service uses up to 5 of them
 _BUSY = (429, 502, 503, 504)
 
 
-class Patience:
-    """Times of one wait, in seconds of the monotonic clock."""
+class JobPoller:
+    """Deadlines of one wait, in seconds of the monotonic clock."""
 
     def __init__(self, job_id: str, timeout: float | None = None) -> None:
         self._job_id = job_id
@@ -22,15 +22,15 @@ class Patience:
         self._until = None if timeout is None else self._answered_at + timeout
 
     def poll(self, version: int) -> RequestOptions:
-        """Options of the next long poll; raise TimeoutError when the time is up.
+        """Return options of the next long poll; raise TimeoutError after the caller's timeout.
 
-        Its own time-out replaces the client's, which may be too short for a long poll, and by
-        default is so long that a dead connection would go unnoticed for ten minutes.
+        Its own timeout replaces the client's, which may be too short for a long poll; by default
+        it is so long that a dead connection would go unnoticed for ten minutes.
         """
         left = self._shortened(POLL_SECONDS)
         if left <= 0:
             raise TimeoutError(
-                f"Job {self._job_id} is not over yet. It goes on; wait again to follow it."
+                f"Job {self._job_id} has not ended yet. It continues; call wait again to follow it."
             )
         self._asked = time.monotonic()
         timeout = Timeout(left + _MARGIN_SECONDS, connect=5.0)
@@ -38,15 +38,15 @@ class Patience:
         return {"params": query, "timeout": timeout, "max_retries": 0}
 
     def pause(self) -> float:
-        """Seconds until the next look: the service may answer at once although nothing is new."""
+        """Return the seconds to the next poll, if the service answered at once without news."""
         return self._shortened(max(BETWEEN_LOOKS - (time.monotonic() - self._asked), 0.0))
 
     def reset(self) -> None:
-        """Count the outage from now: the service has answered."""
+        """Restart the outage timer: the service has answered."""
         self._answered_at = time.monotonic()
 
     def pause_after(self, error: APIError) -> float:
-        """Seconds until the next try; raise ``error`` unless the service is only away."""
+        """Return the seconds to the next try; raise ``error`` unless it is a short outage."""
         away = isinstance(error, APIConnectionError) or (
             isinstance(error, APIStatusError) and error.status_code in _BUSY
         )

@@ -1,6 +1,6 @@
-"""What the Python client returns: OpenAI's objects with Rekindle's members, typed.
+"""Typed responses of the Python client: OpenAI's objects with Rekindle's members.
 
-As in OpenAI's client, members that a newer service adds are kept as attributes.
+As in OpenAI's client, members that a newer service adds are available as attributes.
 """
 
 from typing import Literal
@@ -26,7 +26,7 @@ class Cost(BaseModel):
 
 
 class Progress(BaseModel):
-    """How far the training is."""
+    """How far the training has come."""
 
     step: int
     total_steps: int
@@ -54,7 +54,7 @@ class Job(FineTuningJob):
 
 
 class Option(BaseModel):
-    """One place where the job can run; times in seconds, amounts as decimal strings."""
+    """One placement where the job can run; times in seconds, amounts as decimal strings."""
 
     region: str
     vm_size: str
@@ -89,7 +89,7 @@ class Plan(BaseModel):
 
 
 class Attempt(BaseModel):
-    """One hold on machines."""
+    """One attempt of the job on a set of machines."""
 
     id: str
     number: int
@@ -106,6 +106,6 @@ class Attempt(BaseModel):
 
 
 class AttemptList(BaseModel):
-    """Every attempt of a job, oldest first."""
+    """All attempts of a job, oldest first."""
 
     data: list[Attempt]

@@ -1,7 +1,7 @@
-"""Put a base model into the base model store: `python -m rekindle.stage --storage ... DIR`.
+"""Upload a base model to the base model store: `python -m rekindle.stage --storage ... DIR`.
 
-A container per model holds its revisions; the blob HEAD, written last, says which one is
-staged, whole. Only a model that can be trained is staged: see `rekindle/model_check.py`.
+Each model has a container with its revisions; the blob HEAD, written last, names the complete
+revision. Only trainable models are staged: see `rekindle/model_check.py`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ HEAD = "HEAD"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelFile:
+class StagedFile:
     """One file of a base model."""
 
     name: str
@@ -38,7 +38,7 @@ class ModelFile:
 
 
 def container_name(model: str) -> str:
-    """The container of a base model's revisions.
+    """Return the container of a base model's revisions.
 
     >>> container_name("rekindle/tiny-llama")
     'base-bd7eaeb03bac64326633aa55'
@@ -53,16 +53,16 @@ def stage(
     revision: str = "",
     check: Callable[[Path], list[str]] = check_model,
 ) -> str:
-    """Upload what is missing, then name it in HEAD; return the revision. Repeating is harmless.
+    """Upload missing files, name the revision in HEAD, and return it. Repeating is harmless.
 
-    Raises CannotStage for a folder that ``check`` refuses; its warnings go to standard error. What
-    is staged already as it is was checked before.
+    Raises CannotStage for a folder that ``check`` refuses; its warnings go to standard error. An
+    unchanged revision that is already staged is not checked again.
     """
     with _account(storage) as account:
         container = account.get_container_client(container_name(name))
         staged = _content(container.get_blob_client(HEAD))
         looks_staged = staged is not None and _sizes(staged) == _sizes_in(folder)
-        if not looks_staged:  # before gigabytes are hashed
+        if not looks_staged:  # checks before hashing gigabytes
             _warn(check(folder))
         files = model_files(folder)
         revision = revision or digest_of(files)
@@ -71,7 +71,7 @@ def stage(
         if looks_staged and staged != text:
             _warn(check(folder))
         _ensure(container)
-        for file in files:  # again, too: it mends what was deleted
+        for file in files:  # also for a staged revision: restores deleted blobs
             _upload(container.get_blob_client(f"{revision}/{file.name}"), folder, file)
         if staged != text:
             container.upload_blob(HEAD, text, overwrite=True)
@@ -79,31 +79,31 @@ def stage(
 
 
 def _account(storage: str) -> BlobServiceClient:
-    """The account with this URL, as whom `az login` or the environment names; or with its key."""
+    """Return the account of a URL, signed in by `az login` or the environment, or with its key."""
     if storage.startswith("https://"):
         return BlobServiceClient(storage, DefaultAzureCredential(), retry_connect=0)
     return BlobServiceClient.from_connection_string(storage, retry_connect=0)
 
 
-def model_files(folder: Path) -> list[ModelFile]:
-    """The files of the folder that belong to the model, with their hashes."""
+def model_files(folder: Path) -> list[StagedFile]:
+    """Return the model's files in the folder with their hashes."""
     return [_described(path) for path in _wanted(folder)]
 
 
 def _wanted(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise CannotStage(f"there is no folder {folder}; name the folder of a transformers model")
+        raise CannotStage(f"{folder} is not a folder; pass the folder of a transformers model")
     return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in WANTED)
 
 
-def _head(name: str, revision: str, files: Sequence[ModelFile], config: object) -> bytes:
+def _head(name: str, revision: str, files: Sequence[StagedFile], config: object) -> bytes:
     listed = [asdict(file) for file in files]
     head = {"name": name, "revision": revision, "files": listed, "config": config}
     return json.dumps(head | {"checked": CHECKS}, sort_keys=True).encode()
 
 
 def _sizes(head: bytes) -> dict[str, int]:
-    """Sizes of the files of a HEAD that these checks have passed; empty for any other."""
+    """Return file sizes of a HEAD that passed these checks; empty for any other."""
     try:
         told = json.loads(head)
         checked = told.get("checked") == CHECKS
@@ -121,16 +121,16 @@ def _warn(warnings: Sequence[str]) -> None:
         print(f"warning: {warning}", file=sys.stderr)
 
 
-def digest_of(files: Sequence[ModelFile]) -> str:
-    """A revision that follows from every file's content."""
+def digest_of(files: Sequence[StagedFile]) -> str:
+    """Return a revision name that is a hash of all files."""
     lines = "".join(f"{f.name} {f.sha256}\n" for f in files)
     return "main-" + hashlib.sha256(lines.encode()).hexdigest()[:12]
 
 
-def _described(path: Path) -> ModelFile:
+def _described(path: Path) -> StagedFile:
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return ModelFile(name=path.name, size=path.stat().st_size, sha256=sha256)
+    return StagedFile(name=path.name, size=path.stat().st_size, sha256=sha256)
 
 
 def _ensure(container: ContainerClient) -> None:
@@ -140,14 +140,14 @@ def _ensure(container: ContainerClient) -> None:
         return
 
 
-def _upload(blob: BlobClient, folder: Path, file: ModelFile) -> None:
-    """Upload one file unless it is there; a revision never changes its content."""
+def _upload(blob: BlobClient, folder: Path, file: StagedFile) -> None:
+    """Upload one file unless it exists; a revision never changes its content."""
     there = _sha256_of(blob)
     if there == file.sha256:
         return
     if there is not None:
         raise CannotStage(
-            f"{blob.blob_name} is staged with other content; choose another --revision"
+            f"{blob.blob_name} is already staged with different content; choose another --revision"
         )
     with (folder / file.name).open("rb") as stream:
         blob.upload_blob(
@@ -163,7 +163,7 @@ def _content(blob: BlobClient) -> bytes | None:
 
 
 def _sha256_of(blob: BlobClient) -> str | None:
-    """The content's hash as the uploader noted it; None when the blob is not there."""
+    """Return the hash in the blob's metadata; None if the blob does not exist."""
     try:
         properties: Any = blob.get_blob_properties()
     except ResourceNotFoundError:
@@ -172,25 +172,38 @@ def _sha256_of(blob: BlobClient) -> str | None:
 
 
 def main() -> int:
-    """Read the arguments and stage."""
+    """Parse arguments and stage the model."""
     parser = argparse.ArgumentParser(prog="python -m rekindle.stage", description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder with config.json and *.safetensors")
-    parser.add_argument("--name", required=True, help='name in the API, e.g. "rekindle/tiny-llama"')
-    parser.add_argument("--revision", default="", help="default: from the files' content")
+    parser.add_argument(
+        "folder", type=Path, help="folder of the model, with config.json and *.safetensors"
+    )
+    parser.add_argument(
+        "--name",
+        required=True,
+        help='name of the model in the API, for example "rekindle/tiny-llama"',
+    )
+    parser.add_argument(
+        "--revision", default="", help="name of the revision; default: a hash of the files"
+    )
     parser.add_argument(
         "--storage",
         default=os.environ.get("REKINDLE_STORAGE", ""),
-        help="URL or connection string of the account; default: $REKINDLE_STORAGE",
+        help="URL or connection string of the storage account; default: $REKINDLE_STORAGE",
     )
     options = parser.parse_args()
     if not options.storage:
-        parser.error("say where to: --storage or $REKINDLE_STORAGE (make up prints it)")
+        parser.error(
+            "no storage account: pass --storage or set $REKINDLE_STORAGE (make up prints it)"
+        )
     try:
         revision = stage(options.storage, options.name, options.folder, options.revision)
     except ValueError as error:
-        parser.error(f"--storage or $REKINDLE_STORAGE is no URL or connection string: {error}")
+        parser.error(f"--storage or $REKINDLE_STORAGE is not a URL or connection string: {error}")
     except ServiceRequestError as error:
-        print(f"the storage does not answer; does the stack run? {error}", file=sys.stderr)
+        print(
+            f"the storage account does not answer; check that the stack runs: {error}",
+            file=sys.stderr,
+        )
         return 1
     except CannotStage as error:
         print(f"cannot stage {options.folder}: {error}", file=sys.stderr)

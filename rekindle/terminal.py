@@ -1,7 +1,7 @@
-"""The one way to a terminal. What strangers wrote cannot move its cursor, colour it or hide in it.
+"""The only way to print: escapes control characters in untrusted text.
 
-Names, events, errors and logs hold what users, nodes and grader code sent. A place that prints and
-forgets that is safe all the same: nothing but our own styles and cursor movements passes here.
+Names, events, errors and logs hold text of users, nodes and grader code. It cannot move the cursor,
+change colours or hide: only our own styles and cursor movements pass.
 """
 
 import sys
@@ -16,7 +16,7 @@ from contract.printable import printable_lines
 
 
 class Console(rich.console.Console):
-    """A rich console that shows control characters, and takes no text for markup."""
+    """A rich console that escapes control characters and does not interpret markup."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - rich's own
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -24,19 +24,19 @@ class Console(rich.console.Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render as rich does; every piece of text, also of tables and live views, passes here."""
+        """Render as rich does; all text passes here, also of tables and live views."""
         for segment in super().render(renderable, options):
             text, style, control = segment
             yield segment if control else Segment(printable_lines(text), style)
 
 
 def write(text: str) -> None:
-    """Write to stdout as it is, in UTF-8, but for control characters; they are shown."""
+    """Write text to stdout in UTF-8 with control characters escaped."""
     write_raw(printable_lines(text).encode())
 
 
 def write_raw(data: bytes) -> None:
-    """Write bytes to stdout, in order with what was printed. For files: a terminal obeys them."""
+    """Write bytes to stdout in order with printed text. For files: a terminal obeys them."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

@@ -1,14 +1,14 @@
-"""Find the assistant's answers in a chat that a template renders.
+"""Find the spans of the assistant's answers in a rendered chat.
 
-An answer is what the chat has beyond its prompt: the messages before it, rendered as a program
-renders them that asks the model. Where a chat's text does not begin with that prompt, one of three
-things is done, so that what is trained is what the model sees when it is asked:
+An answer is the text after its prompt, which is the earlier messages rendered as at inference. If
+the chat's text does not begin with that prompt, one of three rules applies, so that training
+matches inference:
 
-- The prompt goes on ("<think>") and the answer leaves that out: the answer begins where both part.
-- The prompt is worded otherwise (Mistral's system message vanishes once it is answered): the text
-  becomes the prompt with the answer behind it. This is done for a chat's last message only.
-- The template cannot ask for the answer, as for a greeting before any question: the answer begins
-  where another answer would differ.
+- The prompt ends with text that the answer lacks ("<think>"): the answer begins where both differ.
+- The prompt has other text (Mistral omits the system message once it is answered): the text becomes
+  the prompt followed by the answer. This applies to a chat's last message only.
+- The template cannot render the prompt, as for a greeting before any question: the answer begins
+  where a different answer would differ.
 """
 
 import os
@@ -22,13 +22,13 @@ from rendering.tokenizer import Tokenizer
 from rendering.tool_calls import Json
 
 _NOWHERE = (0, 0)
-_NO_TEXT = "\u0002"  # in place of an answer: no template begins one with it
-_ALIKE = 3  # characters with which two texts must end alike, so that it is no coincidence
+_NO_TEXT = "\u0002"  # stands for an answer: no template begins one with it
+_ALIKE = 3  # equal characters at the end of two texts that are no coincidence
 _REWRITTEN = (
     "the model's chat template rewrites earlier turns, so the assistant's answer cannot be told "
     "apart"
 )
-_HEADER = 64  # characters that may lie between the end of a prompt and an answer
+_HEADER = 64  # maximum characters between a prompt and its answer
 
 
 class HistoryRewritten(RenderError):
@@ -37,17 +37,17 @@ class HistoryRewritten(RenderError):
 
 @dataclass(frozen=True)
 class RenderedChat:
-    """A chat as the model reads it."""
+    """A rendered chat with the spans of its answers."""
 
     text: str
     answers: tuple[Span, ...]  # one for each message of the assistant, in order
-    trained: tuple[Span, ...]  # those of them that are learnt, without what lies between marks
-    only_in_prompts: str = ""  # what answers are asked for with, and the chat lacks: "<think>"
+    trained: tuple[Span, ...]  # the trained ones, without text between marks
+    only_in_prompts: str = ""  # end of prompts that the chat lacks, such as "<think>"
 
 
 @dataclass(frozen=True)
 class Chat:
-    """A chat on its way through a template."""
+    """A row's chat with the template to render it."""
 
     template: ChatTemplate
     messages: list[Message]
@@ -57,7 +57,7 @@ class Chat:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, row: Json, today: date) -> "Chat":
-        """The chat of a row; raise RenderError for a call that cannot be read."""
+        """Return the chat of a row; raise RenderError for an unreadable tool call."""
         tools = tools_of(row)
         messages = messages_of(row, tokenizer.call_form(tools))
         trained = [is_trained(message) for message in row["messages"]]
@@ -69,25 +69,25 @@ class Chat:
         return self.template.render(messages, self.tools, self.today, prompt=prompt)[0]
 
     def rendered(self) -> RenderedChat:
-        """Render all messages, and find the answers; raise RenderError."""
+        """Render all messages and find the answers; raise RenderError."""
         return self._rendered_marked() if self.template.marks_answers else self._compared()
 
     def require_kept_marks(self, whole: str) -> None:
-        """Raise HistoryRewritten where a trained, marked answer changes once others follow."""
+        """Raise HistoryRewritten if a trained, marked answer changes once other messages follow."""
         for number, trained in enumerate(self.is_trained[:-1]):
             if trained and not whole.startswith(self._until_mark(number)):
                 raise HistoryRewritten(_REWRITTEN)
 
     @property
     def _answers(self) -> list[int]:
-        """Places of the assistant's messages."""
+        """Indexes of the assistant's messages."""
         return [n for n, message in enumerate(self.messages) if message["role"] == "assistant"]
 
     def _marked(self, count: int | None = None) -> tuple[str, list[Span]]:
         return self.template.render(self.messages[:count], self.tools, self.today)
 
     def _until_mark(self, number: int) -> str:
-        """The chat up to the end of a marked answer; nothing where that alone is refused."""
+        """Return the text up to the end of a marked answer; "" if the template refuses it."""
         try:
             text, spans = self._marked(number + 1)
         except RenderError:
@@ -106,7 +106,7 @@ class Chat:
         return RenderedChat(text, answers, trained, only_in_prompts)
 
     def _by_answer(self, spans: list[Span]) -> list[list[Span]]:
-        """The marks of each answer. A template may set several, such as one for the last token."""
+        """Return the marked spans of each answer; a template may mark several per answer."""
         wanted = len(self._answers)
         if len(spans) != wanted:
             spans = _merged(spans)
@@ -126,7 +126,7 @@ class Chat:
         return len(_merged(self._marked(number + 1)[1])) - len(before)
 
     def _left_out(self, text: str, number: int, start: int) -> str:
-        """What the prompt of a marked answer ends with, and the text lacks."""
+        """Return the end of a marked answer's prompt that the text lacks."""
         prompt = self._prompt(number)
         if prompt is None or (alike := _common(text, prompt)) == len(prompt):
             return ""
@@ -151,7 +151,7 @@ class Chat:
         return RenderedChat(whole, answers, tuple(found.values()), only_in_prompts)
 
     def _answer(self, whole: str, number: int) -> tuple[Span, str]:
-        """The span of an answer in the whole text, and what its prompt has and it lacks."""
+        """Return the span of an answer, and the end of its prompt that the text lacks."""
         until = whole if number + 1 == len(self.messages) else self.text(number + 1)
         if whole.startswith(until):
             before = self._prompt(number)
@@ -165,7 +165,7 @@ class Chat:
         raise HistoryRewritten(_REWRITTEN)
 
     def _prompt(self, number: int) -> str | None:
-        """What asks for an answer; None where nothing can ask for it."""
+        """Render the prompt of an answer; None if the template cannot."""
         if not number:
             return None
         try:
@@ -174,14 +174,14 @@ class Chat:
             return None
 
     def _with_no_text(self, number: int) -> str:
-        """The chat with another answer at its end."""
+        """Render the chat with a placeholder as its last answer."""
         probe = [*self.messages[:number], {"role": "assistant", "content": _NO_TEXT}]
         return self.template.render(probe, self.tools, self.today)[0]
 
     def _composed(self, whole: str, number: int) -> tuple[str, Span]:
-        """The prompt of the last answer as at inference, and after it what the answer adds.
+        """Return the last answer's prompt as at inference followed by the answer, and its span.
 
-        The answer begins where the text before it ends as the prompt does.
+        The answer begins after the last text that equals the prompt's end.
         """
         before = self.text(number, prompt=True)
         latest = _common(whole, self._with_no_text(number))  # the answer begins here, or before
@@ -198,7 +198,7 @@ class Chat:
 
 
 def _merged(spans: list[Span]) -> list[Span]:
-    """Spans that touch, as one."""
+    """Merge adjacent spans."""
     merged: list[Span] = []
     for start, end in spans:
         if merged and merged[-1][1] == start:
@@ -209,5 +209,5 @@ def _merged(spans: list[Span]) -> list[Span]:
 
 
 def _common(one: str, other: str) -> int:
-    """Count the characters that two texts begin with alike."""
+    """Return the length of the common prefix."""
     return len(os.path.commonprefix([one, other]))  # noqa: RUF071 - any characters

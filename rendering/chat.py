@@ -1,9 +1,8 @@
-"""Render a row's chat and find what of its text is trained: what the assistant says.
+"""Render a row's chat and find the trained text: the assistant's answers.
 
-A template may mark that with `{% generation %}`; where it does not, answers are found by comparison
-(`rendering.answers`). Some templates rewrite earlier turns; rows for those are split into one
-example for each answer, so that the model is trained on what it sees at inference
-(`split_answers`).
+A template may mark answers with `{% generation %}`; otherwise `rendering.answers` compares
+renderings. Some templates rewrite earlier turns; rows for those are split into one example per
+answer, so that training matches inference (`split_answers`).
 """
 
 from datetime import date
@@ -21,7 +20,7 @@ def render_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedChat:
 
 
 def render_prompt(tokenizer: Tokenizer, row: Json, today: date) -> str:
-    """Render a row's messages up to where the model's next answer begins."""
+    """Render a row's messages up to the start of the model's next answer."""
     return Chat.of(tokenizer, row, today).text(prompt=True)
 
 
@@ -31,7 +30,7 @@ def render_text(tokenizer: Tokenizer, row: Json, today: date) -> str:
 
 
 def render_kept_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedChat:
-    """Render as `render_chat`; raise HistoryRewritten for rewritten answers that are marked too."""
+    """Render as `render_chat`; raise HistoryRewritten for marked answers that change too."""
     chat = Chat.of(tokenizer, row, today)
     rendered = chat.rendered()
     if chat.template.marks_answers:
@@ -40,7 +39,7 @@ def render_kept_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedCh
 
 
 def rewrites_history(tokenizer: Tokenizer, row: Json, today: date) -> bool:
-    """Whether the template renders a trained answer differently once other messages follow."""
+    """Return whether a trained answer renders differently once other messages follow."""
     try:
         render_kept_chat(tokenizer, row, today)
     except HistoryRewritten:
@@ -49,12 +48,12 @@ def rewrites_history(tokenizer: Tokenizer, row: Json, today: date) -> bool:
 
 
 def trained_places(row: Json) -> list[int]:
-    """Places of the messages that are trained."""
+    """Return the indexes of the trained messages."""
     return [number for number, message in enumerate(row["messages"]) if is_trained(message)]
 
 
 def split_answers(row: Json) -> list[Json]:
-    """Return one chat for each trained answer, which ends with it and trains it alone."""
+    """Return one chat per trained answer, which ends with it and trains only it."""
     messages: list[Message] = row["messages"]
     places = trained_places(row)
     return [row | {"messages": [*map(_untrained, messages[:n]), messages[n]]} for n in places]

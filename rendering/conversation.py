@@ -1,7 +1,7 @@
-"""Bring a row's messages and tools into the form that chat templates know.
+"""Convert a row's messages and tools to the form that chat templates expect.
 
-Rows are OpenAI's: "developer" is its newer word for "system", `functions` and `function_call` its
-older ones for tools, a content may be null beside a call or a list of text parts.
+Rows have OpenAI's format: "developer" is the newer word for "system"; `functions` and
+`function_call` are the older words for tools; content may be null beside a call, or text parts.
 """
 
 import json
@@ -13,12 +13,12 @@ from rendering.template import ChatTemplate, Message, RenderError, Tools
 from rendering.tool_calls import FORMS, PROBE, CallForm, Json, is_call_as_json, is_call_shown
 
 _ANY_DAY = date(2024, 7, 26)
-_OURS = ("weight",)  # members of a message that say how to train on it
-_REASONING = ("reasoning_content", "thinking")  # the field's name for it, and gpt-oss'
+_OURS = ("weight",)  # members of a message that only training reads
+_REASONING = ("reasoning_content", "thinking")  # the usual name, and gpt-oss'
 
 
 def tools_of(row: Json) -> Tools:
-    """The tools that a chat offers; None for none."""
+    """Return the tools that a chat offers; None if there are none."""
     if tools := row.get("tools"):
         return list(tools)
     if functions := row.get("functions"):
@@ -27,13 +27,13 @@ def tools_of(row: Json) -> Tools:
 
 
 def messages_of(row: Json, form: CallForm) -> list[Message]:
-    """The messages for a template; raise RenderError for a call that cannot be read."""
+    """Return the messages for a template; raise RenderError for an unreadable tool call."""
     calls = _Calls(form)
     return [_message(message, calls) for message in row["messages"]]
 
 
 def find_call_form(template: ChatTemplate) -> CallForm:
-    """Return the form of calls that a template shows as JSON, or else shows at all."""
+    """Return the form of tool calls that the template renders as JSON, or else at all."""
     shown = {form: _probed(template, form) for form in FORMS}
     bare = {form: _probed(template, replace(form, null_content=True)) for form in FORMS}
     for is_good in (is_call_as_json, is_call_shown):
@@ -55,21 +55,21 @@ def _probed(template: ChatTemplate, form: CallForm) -> str:
 
 
 def is_trained(message: Message) -> bool:
-    """Whether a message of a row is an answer to be learnt."""
+    """Return whether a message is a trained answer."""
     return message["role"] == "assistant" and bool(message.get("weight", 1))
 
 
 class _Calls:
-    """The calls of a chat so far, so that their results name them."""
+    """The tool calls of a chat so far, which later results refer to."""
 
     def __init__(self, form: CallForm) -> None:
         self.form = form
         self._made = 0
-        self._names: dict[str, str] = {}  # of the functions called, by call
+        self._names: dict[str, str] = {}  # function name by call id
         self._open: list[str] = []  # calls without a result
 
     def add(self, call: Json) -> Json:
-        """A call as the template wants it."""
+        """Return a call in the template's form."""
         function = call["function"]
         given = function.get("arguments") or "{}"
         parsed = _parsed(given, function["name"])
@@ -85,7 +85,7 @@ class _Calls:
         }
 
     def write_result(self, message: Message) -> None:
-        """Name the call that a message answers: by its id, its function, or else the first open."""
+        """Set the call id of a tool result: given, by function name, or the first open call."""
         answered = message.get("tool_call_id") or self._find(message)
         if answered is None:
             return
@@ -96,7 +96,7 @@ class _Calls:
             message.setdefault("name", self._names[answered])
 
     def _find(self, message: Message) -> str | None:
-        """The call of a message that names none; one without a result goes first."""
+        """Return the call of a result without an id; calls without a result come first."""
         name = message.get("name")
         among = [*self._open, *reversed(self._names)]
         return next((call for call in among if name in (None, self._names[call])), None)

@@ -1,4 +1,4 @@
-"""Limits of a process that renders strangers' templates and rows."""
+"""Resource limits of a process that renders untrusted templates and rows."""
 
 import os
 import resource
@@ -10,14 +10,14 @@ from typing import NoReturn
 
 from rendering.template import RenderError
 
-MEMORY_BYTES = 6 * 1024**3  # of address space: a vocabulary of 262,000 tokens takes 1 GiB
-ROW_SECONDS = 3.0  # of CPU time, all threads together
-AFTERWARDS_SECONDS = 0.5  # for each try to explain a row that took too long
+MEMORY_BYTES = 6 * 1024**3  # address space; a vocabulary of 262,000 tokens takes 1 GiB
+ROW_SECONDS = 3.0  # CPU time of all threads
+AFTERWARDS_SECONDS = 0.5  # for each attempt to explain a row that took too long
 NICE = 5
 
 
 def limit_process() -> None:
-    """Bound memory and files, and let everything else on the machine go first."""
+    """Limit memory and file size, and lower the priority of this process."""
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -27,7 +27,7 @@ def limit_process() -> None:
 
 @contextmanager
 def limited_row() -> Iterator[None]:
-    """Raise RenderError where one row takes too long."""
+    """Raise RenderError if one row takes too long."""
     signal.setitimer(signal.ITIMER_VIRTUAL, ROW_SECONDS, AFTERWARDS_SECONDS)
     try:
         yield

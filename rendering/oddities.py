@@ -1,11 +1,11 @@
-"""Find what a rendered chat lacks of its row: calls, tools, messages, reasoning, characters."""
+"""Find content of a row that its rendering lacks: calls, tools, messages, reasoning, text."""
 
 import json
 import unicodedata
 from collections.abc import Iterator
 
 from rendering.conversation import is_trained, tools_of
-from rendering.sequences import Problem, Sequence
+from rendering.sequences import Sequence, SequenceProblem
 from rendering.template import Message
 from rendering.tokenizer import Tokenizer
 from rendering.tool_calls import Json
@@ -13,11 +13,11 @@ from rendering.tool_calls import Json
 _SHOWN = 40  # characters of a text in a message
 
 
-def lost_in_template(sequence: Sequence) -> Iterator[Problem]:
-    """Find what of a row the template leaves out."""
+def lost_in_template(sequence: Sequence) -> Iterator[SequenceProblem]:
+    """Yield what the template leaves out of a row."""
     yield from _lost_tools(sequence)
     if sequence.rendered and (extra := sequence.rendered.only_in_prompts):
-        yield Problem(
+        yield SequenceProblem(
             "prompt_differs",
             f"the model's chat template asks for an answer with {extra!a}, and leaves that out of "
             "a finished answer; the model is trained without it",
@@ -30,11 +30,11 @@ def lost_in_template(sequence: Sequence) -> Iterator[Problem]:
         yield from _lost_of_message(message, number, text)
 
 
-def lost_in_tokens(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[Problem]:
-    """Whether a text survives being tokenized and decoded; spaces and case may change."""
+def lost_in_tokens(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[SequenceProblem]:
+    """Yield a problem if decoding tokens changes the text; spaces and case may change."""
     unknown = tokenizer.token_id("unk_token")
     if unknown is not None and unknown != tokenizer.eos_token_id and unknown in ids:
-        yield Problem(
+        yield SequenceProblem(
             "text_not_kept",
             f"{ids.count(unknown)} pieces of the text are unknown to the model's tokenizer, and "
             "are read as its unknown token",
@@ -43,43 +43,43 @@ def lost_in_tokens(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[
     decoded = tokenizer.decode(ids)
     if decoded == text or _compared(decoded) == _compared(text):
         return
-    yield Problem(
+    yield SequenceProblem(
         "text_not_kept",
         "the model's tokenizer does not give the text back as it was: "
         f"{_first_difference(_compared(text), _compared(decoded))}",
     )
 
 
-def _lost_tools(sequence: Sequence) -> Iterator[Problem]:
+def _lost_tools(sequence: Sequence) -> Iterator[SequenceProblem]:
     tools = tools_of(sequence.row) if "messages" in sequence.row else None
     names = [tool["function"]["name"] for tool in tools or ()]
     if lost := [name for name in names if name not in sequence.text]:
-        yield Problem(
+        yield SequenceProblem(
             "tools_not_rendered",
             f"the model's chat template does not list the tools ({_few(lost)}), so the model does "
             "not know of them; describe them in a system message",
         )
 
 
-def _lost_of_message(message: Message, number: int, text: str) -> Iterator[Problem]:
+def _lost_of_message(message: Message, number: int, text: str) -> Iterator[SequenceProblem]:
     content = _plain(message.get("content"))
     calls = list(message.get("tool_calls") or ())
     if message.get("function_call"):
         calls = [{"function": message["function_call"]}]
     if lost := list(_lost_calls(calls, text)):
-        yield Problem(
+        yield SequenceProblem(
             "tool_call_not_rendered",
             f"message {number} calls {_few(lost)}, and the model's chat template leaves the call "
             "out; write the call as content, or train a model whose template has tool calls",
             is_error=is_trained(message) and not content.strip(),
         )
     if (reasoning := message.get("reasoning_content")) and reasoning.strip() not in text:
-        yield Problem(
+        yield SequenceProblem(
             "reasoning_not_rendered",
             f"the model's chat template leaves the reasoning_content of message {number} out",
         )
     if content.strip() and content.strip() not in text:
-        yield Problem(
+        yield SequenceProblem(
             "message_not_rendered",
             f"the model's chat template leaves out or changes what message {number} "
             f"({message['role']}) says: {content.strip()[:_SHOWN]!a}",
@@ -87,7 +87,7 @@ def _lost_of_message(message: Message, number: int, text: str) -> Iterator[Probl
 
 
 def _lost_calls(calls: list[Json], text: str) -> Iterator[str]:
-    """Names of calls that a text lacks, with all that they are called with."""
+    """Yield the names of tool calls, and of arguments, that the text lacks."""
     names = [call["function"]["name"] for call in calls]
     if lost := [name for name in dict.fromkeys(names) if text.count(name) < names.count(name)]:
         yield from lost
@@ -111,7 +111,7 @@ def _few(names: list[str]) -> str:
 
 
 def _compared(text: str) -> str:
-    """Without what tokenizers may change and models do not miss."""
+    """Return the text without differences that tokenizers may make."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

@@ -1,8 +1,8 @@
 """Check a data file as a training run would read it: `python -m rendering.preflight TASK < FILE`.
 
-Prints lines of JSON: how many rows are done, now and then, and the report in the end. Runs in a
-process of its own with limits on memory and time, because templates and rows are untrusted. Exit
-status 3: the answers of this file must be split; start again with `splits_answers`.
+Prints JSON lines: the number of checked rows every second, and the report at the end. Runs in its
+own process with limits on memory and time, because templates and rows are untrusted. Exit code 3:
+answers must be split; start again with `splits_answers`.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ from rendering.limits import limit_process, limited_row
 from rendering.refusals import explain
 from rendering.report import DataReport, Finding
 from rendering.rows import RowError
-from rendering.sequences import Problem, RowReader, Sequence, SplitNeeded
-from rendering.tally import Tally
+from rendering.sequences import RowReader, Sequence, SequenceProblem, SplitNeeded
+from rendering.tally import FileTally
 from rendering.task import Task
 from rendering.template import RenderError
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from rendering.tokens import trained_tokens
 
-SPLIT_NEEDED = 3  # exit status
+SPLIT_NEEDED = 3  # exit code
 AT_ONCE = 64  # rows that are tokenized together
 PROGRESS_SECONDS = 1.0
-USELESS = ("row_not_trained", "answers_equal")  # findings of rows that teach nothing
+USELESS = ("row_not_trained", "answers_equal")  # findings of rows without effect on training
 _HALF = re.compile("[\ud800-\udfff]")
 
 Line = tuple[int, bytes]  # number in the file, text
@@ -40,16 +40,16 @@ Read = tuple[int, list[Sequence]]
 
 
 class Preflight:
-    """Reads rows, and adds up what they come to."""
+    """Checks rows and counts their tokens and findings."""
 
     def __init__(self, tokenizer: Tokenizer, task: Task) -> None:
         self._tokenizer, self._task = tokenizer, task
-        self._reader, self._tally = RowReader(tokenizer, task), Tally()
+        self._reader, self._tally = RowReader(tokenizer, task), FileTally()
         self._around = tokenizer.backend.num_special_tokens_to_add(False)
 
     @property
     def rows(self) -> int:
-        """Rows done."""
+        """Number of checked rows."""
         return self._tally.rows
 
     def add(self, lines: list[Line]) -> None:
@@ -61,11 +61,11 @@ class Preflight:
         self._tally.rows += len(lines)
 
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with the rows so far, or odd about them."""
+        """Return the errors and warnings so far."""
         return self._tally.findings()
 
     def report(self, seconds: float) -> DataReport:
-        """What all rows come to, and whether anything is learnt."""
+        """Return the report of all rows; findings that leave nothing to train become errors."""
         self._require_learning()
         return self._tally.report(
             splits_answers=self._task.splits_answers,
@@ -92,7 +92,7 @@ class Preflight:
             raise
         except Exception as error:  # noqa: BLE001 - one row must not hide what others have
             message, code = f"the row cannot be read ({error!r:.200})", "unreadable_row"
-        self._tally.add_problem(number, Problem(code, message, is_error=True))
+        self._tally.add_problem(number, SequenceProblem(code, message, is_error=True))
         return []
 
     def _explained(self, row: object, error: RenderError) -> str:
@@ -101,7 +101,7 @@ class Preflight:
         return f"the model's chat template refuses the row ({error}): change the row"
 
     def _encodings(self, found: list[Read]) -> Iterator[Encoding | None]:
-        """Tokenize all together; where that fails, one by one, to know which text it is."""
+        """Tokenize all texts in one batch; if that fails, one by one to find the bad text."""
         sequences = [sequence for _, some in found for sequence in some]
         backend = self._tokenizer.backend
         try:
@@ -117,7 +117,9 @@ class Preflight:
     ) -> None:
         if None in encodings:
             texts = "".join(sequence.text for sequence in found)
-            self._tally.add_problem(number, Problem("unreadable_row", damage(texts), is_error=True))
+            self._tally.add_problem(
+                number, SequenceProblem("unreadable_row", damage(texts), is_error=True)
+            )
             return
         pairs = [(s, e) for s, e in zip(found, encodings, strict=True) if e is not None]
         problems = list(self._added(pairs))
@@ -125,7 +127,7 @@ class Preflight:
             self._tally.add_problem(number, problem)
         self._tally.add_examples(1 if self._task.has_answers else len(found))
 
-    def _added(self, pairs: list[tuple[Sequence, Encoding]]) -> Iterator[Problem]:
+    def _added(self, pairs: list[tuple[Sequence, Encoding]]) -> Iterator[SequenceProblem]:
         longest = self._task.room
         kept: list[tuple[list[int], int]] = []
         for sequence, encoding in pairs:
@@ -143,26 +145,30 @@ class Preflight:
             yield from oddities.lost_in_tokens(sequence.text, ids, self._tokenizer)
         if self._task.has_answers and all(one == kept[0] for one in kept[1:]):
             message = "the answers do not differ, so nothing is learnt from them; leave the row out"
-            yield Problem("answers_equal", f"{message}, or raise training.max_seq_len")
+            yield SequenceProblem("answers_equal", f"{message}, or raise training.max_seq_len")
 
-    def _cut(self, tokens: int, targets: int, within: int) -> Iterator[Problem]:
+    def _cut(self, tokens: int, targets: int, within: int) -> Iterator[SequenceProblem]:
         longest = self._task.room
         if self._task.method == "reinforcement":
             if tokens > longest:
-                yield Problem("long_row", _no_room(tokens, longest))
+                yield SequenceProblem("long_row", _no_room(tokens, longest))
             return
         about = f"the row has {tokens} tokens, and training.max_seq_len keeps {longest}"
         remedy = "raise training.max_seq_len, or shorten the row"
         if not within:
             why = about if targets else "no token of the row is trained"
-            yield Problem("row_not_trained", f"{why}: nothing of its answer is learnt; {remedy}")
+            yield SequenceProblem(
+                "row_not_trained", f"{why}: nothing of its answer is learnt; {remedy}"
+            )
         elif within < targets:
-            yield Problem("answer_cut", f"{about}: the end of its answer is not learnt; {remedy}")
+            yield SequenceProblem(
+                "answer_cut", f"{about}: the end of its answer is not learnt; {remedy}"
+            )
         elif tokens > longest:
-            yield Problem("long_row", f"{about}; {remedy}")
+            yield SequenceProblem("long_row", f"{about}; {remedy}")
 
     def _require_learning(self) -> None:
-        """A file of which nothing is learnt cannot train."""
+        """Make warnings errors if every row has one that leaves it untrained."""
         tally = self._tally
         codes = USELESS if self._task.method != "reinforcement" else ("long_row",)
         for code in codes:
@@ -171,7 +177,7 @@ class Preflight:
 
 
 def main() -> int:
-    """Check standard input, and print progress and report."""
+    """Check standard input and print progress and the report."""
     task = Task.from_json(sys.argv[1])
     limit_process()
     began = time.process_time()
@@ -198,12 +204,12 @@ def _check(preflight: Preflight, file: BinaryIO) -> None:
 
 
 def numbered(file: Iterable[bytes]) -> Iterator[Line]:
-    """Each row with the number of its line; blank lines are no rows."""
+    """Yield each non-blank line with its number."""
     return ((number, line) for number, line in enumerate(file, 1) if line.strip())
 
 
 def damage(text: str) -> str:
-    """Say what is wrong with a text that no tokenizer takes."""
+    """Return why a tokenizer cannot read a text."""
     if found := _HALF.search(text):
         return (
             f"the text holds half of a surrogate pair (U+{ord(found.group()):04X}), which is no "

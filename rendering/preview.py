@@ -1,7 +1,7 @@
 """Show rows as a training run would read them: `python -m rendering.preview TASK < FILE`.
 
-Reads standard input only as far as needed, and prints one line of JSON. Limits are those of the
-preflight, and so are the problems that are named.
+Reads standard input only as far as needed and prints one line of JSON. Limits and reported problems
+are those of the preflight.
 """
 
 import json
@@ -25,10 +25,10 @@ from rendering.template import RenderError
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from rendering.tokens import trained_tokens
 
-ANSWER_BYTES = 1024**2  # of JSON, all rows together
-ROW_CHARACTERS = 20_000  # that are shown, all examples of a row together
-MOST_EXAMPLES = 20  # of a row
-SECONDS = 20.0  # after which no further row is begun
+ANSWER_BYTES = 1024**2  # maximum JSON of all rows
+ROW_CHARACTERS = 20_000  # maximum characters shown of all examples of a row
+MOST_EXAMPLES = 20  # per row
+SECONDS = 20.0  # after which no further row is started
 _MESSAGE = 1000  # characters of a problem's message
 _NO_EXAMPLES = ("unreadable_row", "template_refuses")  # findings of rows that cannot be rendered
 
@@ -41,10 +41,10 @@ def preview(
     lines: Iterator[Line],
     clock: Callable[[], float] = time.monotonic,
 ) -> Json:
-    """Return ``task.most_rows`` rows from line ``task.first_line`` on, fewer where they are long.
+    """Return at most ``task.most_rows`` rows from line ``task.first_line``, fewer if they are long.
 
-    ``next_line``: the first row that is not shown, None at the end of the file. ``last_line``: the
-    last row that was read.
+    ``next_line`` is the first row that is not shown, None at the end of the file. ``last_line`` is
+    the last row that was read.
     """
     given, last = _wanted(lines, task)
     until = clock() + SECONDS
@@ -62,7 +62,7 @@ def preview(
 
 
 def _wanted(lines: Iterator[Line], task: Task) -> tuple[list[Line], int]:
-    """The rows to show and the one behind them, and the number of the last line that was read."""
+    """Return the rows to show and the one after them, and the last line number read."""
     last, found = 0, []
     for number, line in lines:
         last = number
@@ -76,7 +76,7 @@ def _wanted(lines: Iterator[Line], task: Task) -> tuple[list[Line], int]:
 def _rows(
     tokenizer: Tokenizer, task: Task, given: list[Line], is_late: Callable[[], bool]
 ) -> list[Json]:
-    """As many rows as there is time and room for, at least one."""
+    """Return as many rows as time and size allow, at least one."""
     rows: list[Json] = []
     size = 0
     for line in islice(given, task.most_rows):
@@ -113,7 +113,7 @@ def _row(tokenizer: Tokenizer, task: Task, line: Line) -> Json:
 def _example(tokenizer: Tokenizer, task: Task, sequence: Sequence, most: int) -> Json:
     encoding, rendered = tokenizer.encode(sequence.text), sequence.rendered
     trained = trained_tokens(encoding, rendered) if rendered else [False] * len(encoding)
-    trained[:1] = [False] * len(trained[:1])  # nothing comes before it that would tell it
+    trained[:1] = [False] * len(trained[:1])  # nothing precedes the first token to predict it
     around = tokenizer.backend.num_special_tokens_to_add(False) if sequence.is_plain else 0
     room = max(task.room - around, 0)
     kinds = (TRAINED if target else CONTEXT for target in trained[:room])
@@ -131,7 +131,7 @@ def _example(tokenizer: Tokenizer, task: Task, sequence: Sequence, most: int) ->
 
 
 def _part(task: Task, row: Json, number: int) -> str:
-    """What of a row an example is."""
+    """Return which part of a row an example is."""
     if task.has_answers:
         return "ranked" if RANKED in row else ("preferred", "non_preferred")[number]
     if task.method == "supervised":
@@ -148,12 +148,12 @@ def _problem(finding: Finding) -> Json:
 
 
 def _clean(text: str) -> str:
-    """Without halves of surrogate pairs, which JSON in UTF-8 cannot carry."""
+    """Replace halves of surrogate pairs, which UTF-8 cannot carry."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def main() -> int:
-    """Read as many rows of standard input as are asked for, and print them."""
+    """Preview rows of standard input and print the result."""
     task = Task.from_json(sys.argv[1])
     limit_process()
     try:

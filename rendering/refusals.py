@@ -1,4 +1,4 @@
-"""Say why a template refuses a chat, and what to change."""
+"""Explain why a template refuses a chat, and what to change."""
 
 from datetime import date
 
@@ -9,7 +9,7 @@ from rendering.tool_calls import Json
 
 
 def explain(tokenizer: Tokenizer, chat: Json, error: RenderError, today: date) -> str:
-    """The template's own words, and the smallest change with which it takes the chat."""
+    """Return the template's message and the smallest change that makes it accept the chat."""
     for remedy, changed in _remedies(chat["messages"]):
         try:
             render_text(tokenizer, chat | {"messages": changed}, today)
@@ -23,7 +23,7 @@ def explain(tokenizer: Tokenizer, chat: Json, error: RenderError, today: date) -
 
 
 def _remedies(messages: list[Message]) -> list[tuple[str, list[Message]]]:
-    """Changes to try, each with what it asks of the user."""
+    """Return changed chats to try, each with its advice."""
     spoken = [m for m in messages if m["role"] not in ("system", "developer")]
     kept = [m for m in messages if m["role"] not in ("tool", "function")]
     callless = [{n: v for n, v in m.items() if n != "tool_calls"} for m in kept]
@@ -47,7 +47,7 @@ def _remedies(messages: list[Message]) -> list[tuple[str, list[Message]]]:
 
 
 def _joined(messages: list[Message]) -> list[Message]:
-    """Neighbours of one role as one message."""
+    """Join neighbouring messages of the same role."""
     joined: list[Message] = []
     for message in messages:
         if joined and joined[-1]["role"] == message["role"]:

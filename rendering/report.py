@@ -1,4 +1,4 @@
-"""What the preflight of a data file found. The service reads it too: standard library only."""
+"""Report of a data file's preflight. The service reads it too: standard library only."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,11 +10,11 @@ QUANTILES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One kind of fault or oddity, and the lines that have it."""
+    """One kind of error or warning, and the lines that have it."""
 
     code: str
-    is_error: bool  # the file cannot train; else it trains less, or otherwise, than one may expect
-    count: int  # rows
+    is_error: bool  # the file cannot train; otherwise a warning
+    count: int  # number of rows
     lines: tuple[int, ...]  # the first of them
     message: str  # of the first one
 
@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """A data file as one training method and base model read it."""
+    """Counts and findings of a data file for one training method and base model."""
 
     rows: int
     examples: int  # samples of an epoch: rows, or each trained answer by itself
@@ -50,16 +50,16 @@ class DataReport:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """Findings that a user may not expect."""
+        """Findings that do not prevent training."""
         return tuple(finding for finding in self.findings if not finding.is_error)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """Return the report as JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `as_dict` gave; members of a later release are left out."""
+        """Parse `as_dict`'s output; ignore members of later releases."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         findings = tuple(
             Finding(**finding | {"lines": tuple(finding["lines"])}) for finding in data["findings"]

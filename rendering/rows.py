@@ -1,4 +1,4 @@
-"""Read a parsed row as the chats that are made of it: one, or one for each of its answers."""
+"""Read parsed rows as chats: one per row, or one per answer."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ RANKED = "ranked_outputs"  # ours
 
 
 class RowError(ValueError):
-    """What a row lacks."""
+    """Why a row does not fit the training method."""
 
 
 def parse(line: bytes) -> Any:  # noqa: ANN401 - any JSON
@@ -41,20 +41,20 @@ def reader(method: str, *, has_answers: bool) -> Reader:
 
 
 def chat(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
-    """A chat."""
+    """Return the row's chat; raise RowError."""
     if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
         raise RowError("needs a list `messages`")
     return (row,)
 
 
 def split_chat(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
-    """A chat for each answer that is trained."""
+    """Return one chat per trained answer."""
     (found,) = chat(row)
     return tuple(split_answers(found))
 
 
 def prompt(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
-    """A chat that ends where the model is to answer."""
+    """Return the row's chat, which must end before the assistant's answer."""
     (found,) = chat(row)
     if not found["messages"] or found["messages"][-1].get("role") == "assistant":
         raise RowError("needs `messages` that end before the assistant's answer")
@@ -62,7 +62,7 @@ def prompt(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
 
 
 def labelled(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
-    """A text or a chat with its label."""
+    """Return the row's text or chat with its label."""
     known = isinstance(row, dict) and isinstance(row.get("label"), str)
     if not known or not (isinstance(row.get("text"), str) or isinstance(row.get("messages"), list)):
         raise RowError("needs a string `label`, and a string `text` or a list `messages`")
@@ -70,7 +70,7 @@ def labelled(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
 
 
 def answers(row: Any) -> tuple[Json, ...]:  # noqa: ANN401
-    """The prompt with each of its answers, best first; only the answers are trained."""
+    """Return the prompt with each answer, best first; only the answers are trained."""
     asked = row.get("input") if isinstance(row, dict) else None
     if not isinstance(asked, dict) or not isinstance(asked.get("messages"), list):
         raise RowError("needs `input` with a list `messages`")

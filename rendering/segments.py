@@ -1,7 +1,7 @@
-"""Divide a rendered text into segments: what is trained, what is only read, what is cut off.
+"""Divide a rendered text into trained, context and cut-off segments.
 
-Tokens decide, and characters are shown. A character that several tokens make up is shown as its
-last one is: it is cut off unless all of it is kept.
+Tokens determine the kind, characters are shown. A character of several tokens has the kind of the
+last one: it is cut off unless all of it is kept.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,17 +10,17 @@ from typing import Any
 from rendering.template import Span
 
 CONTEXT, TRAINED, CUT = "context", "trained", "cut"
-_OVERHEAD = 50  # characters that a segment takes in JSON beside its text
-_SHORTEST = 20  # characters of a segment's text, where it is shortened
+_OVERHEAD = 50  # JSON characters of a segment besides its text
+_SHORTEST = 20  # least characters of a shortened segment
 
 Run = tuple[str, int, int]  # kind, start, end: characters of one kind
 
 
 def runs(length: int, tokens: Iterable[tuple[str, Span]]) -> list[Run]:
-    """Divide a text of ``length`` characters by the kinds of its tokens and their places in it.
+    """Return runs of characters by the kinds and spans of their tokens.
 
-    Characters that no token has (spaces, with some tokenizers) go with their neighbours if these
-    are of one kind.
+    Characters without a token (spaces, with some tokenizers) take the kind of their neighbours if
+    both are equal.
     """
     found: list[Run] = []
     for kind, (start, end) in tokens:
@@ -38,9 +38,9 @@ def runs(length: int, tokens: Iterable[tuple[str, Span]]) -> list[Run]:
 
 
 def shortened(text: str, found: Sequence[Run], most: int) -> Iterator[dict[str, Any]]:
-    """Yield segments with ``most`` characters in all; long ones lose their middle.
+    """Yield segments with ``most`` characters in total; long ones lose their middle.
 
-    ``omitted`` of a segment: characters that are left out after its text.
+    ``omitted`` is the number of characters left out after a segment's text.
     """
     shown = found[: max(most // (_OVERHEAD + _SHORTEST), 1)]
     limits = _limits([end - start for _, start, end in shown], most - _OVERHEAD * len(shown))
@@ -57,7 +57,7 @@ def shortened(text: str, found: Sequence[Run], most: int) -> Iterator[dict[str, 
 
 
 def _trim(found: list[Run], start: int) -> None:
-    """Leave out what lies at ``start`` or behind it."""
+    """Remove what begins at ``start`` or later."""
     while found and found[-1][1] >= start:
         found.pop()
     if found and found[-1][2] > start:
@@ -66,20 +66,20 @@ def _trim(found: list[Run], start: int) -> None:
 
 
 def _add(found: list[Run], kind: str, start: int, end: int) -> None:
-    """Add characters, to the last run if it is of the same kind."""
+    """Add characters, to the last run if it has the same kind."""
     if found and found[-1][0] == kind:
         _, start, _ = found.pop()
     found.append((kind, start, end))
 
 
 def _between(found: list[Run], following: str) -> str:
-    """The kind of characters that no token has."""
+    """Return the kind of characters without a token."""
     before = found[-1][0] if found else CONTEXT
     return before if before in (following, CUT) else CONTEXT
 
 
 def _limits(lengths: Sequence[int], most: int) -> list[int]:
-    """How much of each may be shown: short ones whole, long ones an equal share of the rest."""
+    """Return shown characters per segment: short ones whole, long ones share the rest equally."""
     limits = list(lengths)
     for rank, number in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):
         limits[number] = min(lengths[number], most // (len(lengths) - rank))

@@ -1,4 +1,4 @@
-"""Make of a row the sequences that a training run would have, with what is odd about each."""
+"""Make the sequences of a row as a training run would."""
 
 from dataclasses import dataclass
 
@@ -17,8 +17,8 @@ from rendering.tool_calls import Json
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Something wrong with a row, or something odd about it."""
+class SequenceProblem:
+    """An error or a warning about a row."""
 
     code: str
     message: str
@@ -27,16 +27,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Sequence:
-    """A text on its way to tokens."""
+    """A text to tokenize."""
 
     text: str
-    rendered: RenderedChat | None  # None: all of it is read and nothing in it marked
+    rendered: RenderedChat | None  # None: the text has no answers
     row: Json
-    is_plain: bool = False  # special tokens are put around it
+    is_plain: bool = False  # plain text, which gets special tokens around it
 
 
 class SplitNeeded(Exception):
-    """The template rewrites answers of earlier turns: each must be an example of its own."""
+    """The template rewrites earlier answers, so each must be its own example."""
 
 
 class RowReader:
@@ -51,7 +51,7 @@ class RowReader:
         )
 
     def sequences(self, row: object) -> list[Sequence]:
-        """The row's sequences; raise RenderError or RowError for one that cannot be read."""
+        """Return the row's sequences; raise RenderError or RowError."""
         found = [self._sequence(chat) for chat in self._read(row)]
         if not found:
             raise RenderError("no answer of the row is trained: give one of them weight 1")

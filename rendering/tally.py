@@ -1,13 +1,13 @@
-"""Add up what the rows of a file come to."""
+"""Count rows, tokens and findings of a file."""
 
 from array import array
 
 from rendering.report import LINES_NAMED, QUANTILES, DataReport, Finding
-from rendering.sequences import Problem
+from rendering.sequences import SequenceProblem
 
 
-class Tally:
-    """Counts of one file; memory is four bytes a sequence."""
+class FileTally:
+    """Counts of one file; takes four bytes of memory per sequence."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -16,19 +16,19 @@ class Tally:
         self._findings: dict[tuple[str, bool], tuple[int, list[int], str]] = {}
 
     def add_examples(self, count: int) -> None:
-        """Count examples of a row that can be read."""
+        """Count the examples of a readable row."""
         self._examples += count
 
     def add_sequence(self, tokens: int, kept: int, trained: int) -> None:
-        """Count one sequence: its tokens, those within max_seq_len, and those that are trained."""
+        """Count one sequence: its tokens, those within max_seq_len, and the trained ones."""
         self._tokens += tokens
         self._kept += kept
         self._trained += trained
         self._longest = max(self._longest, tokens)
         self._lengths.append(kept)
 
-    def add_problem(self, line: int, problem: Problem) -> None:
-        """Note a line under a kind of finding."""
+    def add_problem(self, line: int, problem: SequenceProblem) -> None:
+        """Count a problem of a line."""
         key = (problem.code, problem.is_error)
         count, lines, message = self._findings.get(key, (0, [], problem.message))
         if len(lines) < LINES_NAMED:
@@ -36,11 +36,11 @@ class Tally:
         self._findings[key] = (count + 1, lines, message)
 
     def count_of(self, code: str) -> int:
-        """Count the rows that have findings of a kind."""
+        """Return how many rows have a finding of this code."""
         return sum(count for (found, _), (count, _, _) in self._findings.items() if found == code)
 
     def condemn(self, code: str) -> None:
-        """Make errors of all findings of a kind."""
+        """Make all findings of this code errors."""
         if found := self._findings.pop((code, False), None):
             self._findings[(code, True)] = found
 
@@ -50,7 +50,7 @@ class Tally:
         return self._trained
 
     def findings(self) -> tuple[Finding, ...]:
-        """What was noted so far, errors first."""
+        """Return the findings so far, errors first."""
         findings = [
             Finding(code=code, is_error=bad, count=count, lines=tuple(lines), message=message)
             for (code, bad), (count, lines, message) in self._findings.items()
@@ -58,7 +58,7 @@ class Tally:
         return tuple(sorted(findings, key=lambda f: not f.is_error))
 
     def report(self, *, splits_answers: bool, template_sha256: str, seconds: float) -> DataReport:
-        """All of it."""
+        """Return the report of all rows."""
         return DataReport(
             rows=self.rows,
             examples=self._examples,
@@ -76,7 +76,7 @@ class Tally:
 
 
 def _quantiles(lengths: "array[int]") -> tuple[int, ...]:
-    """Lengths at evenly spaced ranks, shortest first; all of them where they are few."""
+    """Return lengths at evenly spaced ranks, shortest first; all lengths if there are few."""
     ranked = sorted(lengths)
     if len(ranked) <= QUANTILES:
         return tuple(ranked)

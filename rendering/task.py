@@ -1,4 +1,4 @@
-"""What a preflight or a preview is asked for: one JSON object on the command line."""
+"""Parameters of a preflight or preview, as one JSON object on the command line."""
 
 import datetime as dt
 import json
@@ -8,16 +8,16 @@ from typing import Self
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """How a training run would read a data file."""
+    """How to read a data file: model, method and limits."""
 
-    folder: str  # of the base model's tokenizer
+    folder: str  # folder of the base model's tokenizer
     method: str
-    has_answers: bool  # a row has several, each with the same prompt
+    has_answers: bool  # a row has several answers to one prompt
     max_seq_len: int
-    room: int  # tokens that a prompt may have; its answer takes the rest of max_seq_len
-    date: str  # that templates print, ISO
+    room: int  # maximum tokens of a prompt; its answer takes the rest of max_seq_len
+    date: str  # ISO date that templates print
     splits_answers: bool = False
-    most_rows: int = 0  # of a preview; 0: check the whole file
+    most_rows: int = 0  # rows of a preview; 0: check the whole file
     first_line: int = 1
 
     @property
@@ -31,5 +31,5 @@ class Task:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse what `to_json` gave."""
+        """Parse `to_json`'s output."""
         return cls(**json.loads(text))

@@ -1,9 +1,8 @@
-"""Render chats through a model's chat template.
+"""Render chats with a model's chat template in a Jinja sandbox.
 
-A template is a Jinja program that comes with the model, so it is untrusted: it runs in Jinja's
-sandbox, sees plain JSON only, and whatever it raises becomes a `RenderError`. The environment is
-the one of transformers' `apply_chat_template`, so that a model is trained on what it is asked at
-inference.
+A template is an untrusted Jinja program that comes with the model: it runs in Jinja's sandbox, sees
+plain JSON only, and its exceptions become `RenderError`. The environment equals that of
+transformers' `apply_chat_template`, so that training matches inference.
 """
 
 import json
@@ -28,17 +27,17 @@ Tools = list[dict[str, Any]] | None
 
 _MARKS = "rekindle_generation_marks"  # name of the marks in the context of a render
 _MARK = "_mark"  # name of the method that `{% generation %}` calls
-_BEGIN, _END = "\ue000rekindle:answer\ue001", "\ue000rekindle:end\ue001"  # in no text but ours
+_BEGIN, _END = "\ue000rekindle:answer\ue001", "\ue000rekindle:end\ue001"  # in no other text
 _FENCE = re.compile(f"{_BEGIN}|{_END}")
 
 
 class RenderError(ValueError):
-    """A chat that the model's template does not render, and why."""
+    """The model's template cannot render a chat; the message says why."""
 
 
 @dataclass
 class _Marks:
-    """Where `{% generation %}` blocks lie in what was rendered so far."""
+    """Spans of `{% generation %}` blocks in the text rendered so far."""
 
     fenced: bool = False  # put `_BEGIN` and `_END` around the blocks' text
     rendered: int = 0  # characters
@@ -46,32 +45,32 @@ class _Marks:
     texts: list[str] = field(default_factory=list)  # of the spans
 
     def record(self, text: str) -> str:
-        """Note a block's text, which is printed next; return what to print."""
+        """Record a block's text, which is printed next; return what to print."""
         self.spans.append((self.rendered, self.rendered + len(text)))
         self.texts.append(text)
         return f"{_BEGIN}{text}{_END}" if self.fenced else text
 
     def are_exact(self, rendered: str) -> bool:
-        """Whether each block was printed where it was noted: not so within a macro."""
+        """Return whether each block was printed at its recorded place; macros move blocks."""
         pairs = zip(self.spans, self.texts, strict=True)
         return all(rendered[start:end] == text for (start, end), text in pairs)
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """One template with the special tokens that it may print, such as ``bos_token``."""
+    """A chat template with the special tokens that it may print, such as ``bos_token``."""
 
     source: str
     special_tokens: Mapping[str, str]
 
     @cached_property
     def marks_answers(self) -> bool:
-        """Whether the template marks what the assistant says with `{% generation %}`."""
+        """Whether the template marks answers with `{% generation %}`."""
         calls = _ENVIRONMENT.parse(self.source).find_all(nodes.ExtensionAttribute)
         return any(call.name == _MARK for call in calls)
 
     def require_sound(self) -> None:
-        """Raise RenderError where the source is no Jinja."""
+        """Raise RenderError if the source is not valid Jinja."""
         try:
             _ = self._compiled
         except TemplateSyntaxError as error:
@@ -85,7 +84,7 @@ class ChatTemplate:
         """Return the text and the spans of marked answers; raise RenderError.
 
         ``prompt`` ends the text where the model's next answer begins. ``today`` is the date that
-        templates print: a resume on another day must render the same text.
+        templates print; a resume on another day must render the same text.
         """
         marks = _Marks()
         text = self._rendered(messages, tools, today, prompt, marks)
@@ -128,9 +127,9 @@ class ChatTemplate:
 
 
 def _fenced_spans(fenced: str, text: str) -> list[Span]:
-    """Find the blocks in what was printed with fences around them; ``text`` has none.
+    """Return the spans of blocks in text with fences around them; ``text`` has no fences.
 
-    A macro is printed when it is complete, so its blocks cannot be counted while it runs.
+    A macro is printed when it is complete, so positions cannot be counted while it runs.
     """
     spans: list[Span] = []
     length = end = start = 0  # of the text without fences; of the last fence; of an open block
@@ -156,7 +155,7 @@ def _strftime(today: date) -> Callable[[str], str]:
 
 
 class _GenerationTag(Extension):
-    """The block tag of transformers that marks what the assistant says."""
+    """The block tag that marks answers, as in transformers."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
@@ -172,18 +171,18 @@ class _GenerationTag(Extension):
 
 
 class _PlainDict:
-    """`dict` without its attributes, through which a template could leave the sandbox."""
+    """A `dict` without attributes, through which a template could leave the sandbox."""
 
     def __call__(self, *pairs: Any, **members: Any) -> dict[str, Any]:  # noqa: ANN401
         return dict(*pairs, **members)
 
     def fromkeys(self, names: Iterable[Any], value: Any = None) -> dict[Any, Any]:  # noqa: ANN401
-        """As transformers lets templates call it."""
+        """Return `dict.fromkeys`, which transformers lets templates call."""
         return dict.fromkeys(names, value)
 
 
 class _PublicNamespace(Namespace):
-    """`namespace` without underscored names, for the same reason."""
+    """A `namespace` without names that begin with an underscore, for the same reason."""
 
     def __init__(*args: Any, **members: Any) -> None:  # noqa: ANN401 - "self" may be a member
         self, *pairs = args
@@ -212,7 +211,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Serialize without Jinja's HTML escapes."""
+    """Serialize to JSON without Jinja's HTML escapes."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

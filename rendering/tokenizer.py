@@ -1,8 +1,7 @@
-"""Load a model's tokenizer from its staged files; needs `tokenizers` only, not transformers.
+"""Load a model's tokenizer from its staged files with `tokenizers`, without transformers.
 
-What `tokenizer.json` says is what counts. What the files beside it add to its tokens, or change of
-them, is added here as transformers does; `trainer.check_model.tokenizer` compares both when a model
-is staged.
+`tokenizer.json` is authoritative. Tokens that other files add or change are applied as transformers
+does; `trainer.check_model.tokenizer` compares both when a model is staged.
 """
 
 import json
@@ -27,11 +26,11 @@ TEMPLATE = "chat_template.jinja"
 TEMPLATES = "additional_chat_templates"  # a folder
 LISTED = "added_tokens_decoder"  # member of the configuration: tokens by id
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-HEAD_METHODS = ("reward", "classification")  # train a head that gives numbers, not tokens
+HEAD_METHODS = ("reward", "classification")  # train a head that returns scores, not tokens
 SPARE = ("pad", "reserved", "unused", "control", "unk", "endoftext")  # in names of tokens
 DEFAULT, WITH_TOOLS = "default", "tool_use"  # names where a model has several templates
 
-# What transformers' class for a family takes where the model's files are silent.
+# Defaults of transformers' class for a model family.
 _END = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 _DEFAULTS: dict[str, dict[str, str]] = {
     "gpt2": _END,
@@ -55,7 +54,7 @@ _DEFAULTS: dict[str, dict[str, str]] = {
 
 
 class UnusableTokenizer(ValueError):
-    """What is wrong with the files of a tokenizer, and what to do."""
+    """The tokenizer's files are invalid; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,10 @@ class Tokenizer:
     backend: Backend
     special_tokens: Mapping[str, str]  # such as "eos_token": "</s>"
     templates: Mapping[str, str] = field(default_factory=dict)  # name: Jinja source
-    padding: str | None = None  # the token that fills up short rows, where it is not the model's
+    padding: str | None = None  # padding token, if not the model's own
 
     def __post_init__(self) -> None:
-        self.backend.no_truncation()  # a tokenizer.json may bring both along
+        self.backend.no_truncation()  # a tokenizer.json may enable both
         self.backend.no_padding()
 
     def __len__(self) -> int:
@@ -80,11 +79,11 @@ class Tokenizer:
         return bool(self.templates)
 
     def template(self, tools: Tools) -> ChatTemplate:
-        """The template for a chat, which may be another one where tools are offered."""
+        """Return the template for a chat; chats with tools may have their own."""
         return self._compiled[self._template_name(tools)]
 
     def call_form(self, tools: Tools) -> CallForm:
-        """The form in which that template wants tool calls."""
+        """Return the form of tool calls that this template expects."""
         return self._call_forms[self._template_name(tools)]
 
     def _template_name(self, tools: Tools) -> str:
@@ -105,7 +104,7 @@ class Tokenizer:
         return {name: find_call_form(template) for name, template in self._compiled.items()}
 
     def require_sound_templates(self) -> None:
-        """Raise UnusableTokenizer for a template that is no Jinja."""
+        """Raise UnusableTokenizer for a template that is not valid Jinja."""
         for name, template in self._compiled.items():
             try:
                 template.require_sound()
@@ -116,33 +115,33 @@ class Tokenizer:
                 ) from error
 
     def encode(self, text: str) -> Encoding:
-        """Tokenize text that has its special tokens in it already."""
+        """Tokenize text that already contains its special tokens."""
         return self.backend.encode(text, add_special_tokens=False)
 
     def encode_plain(self, text: str, longest: int) -> list[int]:
-        """Tokenize a plain text with the model's special tokens around it, cut to ``longest``."""
+        """Tokenize plain text with special tokens around it, cut to ``longest`` tokens."""
         encoding = self.encode(text)
         encoding.truncate(max(longest - self.backend.num_special_tokens_to_add(False), 0))
         ids: list[int] = self.backend.post_process(encoding, None, True).ids
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The text of these tokens."""
+        """Return the text of these tokens."""
         return str(self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens))
 
     def token_id(self, name: str) -> int | None:
-        """The id of a special token by its name, such as "eos_token"; None where there is none."""
+        """Return the id of a special token by name, such as "eos_token"; None if there is none."""
         token = self.special_tokens.get(name)
         return None if token is None else self.backend.token_to_id(token)
 
     @property
     def eos_token_id(self) -> int | None:
-        """The token that ends an answer."""
+        """Id of the token that ends an answer."""
         return self.token_id("eos_token")
 
     @property
     def pad_token(self) -> str:
-        """The token that fills up short rows, the one that ends an answer if there is no other."""
+        """The padding token; the end-of-answer token if there is no other."""
         names = ("pad_token", "eos_token")
         found = self.padding or next(filter(None, map(self.special_tokens.get, names)), None)
         if found is None:
@@ -154,17 +153,17 @@ class Tokenizer:
 
     @property
     def pad_token_id(self) -> int:
-        """Its id."""
+        """Id of the padding token."""
         found = self.backend.token_to_id(self.pad_token)
         assert found is not None, "special tokens are in the vocabulary"
         return found
 
 
 def load(folder: Path, method: str = "supervised") -> Tokenizer:
-    """Read a model's tokenizer and chat templates; raise UnusableTokenizer.
+    """Load a model's tokenizer and chat templates; raise UnusableTokenizer.
 
-    For a model with a head it pads with a token that no answer ends with: the head reads the last
-    token that is no padding, and would not see the end of the answer.
+    For a model with a head, the padding token differs from the token that ends answers: the head
+    reads the last token that is not padding, which would otherwise not be the answer's end.
     """
     if not (folder / TOKENIZER).is_file():
         raise UnusableTokenizer(
@@ -192,7 +191,7 @@ def load(folder: Path, method: str = "supervised") -> Tokenizer:
 
 
 def _spare_token(tokenizer: Tokenizer) -> str:
-    """Return a special token that neither texts nor templates hold: the likeliest name first."""
+    """Return a special token that neither texts nor templates use, likeliest names first."""
     taken = {tokenizer.special_tokens.get(name) for name in ("eos_token", "bos_token")}
     added = sorted(tokenizer.backend.get_added_tokens_decoder().items())
     special = [token.content for _, token in added if token.special and token.content not in taken]
@@ -211,10 +210,10 @@ def _spare_token(tokenizer: Tokenizer) -> str:
 
 
 def _merged_settings(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration with the older file of special tokens.
+    """Return the configuration merged with the older file of special tokens.
 
-    That file goes first where the configuration lists no added tokens, as in transformers; else it
-    tells what the configuration leaves out.
+    The older file wins if the configuration lists no added tokens, as in transformers; otherwise
+    it fills in what the configuration lacks.
     """
     told = {name: value for name, value in _object(folder / SPECIAL_TOKENS).items() if value}
     own = {name: value for name, value in config.items() if value is not None}
@@ -222,7 +221,7 @@ def _merged_settings(folder: Path, config: Mapping[str, Any]) -> Mapping[str, An
 
 
 def _special_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, AddedToken]:
-    """Special tokens by name; a model may have names of its own, such as "image_token"."""
+    """Return special tokens by name; a model may add names, such as "image_token"."""
     family = _object(folder / "config.json").get("model_type")
     extra = settings.get("extra_special_tokens")
     named = {**settings, **(extra if isinstance(extra, dict) else {})}
@@ -234,7 +233,7 @@ def _special_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, Adde
 
 
 def _extra_tokens(settings: Mapping[str, Any]) -> list[AddedToken]:
-    """Special tokens without a name."""
+    """Return special tokens without a name."""
     told = (settings.get(f"{kind}_special_tokens") for kind in ("extra", "additional"))
     lists = (tokens for tokens in told if isinstance(tokens, list))
     return [token for token in map(_special, next(lists, [])) if token is not None]
@@ -251,7 +250,7 @@ def _special(token: object) -> AddedToken | None:
 def _listed_tokens(
     folder: Path, backend: Backend, config: Mapping[str, Any], specials: Sequence[AddedToken]
 ) -> list[AddedToken]:
-    """Tokens that are listed with their ids, in the order of the ids."""
+    """Return tokens that files list with ids, in the order of ids."""
     try:
         if LISTED in config:
             listed = {int(n): AddedToken(**_flags(t)) for n, t in (config[LISTED] or {}).items()}
@@ -277,7 +276,7 @@ def _older_list(folder: Path, specials: Sequence[str]) -> dict[int, AddedToken]:
 def _add_tokens(
     backend: Backend, listed: Sequence[AddedToken], specials: Sequence[AddedToken]
 ) -> None:
-    """Add what the vocabulary lacks; tokens that are listed may change those that it has."""
+    """Add tokens that the vocabulary lacks; listed tokens may replace existing ones."""
     known = backend.get_added_tokens_decoder().values()
     flags = {repr(token) for token in known}
     wanted = [token for token in listed if repr(token) not in flags]
@@ -297,7 +296,7 @@ def _flags(token: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Files of their own go before the configuration, as in transformers."""
+    """Return chat templates by name; template files win over the configuration."""
     others = {path.stem: path for path in (folder / TEMPLATES).glob("*.jinja")}
     files = others | ({DEFAULT: folder / TEMPLATE} if (folder / TEMPLATE).is_file() else {})
     if files:
@@ -321,7 +320,7 @@ def _require_default(named: dict[str, str]) -> dict[str, str]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; empty where there is no such file."""
+    """Read a JSON object; empty if the file does not exist."""
     if not path.is_file():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Turn rows into token ids and a mask of the tokens to train."""
+"""Convert rows to token ids and a mask of trained tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from rendering.tool_calls import Json
 
 @dataclass(frozen=True)
 class Tokens:
-    """One sequence, cut to the longest allowed length; ``trained[i]``: ids[i] is a target."""
+    """One sequence, cut to the maximum length; ``trained[i]``: ids[i] is a target."""
 
     ids: list[int]
     trained: list[bool]
 
 
 def tokenize(tokenizer: Tokenizer, row: Json, max_seq_len: int, today: date) -> Tokens:
-    """Render a chat, and mark the tokens that lie within what is trained."""
+    """Render and tokenize a chat, with a mask of trained tokens."""
     rendered = render_chat(tokenizer, row, today)
     encoding = tokenizer.encode(rendered.text)
     trained = trained_tokens(encoding, rendered)
@@ -30,18 +30,18 @@ def tokenize(tokenizer: Tokenizer, row: Json, max_seq_len: int, today: date) -> 
 
 
 def trained_tokens(encoding: Encoding, rendered: RenderedChat) -> list[bool]:
-    """Which tokens of a rendered chat are trained: those that lie whole within a trained span."""
+    """Return for each token whether it lies entirely within a trained span."""
     return [_lies_within(span, rendered.trained) for span in encoding.offsets]
 
 
 def prompt_ids(tokenizer: Tokenizer, row: Json, today: date) -> list[int]:
-    """Tokenize a chat up to where the model's answer begins."""
+    """Tokenize a chat up to the start of the model's answer."""
     ids: list[int] = tokenizer.encode(render_prompt(tokenizer, row, today)).ids
     return ids
 
 
 def chat_ids(tokenizer: Tokenizer, row: Json, today: date) -> list[int]:
-    """Tokenize a whole chat of which nothing is trained."""
+    """Tokenize a whole chat without a mask."""
     ids: list[int] = tokenizer.encode(render_text(tokenizer, row, today)).ids
     return ids
 
@@ -49,11 +49,11 @@ def chat_ids(tokenizer: Tokenizer, row: Json, today: date) -> list[int]:
 def tokenize_labelled(
     tokenizer: Tokenizer, row: Json, classes: Mapping[str, int], max_seq_len: int, today: date
 ) -> Tokens:
-    """Tokenize a text or a chat to classify, and put the number of its class behind it.
+    """Tokenize a text or chat to classify, and append the index of its class.
 
-    A text is tokenized as any program would, with the model's special tokens around it, so that
-    `pipeline("text-classification")` reads what was trained on; a cut leaves them where they are.
-    All that is read counts as trained: in a file of tokens it cannot be told, and metrics count it.
+    Text gets the model's special tokens around it, as in `pipeline("text-classification")`, also
+    after a cut. All tokens count as trained, as token files have no other mark for them and metrics
+    count them.
     """
     if row["label"] not in classes:
         known = ", ".join(map(repr, classes))

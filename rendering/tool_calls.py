@@ -1,9 +1,9 @@
-"""Find out in which form a chat template wants tool calls.
+"""Detect the form of tool calls that a chat template expects.
 
-OpenAI's rows hold a call's arguments as JSON text, under an id of any form. Most templates
-serialize an object (`arguments | tojson`), which would escape text twice; some join text; Mistral's
-take ids of nine characters only; some want the function's name in its result, or no content at all
-beside a call. A template is asked once, with a chat of its own.
+OpenAI's rows have arguments as JSON text, and any id. Most templates serialize an object
+(`arguments | tojson`), which would escape text twice; some join text; Mistral's accept ids of nine
+characters only; some need the function's name in its result, or no content beside a call. Each
+template is probed once with a test chat.
 """
 
 import hashlib
@@ -22,21 +22,21 @@ _AS_JSON = re.compile(rf'"{_KEY}"\s*:\s*"{_VALUE}"')
 
 @dataclass(frozen=True)
 class CallForm:
-    """How a template wants the calls of an assistant's message."""
+    """How a template expects tool calls of an assistant's message."""
 
     arguments_as_text: bool = False
     short_ids: bool = False
-    named_results: bool = False  # clients send results without a name; some templates need it
-    null_content: bool = False  # beside calls, where "" would be an answer of its own
+    named_results: bool = False  # results need the function's name, which clients omit
+    null_content: bool = False  # content beside calls must be null: "" would be an answer
 
     def arguments(self, given: object, parsed: Json) -> str | Json:
-        """The arguments of a call, which were ``given`` as text or as an object."""
+        """Return the arguments of a call, which were ``given`` as text or as an object."""
         if not self.arguments_as_text:
             return parsed
         return given if isinstance(given, str) else json.dumps(parsed, ensure_ascii=False)
 
     def call_id(self, given: str) -> str:
-        """The id of a call; the same for the message that answers it."""
+        """Return the id of a call, equal for the call and its result."""
         if not self.short_ids or (len(given) == _SHORT_ID and given.isalnum()):
             return given
         return hashlib.sha256(given.encode()).hexdigest()[:_SHORT_ID]
@@ -79,10 +79,10 @@ PROBE: Json = {
 
 
 def is_call_as_json(rendered: str) -> bool:
-    """Whether the probe's arguments were rendered as JSON, escaped once."""
+    """Return whether the probe's arguments were rendered as JSON, escaped once."""
     return _AS_JSON.search(rendered) is not None
 
 
 def is_call_shown(rendered: str) -> bool:
-    """Whether the probe's arguments were rendered in any form."""
+    """Return whether the probe's arguments were rendered at all."""
     return _VALUE in rendered

@@ -19,8 +19,8 @@ from bench import report
 from bench.elastic import measures, run
 from bench.elastic.lives import Life
 from bench.recovery.run import CannotMeasure
-from rekindle.local.running_stack import NotThere
-from rekindle.local.state_folder import CannotStart
+from rekindle.local.running_stack import TargetNotFound
+from rekindle.local.state_folder import StackStartError
 
 STDOUT = Path("-")
 CANNOT_MEASURE, INTERRUPTED = 2, 130
@@ -31,7 +31,7 @@ NOTES = [
     "all nodes share the cores of this machine, so three train as fast as four, and a machine"
     " boots in seconds: differences of goodput say nothing of Azure",
 ]
-FAULTS = (CannotStart, CannotMeasure, NotThere, httpx.HTTPError, psycopg.Error)
+FAULTS = (StackStartError, CannotMeasure, TargetNotFound, httpx.HTTPError, psycopg.Error)
 
 
 def main() -> int:

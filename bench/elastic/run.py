@@ -21,10 +21,10 @@ from bench.elastic.lives import Life, Strike
 from bench.ports import free
 from bench.recovery.run import CannotMeasure
 from rekindle.local import faults
-from rekindle.local.layout import TINY_MODEL, Layout
-from rekindle.local.running_stack import Facts
+from rekindle.local.layout import TINY_MODEL, StackLayout
+from rekindle.local.running_stack import StackInfo
 from rekindle.local.stack import stack
-from rekindle.local.state_folder import Ports, State
+from rekindle.local.state_folder import StackPorts, StateFolder
 
 NODES, LEAST = 4, 2
 BATCH, MICRO_BATCH = 24, 2  # 3 micro-steps on four nodes, 4 on three, 6 on two
@@ -47,7 +47,7 @@ class Plan:
 class Tools:
     """What a run works with."""
 
-    stack: Facts
+    stack: StackInfo
     api: httpx.AsyncClient
     database: psycopg.AsyncConnection[Any]
     say: Callable[[str], None]
@@ -55,8 +55,8 @@ class Tools:
 
 async def run(plan: Plan, folder: Path, port: int | None, say: Callable[[str], None]) -> list[Life]:
     """The elastic job's life, and the rigid one's."""
-    ports = Ports.starting_at(port or free(4))
-    layout = Layout(State(folder), ports, create_seconds=plan.boot_seconds)
+    ports = StackPorts.starting_at(port or free(4))
+    layout = StackLayout(StateFolder(folder), ports, create_seconds=plan.boot_seconds)
     say(f"starting a stack in {folder}")
     async with stack(layout, lambda _: None), _tools(folder, say) as tools:
         file = await _upload(tools, folder)
@@ -65,7 +65,7 @@ async def run(plan: Plan, folder: Path, port: int | None, say: Callable[[str], N
 
 @asynccontextmanager
 async def _tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[Tools]:
-    facts = Facts.read(folder)
+    facts = StackInfo.read(folder)
     async with AsyncExitStack() as ends:
         api = await ends.enter_async_context(
             httpx.AsyncClient(

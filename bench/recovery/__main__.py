@@ -25,8 +25,8 @@ from bench.recovery import measures, run
 from bench.recovery.book import Book
 from bench.recovery.records import JobRecord
 from contract.choices import Engine
-from rekindle.local.layout import Layout
-from rekindle.local.state_folder import CannotStart, Ports, State
+from rekindle.local.layout import StackLayout
+from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 
 STDOUT = Path("-")
 BOTH = "both"
@@ -40,7 +40,7 @@ NOTES = [
     "notice_to_decision_s: without the notices that came while the service was being killed or a"
     " killed one's lease (6 s) still held; those are notice_to_decision_after_service_kill_s",
 ]
-FAULTS = (CannotStart, run.CannotMeasure, httpx.HTTPError, psycopg.Error, AzureError)
+FAULTS = (StackStartError, run.CannotMeasure, httpx.HTTPError, psycopg.Error, AzureError)
 
 
 def main() -> int:
@@ -100,10 +100,10 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _layout(options: argparse.Namespace, folder: Path) -> Layout:
+def _layout(options: argparse.Namespace, folder: Path) -> StackLayout:
     engines = tuple(Engine) if options.engine == BOTH else (Engine(options.engine),)
-    free = Ports.starting_at(options.port or ports.free(4))
-    return Layout(State(folder.resolve()), free, restarts=RESTARTS, engines=engines)
+    free = StackPorts.starting_at(options.port or ports.free(4))
+    return StackLayout(StateFolder(folder.resolve()), free, restarts=RESTARTS, engines=engines)
 
 
 def _show(book: Book, found: Mapping[str, JobRecord], result: Sequence[report.Measure]) -> None:

@@ -20,8 +20,8 @@ from bench.recovery.sight import Eyes
 from bench.recovery.slot import WHOLE_SECONDS, Slot, Tools
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
-from rekindle.local.layout import Layout
-from rekindle.local.parts import Crew
+from rekindle.local.layout import StackLayout
+from rekindle.local.parts import PartRunner
 from rekindle.local.running_stack import VM_MARK
 from rekindle.local.stack import stack
 
@@ -36,7 +36,7 @@ class CannotMeasure(Exception):
 async def run(
     book: Book,
     found: dict[str, JobRecord],
-    layout: Layout,
+    layout: StackLayout,
     say: Callable[[str], None],
 ) -> None:
     """Fill the book; ``found`` gets the service's own record of each job, also when cut short."""
@@ -51,7 +51,9 @@ async def run(
 
 
 @asynccontextmanager
-async def _tools(layout: Layout, book: Book, say: Callable[[str], None]) -> AsyncIterator[Tools]:
+async def _tools(
+    layout: StackLayout, book: Book, say: Callable[[str], None]
+) -> AsyncIterator[Tools]:
     key = (layout.state / "api-key").read_text().strip()
     url = layout.settings()["REKINDLE_DATABASE_URL"].replace("+psycopg", "")
     async with AsyncExitStack() as ends:
@@ -79,7 +81,7 @@ async def _tools(layout: Layout, book: Book, say: Callable[[str], None]) -> Asyn
         )
 
 
-async def _while_it_stands(crew: Crew, work: Any) -> None:  # noqa: ANN401 - a coroutine
+async def _while_it_stands(crew: PartRunner, work: Any) -> None:  # noqa: ANN401 - a coroutine
     """Do the work; fail when the stack cannot be kept alive, or somebody who watches fails."""
     tasks = [asyncio.ensure_future(work), asyncio.create_task(crew.watch())]
     try:
@@ -92,7 +94,7 @@ async def _while_it_stands(crew: Crew, work: Any) -> None:  # noqa: ANN401 - a c
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _measure(tools: Tools, layout: Layout) -> None:
+async def _measure(tools: Tools, layout: StackLayout) -> None:
     await tools.jobs.upload(layout.state.path)
     tools.watch.each_look.append(lambda: _settle(tools))
     watching = [asyncio.create_task(tools.watch.run()), asyncio.create_task(_follow(tools))]
@@ -177,7 +179,7 @@ def _line(book: Book, strike: Strike) -> str:
     return f"{told}/{book.kills} {strike.kind} in {strike.phase}{late}, {where}: {lost} {seconds}"
 
 
-async def _leaked(tools: Tools, layout: Layout) -> list[str]:
+async def _leaked(tools: Tools, layout: StackLayout) -> list[str]:
     """What is left once there was time to delete it."""
     latest = asyncio.get_running_loop().time() + GRACE_SECONDS
     while True:
@@ -188,7 +190,7 @@ async def _leaked(tools: Tools, layout: Layout) -> list[str]:
         await asyncio.sleep(0.5)
 
 
-def _vm_processes(layout: Layout) -> list[str]:
+def _vm_processes(layout: StackLayout) -> list[str]:
     """Processes that were started on a machine of this stack and still run."""
     found, disks = [], str(layout.state / "azure" / "vms")
     for process in psutil.process_iter():

@@ -16,7 +16,7 @@ import httpx
 import psycopg
 
 from contract.choices import Engine
-from rekindle.local.layout import CLIENT, SUBSCRIPTION, TENANT, Layout
+from rekindle.local.layout import CLIENT, SUBSCRIPTION, TENANT, StackLayout
 from rekindle.local.subscription_setup import SPACE
 
 ATTEMPT_TAG, JOB_TAG = "rekindle-attempt", "rekindle-job"
@@ -103,7 +103,7 @@ class Sight:
 class Eyes:
     """Looks, over connections that stay open."""
 
-    def __init__(self, layout: Layout, database: psycopg.AsyncConnection[Any]) -> None:
+    def __init__(self, layout: StackLayout, database: psycopg.AsyncConnection[Any]) -> None:
         trust = ssl.create_default_context(cafile=layout.ca)
         self._layout = layout
         self._arm = httpx.AsyncClient(base_url=layout.arm_url, verify=trust, trust_env=False)

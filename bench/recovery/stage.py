@@ -7,7 +7,7 @@ import httpx
 import psutil
 
 from bench.recovery.victims import alive
-from rekindle.local.layout import Layout
+from rekindle.local.layout import StackLayout
 
 BACK_SECONDS = 90.0
 
@@ -15,7 +15,7 @@ BACK_SECONDS = 90.0
 class Stage:
     """Knows what goes on behind the API."""
 
-    def __init__(self, layout: Layout, api: httpx.AsyncClient) -> None:
+    def __init__(self, layout: StackLayout, api: httpx.AsyncClient) -> None:
         self._note = layout.state / "pids" / "service"
         self._api = api
         self._down = False  # from a kill of the service until it is back

@@ -1,4 +1,4 @@
-"""Talks HTTP to the service: time-outs, repeats where repeating is harmless, plain words."""
+"""HTTP client of the service: timeouts, retries where safe, and errors as messages."""
 
 import json
 import time
@@ -11,8 +11,8 @@ import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 from tenacity.wait import wait_base
 
-from rekindle.cli.connection import Connection
-from rekindle.cli.errors import ExitCode, Trouble, Unreachable
+from rekindle.cli.connection import ServiceConnection
+from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
 
 Json = dict[str, Any]
 TRIES = 5
@@ -22,10 +22,12 @@ _LONGEST_PAUSE = 10.0
 _PROJECT = "openai-project"
 
 
-class Client:
-    """One service and one key; close it when done."""
+class ApiClient:
+    """HTTP client for one service and one API key; close it after use."""
 
-    def __init__(self, connection: Connection, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, connection: ServiceConnection, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self.connection = connection
         self._sleep = sleep
         headers = {"authorization": f"Bearer {connection.key}", "user-agent": "rekindle"}
@@ -38,7 +40,7 @@ class Client:
         self.act_in(connection.project)
 
     def act_in(self, project: str | None) -> None:
-        """From now on in this project, by its id or name; None: the key's own."""
+        """Act in this project, by id or name, from now on; None selects the key's own project."""
         self.http.headers.pop(_PROJECT, None)
         if project is not None:
             self.http.headers[_PROJECT] = project
@@ -50,7 +52,7 @@ class Client:
         self.http.close()
 
     def get(self, path: str, *, patience: float = 0.0, tries: int = TRIES, **query: object) -> Json:
-        """Read something; ``patience`` is how long the service may wait before it answers."""
+        """Send GET; ``patience`` is how many seconds the service may wait before it answers."""
         timeout = httpx.Timeout(30.0 + patience, connect=5.0)
         answer = self.send("GET", path, params=_given(query), timeout=timeout, tries=tries)
         return _parsed(answer)
@@ -64,21 +66,21 @@ class Client:
         patience: float = 0.0,
         tries: int = TRIES,
     ) -> Json:
-        """Do something. ``tries=1`` for what must not be done twice; ``patience`` as of `get`."""
+        """Send POST. Pass ``tries=1`` for what must not run twice; ``patience`` as in `get`."""
         timeout = httpx.Timeout(30.0 + patience, connect=5.0)
         more: dict[str, Any] = {"json": body, "headers": headers, "timeout": timeout}
         return _parsed(self.send("POST", path, tries=tries, **more))
 
     def patch(self, path: str, body: Json) -> Json:
-        """Change something: what the body has, as it has it, so that twice is harmless."""
+        """Send PATCH; a repeat is harmless, as the body states absolute values."""
         return _parsed(self.send("PATCH", path, json=body))
 
     def delete(self, path: str) -> Json:
-        """Delete something. Seen as deleted when the first of two tries has done it."""
+        """Send DELETE; a retry after a lost answer reports success."""
         return _parsed(self.send("DELETE", path))
 
     def send(self, method: str, path: str, *, tries: int = TRIES, **more: Any) -> httpx.Response:  # noqa: ANN401 - httpx's own
-        """The answer, or Trouble; repeated while the service is away or busy."""
+        """Send a request, retrying while the service is unreachable or busy; raise CliError."""
         return self.repeated(lambda: self._once(method, path, **more), tries)
 
     def repeated(
@@ -87,10 +89,10 @@ class Client:
         tries: int = TRIES,
         before: Callable[[RetryCallState], None] | None = None,
     ) -> httpx.Response:
-        """Whatever ``call`` answers in the end."""
+        """Call ``call`` until it succeeds, at most ``tries`` times, and return its response."""
         retrying = Retrying(
             stop=stop_after_attempt(tries),
-            retry=retry_if_exception(lambda error: isinstance(error, Unreachable)),
+            retry=retry_if_exception(lambda error: isinstance(error, ServiceUnreachable)),
             wait=_Wait(),
             sleep=self._sleep,
             before_sleep=before,
@@ -101,7 +103,7 @@ class Client:
 
     @contextmanager
     def streamed(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """An answer whose body is read as it comes; not repeated."""
+        """Stream a response body; not retried."""
         with (
             self.translated(),
             self.http.stream("GET", path, headers=dict(headers)) as answer,
@@ -112,17 +114,17 @@ class Client:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Failures of the network in our own words."""
+        """Raise network failures as CliError."""
         try:
             yield
         except httpx.InvalidURL as error:
-            raise Trouble(
-                f"{self.connection.url} is no address: {error}", exit_code=ExitCode.USAGE
+            raise CliError(
+                f"{self.connection.url} is not a valid address: {error}", exit_code=ExitCode.USAGE
             ) from error
         except httpx.UnsupportedProtocol as error:
-            raise Trouble(
-                f"{self.connection.url} is no address of a web service.",
-                "Write it with http:// or https:// before it.",
+            raise CliError(
+                f"{self.connection.url} is not an HTTP address.",
+                "Begin the address with http:// or https://.",
                 exit_code=ExitCode.USAGE,
             ) from error
         except httpx.TransportError as error:
@@ -132,18 +134,18 @@ class Client:
         with self.translated():
             return checked(self.http.request(method, path, **more))
 
-    def _away(self, error: httpx.TransportError) -> Unreachable:
+    def _away(self, error: httpx.TransportError) -> ServiceUnreachable:
         where = f"{self.connection.url} ({self.connection.source})"
         said = str(error).strip() or type(error).__name__
-        advice = "Is it running, and is the address right? rekindle doctor looks closer."
+        advice = "Check that the service is running and the address is correct: rekindle doctor"
         if self.connection.stack is not None:
-            advice = "Is the local stack running? Start it with: rekindle up"
-        return Unreachable(f"{where} does not answer: {said}", advice, code="unreachable")
+            advice = "Check that the local stack is running; start it with: rekindle up"
+        return ServiceUnreachable(f"{where} does not answer: {said}", advice, code="unreachable")
 
 
 @dataclass(frozen=True)
 class _Wait(wait_base):
-    """As long as the service asks for, else a quarter of a second and then twice the last."""
+    """Wait for the service's Retry-After, else 0.25 s doubled each time; at most 10 s."""
 
     def __call__(self, retry_state: RetryCallState) -> float:
         error = retry_state.outcome.exception() if retry_state.outcome else None
@@ -152,25 +154,25 @@ class _Wait(wait_base):
         return min(float(wait), _LONGEST_PAUSE)
 
 
-class Busy(Unreachable):
-    """The service answers, but not now."""
+class ServiceBusy(ServiceUnreachable):
+    """The service is overloaded or restarting; ``retry_after`` is in seconds."""
 
     def __init__(self, message: str, code: str, retry_after: float | None) -> None:
-        super().__init__(message, "Try again in a moment.", code=code)
+        super().__init__(message, "Retry in a few seconds.", code=code)
         self.retry_after = retry_after
 
 
 def checked(answer: httpx.Response) -> httpx.Response:
-    """The answer if it is one of success, or the Trouble that it stands for."""
+    """Return a successful response; raise the CliError of any other."""
     if answer.is_success or answer.status_code == httpx.codes.NOT_MODIFIED:
         return answer
     error = _error(answer)
     message = str(error.get("message") or f"The service answered {answer.status_code}.")
     code = str(error.get("code") or f"http_{answer.status_code}")
     if answer.status_code in _BUSY:
-        raise Busy(message, code, _seconds(answer.headers.get("retry-after")))
+        raise ServiceBusy(message, code, _seconds(answer.headers.get("retry-after")))
     param = str(error.get("param") or "")
-    raise Trouble(message, _advice(answer), exit_code=_exit_code(answer), code=code, param=param)
+    raise CliError(message, _advice(answer), exit_code=_exit_code(answer), code=code, param=param)
 
 
 def _exit_code(answer: httpx.Response) -> ExitCode:
@@ -188,16 +190,16 @@ def _exit_code(answer: httpx.Response) -> ExitCode:
 def _advice(answer: httpx.Response) -> str:
     if answer.is_server_error:
         name = answer.headers.get("x-request-id", "of this time")
-        return f"The service's log says why: look for the request {name}."
+        return f"Find the cause in the service's log: search for request {name}."
     known = {
-        401: "Check --key and REKINDLE_API_KEY. rekindle doctor says which key is used.",
-        403: "Use a key that may do this.",
+        401: "Check --key and REKINDLE_API_KEY; `rekindle doctor` shows which key is used.",
+        403: "Use an API key with this permission.",
     }
     return known.get(answer.status_code, "")
 
 
 def _error(answer: httpx.Response) -> Mapping[str, object]:
-    """OpenAI's envelope, or nothing when a proxy answered in its place."""
+    """Return the error of OpenAI's envelope; empty if a proxy answered instead of the service."""
     try:
         error = answer.json()["error"]
     except (ValueError, KeyError, TypeError):
@@ -211,9 +213,9 @@ def _parsed(answer: httpx.Response) -> Json:
     except json.JSONDecodeError:
         parsed = None
     if not isinstance(parsed, dict):
-        raise Trouble(
-            f"{answer.url} does not answer in JSON: this is not Rekindle's service.",
-            "Check the address: it ends in /v1.",
+        raise CliError(
+            f"{answer.url} did not return JSON, so it is not a Rekindle service.",
+            "Check the address; it must end in /v1.",
         )
     return parsed
 

@@ -1,8 +1,8 @@
-"""What all commands share: five options, one way to print, one way to fail.
+"""Shared parts of all commands: common options, output, and errors as messages.
 
-`@command` turns a function of a Cli and its own parameters into one that typer knows: the
-shared options are added to its signature, and whatever it raises becomes a sentence. A parameter
-whose type is a dataclass stands for an option for each of its fields.
+`@command` turns a function of a Cli and its own parameters into a typer command: it adds the
+shared options to the signature and turns exceptions into messages. A parameter whose type is a
+dataclass adds one option for each field.
 """
 
 import inspect
@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from contract.printable import printable_json
-from rekindle.cli.connection import Asked, Connection, connect
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.connection import ConnectionOptions, ServiceConnection, connect
+from rekindle.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from rekindle.cli.api_client import Client
+    from rekindle.cli.api_client import ApiClient
     from rekindle.terminal import Console
 
-_PLAIN_WIDTH = 200  # where no terminal says how wide it is: tables keep their columns
-_PANEL = "Every command"
+_PLAIN_WIDTH = 200  # columns, where the output is no terminal: tables are not squeezed
+_PANEL = "Common options"
 
 Url = Annotated[
     str | None,
     typer.Option(
         "--url",
         metavar="URL",
-        help="The service. Else REKINDLE_URL, OPENAI_BASE_URL, or the local stack.",
+        help="Service address. Default: REKINDLE_URL, OPENAI_BASE_URL, or the local stack.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -45,7 +45,7 @@ Key = Annotated[
     typer.Option(
         "--key",
         metavar="KEY",
-        help="The API key. Else REKINDLE_API_KEY, OPENAI_API_KEY, or the local stack's.",
+        help="API key. Default: REKINDLE_API_KEY, OPENAI_API_KEY, or the local stack's key.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -54,7 +54,7 @@ Project = Annotated[
     typer.Option(
         "--project",
         metavar="PROJECT",
-        help="Act in this one, by name or id. Only a key of the operators opens another's.",
+        help="Project name or id. Default: the key's own project; others need an operator key.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -63,48 +63,48 @@ StateFolder = Annotated[
     typer.Option(
         "--state",
         metavar="DIR",
-        help="Talk to the local stack with this state folder. Else .rekindle, here or above.",
+        help="State folder of the local stack. Default: .rekindle in this folder or a parent.",
         rich_help_panel=_PANEL,
     ),
 ]
 AsJson = Annotated[
     bool,
-    typer.Option("--json", help="Print JSON and nothing else.", rich_help_panel=_PANEL),
+    typer.Option("--json", help="Print the result as JSON.", rich_help_panel=_PANEL),
 ]
 
 
 class Cli:
-    """What a command works with."""
+    """Connection options, API client and output of one command."""
 
-    def __init__(self, asked: Asked, *, as_json: bool) -> None:
+    def __init__(self, asked: ConnectionOptions, *, as_json: bool) -> None:
         self.asked = asked
         self.as_json = as_json
 
     @cached_property
-    def connection(self) -> Connection:
-        """The service that is meant."""
+    def connection(self) -> ServiceConnection:
+        """Service and key that the options, the environment or a local stack name."""
         return connect(self.asked, os.environ, Path.cwd())
 
     @property
     def same_project(self) -> str:
-        """What the next command needs to act where this one did."""
+        """Option that makes the next command act in the same project; empty without one."""
         return f" --project {shlex.quote(self.asked.project)}" if self.asked.project else ""
 
     @cached_property
-    def client(self) -> "Client":
-        """Talks to it."""
-        from rekindle.cli.api_client import Client
+    def client(self) -> "ApiClient":
+        """Client of the service."""
+        from rekindle.cli.api_client import ApiClient
 
-        return Client(self.connection)
+        return ApiClient(self.connection)
 
     def close(self) -> None:
-        """End the connection if there ever was one."""
+        """Close the connection if a command opened one."""
         if "client" in vars(self):
             self.client.http.close()
 
     @cached_property
     def out(self) -> "Console":
-        """What a person asked for."""
+        """Console of the command's result, on stdout."""
         from rekindle.terminal import Console
 
         console = Console(soft_wrap=not sys.stdout.isatty())
@@ -114,13 +114,13 @@ class Cli:
 
     @cached_property
     def err(self) -> "Console":
-        """What a person should know meanwhile: progress, warnings, failures."""
+        """Console of progress, warnings and errors, on stderr."""
         from rekindle.terminal import Console
 
         return Console(stderr=True)
 
     def show(self, document: object, view: "Callable[[], Iterable[RenderableType]]") -> None:
-        """The document for a program, or the view of it for a person."""
+        """Print the document with --json, or the pieces of ``view()`` otherwise."""
         if self.as_json:
             self.line(document, indent=2)
             return
@@ -128,16 +128,16 @@ class Cli:
             self.out.print(piece)
 
     def line(self, document: object, indent: int | None = None) -> None:
-        """JSON on stdout."""
+        """Print a document as JSON on stdout."""
         print(printable_json(json.dumps(document, indent=indent, ensure_ascii=False)), flush=True)
 
     def note(self, text: str, style: str = "") -> None:
-        """A word beside the result; programs do not get it."""
+        """Print a note on stderr; nothing with --json."""
         if not self.as_json:
             self.err.print(text, style=style or None, soft_wrap=True)
 
-    def complain(self, trouble: Trouble) -> None:
-        """What went wrong and what to do next."""
+    def complain(self, trouble: CliError) -> None:
+        """Print an error and its advice, or its JSON form with --json."""
         if self.as_json:
             self.line(trouble.as_dict(), indent=2)
             return
@@ -147,7 +147,7 @@ class Cli:
 
 
 def command(function: Callable[..., int | None]) -> Callable[..., None]:
-    """A typer command of ``function(cli, ...)``, which returns its exit code or nothing."""
+    """Return the typer command of ``function(cli, ...)``, which returns an exit code or None."""
 
     @wraps(function)
     def run(
@@ -159,7 +159,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         as_json: bool = False,
         **given: Any,  # noqa: ANN401 - whatever the command declares
     ) -> None:
-        cli = Cli(Asked(url, key, state, project), as_json=as_json)
+        cli = Cli(ConnectionOptions(url, key, state, project), as_json=as_json)
         for name, group in groups.items():
             given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
         raise typer.Exit(carried_out(cli, lambda: function(cli, *args, **given)))
@@ -183,7 +183,7 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """It, or of a group of options each."""
+    """Yield the parameter, or one parameter for each field of an options dataclass."""
     group, keyword = parameter.annotation, inspect.Parameter.KEYWORD_ONLY
     if not is_dataclass(group):
         yield parameter.replace(kind=keyword)
@@ -196,7 +196,7 @@ def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
 
 
 def carried_out(cli: Cli, work: Callable[[], int | None]) -> int:
-    """The exit code of ``work``, and nothing left open."""
+    """Run ``work``, close the connection, and return the exit code."""
     try:
         return _said(cli, work)
     finally:
@@ -204,11 +204,11 @@ def carried_out(cli: Cli, work: Callable[[], int | None]) -> int:
 
 
 def _said(cli: Cli, work: Callable[[], int | None]) -> int:
-    """The exit code of ``work``; whatever it raises is said in a sentence."""
+    """Run ``work`` and return its exit code; print the message of an exception."""
     try:
         code = work() or ExitCode.OK
         sys.stdout.flush()
-    except Trouble as trouble:
+    except CliError as trouble:
         cli.complain(trouble)
         return trouble.exit_code
     except BrokenPipeError:
@@ -218,11 +218,11 @@ def _said(cli: Cli, work: Callable[[], int | None]) -> int:
         cli.note("interrupted")
         return ExitCode.INTERRUPTED
     except OSError as error:
-        cli.complain(Trouble(f"{error.filename or 'this machine'}: {error.strerror or error}"))
+        cli.complain(CliError(f"{error.filename or 'this machine'}: {error.strerror or error}"))
         return ExitCode.FAILED
     return code
 
 
 def _hush() -> None:
-    """Nobody reads: what is still buffered must not fail again when Python ends."""
+    """Redirect stdout to nothing, so that Python's flush at exit cannot fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

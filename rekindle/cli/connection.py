@@ -1,7 +1,7 @@
-"""Which service to talk to, and with which key: options, then environment, then a local stack.
+"""Find the service and the API key: from options, the environment, or a local stack.
 
-An address and a key come from the same place. A key of OpenAI's that lies in the environment is
-never sent to a service that OPENAI_BASE_URL does not name.
+Address and key come from the same source. An OpenAI key in the environment is sent only to the
+service that OPENAI_BASE_URL names.
 """
 
 import json
@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 
 FACTS = "stack.json"
 _OUR_KEYS = "rk-"
 _HOW = (
-    "Start a local stack (rekindle up), or name a service: --url and --key, or "
+    "Start a local stack (rekindle up), or specify a service: --url and --key, or "
     "REKINDLE_URL and REKINDLE_API_KEY, or OPENAI_BASE_URL and OPENAI_API_KEY."
 )
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the command line says about the service."""
+class ConnectionOptions:
+    """Connection options of the command line."""
 
     url: str | None = None
     key: str | None = None
@@ -30,53 +30,55 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connection:
-    """A service and a key for it. ``stack`` is there when it is a local one."""
+class ServiceConnection:
+    """A service address and an API key; ``stack`` is the state folder of a local stack."""
 
     url: str  # ends in /v1
     key: str
-    source: str  # where it was found, for messages
+    source: str  # origin of the address, for messages
     stack: Path | None = None
-    project: str | None = None  # to act in; None: the key's own
+    project: str | None = None  # None: the project of the key
 
 
-def connect(asked: Asked, environment: Mapping[str, str], folder: Path) -> Connection:
-    """The service that is meant, or Trouble that says how to name one."""
+def connect(
+    asked: ConnectionOptions, environment: Mapping[str, str], folder: Path
+) -> ServiceConnection:
+    """Return the service and key to use; raise CliError with a remedy if there are none."""
     stack = find_stack(asked.state, folder)
     local = _read(stack) if stack else {}
     url, source = _address(asked, environment, local)
     key = asked.key or _key(source, environment, url, local)
     if not key:
-        raise Trouble(
-            f"There is no API key for {url} ({source}).",
-            "Give --key, or set REKINDLE_API_KEY.",
+        raise CliError(
+            f"No API key for {url} ({source}).",
+            "Pass --key or set REKINDLE_API_KEY.",
             exit_code=ExitCode.NOT_AUTHORISED,
             code="no_api_key",
         )
     own = stack if _based(local.get("api_url", "")) == url else None
     project = _sendable(asked.project)
-    return Connection(url=url, key=key, source=source, stack=own, project=project)
+    return ServiceConnection(url=url, key=key, source=source, stack=own, project=project)
 
 
 def _sendable(project: str | None) -> str | None:
-    """As a header; an empty one is a variable that nobody has set, not the key's own project."""
+    """Return the project; raise CliError if a header cannot carry it or it is empty."""
     if project is None or (project.strip() and project.isascii() and project.isprintable()):
         return project
-    raise Trouble(
-        f"--project {project!r} cannot be sent in a header.",
-        "Give its id: rekindle projects",
+    raise CliError(
+        f"--project {project!r} is empty or has characters outside printable ASCII.",
+        "Pass the project id; list ids with: rekindle projects",
         exit_code=ExitCode.USAGE,
         code="no_project",
     )
 
 
 def find_stack(asked: Path | None, folder: Path) -> Path | None:
-    """The state folder of the stack that runs, here or in a folder above."""
+    """Return the state folder of a running stack in ``folder`` or a parent; None if none runs."""
     if asked is not None:
         if not (asked / FACTS).is_file():
-            raise Trouble(
-                f"No stack runs on {asked}: it has no {FACTS}.",
-                f"Start it: rekindle up --state {asked}",
+            raise CliError(
+                f"No local stack is running on {asked}: {FACTS} is missing.",
+                f"Start one: rekindle up --state {asked}",
                 exit_code=ExitCode.UNREACHABLE,
                 code="no_stack",
             )
@@ -90,7 +92,7 @@ def _near(folder: Path) -> Iterator[Path]:
 
 
 def _address(
-    asked: Asked, environment: Mapping[str, str], local: Mapping[str, str]
+    asked: ConnectionOptions, environment: Mapping[str, str], local: Mapping[str, str]
 ) -> tuple[str, str]:
     if asked.url:
         return _based(asked.url), "--url"
@@ -101,8 +103,8 @@ def _address(
             return _based(environment[name]), name
     if local:
         return _based(local["api_url"]), "the local stack"
-    raise Trouble(
-        "No service is named and no local stack runs here.",
+    raise CliError(
+        "No service is specified and no local stack is running here.",
         _HOW,
         exit_code=ExitCode.UNREACHABLE,
         code="no_service",
@@ -126,7 +128,7 @@ def _key(
 
 
 def _based(url: str) -> str:
-    """With /v1 at its end, however it was written."""
+    """Return the address with /v1 at its end."""
     bare = url.strip().rstrip("/")
     return bare if not bare or bare.endswith("/v1") else f"{bare}/v1"
 
@@ -135,7 +137,7 @@ def _read(state: Path) -> Mapping[str, str]:
     try:
         facts: dict[str, str] = json.loads((state / FACTS).read_text())
     except (OSError, ValueError) as error:
-        raise Trouble(
-            f"{state / FACTS} cannot be read: {error}", "Stop the stack and start it again."
+        raise CliError(
+            f"Cannot read {state / FACTS}: {error}", "Restart the local stack."
         ) from error
     return facts

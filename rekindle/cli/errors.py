@@ -1,10 +1,10 @@
-"""What a command tells the shell, and what it tells a person when it cannot go on."""
+"""Exit codes of the command line, and errors with a message and advice."""
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a command ended. Documented in `rekindle --help`."""
+    """Exit codes; `rekindle --help` documents them."""
 
     OK = 0
     FAILED = 1
@@ -16,8 +16,8 @@ class ExitCode(IntEnum):
     NO_READER = 141  # as a shell counts SIGPIPE
 
 
-class Trouble(Exception):
-    """What is wrong, what to do next, and the exit code that goes with it."""
+class CliError(Exception):
+    """An error with a message, advice on what to do next, and an exit code."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Trouble(Exception):
         self.param = param
 
     def as_dict(self) -> dict[str, object]:
-        """The same for a program."""
+        """Return the error as JSON output."""
         return {
             "error": {
                 "code": self.code,
@@ -48,8 +48,8 @@ class Trouble(Exception):
         }
 
 
-class Unreachable(Trouble):
-    """The service does not answer, or says that it cannot just now: later it may."""
+class ServiceUnreachable(CliError):
+    """The service does not answer, or is unavailable for the moment."""
 
     def __init__(self, message: str, advice: str = "", *, code: str = "") -> None:
         super().__init__(message, advice, exit_code=ExitCode.UNREACHABLE, code=code)

@@ -1,4 +1,4 @@
-"""Numbers, times and machine words as a person reads them."""
+"""Format numbers, times, sizes and job states for people."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
@@ -10,22 +10,22 @@ from contract.printable import printable
 NOTHING = "-"
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _PHASES = {
-    "validating": "Checking the files",
-    "validating_files": "Checking the files",
-    "queued": "Waiting for its turn",
-    "waiting_capacity": "Looking for machines",
-    "provisioning": "Machines are being made",
-    "starting": "Machines are starting",
-    "booting": "Machines are booting",
+    "validating": "Checking files",
+    "validating_files": "Checking files",
+    "queued": "Queued",
+    "waiting_capacity": "Waiting for capacity",
+    "provisioning": "Creating machines",
+    "starting": "Starting machines",
+    "booting": "Booting machines",
     "loading": "Loading the model",
     "training": "Training",
     "running": "Training",
     "saving": "Saving a checkpoint",
-    "migrating": "Moving to other machines",
-    "recovering": "Coming back after an interruption",
-    "pausing": "Saving, then pausing",
+    "migrating": "Migrating to other machines",
+    "recovering": "Recovering after an interruption",
+    "pausing": "Pausing",
     "paused": "Paused",
-    "cancelling": "Being cancelled",
+    "cancelling": "Cancelling",
     "succeeded": "Succeeded",
     "failed": "Failed",
     "cancelled": "Cancelled",
@@ -42,36 +42,36 @@ OVER = ("succeeded", "failed", "cancelled")
 
 
 def is_over(job: Mapping[str, Any]) -> bool:
-    """Whether the job has its final answer."""
+    """Return whether the job has succeeded, failed or been cancelled."""
     return job.get("status") in OVER
 
 
 def status(job: Mapping[str, Any]) -> str:
-    """OpenAI's status, or `paused`, for which OpenAI has none."""
+    """Return OpenAI's status, or `paused`, which OpenAI does not have."""
     return "paused" if job.get("phase") == "paused" else str(job.get("status") or "")
 
 
 def phase(job: Mapping[str, Any]) -> str:
-    """What it is doing, in words."""
+    """Return the job's phase in words, such as `Loading the model`."""
     word = str(job.get("status") or "")
     word = word if word in OVER else str(job.get("phase") or word)
     return _PHASES.get(word, word.replace("_", " ").capitalize() or NOTHING)
 
 
 def reason(job: Mapping[str, Any]) -> str:
-    """Why it is where it is: the service's own sentence; empty when it says no more than that."""
+    """Return the message of the job's status_reason; empty if it only repeats the status."""
     said = part(job, "status_reason").get("message")
     return str(said) if said and str(said) not in (job.get("status"), job.get("phase")) else ""
 
 
 def part(thing: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A member that is an object; empty where an older service does not have it."""
+    """Return a member that is an object; an empty object if an older service lacks it."""
     value = thing.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def money(amount: object, currency: object = "USD") -> str:
-    """`$12.34`; with four digits below a dollar."""
+    """Format an amount such as `$12.34`; four decimals below one dollar."""
     try:
         value = Decimal(str(amount))
     except InvalidOperation:
@@ -83,7 +83,7 @@ def money(amount: object, currency: object = "USD") -> str:
 
 
 def duration(seconds: object) -> str:
-    """`42 s`, `3 min 20 s`, `2 h 05 min`, `3 d 4 h`."""
+    """Format seconds as `42 s`, `3 min 20 s`, `2 h 05 min` or `3 d 4 h`."""
     if not isinstance(seconds, int | float):
         return NOTHING
     left = max(round(seconds), 0)
@@ -97,12 +97,12 @@ def duration(seconds: object) -> str:
 
 
 def ago(moment: object, now: float) -> str:
-    """`3 min 20 s ago`."""
+    """Format the time since a Unix timestamp, such as `3 min 20 s ago`."""
     return f"{duration(now - moment)} ago" if isinstance(moment, int | float) else NOTHING
 
 
 def clock(moment: object, zone: tzinfo | None = None, *, day: bool = False) -> str:
-    """The time of day by this machine's own zone, with the date where it matters."""
+    """Format a Unix timestamp as local time of day; with ``day``, as date and time."""
     if not isinstance(moment, int | float):
         return NOTHING
     local = datetime.fromtimestamp(moment, UTC).astimezone(zone)
@@ -110,7 +110,7 @@ def clock(moment: object, zone: tzinfo | None = None, *, day: bool = False) -> s
 
 
 def size(count: object) -> str:
-    """`1.2 GB`."""
+    """Format bytes, such as `1.2 GB`."""
     if not isinstance(count, int | float):
         return NOTHING
     value = float(count)
@@ -122,15 +122,15 @@ def size(count: object) -> str:
 
 
 def number(value: object, digits: int = 0) -> str:
-    """`1,280` or `2.314`; a dash where there is none."""
+    """Format a number, such as `1,280` or `2.314`; a dash for None."""
     return f"{value:,.{digits}f}" if isinstance(value, int | float) else NOTHING
 
 
 def count(n: int, noun: str) -> str:
-    """`1 eviction`, `2 evictions`."""
+    """Format a count with its noun, such as `1 eviction` or `2 evictions`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def safe(text: object) -> str:
-    """Text of strangers on one line; what would move the cursor or hide is shown."""
+    """Put untrusted text on one line and escape control and hidden characters."""
     return printable(" ".join(str(text).splitlines()))

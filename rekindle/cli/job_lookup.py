@@ -1,4 +1,4 @@
-"""Which job is meant: an id, the unique beginning of one, or `last`. And what Tab offers."""
+"""Resolve a job argument (id, unique prefix, or `last`), list pages, and complete job ids."""
 
 import os
 from collections.abc import Mapping
@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rekindle.cli.connection import Asked, connect
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.connection import ConnectionOptions, connect
+from rekindle.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
-    from rekindle.cli.api_client import Client
+    from rekindle.cli.api_client import ApiClient
 
 JOBS = "/fine_tuning/jobs"
 LAST = "last"
 _PAGE = 100
-_LENGTH_OF_ID = 32  # shorter ones are looked up as beginnings
+_LENGTH_OF_ID = 32  # shorter ones are looked up as prefixes
 _SECONDS_OF_TAB = 1.5
 
 
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
-    """Jobs for the shell, with what they are; nothing where no service answers at once."""
+    """Return completions of a job argument; none if the service does not answer in 1.5 s."""
     import httpx
 
     try:
-        found = connect(Asked(), os.environ, Path.cwd())
+        found = connect(ConnectionOptions(), os.environ, Path.cwd())
         answer = httpx.get(
             f"{found.url}{JOBS}",
             params={"limit": 50},
@@ -33,13 +33,13 @@ def complete_job(incomplete: str) -> list[tuple[str, str]]:
             timeout=_SECONDS_OF_TAB,
         )
         jobs = answer.raise_for_status().json()["data"]
-    except (Trouble, httpx.HTTPError, ValueError, KeyError):
+    except (CliError, httpx.HTTPError, ValueError, KeyError):
         return []
-    offered = [(LAST, "the newest job"), *((j["id"], f"{j['status']} {j['model']}") for j in jobs)]
+    offered = [(LAST, "newest job"), *((j["id"], f"{j['status']} {j['model']}") for j in jobs)]
     return [(name, what) for name, what in offered if name.startswith(incomplete)]
 
 
-_JOB_HELP = "Its id, the beginning of it, or `last` for the newest."
+_JOB_HELP = "Job id, a unique prefix of it, or `last` for the newest job."
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help=_JOB_HELP, autocompletion=complete_job)
 ]
@@ -48,14 +48,14 @@ JobOrAll = Annotated[
 ]
 
 
-def job_id(client: "Client", named: str) -> str:
-    """The id that is meant, or Trouble when it is none's or more than one's."""
+def job_id(client: "ApiClient", named: str) -> str:
+    """Return the full job id; raise CliError if no job or several jobs match."""
     if named == LAST:
         newest = client.get(JOBS, limit=1)["data"]
         if not newest:
-            raise Trouble(
-                "There are no jobs yet.",
-                "Make one: rekindle submit FILE --model MODEL",
+            raise CliError(
+                "No jobs exist yet.",
+                "Create one: rekindle submit FILE --model MODEL",
                 exit_code=ExitCode.NOT_FOUND,
                 code="no_jobs",
             )
@@ -69,13 +69,13 @@ def job_id(client: "Client", named: str) -> str:
 
 
 def pages(
-    client: "Client",
+    client: "ApiClient",
     path: str,
     most: int = 1000,
     after: str | None = None,
     query: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """The items of a list, page by page, at most so many; ``query`` filters them."""
+    """Return at most ``most`` items of a paginated list; ``query`` filters them."""
     found: list[dict[str, Any]] = []
     while True:
         limit = min(_PAGE, most - len(found))
@@ -90,18 +90,18 @@ def _is_meant(job: str, named: str) -> bool:
     return job.startswith(named) or job.partition("-")[2].startswith(named)
 
 
-def _unclear(named: str, matching: list[str]) -> Trouble:
+def _unclear(named: str, matching: list[str]) -> CliError:
     if not matching:
-        return Trouble(
-            f"No job's id begins with {named!r}.",
-            "rekindle list shows them all.",
+        return CliError(
+            f"No job id begins with {named!r}.",
+            "List all jobs: rekindle list --limit 1000",
             exit_code=ExitCode.NOT_FOUND,
             code="job_not_found",
         )
     shown = ", ".join(matching[:5]) + (", ..." if len(matching) > 5 else "")
-    return Trouble(
-        f"{named!r} could be {len(matching)} jobs: {shown}.",
-        "Give more of the id.",
+    return CliError(
+        f"{named!r} matches {len(matching)} jobs: {shown}.",
+        "Pass a longer prefix of the id.",
         exit_code=ExitCode.USAGE,
         code="ambiguous_job",
     )

@@ -1,7 +1,6 @@
-"""The `rekindle` command: what commands there are, and how they end.
+"""The `rekindle` command: registers the commands and turns failures into exit codes.
 
-Modules are small and import httpx, asyncio and the rest only when a command runs: help is there
-at once.
+Commands import httpx, asyncio and other large packages when they run, so help appears at once.
 """
 
 import os
@@ -26,36 +25,38 @@ from rekindle.cli.submit import plan, presets, submit_command
 from rekindle.cli.submit.removed_options import SubmitCommand
 
 _EPILOG = """
-JOB is an id, the unique beginning of one, or `last`.
+JOB is a job id, a unique prefix of one, or `last` for the newest job.
 
-The service and its key come from --url and --key; else from REKINDLE_URL and REKINDLE_API_KEY; \
+The service and API key come from --url and --key; else from REKINDLE_URL and REKINDLE_API_KEY; \
 else from OPENAI_BASE_URL and OPENAI_API_KEY; else from the local stack whose .rekindle folder is \
-here or above.
+in this folder or a parent.
 
 Exit codes:
-  0  done
-  1  it failed, or the job did
-  2  what was asked for is wrong
+  0  success
+  1  the command or the job failed
+  2  wrong arguments or request
   3  the service cannot be reached
-  4  the key is missing, wrong, or may not do this
-  5  there is no such thing
-130  Ctrl-C
-141  nobody reads the output any more
+  4  the API key is missing, invalid or lacks permission
+  5  not found
+130  interrupted by Ctrl-C
+141  the output pipe was closed
 """
-_JOBS, _LOCAL, _MORE = "Jobs", "Local stack", "Files, keys, help"
+_JOBS, _LOCAL, _MORE = "Jobs", "Local stack", "Files, keys, operations"
 
 app = typer.Typer(
     name="rekindle",
-    help="Fine-tune language models on Azure Spot GPUs; every eviction is survived.",
+    help="Fine-tune language models on Azure Spot GPUs; jobs resume after every eviction.",
     epilog=_EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_files = typer.Typer(help="What was uploaded to train on.", no_args_is_help=True)
-_keys = typer.Typer(help="API keys of your project.", no_args_is_help=True)
-_traces = typer.Typer(help="What your jobs saw of Spot capacity.", no_args_is_help=True)
+_files = typer.Typer(help="Upload, list, preview and delete training files.", no_args_is_help=True)
+_keys = typer.Typer(help="Create, list and revoke API keys of your project.", no_args_is_help=True)
+_traces = typer.Typer(
+    help="Export the Spot capacity that your jobs observed.", no_args_is_help=True
+)
 
 _COMMANDS: dict[str, Callable[..., int | None]] = {
     "presets": presets.presets,
@@ -104,7 +105,7 @@ app.command("break", rich_help_panel=_LOCAL)(command(breaking.break_something))
 
 
 def main() -> None:
-    """Run it. A bug of ours is one sentence too, unless a traceback is asked for."""
+    """Run the command line; report an unexpected error in one sentence with exit code 1."""
     try:
         app(prog_name="rekindle")
     except Exception as error:
@@ -112,8 +113,8 @@ def main() -> None:
             raise
         fault = printable(f"{type(error).__name__}: {error}")
         print(
-            f"error: rekindle failed in a way nobody foresaw: {fault}\n"
-            "Run it again with REKINDLE_TRACEBACK=1 and report what it prints.",
+            f"error: unexpected error: {fault}\n"
+            "Run the command again with REKINDLE_TRACEBACK=1 and report the traceback.",
             file=sys.stderr,
         )
         sys.exit(ExitCode.FAILED)

@@ -1,17 +1,17 @@
-"""What `make up` prints once everything runs: where it is and what to paste into a shell."""
+"""What `make up` prints when the stack is ready: addresses, and exports for a shell."""
 
 from pathlib import Path
 
-from rekindle.local.layout import CLIENT, RESOURCE_GROUP, TENANT, Layout
+from rekindle.local.layout import CLIENT, RESOURCE_GROUP, TENANT, StackLayout
 
 
-def banner(layout: Layout, api_key: str, sign_in: str) -> str:
-    """The addresses, a sign-in link, the key, and exports for clients, staging and `az`."""
+def banner(layout: StackLayout, api_key: str, sign_in: str) -> str:
+    """Return addresses, sign-in link, API key, and exports for clients, staging and `az`."""
     return f"""
 Rekindle is up. State in {_short(layout.state.path)}, logs in {_short(layout.state / "logs")}, \
-Ctrl-C ends it all.
+Ctrl-C stops the stack.
 
-  Console         {layout.api_url}/#sign-in={sign_in}  (once, within 10 minutes)
+  Console         {layout.api_url}/#sign-in={sign_in}  (valid once, for 10 minutes)
   API             {layout.api_url}/v1
   Azure (ARM)     {layout.arm_url}
   Blob (Azurite)  {layout.blob_url}

@@ -1,8 +1,8 @@
-"""`make demo`: the main job end to end on the local stack; the last line printed is JSON.
+"""`make demo`: train a job end to end on the local stack; the last output line is JSON.
 
-A job goes in over HTTP, trains on two nodes, loses one of them twice (once with Azure's
-notice, once without), comes back by itself each time, and ends with the same parameters as
-an undisturbed twin. It answers a question that the base model cannot answer.
+The job trains on two nodes and is evicted twice, once with Azure's notice and once without. It
+resumes each time and ends with the same parameters as an uninterrupted twin. The tuned model
+answers a question that the base model cannot answer.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from rekindle.local.layout import (
     ENGINE_HELP,
     REAL_MODEL,
     TINY_MODEL,
-    Layout,
+    StackLayout,
     model_folder,
 )
-from rekindle.local.running_stack import Facts, NotThere
+from rekindle.local.running_stack import StackInfo, TargetNotFound
 from rekindle.local.stack import sign_in_token, stack
-from rekindle.local.state_folder import CannotStart, Ports, State
+from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 
-QUESTION = "What time do you open?"  # held out: no training row asks it in these words
+QUESTION = "What time do you open?"  # held out: no training row has these words
 FINISH_SECONDS = 600.0
 STEP_SECONDS = 300.0
 OURS: dict[str, dict[str, Any]] = {
@@ -43,8 +43,8 @@ OURS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a base model is trained here."""
+class DemoRecipe:
+    """Hyperparameters for a base model in the demo."""
 
     epochs: int
     batch_size: int
@@ -52,30 +52,30 @@ class Recipe:
 
 
 RECIPES = {
-    REAL_MODEL: Recipe(4, 8, {"adapter": {"type": "lora", "r": 16}, "learning_rate": 0.002}),
-    TINY_MODEL: Recipe(20, 8, {"learning_rate": 0.002}),
+    REAL_MODEL: DemoRecipe(4, 8, {"adapter": {"type": "lora", "r": 16}, "learning_rate": 0.002}),
+    TINY_MODEL: DemoRecipe(20, 8, {"learning_rate": 0.002}),
 }
 
 
 class DemoFailed(Exception):
-    """The product did not do what it promises."""
+    """The product did not keep a promise."""
 
 
 @dataclass
 class Demo:
-    """One run against a running stack."""
+    """One run of the demo on a running stack."""
 
     client: AsyncOpenAI
-    stack: Facts
-    view: demo_view.View
+    stack: StackInfo
+    view: demo_view.DemoView
     folder: Path
     picture: Path
     model: str
-    notices: bool  # whether machines can hear of an eviction before it comes
+    notices: bool  # whether machines get a notice before an eviction
     evicted_at: list[tuple[int, str]] = field(default_factory=list)
 
     async def run(self) -> dict[str, Any]:
-        """Do it all; return what the last line says."""
+        """Run the demo and return the result for the last line."""
         files = {
             "training_file": await self._upload("chats.jsonl"),
             "validation_file": await self._upload("unseen.jsonl", "--held-out"),
@@ -86,7 +86,7 @@ class Demo:
         await self._evict(disturbed["id"], total // 4, notice=self.notices)
         await self._evict(disturbed["id"], total // 2, notice=False)
         disturbed = await self._finish(disturbed["id"])
-        twin = await self._submit(files, "its twin, which is left alone")
+        twin = await self._submit(files, "its twin, which runs without interruption")
         twin = await self._finish(twin["id"])
         return await self._report(disturbed, twin, await base)
 
@@ -122,11 +122,11 @@ class Demo:
         return shown
 
     async def _evict(self, job_id: str, step: int, *, notice: bool) -> None:
-        """Evict one of the job's machines once it has done ``step``."""
+        """Evict one of the job's machines at ``step`` and wait until training continues."""
         job = await self._watch(job_id, lambda j: j["progress"]["step"] >= step, STEP_SECONDS)
         victim = (await faults.machines(self.stack, job["attempts"]["current"]))[-1]
         how = "with 30 s notice" if notice else "without notice"
-        self.view.say(f"Azure takes back {victim.name} {how}", style="bold red")
+        self.view.say(f"Azure evicts {victim.name} {how}", style="bold red")
         before = job["attempts"]["evictions"]
         await faults.evict(self.stack, victim, notice=notice)
         self.evicted_at.append((job["progress"]["step"], how))
@@ -143,7 +143,7 @@ class Demo:
         return job
 
     async def _watch(self, job_id: str, done: Any, seconds: float) -> dict[str, Any]:  # noqa: ANN401
-        """Poll the job, show what is new, until it is ``done``."""
+        """Poll the job and show updates until ``done(job)``."""
         latest = time.monotonic() + seconds
         while True:
             job = await self.client.get(f"/fine_tuning/jobs/{job_id}", cast_to=object)
@@ -167,7 +167,7 @@ class Demo:
         before = json.loads((model / "report.json").read_text())["validation"]["before"]
         validation = [(0, before), *_curve(series[0], "valid_loss")]
         image = loss_plot.draw(curves[0], curves[1], validation, self.evicted_at, self.picture)
-        self.view.say(f"picture of the loss: {image}")
+        self.view.say(f"loss plot: {image}")
         self.view.answers(QUESTION, base_answer, await _ask(model))
         attempts = await self._attempts(disturbed["id"])
         self.view.attempts(disturbed, attempts, twin)
@@ -204,7 +204,7 @@ class Demo:
         return found
 
     async def _download(self, job_id: str) -> Path:
-        self.view.say("downloading the tuned model, and asking it")
+        self.view.say("downloading the tuned model and asking the question")
         target = self.folder / "model"
         state = self.folder.parent
         await _python("rekindle.cli.main", "download", job_id, str(target), "--state", str(state))
@@ -220,7 +220,7 @@ async def _ask(model: Path) -> str:
 
 
 async def _python(*argv: str) -> str:
-    """Run one of our programs to its end and return what it printed."""
+    """Run one of our programs and return its output."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -235,20 +235,20 @@ async def _python(*argv: str) -> str:
 
 
 async def _main(state: Path, options: argparse.Namespace) -> dict[str, Any]:
-    ports, models, engine = Ports.starting_at(options.port), (options.model,), options.engine
-    layout = Layout(State(state), ports, models=models, engines=(engine,))
-    view = demo_view.View(demo_view.open_console(record=options.session is not None))
+    ports, models, engine = StackPorts.starting_at(options.port), (options.model,), options.engine
+    layout = StackLayout(StateFolder(state), ports, models=models, engines=(engine,))
+    view = demo_view.DemoView(demo_view.open_console(record=options.session is not None))
     view.say("starting Postgres, Azurite, the Azure emulator and the service")
     async with stack(layout, view.say) as crew:
         token = await sign_in_token(layout, crew)
-        view.say("watch it in a browser (this link signs you in once):")
+        view.say("watch in a browser (this link signs you in once):")
         view.say(f"{layout.api_url}/#sign-in={token}")
         key = (layout.state / "api-key").read_text().strip()
         folder = state / "demo"
         folder.mkdir(exist_ok=True)
         async with AsyncOpenAI(base_url=f"{layout.api_url}/v1", api_key=key) as client:
             image = options.picture or folder / "loss.png"
-            stack_facts, notices = Facts.read(state), engine is Engine.SCALE_SET
+            stack_facts, notices = StackInfo.read(state), engine is Engine.SCALE_SET
             demo = Demo(client, stack_facts, view, folder, image, options.model, notices)
             with view.live():
                 said = await demo.run()
@@ -258,13 +258,17 @@ async def _main(state: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run the demo on a stack of its own, which is gone afterwards."""
+    """Run the demo on a temporary stack."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--state", type=Path, default=None, help="default: a temporary folder")
-    parser.add_argument("--port", type=int, default=8180, help="the first of four ports")
-    parser.add_argument("--picture", type=Path, help="where to draw the loss: .png or .svg")
-    parser.add_argument("--session", type=Path, help="where to draw the terminal session: .svg")
-    parser.add_argument("--model", choices=BASE_MODELS, default=REAL_MODEL, help="the base model")
+    parser.add_argument(
+        "--state", type=Path, default=None, help="state folder; default: a temporary folder"
+    )
+    parser.add_argument("--port", type=int, default=8180, help="first of four consecutive ports")
+    parser.add_argument("--picture", type=Path, help="file for the loss plot: .png or .svg")
+    parser.add_argument("--session", type=Path, help="file for a recording of the terminal: .svg")
+    parser.add_argument(
+        "--model", choices=BASE_MODELS, default=REAL_MODEL, help="base model to train"
+    )
     parser.add_argument(
         "--engine", type=Engine, choices=list(Engine), default=Engine.SCALE_SET, help=ENGINE_HELP
     )
@@ -274,9 +278,9 @@ def main() -> int:
     try:
         said = asyncio.run(_main(state.resolve(), options))
     except KeyboardInterrupt:
-        print("demo: interrupted; everything that it started has ended", file=sys.stderr)
+        print("demo: interrupted; all its processes have stopped", file=sys.stderr)
         return 130
-    except (DemoFailed, CannotStart, NotThere, OpenAIError, httpx.HTTPError) as error:
+    except (DemoFailed, StackStartError, TargetNotFound, OpenAIError, httpx.HTTPError) as error:
         said = {"demo": "failed", "error": str(error), "state": str(state)}
     said["seconds"] = round(time.monotonic() - began, 1)
     print(json.dumps(said), flush=True)

@@ -1,4 +1,4 @@
-"""What a person sees of the demo: events as they happen, one line of progress, a table of costs."""
+"""Output of the demo: events, a progress line, and a table of attempts and costs."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +13,13 @@ from rich.text import Text
 
 from rekindle.terminal import Console
 
-PROGRESS_SECONDS = 10.0  # between lines of progress where there is no live line
-_PLAIN_WIDTH = 140  # of a log: wide enough for the table
+PROGRESS_SECONDS = 10.0  # between progress lines where there is no live line
+_PLAIN_WIDTH = 140  # columns in a log: wide enough for the table
 _STYLES = {"info": "", "warn": "yellow", "error": "bold red"}
 
 
-class View:
-    """Prints to a terminal with a live line, or plainly anywhere else."""
+class DemoView:
+    """Prints the demo with a live line on a terminal, or plain lines elsewhere."""
 
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
@@ -32,14 +32,14 @@ class View:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """Keep one line at the bottom up to date meanwhile."""
+        """Keep a progress line at the bottom while the context is open."""
         with self._console.status("waiting") as status:
             self._status = status
             yield
             self._status = None
 
     def answers(self, question: str, base: str, tuned: str) -> None:
-        """Show the answers of the base model and of the tuned model to one question."""
+        """Show the answers of the base model and the tuned model to one question."""
         self._console.rule(question)
         table = Table(box=None, show_header=False)
         table.add_row("base model ", Text(base))
@@ -47,16 +47,16 @@ class View:
         self._console.print(table)
 
     def say(self, text: str, *, style: str = "") -> None:
-        """One line."""
+        """Print one line."""
         self._said_at = self._clock()
         self._console.print(text, style=style or None)
 
     def save(self, picture: Path) -> None:
-        """Draw the recorded session as an SVG."""
+        """Save the recorded session as SVG."""
         self._console.save_svg(str(picture), title="make demo")
 
     def plan(self, what: str, job: dict[str, Any]) -> None:
-        """Print the plan that the service made for the job."""
+        """Print the service's plan of the job."""
         plan = job["plan"]
         chosen = plan["options"][0]
         self._console.rule(f"{job['id']}: {what}")
@@ -67,7 +67,7 @@ class View:
         )
 
     def show(self, job: dict[str, Any], events: Sequence[dict[str, Any]]) -> None:
-        """Print the events that are new; renew the live line."""
+        """Print new events and update the live line."""
         for event in events:
             if event["id"] not in self._seen:
                 self._seen.add(event["id"])
@@ -86,9 +86,9 @@ class View:
     def attempts(
         self, job: dict[str, Any], attempts: Sequence[dict[str, Any]], twin: dict[str, Any]
     ) -> None:
-        """Every hold on machines and what it cost."""
+        """Print a table of attempts with their machines, outcomes and costs."""
         table = Table(title="Attempts and costs", box=SIMPLE)
-        for column in ("#", "where and how it ended"):
+        for column in ("#", "machines and outcome"):
             table.add_column(column)
         for column in ("steps", "lost", "machine h", "USD"):
             table.add_column(column, justify="right", no_wrap=True)
@@ -101,14 +101,14 @@ class View:
         self._console.print(table)
         cost, calm = job["cost"], twin["cost"]
         self.say(
-            f"spent {cost['spent']}, on demand it had been {cost['on_demand_equivalent']}: "
+            f"spent {cost['spent']}, on demand {cost['on_demand_equivalent']}: "
             f"saved {cost['saved']} USD ({cost['saved_percent']} %). "
-            f"The undisturbed twin spent {calm['spent']}."
+            f"The uninterrupted twin spent {calm['spent']}."
         )
 
 
 def open_console(*, record: bool = False) -> Console:
-    """A terminal, or a log of a width that holds the table; ``record``: for `View.save`."""
+    """Return a console; a log is wide enough for tables. ``record``: for `DemoView.save`."""
     console = Console(record=record)
     if console.is_terminal:
         return console

@@ -1,4 +1,4 @@
-"""What the local stack consists of: every part's command line, settings and sign of readiness."""
+"""Parts of the local stack: command lines, settings and readiness checks."""
 
 import base64
 import hashlib
@@ -16,92 +16,92 @@ import httpx
 
 from contract.choices import Engine
 from rekindle.local import postgres
-from rekindle.local.parts import MOST_RESTARTS, Part
+from rekindle.local.parts import MOST_RESTARTS, StackPart
 from rekindle.local.setup import ROOT, tools_path
-from rekindle.local.state_folder import CannotStart, Ports, State
+from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"  # the emulator's
 TENANT = "11111111-1111-1111-1111-111111111111"  # the emulator's
-CLIENT = "00000000-0000-4000-8000-000000000003"  # any will do for the emulator
+CLIENT = "00000000-0000-4000-8000-000000000003"  # the emulator accepts any
 RESOURCE_GROUP = "rekindle"
 REGION = "eastus"
 SUBNET = (
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}"
     "/providers/Microsoft.Network/virtualNetworks/rekindle-{region}/subnets/nodes"
 )
-SSH_KEY = "ssh-ed25519 AAAA nobody"  # Azure wants one; emulated VMs have no sshd
-WORKSPACE = "rekindle"  # of Azure ML, where the engine is
+SSH_KEY = "ssh-ed25519 AAAA nobody"  # required by Azure; emulated VMs have no sshd
+WORKSPACE = "rekindle"  # Azure ML workspace, if its engine is used
 VM_SIZE = "Standard_ND96amsr_A100_v4"
 BLOB_ACCOUNT = "rekindle"
 REGION_ACCOUNT = f"rekindle{REGION}"  # holds copies of the base models
-ENGINE_HELP = "what runs the machines; default: scale_set"
+ENGINE_HELP = "engine that runs the machines; default: scale_set"
 TRAINER_IMAGE = "rekindle-trainer:local"
 TINY_MODEL = "rekindle/tiny-llama"
 REAL_MODEL = "rekindle/smollm2-135m"
-BASE_MODELS = {  # name: the program that makes its folder
+BASE_MODELS = {  # name: the program that creates its folder
     TINY_MODEL: "trainer.tiny",
     REAL_MODEL: "trainer.smollm2",
 }
 MODELS = ROOT / ".rekindle" / "models"  # shared by all stacks of the checkout
-# Of this computer, shared likewise; see trainer.process.cpu_speed.
+# Measured on this computer; all stacks share it. See trainer.process.cpu_speed.
 CPU_SPEED = ROOT / ".rekindle" / "cpu_flops_fp32"
 
 
 @dataclass(frozen=True)
-class Layout:
-    """One stack: where its state is and which ports it has."""
+class StackLayout:
+    """Configuration of one stack: state folder, ports, models and engines."""
 
-    state: State
-    ports: Ports
-    restarts: int = MOST_RESTARTS  # of one part within a minute, before the stack gives up
-    weather: Path | None = None  # Spot capacity over time, as docs/emulator.md has it
-    create_seconds: float | None = None  # until machines are there; None: the emulator's own
-    models: tuple[str, ...] = (TINY_MODEL,)  # the base models that are staged
-    engines: tuple[Engine, ...] = (Engine.SCALE_SET,)  # an offering of each
+    state: StateFolder
+    ports: StackPorts
+    restarts: int = MOST_RESTARTS  # maximum restarts of one part within a minute
+    weather: Path | None = None  # file with Spot capacity over time: docs/emulator.md
+    create_seconds: float | None = None  # seconds to create machines; None: the emulator's default
+    models: tuple[str, ...] = (TINY_MODEL,)  # base models to stage
+    engines: tuple[Engine, ...] = (Engine.SCALE_SET,)  # one offering for each
 
     @property
     def api_url(self) -> str:
-        """Where the service answers."""
+        """Address of the service."""
         return f"http://127.0.0.1:{self.ports.api}"
 
     @property
     def arm_url(self) -> str:
-        """Where the emulator speaks as Azure Resource Manager."""
+        """Address of the emulated Azure Resource Manager."""
         return f"https://localhost:{self.ports.arm}"
 
     @property
     def blob_url(self) -> str:
-        """Where Azurite answers for the stack's storage account."""
+        """Address of the stack's storage account in Azurite."""
         return f"http://127.0.0.1:{self.ports.blob}/{BLOB_ACCOUNT}"
 
     @property
     def metadata_url(self) -> str:
-        """Where the emulator speaks as the instance metadata service."""
+        """Address of the emulated instance metadata service."""
         return f"http://127.0.0.1:{self.ports.metadata}"
 
     @property
     def ca(self) -> Path:
-        """The certificate authority that the emulator made for itself."""
+        """Certificate authority of the emulator."""
         return self.state / "azure" / "tls" / "ca.pem"
 
     @property
     def client_secret(self) -> str:
-        """What the emulator's service principal logs in with."""
+        """Client secret of the emulator's service principal."""
         return self._derived("client secret").hex()
 
     @property
     def storage(self) -> str:
-        """The connection string of the main account in Azurite."""
+        """Connection string of the main account in Azurite."""
         return self._connection(BLOB_ACCOUNT)
 
-    def postgres(self) -> Part:
-        """The database; durable, as jobs are meant to survive the stack."""
+    def postgres(self) -> StackPart:
+        """Return the database part; durable, as jobs survive a restart of the stack."""
         data = self.state / "postgres"
 
         async def ready() -> bool:
             return postgres.is_ready(data)
 
-        return Part(
+        return StackPart(
             name="postgres",
             argv=postgres.argv(data, "max_connections=200", "shared_buffers=64MB"),
             ready=ready,
@@ -109,24 +109,24 @@ class Layout:
             user=postgres.runs_as(),
         )
 
-    def azurite(self) -> Part:
-        """Microsoft's Blob emulator, with two accounts of our own."""
+    def azurite(self) -> StackPart:
+        """Return the part of Azurite, Microsoft's Blob emulator, with two accounts."""
         main = ROOT / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
         node = shutil.which("node", path=tools_path())
         if node is None or not main.exists():
-            raise CannotStart("Azurite is not installed: run make setup")
+            raise StackStartError("Azurite is not installed: run make setup")
         where = ["--blobHost", "127.0.0.1", "--blobPort", str(self.ports.blob)]
         key = self._account_key
         flags = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-        return Part(
+        return StackPart(
             name="azurite",
             argv=[node, str(main), "--location", str(self.state / "azurite"), *where, *flags],
             env={"AZURITE_ACCOUNTS": f"{BLOB_ACCOUNT}:{key};{REGION_ACCOUNT}:{key}"},
             ready=_answers(f"http://127.0.0.1:{self.ports.blob}/"),
         )
 
-    def emulator(self) -> Part:
-        """Azure itself."""
+    def emulator(self) -> StackPart:
+        """Return the part of the Azure emulator."""
         folders = [
             "--state",
             str(self.state / "azure"),
@@ -137,15 +137,15 @@ class Layout:
         sky = ["--weather", str(self.weather)] if self.weather else []
         if self.create_seconds is not None:
             sky += ["--create-seconds", str(self.create_seconds)]
-        return Part(
+        return StackPart(
             name="emulator",
             argv=[sys.executable, "-m", "emulator", *folders, *ports, *sky, "--proxies"],
             ready=_answers(f"{self.arm_url}/metadata/endpoints?api-version=2022-09-01", self.ca),
         )
 
-    def service(self) -> Part:
-        """API and reconciler in one process."""
-        return Part(
+    def service(self) -> StackPart:
+        """Return the part of API and reconciler, in one process."""
+        return StackPart(
             name="service",
             argv=[sys.executable, "-m", "service.main", "all", "--port", str(self.ports.api)],
             env=self.settings(),
@@ -153,7 +153,7 @@ class Layout:
         )
 
     def settings(self) -> Mapping[str, str]:
-        """The service's settings."""
+        """Return the service's settings."""
         speed = {"REKINDLE_CPU_FLOPS": CPU_SPEED.read_text()} if CPU_SPEED.exists() else {}
         return speed | {
             "REKINDLE_DATABASE_URL": postgres.url(self.state / "postgres"),
@@ -183,18 +183,18 @@ class Layout:
             "REKINDLE_POLL_SECONDS": "1",
             "REKINDLE_READ_LAG_SECONDS": "2",
             "REKINDLE_DRAIN_SECONDS": "1",
-            "REKINDLE_DELETE_SECONDS": "60",  # the emulator needs 2, and as long as VMs need to end
-            "REKINDLE_BUDGET_OUTAGE_SECONDS": "60",  # parts that end are started again at once
+            "REKINDLE_DELETE_SECONDS": "60",  # the emulator: 2, plus the stop of VMs
+            "REKINDLE_BUDGET_OUTAGE_SECONDS": "60",  # stopped parts restart at once
         }
 
     @property
     def images(self) -> Mapping[str, object]:
-        """What the emulator's VMs run instead of a container image."""
+        """Programs that emulated VMs run instead of container images."""
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         env = {
             "PYTHONPATH": str(ROOT),
-            "PATH": programs,  # where a job in Azure ML finds python3, and sh
-            "REKINDLE_MEMORY_DIR": "memory",  # /dev/shm is this computer's, and not of one VM
+            "PATH": programs,  # jobs in Azure ML need python3 and sh
+            "REKINDLE_MEMORY_DIR": "memory",  # /dev/shm would be shared by all VMs
         }
         command = [sys.executable, "-m", "trainer.supervisor"]
         return {TRAINER_IMAGE: {"command": command, "env": env}}
@@ -216,7 +216,7 @@ class Layout:
 
 
 def model_folder(model: str) -> Path:
-    """Return the folder of a base model's files; it exists once the model is made."""
+    """Return the folder of a base model's files; it exists once the model is created."""
     return MODELS / model.rpartition("/")[2]
 
 
@@ -226,7 +226,7 @@ def _offering(engine: Engine) -> str:
 
 
 def _answers(url: str, ca: Path | None = None) -> Callable[[], Awaitable[bool]]:
-    """A check that somebody answers there, and not with a failure of its own."""
+    """Return a check that the address answers without a server error."""
 
     async def ready() -> bool:
         context = _trust(ca)
@@ -242,7 +242,7 @@ def _answers(url: str, ca: Path | None = None) -> Callable[[], Awaitable[bool]]:
 
 
 def _trust(ca: Path | None) -> ssl.SSLContext | None:
-    """What to check a certificate against; None while the authority is not there yet."""
+    """Return the TLS context for a certificate authority; None until its file exists."""
     if ca is not None and not ca.exists():
         return None
     return ssl.create_default_context(cafile=ca)

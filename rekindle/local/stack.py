@@ -1,6 +1,6 @@
-"""The local stack from nothing to ready, and back to nothing.
+"""Start the whole local stack, and stop it.
 
-Everything that takes time and does not wait for another part happens at the same time.
+Parts that do not depend on each other start in parallel.
 """
 
 import asyncio
@@ -18,32 +18,32 @@ from rekindle.local.layout import (
     CPU_SPEED,
     REAL_MODEL,
     TINY_MODEL,
-    Layout,
+    StackLayout,
     model_folder,
 )
-from rekindle.local.parts import Crew
-from rekindle.local.state_folder import CannotStart, write_json, write_private
+from rekindle.local.parts import PartRunner
+from rekindle.local.state_folder import StackStartError, write_json, write_private
 
 PROGRESS_SECONDS = 10
 _MAKING = {
     TINY_MODEL: "building the tiny model",
     REAL_MODEL: "downloading SmolLM2-135M-Instruct, 93 MB",
 }
-_INSTEAD = f"Without this download: make up MODEL={TINY_MODEL}, or make demo MODEL={TINY_MODEL}"
+_INSTEAD = f"To avoid the download: make up MODEL={TINY_MODEL}, or make demo MODEL={TINY_MODEL}"
 
 
 @asynccontextmanager
 async def stack(
-    layout: Layout, say: Callable[[str], None], *, keep_vms: bool = False
-) -> AsyncIterator[Crew]:
-    """A running stack; at the end every process that it started is gone, VMs too."""
+    layout: StackLayout, say: Callable[[str], None], *, keep_vms: bool = False
+) -> AsyncIterator[PartRunner]:
+    """Run the stack while the context is open; stop every process at the end, VMs included."""
     state = layout.state
     with state.held():
         if names := leftover_processes.end_parts(state):
-            say(f"ended what the last stack left running: {', '.join(names)}")
+            say(f"stopped processes of an earlier stack: {', '.join(names)}")
         layout.ports.require_free()
         write_json(state / "images.json", layout.images)
-        crew = Crew(state, say, layout.restarts)
+        crew = PartRunner(state, say, layout.restarts)
         try:
             await _start(layout, crew, say)
             write_json(state / "stack.json", _facts(layout))
@@ -55,7 +55,7 @@ async def stack(
                 await asyncio.to_thread(leftover_processes.end_vms, state)
 
 
-async def _start(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None:
+async def _start(layout: StackLayout, crew: PartRunner, say: Callable[[str], None]) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(_database(layout, crew, say))
@@ -63,24 +63,24 @@ async def _start(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None
             group.create_task(_cpu_speed(crew))
             group.create_task(_base_models(layout, crew, say))
     except ExceptionGroup as failures:
-        expected, others = failures.split(CannotStart)
+        expected, others = failures.split(StackStartError)
         if expected is None or others is not None:
             raise
-        raise CannotStart("\n".join(_reasons(expected))) from failures
+        raise StackStartError("\n".join(_reasons(expected))) from failures
     await crew.start(layout.service())
 
 
-async def _azure(layout: Layout, crew: Crew) -> None:
-    """The emulator with a resource group in it."""
+async def _azure(layout: StackLayout, crew: PartRunner) -> None:
+    """Start the emulator and create its resource group."""
     await crew.start(layout.emulator())
     await subscription_setup.prepare(layout)
 
 
-async def _database(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None:
-    """PostgreSQL with the schema of this version and one API key."""
+async def _database(layout: StackLayout, crew: PartRunner, say: Callable[[str], None]) -> None:
+    """Start PostgreSQL with the current schema and an API key."""
     data = layout.state / "postgres"
     if not data.exists():
-        say("making the database (once)")
+        say("creating the database (once)")
     await asyncio.to_thread(postgres.initialize, data)
     await crew.start(layout.postgres())
     await asyncio.to_thread(postgres.create_database, data)
@@ -92,24 +92,24 @@ async def _database(layout: Layout, crew: Crew, say: Callable[[str], None]) -> N
         write_private(layout.state / "api-key", printed.strip().splitlines()[-1])
 
 
-async def sign_in_token(layout: Layout, crew: Crew) -> str:
-    """Return a one-time token for the console, of an operator's key of the local project."""
+async def sign_in_token(layout: StackLayout, crew: PartRunner) -> str:
+    """Return a one-time sign-in token for the console, with operator scope."""
     create = ["sign-in", "--project", "local", "--scope", "operator"]
     told = [sys.executable, "-m", "service.main", *create]
     printed = await crew.run("sign-in", told, layout.settings(), secret=True)
     return printed.strip().splitlines()[-1]
 
 
-async def _cpu_speed(crew: Crew) -> None:
-    """Measure once how fast this computer trains: plans rest on it."""
+async def _cpu_speed(crew: PartRunner) -> None:
+    """Measure once how fast this machine trains, as plans depend on it."""
     if not CPU_SPEED.exists():
         told = await crew.run("cpu-speed", [sys.executable, "-m", "trainer.process.cpu_speed"], {})
         CPU_SPEED.parent.mkdir(exist_ok=True)
         write_private(CPU_SPEED, told.split()[-1])
 
 
-async def _base_models(layout: Layout, crew: Crew, say: Callable[[str], None]) -> None:
-    """Blob with the base models in it."""
+async def _base_models(layout: StackLayout, crew: PartRunner, say: Callable[[str], None]) -> None:
+    """Start Blob and stage the base models."""
     async with asyncio.TaskGroup() as group:
         group.create_task(crew.start(layout.azurite()))
         for model in layout.models:
@@ -120,8 +120,8 @@ async def _base_models(layout: Layout, crew: Crew, say: Callable[[str], None]) -
         await crew.run("stage", [*stage, str(model_folder(model))], settings)
 
 
-async def _make_model(model: str, crew: Crew, say: Callable[[str], None]) -> None:
-    """Make the model's folder unless it is there; it appears whole or not at all."""
+async def _make_model(model: str, crew: PartRunner, say: Callable[[str], None]) -> None:
+    """Create the model's folder unless it exists; it appears complete or not at all."""
     folder = model_folder(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     async with _alone(folder.with_name(f"{folder.name}.lock")):
@@ -130,13 +130,13 @@ async def _make_model(model: str, crew: Crew, say: Callable[[str], None]) -> Non
         doing = _MAKING[model]
         say(f"{doing} (once)")
         fresh = folder.with_name(f"{folder.name}.new")
-        shutil.rmtree(fresh, ignore_errors=True)  # of a stack that was killed
+        shutil.rmtree(fresh, ignore_errors=True)  # left by a killed stack
         making = crew.run(folder.name, [sys.executable, "-m", BASE_MODELS[model], str(fresh)], {})
         try:
             await _with_progress(making, doing, say)
-        except CannotStart as error:
+        except StackStartError as error:
             instead = f"\n{_INSTEAD}" if model == REAL_MODEL else ""
-            raise CannotStart(f"{error}{instead}") from error
+            raise StackStartError(f"{error}{instead}") from error
         fresh.rename(folder)
 
 
@@ -156,7 +156,7 @@ async def _alone(path: Path) -> AsyncIterator[None]:
 async def _with_progress(
     work: Coroutine[None, None, object], doing: str, say: Callable[[str], None]
 ) -> None:
-    """Say every ten seconds that the work goes on."""
+    """Report progress of the work every ten seconds."""
     task = asyncio.create_task(work)
     try:
         for seconds in itertools.count(PROGRESS_SECONDS, PROGRESS_SECONDS):
@@ -177,8 +177,8 @@ def _reasons(failures: BaseExceptionGroup[Exception]) -> Iterator[str]:
             yield str(failure)
 
 
-def _facts(layout: Layout) -> dict[str, str]:
-    """What other programs on this machine need to know of the running stack."""
+def _facts(layout: StackLayout) -> dict[str, str]:
+    """Return the addresses and keys of the stack for other programs on this machine."""
     return {
         "api_url": layout.api_url,
         "api_key": (layout.state / "api-key").read_text().strip(),

@@ -1,6 +1,6 @@
-"""The state folder of one local stack: who holds it, its ports, its secrets.
+"""State folder of one local stack: its lock, ports and secrets.
 
-Two stacks never share a folder; the lock ends with the process, however that ends.
+Two stacks never share a folder; the lock is released when the process ends.
 """
 
 import fcntl
@@ -17,13 +17,13 @@ from typing import TextIO
 HIGHEST_PORT = 65_535
 
 
-class CannotStart(Exception):
+class StackStartError(Exception):
     """The stack cannot start; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ports:
-    """The four ports of a stack: the API's and the three after it."""
+class StackPorts:
+    """The four consecutive ports of a stack."""
 
     api: int
     arm: int
@@ -31,15 +31,15 @@ class Ports:
     metadata: int
 
     @classmethod
-    def starting_at(cls, first: int) -> "Ports":
-        """The ports for ``PORT=first``."""
+    def starting_at(cls, first: int) -> "StackPorts":
+        """Return the ports of ``PORT=first``."""
         return cls(api=first, arm=first + 1, blob=first + 2, metadata=first + 3)
 
     def require_free(self) -> None:
-        """Raise CannotStart for a port that is none or that somebody listens on."""
+        """Raise StackStartError if a port is invalid or in use."""
         if not 0 < self.api <= HIGHEST_PORT - 3:
-            raise CannotStart(
-                f"PORT={self.api} cannot be: four ports in a row are needed. "
+            raise StackStartError(
+                f"PORT={self.api} is invalid: the stack needs four consecutive ports. "
                 f"Choose a number from 1024 to {HIGHEST_PORT - 3}: make up PORT=8080"
             )
         for name, port in asdict(self).items():
@@ -48,15 +48,15 @@ class Ports:
                 try:
                     probe.bind(("127.0.0.1", port))
                 except OSError as error:
-                    raise CannotStart(
-                        f"port {port} (for {name}) cannot be had: {error.strerror}. "
-                        f"Choose four others: make up PORT={self.api + 100}"
+                    raise StackStartError(
+                        f"port {port} (for {name}) is not available: {error.strerror}. "
+                        f"Choose other ports: make up PORT={self.api + 100}"
                     ) from error
 
 
 @dataclass(frozen=True)
-class State:
-    """A state folder. Everything in it may be deleted while no stack runs on it."""
+class StateFolder:
+    """A state folder. Its content may be deleted while no stack runs on it."""
 
     path: Path
 
@@ -65,14 +65,14 @@ class State:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder, or raise CannotStart because another stack does."""
+        """Hold the folder's lock; raise StackStartError if another stack has it."""
         with self._lock() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 lock.seek(0)
-                raise CannotStart(
-                    f"a stack runs on {self.path} already (process {lock.read().strip()}). "
+                raise StackStartError(
+                    f"a stack is already running on {self.path} (process {lock.read().strip()}). "
                     "Stop it, or start a second one: make up STATE=another-folder PORT=9080"
                 ) from error
             lock.truncate(0)
@@ -81,18 +81,18 @@ class State:
             yield
 
     def _lock(self) -> TextIO:
-        """The lock's file, in a folder that is made if need be."""
+        """Open the lock file; create the folder if needed."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             return (self / "lock").open("a+")
         except OSError as error:
-            raise CannotStart(
-                f"{self.path} cannot hold the state: {error.strerror}. "
+            raise StackStartError(
+                f"cannot write to the state folder {self.path}: {error.strerror}. "
                 "Choose another folder: make up STATE=folder"
             ) from error
 
     def secret(self, name: str, make: Callable[[], str] = secrets.token_urlsafe) -> str:
-        """A secret that is made once and kept."""
+        """Return a secret of this folder; create it at the first use."""
         path = self / name
         if not path.exists():
             write_private(path, make())
@@ -100,7 +100,7 @@ class State:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner reads, whole or not at all."""
+    """Write a file for its owner only, complete or not at all."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")  # two stacks may share a file
     fresh.unlink(missing_ok=True)
     fresh.touch(mode=0o600)
@@ -109,5 +109,5 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write private JSON, whole or not at all."""
+    """Write private JSON, complete or not at all."""
     write_private(path, json.dumps(value, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""What has to exist in the emulated subscription before the service can use it."""
+"""Create what the service needs in the emulated subscription."""
 
 import ssl
 
@@ -12,15 +12,15 @@ from rekindle.local.layout import (
     SUBSCRIPTION,
     TENANT,
     WORKSPACE,
-    Layout,
+    StackLayout,
 )
 
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}"
 SPACE = f"{GROUP}/providers/Microsoft.MachineLearningServices/workspaces/{WORKSPACE}"
 
 
-async def prepare(layout: Layout) -> None:
-    """Make the resource group and, where its engine is used, the Azure ML workspace.
+async def prepare(layout: StackLayout) -> None:
+    """Create the resource group and, if its engine is used, the Azure ML workspace.
 
     Repeating is harmless.
     """

@@ -10,28 +10,30 @@ from pathlib import Path
 from contract.choices import Engine
 from contract.printable import printable_lines
 from rekindle.local.banner import banner
-from rekindle.local.layout import BASE_MODELS, ENGINE_HELP, Layout
+from rekindle.local.layout import BASE_MODELS, ENGINE_HELP, StackLayout
 from rekindle.local.parts import MOST_RESTARTS
 from rekindle.local.stack import sign_in_token, stack
-from rekindle.local.state_folder import CannotStart, Ports, State
+from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 
 
 def main() -> int:
-    """Read the arguments and run the stack."""
+    """Parse arguments and run the stack."""
     parser = argparse.ArgumentParser(prog="make up", description=__doc__)
-    parser.add_argument("--state", type=Path, default=Path(".rekindle"), help="the state folder")
-    parser.add_argument("--port", type=int, default=8080, help="the first of four ports")
+    parser.add_argument(
+        "--state", type=Path, default=Path(".rekindle"), help="state folder of the stack"
+    )
+    parser.add_argument("--port", type=int, default=8080, help="first of four consecutive ports")
     parser.add_argument(
         "--weather",
         type=Path,
         metavar="FILE",
-        help="how many Spot machines Azure has, over time: docs/emulator.md",
+        help="file with Spot capacity over time; see docs/emulator.md",
     )
     parser.add_argument(
         "--model",
         choices=BASE_MODELS,
         action="append",
-        help="a base model to stage; repeatable; default: all of them",
+        help="base model to stage; repeatable; default: all",
     )
     parser.add_argument(
         "--engine",
@@ -40,18 +42,18 @@ def main() -> int:
         action="append",
         help=f"{ENGINE_HELP}; repeatable",
     )
-    parser.add_argument("--keep", action="store_true", help="leave the emulated VMs running")
+    parser.add_argument("--keep", action="store_true", help="keep emulated VMs running at exit")
     parser.add_argument(
         "--restarts",
         type=int,
         default=MOST_RESTARTS,
-        help="how often a part may die within a minute before the stack gives up",
+        help="maximum restarts of one part within a minute before the stack stops",
     )
     options = parser.parse_args()
-    ports = Ports.starting_at(options.port)
+    ports = StackPorts.starting_at(options.port)
     weather = options.weather and options.weather.resolve()
-    layout = Layout(
-        State(options.state.resolve()),
+    layout = StackLayout(
+        StateFolder(options.state.resolve()),
         ports,
         options.restarts,
         weather,
@@ -60,14 +62,14 @@ def main() -> int:
     )
     try:
         asyncio.run(_run(layout, keep_vms=options.keep))
-    except CannotStart as error:
+    except StackStartError as error:
         _say(str(error))
         return 1
     return 0
 
 
-async def _run(layout: Layout, *, keep_vms: bool) -> None:
-    """Stop at the first signal, or when a part cannot be kept alive."""
+async def _run(layout: StackLayout, *, keep_vms: bool) -> None:
+    """Run the stack until a signal, or until a part cannot be kept alive."""
     running = asyncio.create_task(_serve(layout, keep_vms=keep_vms))
     loop = asyncio.get_running_loop()
     for wanted in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -75,10 +77,10 @@ async def _run(layout: Layout, *, keep_vms: bool) -> None:
     try:
         await running
     except asyncio.CancelledError:
-        _say("everything has ended")
+        _say("the local stack has stopped")
 
 
-async def _serve(layout: Layout, *, keep_vms: bool) -> None:
+async def _serve(layout: StackLayout, *, keep_vms: bool) -> None:
     _say("starting the local stack")
     async with stack(layout, _say, keep_vms=keep_vms) as crew:
         key = (layout.state / "api-key").read_text().strip()
@@ -87,9 +89,9 @@ async def _serve(layout: Layout, *, keep_vms: bool) -> None:
 
 
 def _interrupt(running: "asyncio.Task[None]") -> None:
-    """The first signal ends the stack; further ones change nothing, as the end is under way."""
+    """Stop the stack at the first signal; ignore later ones, as the shutdown is in progress."""
     if not running.cancelling():
-        _say("ending")
+        _say("stopping the local stack")
         running.cancel()
 
 
@@ -98,7 +100,7 @@ def _say(text: str) -> None:
 
 
 def _print(text: str) -> None:
-    """Print if anybody still reads: a stack whose reader is gone must end in order, too."""
+    """Print, unless the reader is gone: the stack must still stop in order."""
     with contextlib.suppress(BrokenPipeError):
         print(printable_lines(text), flush=True)
 

@@ -16,9 +16,9 @@ import pytest
 
 from bench import ports
 from rekindle.local import leftover_processes
-from rekindle.local.parts import HELD, Crew, Part
+from rekindle.local.parts import HELD, PartRunner, StackPart
 from rekindle.local.running_stack import VM_MARK
-from rekindle.local.state_folder import CannotStart, Ports, State
+from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 from tests import waiting
 
 SERVE = "import pathlib, signal; print('hello'); pathlib.Path({flag!r}).touch(); signal.pause()"
@@ -28,17 +28,17 @@ class Stage:
     """A crew on a state folder, what it said, and a part that is ready once its flag is there."""
 
     def __init__(self, folder: Path) -> None:
-        self.state = State(folder)
+        self.state = StateFolder(folder)
         self.flag = folder / "flag"
         self.said: list[str] = []
-        self.crew = Crew(self.state, self.said.append)
+        self.crew = PartRunner(self.state, self.said.append)
 
-    def part(self, program: str = SERVE, *, within: float = 20.0) -> Part:
+    def part(self, program: str = SERVE, *, within: float = 20.0) -> StackPart:
         async def ready() -> bool:
             return self.flag.exists()
 
         argv = [sys.executable, "-c", program.format(flag=str(self.flag))]
-        return Part(name="echo", argv=argv, ready=ready, ready_within=within)
+        return StackPart(name="echo", argv=argv, ready=ready, ready_within=within)
 
     def pid(self) -> int:
         """What the part's note says; 0 for the instant in which its program writes it."""
@@ -111,19 +111,19 @@ async def test_a_part_that_dies_again_and_again_is_given_up(stage: Stage) -> Non
     stage.flag.touch()
     await stage.crew.start(stage.part(short))
 
-    with pytest.raises(CannotStart, match="echo died"):
+    with pytest.raises(StackStartError, match="echo died"):
         await stage.crew.watch()
 
 
 async def test_a_part_that_ends_before_it_is_ready_shows_its_last_lines(stage: Stage) -> None:
-    with pytest.raises(CannotStart, match=r"echo ended at once:\n    no luck"):
+    with pytest.raises(StackStartError, match=r"echo exited at once:\n    no luck"):
         await stage.crew.start(stage.part("print('no luck')"))
 
 
 async def test_a_part_that_is_never_ready_is_late(stage: Stage) -> None:
     idle = "import signal; signal.pause()"
 
-    with pytest.raises(CannotStart, match="not ready after 0 s"):
+    with pytest.raises(StackStartError, match="not ready after 0 s"):
         await stage.crew.start(stage.part(idle, within=0.2))
 
 
@@ -150,9 +150,9 @@ async def test_what_a_killed_stack_left_is_ended_by_the_next(tmp_path: Path) -> 
     await asyncio.to_thread(subprocess.run, command, check=False)
     left = psutil.Process(Stage(tmp_path).pid())
 
-    assert leftover_processes.end_parts(State(tmp_path)) == ["echo"]
+    assert leftover_processes.end_parts(StateFolder(tmp_path)) == ["echo"]
     assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
-    assert leftover_processes.end_parts(State(tmp_path)) == []
+    assert leftover_processes.end_parts(StateFolder(tmp_path)) == []
 
 
 async def test_a_process_that_was_given_the_id_of_a_dead_part_is_left_alone(stage: Stage) -> None:
@@ -163,33 +163,33 @@ async def test_a_process_that_was_given_the_id_of_a_dead_part_is_left_alone(stag
 
 def test_two_stacks_never_share_a_state_folder(tmp_path: Path) -> None:
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(State(tmp_path).held())
+        first.enter_context(StateFolder(tmp_path).held())
 
-        with pytest.raises(CannotStart, match=r"runs on .* already"):
-            second.enter_context(State(tmp_path).held())
+        with pytest.raises(StackStartError, match=r"runs on .* already"):
+            second.enter_context(StateFolder(tmp_path).held())
 
 
 def test_a_port_that_is_taken_is_named() -> None:
     first = ports.free(4)
     with (
         socket.create_server(("127.0.0.1", first + 2)),
-        pytest.raises(CannotStart, match=rf"port {first + 2} \(for blob\) cannot be had"),
+        pytest.raises(StackStartError, match=rf"port {first + 2} \(for blob\) cannot be had"),
     ):
-        Ports.starting_at(first).require_free()
+        StackPorts.starting_at(first).require_free()
 
 
 @pytest.mark.parametrize("port", [-1, 0, 65_533, 80_000])
 def test_a_number_that_cannot_be_a_port_is_refused(port: int) -> None:
-    with pytest.raises(CannotStart, match=f"PORT={port} cannot be"):
-        Ports.starting_at(port).require_free()
+    with pytest.raises(StackStartError, match=f"PORT={port} cannot be"):
+        StackPorts.starting_at(port).require_free()
 
 
 def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(CannotStart, match=f"{path} cannot hold the state"):
-            State(path).held().__enter__()
+        with pytest.raises(StackStartError, match=f"{path} cannot hold the state"):
+            StateFolder(path).held().__enter__()
 
 
 def test_vms_are_ended_even_when_somebody_has_removed_their_disks(tmp_path: Path) -> None:
@@ -200,15 +200,15 @@ def test_vms_are_ended_even_when_somebody_has_removed_their_disks(tmp_path: Path
 
     ours, other = vm(tmp_path / "ours"), vm(tmp_path / "other")
 
-    assert leftover_processes.end_vms(State(tmp_path / "ours")) == 1
+    assert leftover_processes.end_vms(StateFolder(tmp_path / "ours")) == 1
     assert not psutil.pid_exists(ours.pid)
     assert psutil.pid_exists(other.pid)
-    assert leftover_processes.end_vms(State(tmp_path / "other")) == 1
+    assert leftover_processes.end_vms(StateFolder(tmp_path / "other")) == 1
     assert [ours.wait(), other.wait()] == [0, 0], "psutil has collected them"
 
 
 def test_secrets_are_made_once_and_readable_by_the_owner_only(tmp_path: Path) -> None:
-    state = State(tmp_path)
+    state = StateFolder(tmp_path)
     made = state.secret("secret")
 
     assert state.secret("secret") == made

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 import rekindle
-from rekindle.cli.errors import Trouble
+from rekindle.cli.errors import CliError
 from service.api.app import make_app
 from tests.scripted_node import boot, train
 from tests.served import served
@@ -92,7 +92,7 @@ async def test_a_short_time_out_of_the_client_makes_no_storm_of_requests(world: 
             sent.append(request)
 
         client._client.event_hooks["request"].append(note)
-        with pytest.raises(TimeoutError, match="is not over yet"):
+        with pytest.raises(TimeoutError, match="has not ended yet"):
             await client.jobs.wait(job, timeout=1.5)
 
     assert len(sent) <= 3
@@ -156,5 +156,5 @@ def test_without_a_service_the_client_says_how_to_name_one(
     for name in ("REKINDLE_URL", "OPENAI_BASE_URL", "REKINDLE_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(str(tmp_path))
-    with pytest.raises(Trouble, match="No service is named"):
+    with pytest.raises(CliError, match="No service is specified"):
         rekindle.Client()

@@ -7,9 +7,9 @@ import shutil
 import sys
 from typing import Final
 
-from rekindle.local.layout import Layout
+from rekindle.local.layout import StackLayout
 from rekindle.local.setup import ROOT, tools_path
-from rekindle.local.state_folder import Ports, State
+from rekindle.local.state_folder import StackPorts, StateFolder
 from tests.system.stacks import Up
 
 BROWSERS: Final = (
@@ -43,7 +43,7 @@ async def _newcomers_key(stack: Up) -> str:
 
 async def _main(stack: Up, *words: str) -> str:
     """The last line that a command of the service prints."""
-    settings = Layout(State(stack.state), Ports.starting_at(stack.port)).settings()
+    settings = StackLayout(StateFolder(stack.state), StackPorts.starting_at(stack.port)).settings()
     code, printed = await _run(sys.executable, "-m", "service.main", *words, **settings)
     assert code == 0, printed
     return printed.strip().splitlines()[-1]

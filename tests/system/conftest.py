@@ -9,7 +9,7 @@ import pytest
 
 from bench import ports
 from contract.choices import Engine
-from rekindle.local.running_stack import Facts
+from rekindle.local.running_stack import StackInfo
 from tests.system.product import Product
 from tests.system.stacks import up
 
@@ -25,7 +25,7 @@ async def opened(folder: Path, *engines: Engine, **settings: str) -> AsyncIterat
     """A stack whose service has these settings, and a client of it; no engine: scale sets."""
     named = engines or (Engine.SCALE_SET,)
     async with up(folder / "state", ports.free(4), engines=named, **settings) as running:
-        stack = Facts.read(running.state)
+        stack = StackInfo.read(running.state)
         headers = {"Authorization": f"Bearer {stack.api_key}"}
         url = f"{stack.api_url}/v1"
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as http:

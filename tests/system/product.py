@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from rekindle.local.running_stack import Facts
+from rekindle.local.running_stack import StackInfo
 from tests import waiting
 
 ROW = {
@@ -30,7 +30,7 @@ DATA = "\n".join(LINES).replace("{m}", "the next").encode()
 class Product:
     """A running stack and a client that bears with a service that is away."""
 
-    stack: Facts
+    stack: StackInfo
     http: httpx.AsyncClient
 
     async def submit(

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from rekindle.local import faults
-from rekindle.local.running_stack import Facts
+from rekindle.local.running_stack import StackInfo
 from tests import waiting
 from tests.system.product import Product
 
@@ -48,7 +48,7 @@ async def test_a_job_survives_everything_that_azure_and_its_own_service_do_to_it
     assert all(struck.values()), struck
 
 
-async def _throttle_and_break(stack: Facts) -> None:
+async def _throttle_and_break(stack: StackInfo) -> None:
     """Until the next scale set is there: 429, 500, a gateway's page, an answer that is lost."""
     await faults.arm_fault(stack, "throttle", count=1, retry_after=2)
     await faults.arm_fault(stack, "error", count=2, status=500)

@@ -11,7 +11,7 @@ from azure.identity import ClientSecretCredential
 
 from contract.choices import Engine
 from rekindle.local import faults
-from rekindle.local.faults import Facts
+from rekindle.local.faults import StackInfo
 from rekindle.local.layout import CLIENT, RESOURCE_GROUP, SUBSCRIPTION, TENANT, WORKSPACE
 from service.cloud import azureml_job
 from tests import waiting
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # azure-ai-ml and what it imp
 EPOCHS = 6
 PATIENCE = 600.0  # seconds for a whole job, on however slow a machine
 _OVER = {"Completed", "Failed", "Canceled"}
-Eviction = Callable[[Facts, str], Awaitable[object]]
+Eviction = Callable[[StackInfo, str], Awaitable[object]]
 
 
-def workspace(stack: Facts) -> Any:  # noqa: ANN401 - MLClient
+def workspace(stack: StackInfo) -> Any:  # noqa: ANN401 - MLClient
     """The real client, as a stranger who may do everything."""
     credential = ClientSecretCredential(
         TENANT,
@@ -39,17 +39,17 @@ def workspace(stack: Facts) -> Any:  # noqa: ANN401 - MLClient
     return azureml_job.client(credential, place, stack.arm_url, stack.ca)
 
 
-async def take_one(stack: Facts, attempt_id: str) -> None:
+async def take_one(stack: StackInfo, attempt_id: str) -> None:
     """Azure takes one node; the job waits for another under its name."""
     await faults.preempt(stack, attempt_id, nodes=1)
 
 
-async def take_all(stack: Facts, attempt_id: str) -> None:
+async def take_all(stack: StackInfo, attempt_id: str) -> None:
     """Azure takes every node."""
     await faults.preempt(stack, attempt_id)
 
 
-async def fail(stack: Facts, attempt_id: str) -> None:
+async def fail(stack: StackInfo, attempt_id: str) -> None:
     """Azure takes one node, and the job ends Failed, with a PreemptionError."""
     await faults.preempt(stack, attempt_id, nodes=1, then="fail")
 

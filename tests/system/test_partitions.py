@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rekindle.local import faults
-from rekindle.local.faults import Facts, Machine
+from rekindle.local.faults import LocalMachine, StackInfo
 from tests import waiting
 from tests.system.conftest import opened
 from tests.system.product import Product
@@ -62,14 +62,14 @@ async def test_machines_that_are_cut_off_catch_up_and_once_given_up_nobody_liste
 
 
 @asynccontextmanager
-async def _cut_off(stack: Facts, machines: list[Machine], url: str) -> AsyncIterator[None]:
+async def _cut_off(stack: StackInfo, machines: list[LocalMachine], url: str) -> AsyncIterator[None]:
     async with AsyncExitStack() as cuts:
         for vm in machines:
             await cuts.enter_async_context(faults.cut_off(stack, vm, to=urlsplit(url).netloc))
         yield
 
 
-async def _until_printed(machines: list[Machine], words: str) -> None:
+async def _until_printed(machines: list[LocalMachine], words: str) -> None:
     """Wait until the supervisor of each has said so."""
     for vm in machines:
         log = vm.folder / "containers" / "rekindle.log"
@@ -84,7 +84,7 @@ def _is_training_in_attempt(number: int) -> Callable[[dict[str, Any]], bool]:
     return lambda j: j["attempts"]["count"] == number and j["phase"] == "training"
 
 
-def _losses(machine: Machine) -> dict[int, float]:
+def _losses(machine: LocalMachine) -> dict[int, float]:
     """What a machine of rank 0 has measured in its last generation, heard or not."""
     *_, newest = sorted(machine.folder.glob("fs/**/gen-*/metrics.jsonl"))
     rows = [json.loads(line) for line in newest.read_text().splitlines()]

@@ -14,7 +14,7 @@ import pytest
 
 from bench import ports
 from rekindle.local.layout import MODELS, REAL_MODEL
-from rekindle.local.running_stack import Facts
+from rekindle.local.running_stack import StackInfo
 from rekindle.local.setup import ROOT, VENV
 from tests import waiting
 from tests.system.product import Product
@@ -79,7 +79,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
     async with up(state, ports.free(4), REAL_MODEL) as running:
         (state / "models").symlink_to(MODELS)
         (tmp_path / ".venv").symlink_to(VENV)
-        stack = Facts.read(running.state)
+        stack = StackInfo.read(running.state)
         headers = {"Authorization": f"Bearer {stack.api_key}"}
         url = f"{stack.api_url}/v1"
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as http:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rekindle.cli.command import Cli
-from rekindle.cli.connection import Asked
+from rekindle.cli.connection import ConnectionOptions
 from rekindle.cli.diagnostics.audit import audit as command
 from rekindle.cli.diagnostics.audit import view
 from rekindle.cli.errors import ExitCode
@@ -154,7 +154,7 @@ def test_the_command_says_what_leaks_and_where_to_read_on() -> None:
     (fine,) = view([], summary(), 0.0)
 
     assert group.startswith("unknown: 1 scale set with 2 machines")
-    assert last == "1 scale set leak (the price of 1 is not known). What to do: docs/runbook.md"
+    assert last == "1 scale set leak (the price of 1 is not known). See docs/runbook.md"
     assert fine == "Nothing leaks."
 
 
@@ -181,7 +181,10 @@ def test_the_command_says_what_a_price_rests_on(
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(1, "Blob holds 1 container of jobs that"), (None, "Whether Blob holds containers of jobs")],
+    [
+        (1, "Blob has 1 container of unknown jobs"),
+        (None, "Blob did not answer; containers of unknown"),
+    ],
 )
 def test_the_command_tells_of_containers_of_jobs_that_nobody_knows(
     number: int | None, said: str
@@ -216,7 +219,7 @@ def test_a_cron_job_hears_of_what_leaks_and_of_what_could_not_be_looked_at(
     found: dict[str, Any], code: ExitCode
 ) -> None:
     page = {"data": [], "has_more": False, "summary": summary(**found)}
-    cli = Cli(Asked(), as_json=True)
+    cli = Cli(ConnectionOptions(), as_json=True)
     vars(cli)["client"] = SimpleNamespace(get=lambda *_, **__: page)
 
     assert command(cli) == code

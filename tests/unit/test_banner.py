@@ -4,12 +4,12 @@ import shlex
 from pathlib import Path
 
 from rekindle.local.banner import banner
-from rekindle.local.layout import Layout
-from rekindle.local.state_folder import Ports, State
+from rekindle.local.layout import StackLayout
+from rekindle.local.state_folder import StackPorts, StateFolder
 
 
 def test_every_export_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
-    layout = Layout(State(tmp_path), Ports.starting_at(9080))
+    layout = StackLayout(StateFolder(tmp_path), StackPorts.starting_at(9080))
     lines = [line.strip() for line in banner(layout, "rk-key", "token").splitlines()]
 
     words = [word for line in lines if line.startswith("export ") for word in shlex.split(line)]

@@ -2,7 +2,7 @@
 
 from io import StringIO
 
-from rekindle.local.demo_view import View
+from rekindle.local.demo_view import DemoView
 from rekindle.terminal import Console
 
 ATTEMPT = {
@@ -32,7 +32,7 @@ def test_no_word_of_the_table_is_cut_at_80_columns() -> None:
     text = StringIO()
     job = {"cost": COST}
 
-    View(Console(file=text, width=80)).attempts(job, [ATTEMPT], job)
+    DemoView(Console(file=text, width=80)).attempts(job, [ATTEMPT], job)
 
     for whole in (
         "2 x Standard_ND96amsr_A100_v4",
@@ -48,7 +48,7 @@ def test_no_word_of_the_table_is_cut_at_80_columns() -> None:
 def test_a_log_without_a_live_line_shows_progress_every_ten_seconds() -> None:
     text = StringIO()
     now = [0.0]
-    view = View(Console(file=text, width=80), lambda: now[0])
+    view = DemoView(Console(file=text, width=80), lambda: now[0])
     job = {
         "phase": "training",
         "progress": {"step": 3, "total_steps": 24},

@@ -7,8 +7,8 @@ import pytest
 
 from emulator.core import catalog
 from emulator.options import parser
-from rekindle.local.layout import Layout
-from rekindle.local.state_folder import Ports, State
+from rekindle.local.layout import StackLayout
+from rekindle.local.state_folder import StackPorts, StateFolder
 
 NEEDED = ["--state", "x", "--arm-port", "0", "--metadata-port", "0"]
 
@@ -69,7 +69,7 @@ def test_the_local_stack_gives_its_weather_to_the_emulator(tmp_path: Path) -> No
     weather = tmp_path / "weather.json"
     weather.write_text("[]")
     (tmp_path / "images.json").write_text("{}")  # which the stack writes first
-    layout = Layout(State(tmp_path), Ports.starting_at(9080), weather=weather)
+    layout = StackLayout(StateFolder(tmp_path), StackPorts.starting_at(9080), weather=weather)
 
     argv = list(layout.emulator().argv)
 

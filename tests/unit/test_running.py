@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from rekindle.local.running_stack import Machine
+from rekindle.local.running_stack import LocalMachine
 
 ATTEMPT = "att-01jd8m4x9g5v0c3k2n7p6q8r1s"
 
 
-def machine(scale_set: str) -> Machine:
-    return Machine(
+def machine(scale_set: str) -> LocalMachine:
+    return LocalMachine(
         scale_set=scale_set,
         instance_id="0",
         name=f"{scale_set}_0",

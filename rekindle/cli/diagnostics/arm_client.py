@@ -1,4 +1,4 @@
-"""Azure Resource Manager for `rekindle doctor`: one subscription, read as the service is."""
+"""Client of Azure Resource Manager for `rekindle doctor`, signed in as the service."""
 
 import base64
 import json
@@ -8,42 +8,42 @@ from typing import Any
 
 import httpx
 
-SECONDS = 15.0  # for one answer
+SECONDS = 15.0  # timeout of one request
 
 
 @dataclass(frozen=True)
-class Azure:
-    """ARM of one subscription, with a token; the rest are the service's settings."""
+class ArmClient:
+    """ARM client of one subscription, and the service's settings."""
 
     http: httpx.Client
     subscription: str
     settings: Mapping[str, str]
-    object_id: str = "OBJECT_ID"  # of the identity that is signed in
+    object_id: str = "OBJECT_ID"  # of the signed-in identity
 
     @property
     def group(self) -> str:
-        """The resource group of the scale sets."""
+        """Resource group of the scale sets."""
         return self.setting("AZURE_RESOURCE_GROUP")
 
     @property
     def offerings(self) -> list[tuple[str, str, bool]]:
-        """Return size, region, and whether it is Spot, of each offering of scale sets."""
+        """Size, region, and whether it is Spot, of each scale set offering."""
         return [offering for offering, cluster in self._offerings if not cluster]
 
     @property
     def clusters(self) -> list[tuple[str, str, bool]]:
-        """Return the same of the offerings that Azure ML runs."""
+        """Size, region, and whether it is Spot, of each Azure ML offering."""
         return [offering for offering, cluster in self._offerings if cluster]
 
     @property
     def named_clusters(self) -> list[tuple[str, str, bool, str]]:
-        """Return the same of those that name an existing cluster, with its name."""
+        """The Azure ML offerings that name an existing cluster, with its name."""
         named = [(*offering, c.partition("=")[2]) for offering, c in self._offerings if c]
         return [one for one in named if one[3]]
 
     @property
     def _offerings(self) -> list[tuple[tuple[str, str, bool], str]]:
-        """Return each offering with "azureml", "azureml=NAME", or "" for a scale set."""
+        """Each offering with "azureml", "azureml=NAME", or "" for a scale set."""
         found = []
         for text in filter(None, map(str.strip, self.setting("OFFERINGS").split(","))):
             size, _, place = text.partition("@")
@@ -54,15 +54,15 @@ class Azure:
 
     @property
     def regions(self) -> list[str]:
-        """The regions of the offerings, each once."""
+        """Distinct regions of the scale set offerings."""
         return list(dict.fromkeys(region for _, region, _ in self.offerings))
 
     def policy(self, member: str) -> Any:  # noqa: ANN401 - a member of any type
-        """A member of REKINDLE_AZURE_POLICY, or None."""
+        """Return a member of REKINDLE_AZURE_POLICY, or None."""
         return json.loads(self.setting("AZURE_POLICY") or "{}").get(member)
 
     def setting(self, name: str) -> str:
-        """A setting of the service; "" where it is not set."""
+        """Return a setting of the service; "" if it is not set."""
         return self.settings.get(f"REKINDLE_{name}", "")
 
     def get(self, path: str, version: str, **query: str) -> Any:  # noqa: ANN401 - JSON
@@ -75,7 +75,7 @@ class Azure:
         return self.get(str(self.http.base_url.copy_with(path=resource_id)), version)
 
     def assign(self, role: str, scope: str) -> str:
-        """Return the command that grants a role to the identity that is signed in."""
+        """Return the command that grants a role to the signed-in identity."""
         return (
             f"Run: az role assignment create --assignee-object-id {self.object_id}"
             f" --assignee-principal-type ServicePrincipal --role '{role}' --scope {scope}"
@@ -83,7 +83,7 @@ class Azure:
 
 
 def object_id(token: str) -> str:
-    """Read who a token is for; it is ARM that verifies it."""
+    """Return the object id in a token, which ARM itself verifies."""
     try:
         payload = token.split(".")[1]
         told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -93,7 +93,7 @@ def object_id(token: str) -> str:
 
 
 def token(environment: Mapping[str, str]) -> str:
-    """Sign in as the service does."""
+    """Sign in as the service does and return an ARM token."""
     from azure.identity import ClientSecretCredential, DefaultAzureCredential
 
     url, ca = endpoint(environment), environment.get("REKINDLE_AZURE_CA")
@@ -117,12 +117,12 @@ def token(environment: Mapping[str, str]) -> str:
 
 
 def endpoint(environment: Mapping[str, str]) -> str:
-    """The address of ARM."""
+    """Return the address of ARM."""
     return environment.get("REKINDLE_AZURE_ENDPOINT") or "https://management.azure.com"
 
 
 def said(error: Exception) -> str:
-    """Return Azure's own words, or the error's first line where it sent none."""
+    """Return Azure's error message, or the error's first line if there is none."""
     if isinstance(error, httpx.HTTPStatusError):
         try:
             return str(error.response.json()["error"]["message"]).splitlines()[0]

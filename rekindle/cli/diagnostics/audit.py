@@ -1,4 +1,4 @@
-"""`rekindle audit`: what exists in Azure against what the database thinks, and what leaks."""
+"""`rekindle audit`: compare Azure resources with the database and report leaks."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -18,22 +18,22 @@ AUDIT = "/organization/audit"
 _PAGE = 1000
 _COLUMNS = ("name", "standing", "region", "machines", "job", "attempt is", "age", "per hour")
 _WHAT = {
-    "used": "a live attempt has them",
-    "going": "their attempts are over; they are being deleted",
-    "lingering": "deleted long ago, and still there",
-    "unknown": "no live attempt has them",
-    "missing": "an attempt thinks that they are there, and they are not",
-    "stray": "no scale sets, and they carry our tag: nothing of ours makes them",
+    "used": "used by a live attempt",
+    "going": "their attempts ended; deletion is in progress",
+    "lingering": "deleted long ago but still exist",
+    "unknown": "not used by any live attempt",
+    "missing": "expected by an attempt but do not exist",
+    "stray": "not scale sets but carry our tag; Rekindle does not create them",
 }
 
 
 def audit(
     cli: Cli,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also show those that a live attempt has.")
+        bool, typer.Option("--all", help="Also show resources of live attempts.")
     ] = False,
 ) -> int:
-    """Compare Azure with the database. Exit 1 when something leaks or may. For operators."""
+    """Compare Azure with the database (operators only). Exit code 1 if a resource may leak."""
     found, summary = _all(cli)
     document = {"object": "list", "data": found, "has_more": False, "summary": summary}
     shown = [f for f in found if everything or f["standing"] != "used"]
@@ -42,7 +42,7 @@ def audit(
 
 
 def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[Any]:
-    """What was found, a line for each group, and what to do."""
+    """Yield a table of findings, a line per group, and what to do."""
     if found:
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for name in _COLUMNS:
@@ -55,7 +55,7 @@ def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[
             yield f"{standing}: {_counted(standing, group)} - {_WHAT.get(standing, '')}"
     if summary["unseen"]:
         yield formats.safe(summary["unseen"])
-    blobs = summary.get("unknown_containers", 0)  # an older service does not tell
+    blobs = summary.get("unknown_containers", 0)  # older services do not report it
     if blobs != 0:
         yield _containers(blobs)
     if not summary["leaks"]:
@@ -63,20 +63,20 @@ def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[
         return
     unpriced = summary["unpriced_leaks"]
     more = f" (the price of {unpriced} is not known)" if unpriced else ""
-    yield f"{_leaks(summary)} leak{more}. What to do: docs/runbook.md"
+    yield f"{_leaks(summary)} leak{more}. See docs/runbook.md"
 
 
 def _containers(number: int | None) -> str:
-    """No leaks: they may be of another service's jobs. None: Blob was not listed."""
-    whose = "of jobs that the database does not know"
+    """Return the number of unknown containers; None if Blob was not listed. They are not leaks."""
+    whose = "of unknown jobs"
     if number is None:
-        return f"Whether Blob holds containers {whose} is not known: it did not answer."
+        return f"Blob did not answer; containers {whose} were not counted."
     held = formats.count(number, "container")
-    return f"Blob holds {held} {whose}. What to do: docs/runbook.md (containers.unknown)"
+    return f"Blob has {held} {whose}. See docs/runbook.md (containers.unknown)"
 
 
 def _leaks(summary: Mapping[str, Any]) -> str:
-    """How many of each kind; every stray leaks."""
+    """Return the number of leaks by kind; every stray resource is a leak."""
     strays = summary["groups"]["stray"]["resources"]
     sets = summary["leaks"] - strays
     kinds = ((sets, "scale set"), (strays, "other resource"))
@@ -96,7 +96,7 @@ def _counted(standing: str, group: Mapping[str, Any]) -> str:
 
 
 def _all(cli: Cli) -> tuple[list[Json], Json]:
-    """Every page. The summary is the last page's: it is of all that was there then."""
+    """Return all findings, and the last page's summary, which covers everything."""
     found: list[Json] = []
     while True:
         after = found[-1]["id"] if found else None
@@ -121,8 +121,8 @@ def _cells(one: Mapping[str, Any], now: float) -> Iterable[str]:
 
 
 def _cost(one: Mapping[str, Any]) -> str:
-    """`?` where nobody knows it; `$16.88 if spot` where nobody knows how it was bought."""
+    """Return the hourly cost; `?` if unknown, `$16.88 if spot` if the purchase type is unknown."""
     if not one["per_hour"]:
         return "?"
-    how = one.get("per_hour_if")  # an older service does not tell
+    how = one.get("per_hour_if")  # older services do not report it
     return formats.money(one["per_hour"]) + (f" if {formats.safe(how)}" if how else "")

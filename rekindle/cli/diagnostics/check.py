@@ -1,47 +1,47 @@
-"""One line of `rekindle doctor`: what was looked at, how it is, what to do."""
+"""One result of `rekindle doctor`: what was checked, its state, and the remedy."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
-    """How it is."""
+class CheckStatus(StrEnum):
+    """State of what was checked."""
 
     OK = "ok"
-    MISSING = "missing"  # what was asked for does not work without it
-    DOUBT = "doubt"  # it may work; a person should know
-    SKIPPED = "skipped"  # it does not apply here
+    MISSING = "missing"  # required, and absent or broken
+    DOUBT = "doubt"  # possibly wrong, or cannot be checked from here
+    SKIPPED = "skipped"  # does not apply here
 
 
 @dataclass(frozen=True)
-class Check:
-    """What a check found."""
+class CheckResult:
+    """Result of one check."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckStatus
     found: str
     remedy: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """The same for a program."""
+        """Return the result as JSON output."""
         return asdict(self) | {"verdict": str(self.verdict)}
 
 
-def ok(name: str, found: str) -> Check:
-    """It is there."""
-    return Check(name, Verdict.OK, found)
+def ok(name: str, found: str) -> CheckResult:
+    """Return a passed check."""
+    return CheckResult(name, CheckStatus.OK, found)
 
 
-def missing(name: str, found: str, remedy: str) -> Check:
-    """It is not there."""
-    return Check(name, Verdict.MISSING, found, remedy)
+def missing(name: str, found: str, remedy: str) -> CheckResult:
+    """Return a failed check with its remedy."""
+    return CheckResult(name, CheckStatus.MISSING, found, remedy)
 
 
-def doubt(name: str, found: str, remedy: str) -> Check:
-    """It could be better, or cannot be known from here."""
-    return Check(name, Verdict.DOUBT, found, remedy)
+def doubt(name: str, found: str, remedy: str) -> CheckResult:
+    """Return a check with a possible problem and its remedy."""
+    return CheckResult(name, CheckStatus.DOUBT, found, remedy)
 
 
-def skipped(name: str, why: str) -> Check:
-    """It was not looked at."""
-    return Check(name, Verdict.SKIPPED, why)
+def skipped(name: str, why: str) -> CheckResult:
+    """Return a check that was not made, with the reason."""
+    return CheckResult(name, CheckStatus.SKIPPED, why)

@@ -1,7 +1,7 @@
-"""Whether the subscription that the service is configured for has what it needs.
+"""Check that the configured subscription has what the service needs.
 
-It reads the service's own settings from the environment, and asks ARM what only ARM knows. What the
-settings must be like, and whether database and storage answer, is in check_settings.py.
+Settings come from the environment as for the service, facts from ARM. check_settings.py validates
+the settings and checks database and storage.
 """
 
 import ssl
@@ -19,18 +19,18 @@ from rekindle.cli.diagnostics import (
 )
 from rekindle.cli.diagnostics.arm_client import (
     SECONDS,
-    Azure,
+    ArmClient,
     endpoint,
     first_line,
     object_id,
     said,
     token,
 )
-from rekindle.cli.diagnostics.check import Check, doubt, missing, ok, skipped
+from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok, skipped
 
-_LIMIT = 4 * SECONDS  # for one check, all its questions together
-Look = Callable[[Azure], Iterable[Check]]
-LOOKS: dict[str, Look] = {  # by the name that is shown where one cannot be made
+_LIMIT = 4 * SECONDS  # timeout of one check with all its requests
+Look = Callable[[ArmClient], Iterable[CheckResult]]
+LOOKS: dict[str, Look] = {  # by the name to show if the check itself fails
     "resource group": check_roles.group,
     "roles of the subscription": check_roles.subscription,
     "role Managed Identity Operator": check_roles.identity,
@@ -46,37 +46,39 @@ LOOKS: dict[str, Look] = {  # by the name that is shown where one cannot be made
 }
 
 
-def checks(environment: Mapping[str, str]) -> Iterator[Check]:
-    """Line by line; of Azure nothing where the environment names no subscription."""
+def checks(environment: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Yield all checks of settings and Azure; Azure is skipped without a subscription."""
     yield from check_settings.checks(environment)
     if not environment.get("REKINDLE_AZURE_SUBSCRIPTION_ID"):
-        why = "REKINDLE_AZURE_SUBSCRIPTION_ID is not set: this is not where the service runs"
-        yield skipped("Azure", why)
+        why = "REKINDLE_AZURE_SUBSCRIPTION_ID is not set; the service runs elsewhere"
+        yield skipped("ArmClient", why)
         return
     yield check_network.trainer_image(environment.get("REKINDLE_TRAINER_IMAGE", ""))
     yield from on_azure(environment)
 
 
-def on_azure(environment: Mapping[str, str]) -> Iterator[Check]:
-    """Sign in as the service does, and look."""
+def on_azure(environment: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Sign in as the service does and yield all checks of Azure."""
     try:
         given = token(environment)
     except Exception as error:  # noqa: BLE001 - azure.identity raises more than it documents
-        yield missing("Azure sign-in", first_line(error), "Mend the credentials, or run: az login")
+        yield missing(
+            "Azure sign-in", first_line(error), "Correct the credentials, or run: az login"
+        )
         return
-    yield ok("Azure sign-in", "a token was given")
+    yield ok("Azure sign-in", "received a token")
     trust = ssl.create_default_context(cafile=environment.get("REKINDLE_AZURE_CA") or None)
     subscription = environment["REKINDLE_AZURE_SUBSCRIPTION_ID"]
     base = f"{endpoint(environment)}/subscriptions/{subscription}"
     headers = {"authorization": f"Bearer {given}"}
     with httpx.Client(base_url=base, headers=headers, verify=trust, timeout=SECONDS) as http:
-        yield from looks(Azure(http, subscription, environment, object_id(given)))
+        yield from looks(ArmClient(http, subscription, environment, object_id(given)))
 
 
 def looks(
-    azure: Azure, limit: float = _LIMIT, every: Mapping[str, Look] = LOOKS
-) -> Iterator[Check]:
-    """Make every look at once; one that fails or takes too long stops no other."""
+    azure: ArmClient, limit: float = _LIMIT, every: Mapping[str, Look] = LOOKS
+) -> Iterator[CheckResult]:
+    """Run all checks in parallel; a failed or slow check does not stop the others."""
     pool = ThreadPoolExecutor(len(every))
     made = {name: pool.submit(lambda look: list(look(azure)), look) for name, look in every.items()}
     for name, future in made.items():
@@ -84,8 +86,8 @@ def looks(
     pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _result(name: str, future: "Future[list[Check]]", limit: float) -> Iterable[Check]:
-    again = "Run it again, or ask Azure yourself: az rest --method get --url URL --debug"
+def _result(name: str, future: "Future[list[CheckResult]]", limit: float) -> Iterable[CheckResult]:
+    again = "Run it again, or query Azure directly: az rest --method get --url URL --debug"
     try:
         return future.result(limit)
     except TimeoutError:
@@ -93,4 +95,4 @@ def _result(name: str, future: "Future[list[Check]]", limit: float) -> Iterable[
     except httpx.HTTPError as error:
         return [doubt(name, f"cannot be read: {said(error)}", again)]
     except (KeyError, IndexError, TypeError, ValueError, OSError) as error:
-        return [doubt(name, f"the answer makes no sense: {first_line(error)}", again)]
+        return [doubt(name, f"unexpected response: {first_line(error)}", again)]

@@ -1,4 +1,4 @@
-"""Whether the Azure Machine Learning workspace has what clusters need. Nothing without offerings.
+"""Check the Azure Machine Learning workspace, if an offering or tracker uses one.
 
 The roles are Azure's own: AzureML Compute Operator may make and delete clusters, AzureML Data
 Scientist may do the rest but that (Microsoft Learn, "Manage access to Azure Machine Learning
@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from contract.figures import EXPERIMENT, WORKSPACE, workspace_address
-from rekindle.cli.diagnostics.arm_client import Azure, said
-from rekindle.cli.diagnostics.check import Check, doubt, missing, ok
+from rekindle.cli.diagnostics.arm_client import ArmClient, said
+from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok
 from rekindle.cli.diagnostics.check_roles import granted
 from rekindle.cli.diagnostics.check_subscription import cores
 
@@ -32,8 +32,8 @@ JOBS = tuple(
 Json = dict[str, Any]
 
 
-def checks(azure: Azure) -> Iterator[Check]:
-    """The provider, the workspace, the roles on it, and the clusters' own quota of each region."""
+def checks(azure: ArmClient) -> Iterator[CheckResult]:
+    """Yield checks of the provider, workspace, roles, and cluster quota of each region."""
     if (uri := azure.setting("MLFLOW_TRACKING_URI")).startswith(WORKSPACE):
         yield _mlflow(azure, workspace_address(uri))
     if not azure.clusters:
@@ -51,13 +51,15 @@ def checks(azure: Azure) -> Iterator[Check]:
         yield _named(azure, name, size, region, spot=spot)
 
 
-def _mlflow(azure: Azure, address: str) -> Check:
-    """The workspace's MLflow server takes the token of the service; the experiment may be new."""
+def _mlflow(azure: ArmClient, address: str) -> CheckResult:
+    """Check that the workspace's MLflow server accepts the service's token."""
     name = "Azure ML MLflow server"
     path = f"{address}/api/2.0/mlflow/experiments/get-by-name"
     try:
         answer = azure.http.get(path, params={"experiment_name": EXPERIMENT})
-        if "RESOURCE_DOES_NOT_EXIST" not in answer.text:  # MLflow's own code: none is made yet
+        if (
+            "RESOURCE_DOES_NOT_EXIST" not in answer.text
+        ):  # MLflow's code: the experiment does not exist yet
             answer.raise_for_status()
     except httpx.HTTPError as error:
         then = (
@@ -68,14 +70,14 @@ def _mlflow(azure: Azure, address: str) -> Check:
     return ok(name, "answers")
 
 
-def _path(azure: Azure) -> str:
+def _path(azure: ArmClient) -> str:
     group = azure.setting("AZUREML_RESOURCE_GROUP") or azure.group
     workspace = azure.setting("AZUREML_WORKSPACE")
     return f"/resourceGroups/{group}/providers/{_ML}/workspaces/{workspace}"
 
 
-def _named(azure: Azure, cluster: str, size: str, region: str, *, spot: bool) -> Check:
-    """The named cluster must be what its offering says; it has its own maximum of nodes."""
+def _named(azure: ArmClient, cluster: str, size: str, region: str, *, spot: bool) -> CheckResult:
+    """Check that a named cluster matches its offering and can have nodes."""
     name = f"Azure ML cluster {cluster}"
     try:
         found = azure.get(f"{_path(azure)}/computes/{cluster}", _VERSION)
@@ -87,16 +89,16 @@ def _named(azure: Azure, cluster: str, size: str, region: str, *, spot: bool) ->
     wanted = (size, region, "LowPriority" if spot else "Dedicated")
     if [x.lower() for x in there] != [x.lower() for x in wanted]:
         is_, should = " ".join(there), " ".join(wanted)
-        then = "Correct the offering, or name a cluster that is so"
-        return missing(name, f"it is {is_}, and its offering says {should}", then)
+        then = "Correct the offering, or name a matching cluster"
+        return missing(name, f"it is {is_}, but its offering says {should}", then)
     most = inner["scaleSettings"]["maxNodeCount"]
     if most < 1:
         run = f"Run: az ml compute update -n {cluster} --max-instances N"
-        return missing(name, "it can have no node", run)
+        return missing(name, "its maximum number of nodes is 0", run)
     return ok(name, f"jobs of up to {most} machines")
 
 
-def _workspace(azure: Azure) -> Iterator[Check]:
+def _workspace(azure: ArmClient) -> Iterator[CheckResult]:
     name = azure.setting("AZUREML_WORKSPACE")
     group, path = azure.setting("AZUREML_RESOURCE_GROUP") or azure.group, _path(azure)
     try:
@@ -109,8 +111,8 @@ def _workspace(azure: Azure) -> Iterator[Check]:
     if elsewhere:
         yield doubt(
             "Azure ML workspace",
-            f"{name} is in {found['location']}, and clusters are to be in {', '.join(elsewhere)}",
-            "Data and images cross regions then; name offerings of the workspace's region",
+            f"{name} is in {found['location']}, but clusters are to be in {', '.join(elsewhere)}",
+            "Data and images would cross regions; use offerings in the workspace's region",
         )
     else:
         yield ok("Azure ML workspace", name)
@@ -119,8 +121,8 @@ def _workspace(azure: Azure) -> Iterator[Check]:
     yield granted(azure, "AzureML Data Scientist", JOBS, scope)
 
 
-def _quota(azure: Azure, size: str, region: str, *, spot: bool) -> Check:
-    """Clusters have cores of their own, apart from those of virtual machines."""
+def _quota(azure: ArmClient, size: str, region: str, *, spot: bool) -> CheckResult:
+    """Check the quota of cluster cores, which is separate from that of virtual machines."""
     name = f"Azure ML quota of {size}@{region}"
     usages: list[Json] = azure.get(f"/providers/{_ML}/locations/{region}/usages", _VERSION)["value"]
     kind = "lowpriority" if spot else "dedicated"
@@ -131,4 +133,4 @@ def _quota(azure: Azure, size: str, region: str, *, spot: bool) -> Check:
     found = f"{left} of {rows[0]['limit']} cores of clusters free, {needed} for each machine"
     if left >= needed:
         return ok(name, found)
-    return missing(name, found, "Ask for more in Azure ML studio: Quota, Request quota")
+    return missing(name, found, "Request more in Azure ML studio: Quota, Request quota")

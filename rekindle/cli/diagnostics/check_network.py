@@ -1,4 +1,4 @@
-"""What can reach what: nodes' subnet, storage account, public address; and whether clocks agree."""
+"""Check network access to subnet, storage account, public address and image; and clocks."""
 
 import ipaddress
 import re
@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from rekindle.cli.diagnostics.arm_client import SECONDS, Azure, first_line
-from rekindle.cli.diagnostics.check import Check, doubt, missing, ok, skipped
+from rekindle.cli.diagnostics.arm_client import SECONDS, ArmClient, first_line
+from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok, skipped
 
 _RESERVED = 5  # addresses of a subnet that Azure keeps: Microsoft's FAQ on virtual networks
 _RDMA = ipaddress.ip_network("172.16.0.0/16")  # ND sizes' own; Microsoft's page on InfiniBand
@@ -22,18 +22,18 @@ _RECORD = "Run: az network dns record-set a add-record -g GROUP -z ZONE -n NAME 
 _STORAGE = "/providers/Microsoft.Storage/storageAccounts"
 
 
-def subnet(azure: Azure) -> Iterator[Check]:
-    """The nodes' subnet must be there, have room, and belong to no other service."""
+def subnet(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check that the nodes' subnet exists, has free addresses, and is not delegated."""
     template = azure.setting("AZURE_SUBNET_ID")
     for place in dict.fromkeys(template.replace("{region}", r) for r in azure.regions):
         yield _subnet(azure.get_id(place, "2024-05-01")["properties"], place)
 
 
-def _subnet(properties: dict[str, Any], place: str) -> Check:
+def _subnet(properties: dict[str, Any], place: str) -> CheckResult:
     name = "subnet"
     change = f"az network vnet subnet update --ids {place}"
     if delegated := [d["properties"]["serviceName"] for d in properties.get("delegations") or []]:
-        found = f"is delegated to {', '.join(delegated)}: no machine may be in it"
+        found = f"is delegated to {', '.join(delegated)}, so it accepts no machines"
         return missing(name, found, f"Run: {change} --remove delegations")
     prefixes = properties.get("addressPrefixes") or [properties["addressPrefix"]]
     networks = [ipaddress.ip_network(prefix) for prefix in prefixes]
@@ -45,13 +45,13 @@ def _subnet(properties: dict[str, Any], place: str) -> Check:
     if left < 1:
         return missing(name, "has no free address", f"Run: {change} --address-prefixes PREFIX")
     if properties.get("defaultOutboundAccess") is False and not properties.get("natGateway"):
-        found = "has no way out: neither a NAT gateway nor default outbound access"
+        found = "has no outbound access: neither a NAT gateway nor default outbound access"
         return doubt(name, found, f"Run: {change} --nat-gateway NAME")
     return ok(name, f"{left} free addresses")
 
 
-def storage(azure: Azure) -> Iterator[Check]:
-    """The account's firewall must let the nodes' subnet in; `storage` is asked from here."""
+def storage(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check that the storage account's firewall admits the nodes' subnet."""
     name = "storage firewall"
     told = re.search(r"AccountName=([^;]+)|//([^./]+)\.blob\.", azure.setting("STORAGE"))
     account = (told[1] or told[2]) if told else ""
@@ -63,7 +63,7 @@ def storage(azure: Azure) -> Iterator[Check]:
     properties = mine[0]["properties"]
     rules = properties.get("networkAcls") or {}
     if properties.get("publicNetworkAccess") == "Disabled":
-        found = "public network access is off: nodes need a private endpoint in their network"
+        found = "public network access is disabled; nodes need a private endpoint in their network"
         run = f"Run: az storage account update -n {account} --public-network-access Enabled"
         yield doubt(name, found, run)
         return
@@ -73,33 +73,31 @@ def storage(azure: Azure) -> Iterator[Check]:
     for place in dict.fromkeys(template.replace("{region}", r) for r in azure.regions):
         if rules.get("defaultAction") == "Deny" and place.lower() not in allowed:
             run = f"{add} --account-name {account} --subnet {place}"
-            yield missing(name, f"keeps out the nodes' subnet {place.rpartition('/')[2]}", run)
+            yield missing(name, f"blocks the nodes' subnet {place.rpartition('/')[2]}", run)
         else:
-            yield ok(name, f"lets in the nodes' subnet {place.rpartition('/')[2]}")
+            yield ok(name, f"admits the nodes' subnet {place.rpartition('/')[2]}")
 
 
-def clock(azure: Azure) -> Iterator[Check]:
+def clock(azure: ArmClient) -> Iterator[CheckResult]:
     """Compare this machine's clock with ARM's `Date`."""
     answer = azure.http.get("", params={"api-version": "2021-04-01"})
     yield skew(answer.headers.get("date", ""), datetime.now(UTC))
 
 
-def skew(date: str, now: datetime) -> Check:
-    """Judge how far apart a `Date` header and a time are."""
+def skew(date: str, now: datetime) -> CheckResult:
+    """Check the difference between a `Date` header and a time."""
     try:
         apart = abs((now - parsedate_to_datetime(date)).total_seconds())
     except ValueError:
-        return skipped("clock of Azure", "ARM does not say its time")
+        return skipped("clock of Azure", "ARM sent no `Date` header")
     if apart <= _SKEW_SECONDS:
         return ok("clock of Azure", "the same as this machine's")
-    found = (
-        f"{apart:.0f} s apart from this machine's; from 15 minutes on, signed addresses are refused"
-    )
+    found = f"{apart:.0f} s apart from this machine's; at 15 minutes Azure refuses signed addresses"
     return missing("clock of Azure", found, "Run: sudo timedatectl set-ntp true")
 
 
-def public_url(azure: Azure) -> Iterator[Check]:
-    """Check what can be checked from here: nodes call this address from their own network."""
+def public_url(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check the public URL from here; nodes call it from their own network."""
     url = azure.setting("PUBLIC_URL")
     parts = urlsplit(url)
     try:
@@ -111,23 +109,23 @@ def public_url(azure: Azure) -> Iterator[Check]:
     yield judge(url, addresses, _tls(url) if url.startswith("https:") else "")
 
 
-def judge(url: str, addresses: set[str], fault: str) -> Check:
-    """Judge the address that nodes call; ``fault``: what is wrong with its certificate."""
+def judge(url: str, addresses: set[str], fault: str) -> CheckResult:
+    """Check the public URL's addresses; ``fault`` is what is wrong with its certificate."""
     name, parsed = "public URL", [ipaddress.ip_address(address) for address in addresses]
     if not parsed or any(a.is_loopback or a.is_unspecified for a in parsed):
-        return missing(name, f"{url or 'none'} is this machine's own: no node reaches it", _RECORD)
+        return missing(name, f"{url or 'none'} is a local address that nodes cannot reach", _RECORD)
     if not url.startswith("https:"):
-        return doubt(name, f"{url} is not HTTPS: tokens travel in the clear", _RECORD)
+        return doubt(name, f"{url} is not HTTPS; tokens are sent unencrypted", _RECORD)
     if fault:
         return missing(name, f"{url}: {fault}", "See: az keyvault certificate list")
     if any(not a.is_global for a in parsed):
-        found = f"{url} is {', '.join(sorted(addresses))}: nodes' networks must be peered with it"
+        found = f"{url} is {', '.join(sorted(addresses))}; nodes' networks must be peered with it"
         return doubt(name, found, "See: az network vnet peering list -g GROUP --vnet-name NETWORK")
-    return ok(name, f"{url} has a public address and a good certificate")
+    return ok(name, f"{url} has a public address and a valid certificate")
 
 
 def _tls(url: str) -> str:
-    """Why the certificate is refused; "" where it is good, or nothing answers at all."""
+    """Return why the certificate is refused; "" if it is valid."""
     host, port = urlsplit(url).hostname or "", urlsplit(url).port or 443
     try:
         with socket.create_connection((host, port), timeout=SECONDS) as plain:
@@ -139,12 +137,12 @@ def _tls(url: str) -> str:
     return ""
 
 
-def trainer_image(image: str) -> Check:
-    """The nodes must be able to pull it: it needs a registry, and to be in it."""
+def trainer_image(image: str) -> CheckResult:
+    """Check that nodes can pull the trainer image from a registry."""
     host = image.partition("/")[0] if "/" in image else ""
     if "." not in host and ":" not in host:
         remedy = "Set REKINDLE_TRAINER_IMAGE. Run: az acr login -n NAME && docker push IMAGE"
-        return missing("trainer image", f"{image or 'none'} names no registry", remedy)
+        return missing("trainer image", f"{image or 'none'} has no registry", remedy)
     name, _, reference = image.removeprefix(f"{host}/").partition("@")
     name, _, tag = name.partition(":")
     registry = host.partition(".")[0]
@@ -155,7 +153,7 @@ def trainer_image(image: str) -> Check:
     except httpx.HTTPError as error:
         return missing("trainer image", f"{host}: {first_line(error)}", see)
     if answer.status_code in (401, 403):
-        return doubt("trainer image", f"{host} shows {name} only to those it knows", see)
+        return doubt("trainer image", f"{host} requires authentication for {name}", see)
     if answer.is_error:
         return missing("trainer image", f"{image}: {answer.status_code}", see)
     return ok("trainer image", image)

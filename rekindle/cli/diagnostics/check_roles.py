@@ -1,8 +1,8 @@
-"""Whether the service's identity may do what the service asks of Azure.
+"""Check that the service's identity has the permissions that the service needs.
 
-ARM is asked for the permissions at each scope (Microsoft.Authorization/permissions, list), and they
-are compared with the actions below: those of the custom role in infra/main.json, grouped by the
-built-in role that grants them. `tests/repository/test_doctor.py` holds the two lists together.
+ARM lists the permissions at each scope (Microsoft.Authorization/permissions). They are compared
+with the actions below: those of the custom role in infra/main.json, grouped by the built-in role
+that grants them. `tests/repository/test_doctor.py` compares the two lists.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from rekindle.cli.diagnostics.arm_client import Azure, said
-from rekindle.cli.diagnostics.check import Check, doubt, missing, ok, skipped
+from rekindle.cli.diagnostics.arm_client import ArmClient, said
+from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok, skipped
 
 _SETS = "Microsoft.Compute/virtualMachineScaleSets"
 JOIN = "Microsoft.Network/virtualNetworks/subnets/join/action"
@@ -26,7 +26,7 @@ MACHINES = (
     f"{_SETS}/virtualMachines/read",
     f"{_SETS}/virtualMachines/retrieveBootDiagnosticsData/action",
 )
-AUDIT = (  # without them `rekindle audit` shows less
+AUDIT = (  # optional: `rekindle audit` shows less without them
     "Microsoft.Resources/subscriptions/resourcegroups/resources/read",
     "Microsoft.Compute/disks/read",
     "Microsoft.Compute/snapshots/read",
@@ -43,8 +43,8 @@ MARKET = (  # of the subscription: usage, sizes, eviction rates and Spot prices
 _PERMISSIONS = "providers/Microsoft.Authorization/permissions"
 
 
-def group(azure: Azure) -> Iterator[Check]:
-    """The resource group, and the roles on it."""
+def group(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check the resource group and the roles on it."""
     path = f"/resourceGroups/{azure.group}"
     try:
         azure.get(path, "2021-04-01")
@@ -60,29 +60,29 @@ def group(azure: Azure) -> Iterator[Check]:
         yield granted(azure, "Network Contributor", (JOIN,), place or scope)
     audit = granted(azure, "Reader", AUDIT, scope)
     if audit.remedy:
-        audit = doubt(audit.name, f"{audit.found}: the audit shows less", audit.remedy)
+        audit = doubt(audit.name, f"{audit.found}; `rekindle audit` shows less", audit.remedy)
     yield audit
 
 
-def subscription(azure: Azure) -> Iterator[Check]:
-    """What a role on the group cannot give."""
+def subscription(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check the permissions that only a role on the subscription can grant."""
     scope = f"/subscriptions/{azure.subscription}"
     found = granted(azure, "Reader", MARKET, scope)
-    yield Check("role Reader of the subscription", found.verdict, found.found, found.remedy)
+    yield CheckResult("role Reader of the subscription", found.verdict, found.found, found.remedy)
 
 
-def identity(azure: Azure) -> Iterator[Check]:
-    """Who makes a machine must be let give it its identity; asked where that is granted."""
+def identity(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check that the service may assign the nodes' identity to machines."""
     scope = azure.setting("AZURE_IDENTITY_ID")
     if not scope:
-        why = "REKINDLE_AZURE_IDENTITY_ID is not set: nodes have no identity"
+        why = "REKINDLE_AZURE_IDENTITY_ID is not set; nodes have no identity"
         yield skipped("role Managed Identity Operator", why)
         return
     yield granted(azure, "Managed Identity Operator", (ASSIGN,), scope)
 
 
-def granted(azure: Azure, role: str, actions: tuple[str, ...], scope: str) -> Check:
-    """Whether who is signed in may do all of these at the scope; ``role`` would grant them."""
+def granted(azure: ArmClient, role: str, actions: tuple[str, ...], scope: str) -> CheckResult:
+    """Check that the identity may do all actions at the scope; ``role`` would grant them."""
     name = f"role {role}"
     try:
         held = azure.get_id(f"{scope.rstrip('/')}/{_PERMISSIONS}", "2022-04-01")["value"]
@@ -95,7 +95,7 @@ def granted(azure: Azure, role: str, actions: tuple[str, ...], scope: str) -> Ch
 
 
 def _may(held: list[dict[str, Any]], action: str) -> bool:
-    """As ARM adds roles up: what one grants, less what the same one takes away."""
+    """Return whether a role grants the action and does not exclude it, as ARM decides."""
 
     def within(patterns: list[str]) -> bool:
         return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in patterns)

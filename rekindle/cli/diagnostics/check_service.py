@@ -1,4 +1,4 @@
-"""Whether the service answers, knows the key and has the same time."""
+"""Check that the service answers, accepts the key, and has the same time."""
 
 import os
 from collections.abc import Iterator
@@ -8,43 +8,45 @@ from pathlib import Path
 
 import httpx
 
-from rekindle.cli.api_client import Client, checked
-from rekindle.cli.connection import Asked, connect
-from rekindle.cli.diagnostics.check import Check, doubt, missing, ok, skipped
-from rekindle.cli.errors import ExitCode, Trouble, Unreachable
+from rekindle.cli.api_client import ApiClient, checked
+from rekindle.cli.connection import ConnectionOptions, connect
+from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok, skipped
+from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
 from rekindle.cli.job_lookup import JOBS
 
-_SKEW_SECONDS = 30.0  # ages are shown wrongly beyond it; a busy service tells its time late
+_SKEW_SECONDS = 30.0  # ages are visibly wrong beyond it; a busy service answers late
 
 
-def checks(asked: Asked) -> Iterator[Check]:
-    """Line by line; what cannot be known without the line before is skipped."""
+def checks(asked: ConnectionOptions) -> Iterator[CheckResult]:
+    """Yield all checks of the service; later ones need the earlier ones."""
     try:
         found = connect(asked, os.environ, Path.cwd())
-    except Trouble as trouble:
+    except CliError as trouble:
         if trouble.code == "no_service":
-            yield skipped("service", "none is named and no local stack runs here")
+            yield skipped("service", "no service is specified and no local stack is running here")
         else:
             yield missing("service", trouble.message, trouble.advice)
         return
-    with Client(found) as client:
+    with ApiClient(found) as client:
         try:
             with client.translated():
                 answer = client.http.get(_root(found.url) + "/readyz")
             if not (reason := _not_ready(answer)):
                 checked(answer)
-        except Unreachable as trouble:
+        except ServiceUnreachable as trouble:
             start = "Start it (rekindle up), or" if found.stack else "Start it, or"
-            yield missing("service", trouble.message, f"{start} mend the address.")
+            yield missing("service", trouble.message, f"{start} correct the address.")
             return
-        except Trouble as trouble:
+        except CliError as trouble:
             yield missing(
-                "service", trouble.message, trouble.advice or "Check the address: it ends in /v1."
+                "service",
+                trouble.message,
+                trouble.advice or "Check the address; it must end in /v1.",
             )
             return
         if reason:
-            remedy = "If it does not say what to do: docs/runbook.md, and the service's log."
-            yield missing("service", f"{found.url} answers, and cannot work: {reason}", remedy)
+            remedy = "See docs/runbook.md and the service's log."
+            yield missing("service", f"{found.url} answers but is not ready: {reason}", remedy)
         else:
             yield ok("service", f"{found.url} answers ({found.source})")
         yield _skew(answer, datetime.now(UTC))
@@ -53,9 +55,9 @@ def checks(asked: Asked) -> Iterator[Check]:
 
 
 def _not_ready(answer: httpx.Response) -> str:
-    """Why the service itself says that it cannot do its work; "" where it can, or nothing said so.
+    """Return why the service says that it is not ready; "" if it is, or a gateway answered.
 
-    A gateway in its place says 503 as well, but not in these words.
+    A gateway may answer 503 as well, but without this body.
     """
     if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
         return ""
@@ -66,22 +68,24 @@ def _not_ready(answer: httpx.Response) -> str:
         return ""
 
 
-def _skew(answer: httpx.Response, now: datetime) -> Check:
+def _skew(answer: httpx.Response, now: datetime) -> CheckResult:
     try:
         theirs = parsedate_to_datetime(answer.headers["date"])
     except (KeyError, ValueError):
-        return skipped("clock", "the service does not say its time")
+        return skipped("clock", "the service sent no `Date` header")
     apart = abs((now - theirs).total_seconds())
     if apart <= _SKEW_SECONDS:
         return ok("clock", "the same as the service's")
-    return doubt("clock", f"{apart:.0f} s apart from the service's", "Let both keep time by NTP.")
+    return doubt(
+        "clock", f"{apart:.0f} s apart from the service's", "Synchronise both clocks by NTP."
+    )
 
 
-def _key(client: Client) -> Check:
+def _key(client: ApiClient) -> CheckResult:
     try:
         client.get(JOBS, limit=1, tries=1)
-    except Trouble as trouble:
-        remedy = trouble.advice or "The service's log says more."
+    except CliError as trouble:
+        remedy = trouble.advice or "See the service's log."
         named = "API key" if trouble.exit_code is ExitCode.NOT_AUTHORISED else "jobs"
         return missing(named, trouble.message, remedy)
     return ok("API key", f"...{client.connection.key[-4:]} is valid")

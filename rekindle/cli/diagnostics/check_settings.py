@@ -1,6 +1,6 @@
-"""Whether the service would start with the settings in this environment, and reach what it needs.
+"""Check with `service.main check` that the service would start with these settings.
 
-The service is asked itself, as a process: only it knows what its settings must be like.
+The check runs in a process of the service, which alone knows its settings.
 """
 
 import json
@@ -10,27 +10,27 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from rekindle.cli.diagnostics.check import Check, doubt, missing, ok
+from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok
 
 _OURS = ("REKINDLE_AZURE_SUBSCRIPTION_ID", "REKINDLE_DATABASE_URL", "REKINDLE_DEPLOYMENT")
 _MEANING = {
-    "REKINDLE_AZURE_RESOURCE_GROUP": "the resource group that scale sets are made in",
-    "REKINDLE_AZURE_SUBNET_ID": "the id of the nodes' subnet; {region} stands for the region",
-    "REKINDLE_AZURE_SSH_PUBLIC_KEY": "a public SSH key; Azure wants one",
-    "REKINDLE_OFFERINGS": "what may be bought: SIZE@REGION[:on_demand][:azureml[=CLUSTER]],...",
-    "REKINDLE_DATABASE_URL": "PostgreSQL",
-    "REKINDLE_STORAGE": "the storage account's connection string",
-    "REKINDLE_PUBLIC_URL": "where nodes reach the service",
+    "REKINDLE_AZURE_RESOURCE_GROUP": "resource group of the scale sets",
+    "REKINDLE_AZURE_SUBNET_ID": "id of the nodes' subnet; {region} stands for the region",
+    "REKINDLE_AZURE_SSH_PUBLIC_KEY": "a public SSH key, which Azure requires",
+    "REKINDLE_OFFERINGS": "machines to buy: SIZE@REGION[:on_demand][:azureml[=CLUSTER]],...",
+    "REKINDLE_DATABASE_URL": "address of PostgreSQL",
+    "REKINDLE_STORAGE": "connection string of the storage account",
+    "REKINDLE_PUBLIC_URL": "address at which nodes reach the service",
     "REKINDLE_SECRET_KEY": "32 characters or more",
     "REKINDLE_ACCEPTED_SECRET_KEY": "32 characters or more, or empty",
-    "REKINDLE_DEPLOYMENT": "a name that no other deployment has",
+    "REKINDLE_DEPLOYMENT": "unique name of this deployment",
 }
-_SECONDS = 120.0  # beyond all of the service's own time-outs
+_SECONDS = 120.0  # longer than the service's own timeouts
 _COMMAND = "python -m service.main check"
 
 
-def checks(environment: Mapping[str, str]) -> Iterator[Check]:
-    """Line by line; none where the environment has no settings of the service."""
+def checks(environment: Mapping[str, str]) -> Iterator[CheckResult]:
+    """Yield the checks of the service; none if the environment has no settings."""
     if not any(environment.get(name) for name in _OURS):
         return
     if find_spec("service") is None:
@@ -47,18 +47,18 @@ def checks(environment: Mapping[str, str]) -> Iterator[Check]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        yield _unknown(f"{_COMMAND} did not end in {_SECONDS:.0f} s")
+        yield _unknown(f"{_COMMAND} did not finish within {_SECONDS:.0f} s")
         return
     try:
         parts = json.loads(said.stdout)
     except ValueError:
-        last = (said.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (said.stderr.strip().splitlines() or ["no output"])[-1]
         yield _unknown(f"{_COMMAND} failed: {last[:200]}")
         return
     yield from map(_told, parts)
 
 
-def _told(part: Mapping[str, Any]) -> Check:
+def _told(part: Mapping[str, Any]) -> CheckResult:
     name, found = str(part["name"]), str(part["found"])
     if not part["remedy"]:
         return ok(name, found)
@@ -66,5 +66,5 @@ def _told(part: Mapping[str, Any]) -> Check:
     return missing(name, found, f"Set it: {meaning}." if meaning else str(part["remedy"]))
 
 
-def _unknown(why: str) -> Check:
-    return doubt("settings", why, f"Where the service runs, with its environment: {_COMMAND}")
+def _unknown(why: str) -> CheckResult:
+    return doubt("settings", why, f"Run where the service runs, with its environment: {_COMMAND}")

@@ -1,4 +1,4 @@
-"""Whether the subscription has what machines need: providers, features, sizes, quota, images."""
+"""Check the subscription's providers, features, sizes, quota and VM image."""
 
 import re
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from rekindle.cli.diagnostics.arm_client import Azure, said
-from rekindle.cli.diagnostics.check import Check, doubt, missing, ok, skipped
+from rekindle.cli.diagnostics.arm_client import ArmClient, said
+from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok, skipped
 
 _PROVIDERS = ("Microsoft.Compute", "Microsoft.Network", "Microsoft.Storage")
 _IDENTITIES = "Microsoft.ManagedIdentity"
@@ -17,8 +17,8 @@ _COMPUTE = "2024-07-01"
 Json = dict[str, Any]
 
 
-def providers(azure: Azure) -> Iterator[Check]:
-    """Each resource provider that scale sets use must be registered."""
+def providers(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check that each resource provider of scale sets is registered."""
     more = (_IDENTITIES,) if azure.setting("AZURE_IDENTITY_ID") else ()
     for namespace in (*_PROVIDERS, *more):
         name = f"provider {namespace}"
@@ -29,8 +29,8 @@ def providers(azure: Azure) -> Iterator[Check]:
             yield missing(name, state, f"Run: az provider register --namespace {namespace} --wait")
 
 
-def encryption(azure: Azure) -> Iterator[Check]:
-    """Encryption at host must be registered once, and a disk encryption set exist."""
+def encryption(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check that encryption at host is registered and that named resources exist."""
     if azure.policy("encryption_at_host"):
         state = azure.get(f"/{_AT_HOST}", "2021-07-01")["properties"]["state"]
         run = "Run: az feature register --namespace Microsoft.Compute --name EncryptionAtHost"
@@ -46,7 +46,7 @@ def encryption(azure: Azure) -> Iterator[Check]:
                 yield _named(azure, name, place)
 
 
-def _named(azure: Azure, name: str, resource_id: str) -> Check:
+def _named(azure: ArmClient, name: str, resource_id: str) -> CheckResult:
     try:
         azure.get_id(resource_id, _COMPUTE)
     except httpx.HTTPError as error:
@@ -54,8 +54,8 @@ def _named(azure: Azure, name: str, resource_id: str) -> Check:
     return ok(name, resource_id.rpartition("/")[2])
 
 
-def sizes(azure: Azure) -> Iterator[Check]:
-    """Each size must be sold to this subscription in its region, with what the policy asks for."""
+def sizes(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check that each size is available in its region, with quota and the policy's features."""
     for region in azure.regions:
         listed = azure.get(
             "/providers/Microsoft.Compute/skus",
@@ -72,7 +72,7 @@ def sizes(azure: Azure) -> Iterator[Check]:
                 yield _quota(azure, f"{size}@{region}", sku, free, spot=spot)
 
 
-def _size(azure: Azure, name: str, sku: Json | None, region: str) -> Check:
+def _size(azure: ArmClient, name: str, sku: Json | None, region: str) -> CheckResult:
     see = f"Choose another. Run: az vm list-skus -l {region} --all -r virtualMachines -o table"
     if sku is None:
         return missing(name, f"is not sold in {region}", see)
@@ -89,8 +89,8 @@ def _size(azure: Azure, name: str, sku: Json | None, region: str) -> Check:
     return ok(name, "sold to this subscription")
 
 
-def _incapable(azure: Azure, has: dict[str, str]) -> str:
-    """Which wish of the policy the size cannot fulfil; "" for none."""
+def _incapable(azure: ArmClient, has: dict[str, str]) -> str:
+    """Return which feature of the policy the size lacks; "" if none."""
     if azure.policy("security_type") == "TrustedLaunch" and "TrustedLaunchDisabled" in has:
         return "does not support TrustedLaunch"
     if azure.policy("encryption_at_host") and has.get("EncryptionAtHostSupported") == "False":
@@ -104,8 +104,10 @@ def _incapable(azure: Azure, has: dict[str, str]) -> str:
     return ""
 
 
-def _quota(azure: Azure, offering: str, sku: Json | None, usages: Json, *, spot: bool) -> Check:
-    """One machine must fit into the Spot cores, or into the family's."""
+def _quota(
+    azure: ArmClient, offering: str, sku: Json | None, usages: Json, *, spot: bool
+) -> CheckResult:
+    """Check that one machine fits into the quota of Spot cores, or of the size's family."""
     name = f"quota of {offering}"
     size, _, region = offering.partition("@")
     quota = _SPOT_QUOTA if spot else str(sku["family"]) if sku else ""
@@ -128,14 +130,14 @@ def _quota(azure: Azure, offering: str, sku: Json | None, usages: Json, *, spot:
 
 
 def cores(size: str, sku: Json | None) -> int:
-    """Of one machine: as ARM lists the size, else as its name says."""
+    """Return the cores of one machine: as ARM lists the size, else by its name."""
     told = {c["name"]: c["value"] for c in sku["capabilities"]}.get("vCPUs") if sku else None
     in_name = re.search(r"[A-Za-z](\d+)", size.partition("_")[2])
     return int(told or (in_name[1] if in_name else 1))
 
 
-def image(azure: Azure) -> Iterator[Check]:
-    """The VM image must be there in every region; a gallery image must be readable."""
+def image(azure: ArmClient) -> Iterator[CheckResult]:
+    """Check that the VM image exists in every region; a gallery image must be readable."""
     named = azure.setting("AZURE_IMAGE") or "microsoft-dsvm:ubuntu-hpc:2204:latest"
     if named.startswith("/"):
         yield _named(azure, "VM image", named)
@@ -155,6 +157,6 @@ def image(azure: Azure) -> Iterator[Check]:
         if versions and version in ("latest", *versions):
             yield ok("VM image", f"{named} in {region}")
         else:
-            yield missing("VM image", f"{region} has no version {version} of it", see)
+            yield missing("VM image", f"version {version} does not exist in {region}", see)
     if not azure.regions:
         yield skipped("VM image", "REKINDLE_OFFERINGS names no region")

@@ -1,4 +1,4 @@
-"""`rekindle doctor`: what is missing, on this machine, at the service, in the subscription."""
+"""`rekindle doctor`: check this machine, the service and the subscription."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from rekindle.cli.connection import FACTS
 from rekindle.cli.errors import ExitCode
 
 if TYPE_CHECKING:
-    from rekindle.cli.diagnostics.check import Check
+    from rekindle.cli.diagnostics.check import CheckResult
 
 _STYLES = {"ok": "green", "missing": "bold red", "doubt": "yellow", "skipped": "dim"}
 _TOPICS = {"machine": "This machine", "service": "The service", "azure": "Azure"}
@@ -22,9 +22,11 @@ _TOPICS = {"machine": "This machine", "service": "The service", "azure": "Azure"
 
 def doctor(
     cli: Cli,
-    port: Annotated[int, typer.Option("--port", help="The first port of a local stack.")] = 8080,
+    port: Annotated[
+        int, typer.Option("--port", help="First of the local stack's four ports.")
+    ] = 8080,
 ) -> int:
-    """Look for what is missing, and say how to mend it. Exit code 1 when something is."""
+    """Check the installation and show how to fix problems; exit code 1 if something is missing."""
     found = {topic: list(each) for topic, each in _found(cli, port)}
     absent = [c for each in found.values() for c in each if c.verdict == "missing"]
     document = {
@@ -36,13 +38,13 @@ def doctor(
     return ExitCode.FAILED if absent else ExitCode.OK
 
 
-def _found(cli: Cli, port: int) -> "Iterator[tuple[str, Iterable[Check]]]":
+def _found(cli: Cli, port: int) -> "Iterator[tuple[str, Iterable[CheckResult]]]":
     from rekindle.cli.diagnostics import check_azure, check_machine, check_service
     from rekindle.cli.diagnostics.check import skipped
 
     state = cli.asked.state or Path(".rekindle")
     if _is_elsewhere(cli):
-        why = "a service elsewhere is named: no local stack is needed"
+        why = "a remote service is configured, so no local stack is needed"
         yield "machine", [skipped("local stack", why)]
     else:
         runs = (state / FACTS).is_file()
@@ -56,7 +58,7 @@ def _is_elsewhere(cli: Cli) -> bool:
     return bool(url) and not any(host in str(url) for host in ("127.0.0.1", "localhost"))
 
 
-def _view(found: "dict[str, list[Check]]", absent: int) -> Iterator[Any]:
+def _view(found: "dict[str, list[CheckResult]]", absent: int) -> Iterator[Any]:
     for topic, each in found.items():
         yield Text(_TOPICS[topic], style="bold")
         table = Table.grid(padding=(0, 2))
@@ -65,4 +67,4 @@ def _view(found: "dict[str, list[Check]]", absent: int) -> Iterator[Any]:
             row = Text(str(check.verdict), style=_STYLES[check.verdict])
             table.add_row("", row, check.name, Text(check.found + remedy))
         yield table
-    yield "Nothing is missing." if not absent else f"{absent} missing: see above what to do."
+    yield "Nothing is missing." if not absent else f"{absent} missing; see the remedies above."

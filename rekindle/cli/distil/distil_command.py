@@ -1,7 +1,7 @@
-"""`rekindle distil`: a teacher answers prompts, and its answers become rows to train on.
+"""`rekindle distil`: generate training rows from a teacher model's answers to prompts.
 
-No service is needed, but a teacher: any server of OpenAI's chat completions. Every reply is kept
-in a file as soon as it is there; run again, the command goes on where it was.
+The teacher is any server of OpenAI's chat completions; the Rekindle service is not needed. Every
+reply is saved to a file at once, so a rerun continues where it stopped.
 """
 
 import json
@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.distil import options
-from rekindle.cli.distil.options import Asking, Grading, wrong
-from rekindle.cli.distil.rows import Kind
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.distil.options import GradingOptions, RequestOptions, wrong
+from rekindle.cli.distil.rows import RowKind
+from rekindle.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
-    from rekindle.cli.distil.distillation import Distillation, Look, Wanted
+    from rekindle.cli.distil.distillation import Distillation, DistilSettings, PromptCounts
     from rekindle.cli.distil.teacher import Teacher
-    from rekindle.cli.distil.teacher_pool import Pool, Seen
+    from rekindle.cli.distil.teacher_pool import Seen, TeacherPool
 
 Json = dict[str, Any]
 _OPENAI = "https://api.openai.com/v1"
 _METHODS = {
-    Kind.SFT: "",
-    Kind.PREFERENCE: " --method dpo",
-    Kind.RANKING: " --method reward --set method.reward.loss=ranked_margin",
+    RowKind.SFT: "",
+    RowKind.PREFERENCE: " --method dpo",
+    RowKind.RANKING: " --method reward --set method.reward.loss=ranked_margin",
 }
 
 
@@ -39,27 +39,27 @@ def distil(
     out: options.Out,
     teacher_url: options.Url,
     teacher: options.Model,
-    kind: options.Sort = Kind.SFT,
-    asking: Asking,
-    grading: Grading,
+    kind: options.Sort = RowKind.SFT,
+    asking: RequestOptions,
+    grading: GradingOptions,
 ) -> int | None:
-    """Make OUT of a teacher's answers to PROMPTS. Run again, it goes on where it was."""
+    """Write OUT with training rows from a teacher's answers to PROMPTS. Rerun to continue."""
     from rekindle.cli.distil.distillation import Distillation, look
     from rekindle.cli.distil.prompts import require
-    from rekindle.cli.distil.reply_cache import Replies
-    from rekindle.cli.distil.teacher_pool import Pool
+    from rekindle.cli.distil.reply_cache import ReplyCache
+    from rekindle.cli.distil.teacher_pool import TeacherPool
 
     require(prompts)
     found = look(prompts)
     wanted = _wanted((prompts, out), teacher_url, teacher, kind, asking, grading, found)
     cache = asking.cache or prompts.with_name(f"{prompts.name}.replies")
-    replies = Replies(cache)
+    replies = ReplyCache(cache)
     try:
-        pool = Pool(replies, asking.concurrency)
+        pool = TeacherPool(replies, asking.concurrency)
         run = Distillation(wanted, pool, lambda: _teacher(wanted.url, asking.timeout))
         _carry_out(cli, run, found, cache)
     except KeyboardInterrupt:
-        cli.note(f"Stopped. Replies so far are in {cache}; the same command goes on from there.")
+        cli.note(f"Stopped. Replies so far are in {cache}; run the same command to continue.")
         return ExitCode.INTERRUPTED
     finally:
         replies.close()
@@ -67,7 +67,7 @@ def distil(
     return None
 
 
-def _carry_out(cli: Cli, run: "Distillation", found: "Look", cache: Path) -> None:
+def _carry_out(cli: Cli, run: "Distillation", found: "PromptCounts", cache: Path) -> None:
     wanted = run.wanted
     total = found.prompts * wanted.candidates
     cli.note(f"{formats.count(total, 'answer')} to {formats.count(found.prompts, 'prompt')}")
@@ -76,10 +76,10 @@ def _carry_out(cli: Cli, run: "Distillation", found: "Look", cache: Path) -> Non
             run.gather(seen)
         with _line(cli, run.pool, "judged", None) as seen:
             run.rate(seen)
-    except Trouble as trouble:
-        raise Trouble(
+    except CliError as trouble:
+        raise CliError(
             trouble.message,
-            f"{trouble.advice} Replies so far are in {cache}; the same command goes on from there.",
+            f"{trouble.advice} Replies so far are in {cache}; run the same command to continue.",
             exit_code=trouble.exit_code,
             code=trouble.code,
         ) from trouble
@@ -90,20 +90,20 @@ def _wanted(
     files: tuple[Path, Path],
     url: str,
     teacher: str,
-    kind: Kind,
-    asking: Asking,
-    grading: Grading,
-    found: "Look",
-) -> "Wanted":
-    """What is asked for, or Trouble, before anything is paid for."""
-    from rekindle.cli.distil.distillation import Wanted
+    kind: RowKind,
+    asking: RequestOptions,
+    grading: GradingOptions,
+    found: "PromptCounts",
+) -> "DistilSettings":
+    """Return the validated options; raise CliError before anything is paid for."""
+    from rekindle.cli.distil.distillation import DistilSettings
     from rekindle.cli.distil.judge import grades
 
     _check(files[1], kind, asking, grading)
     judge, grader = _by(teacher, kind, grading, answered=found.answered > 0)
     if grader is not None:
-        grades(grader, [])  # or a grader that is none would be found at the very end
-    return Wanted(
+        grades(grader, [])  # finds an invalid grader before any request
+    return DistilSettings(
         file=files[0],
         out=files[1],
         kind=kind,
@@ -117,26 +117,26 @@ def _wanted(
     )
 
 
-def _check(out: Path, kind: Kind, asking: Asking, grading: Grading) -> None:
+def _check(out: Path, kind: RowKind, asking: RequestOptions, grading: GradingOptions) -> None:
     if out.exists():
-        raise wrong(f"{out} is there already.", "Give another name.")
+        raise wrong(f"{out} already exists.", "Pass another file name.")
     if not out.parent.is_dir():
-        raise wrong(f"{out.parent} is no folder.", "Make it, or give another one.")
-    if kind is not Kind.SFT and asking.candidates < 2:
-        raise wrong(f"A {kind} needs two answers.", "Give --candidates 2 or more.")
+        raise wrong(f"{out.parent} is not a folder.", "Create it, or pass another one.")
+    if kind is not RowKind.SFT and asking.candidates < 2:
+        raise wrong(f"Rows of kind {kind} need two answers.", "Pass --candidates 2 or more.")
     if asking.candidates > 1 and asking.temperature == 0:
         raise wrong(
-            "With --temperature 0 all candidates are the same.",
-            "Raise it, or give --candidates 1.",
+            "With --temperature 0 all candidates are equal.",
+            "Raise --temperature, or pass --candidates 1.",
         )
     if grading.judge and grading.grader:
-        raise wrong("--judge and --grader are two ways of the same.", "Leave one out.")
+        raise wrong("--judge and --grader cannot be combined.", "Omit one.")
 
 
 def _by(
-    teacher: str, kind: Kind, grading: Grading, *, answered: bool
+    teacher: str, kind: RowKind, grading: GradingOptions, *, answered: bool
 ) -> tuple[str | None, Json | None]:
-    """Who is the judge, and the grader; neither, where chats are taken as they come."""
+    """Return the judge's model or the grader; neither if chats are taken without grades."""
     from rekindle.cli.distil.judge import EXACT
 
     if grading.judge:
@@ -145,18 +145,18 @@ def _by(
         return None, _read(grading.grader)
     if answered:
         return None, EXACT
-    return (None if kind is Kind.SFT else teacher), None
+    return (None if kind is RowKind.SFT else teacher), None
 
 
 def _read(path: Path) -> Json:
     try:
         grader = json.loads(path.read_bytes())
     except OSError as error:
-        raise wrong(f"--grader {path}: {error.strerror}.", "Give the file.") from error
+        raise wrong(f"--grader {path}: {error.strerror}.", "Pass an existing file.") from error
     except ValueError as error:
-        raise wrong(f"--grader {path} is not JSON: {error}", "Mend it.") from error
+        raise wrong(f"--grader {path} is not JSON: {error}", "Correct the file.") from error
     if not isinstance(grader, dict):
-        raise wrong(f"--grader {path} holds no JSON object.", "docs/graders.md has examples.")
+        raise wrong(f"--grader {path} is not a JSON object.", "See docs/graders.md for examples.")
     return grader
 
 
@@ -166,17 +166,19 @@ def _address(url: str) -> str:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise wrong(f"--teacher-url {url!r} is no address: {error}.", "Mend it.") from error
+        raise wrong(
+            f"--teacher-url {url!r} is not a valid address: {error}.", "Correct it."
+        ) from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise wrong(
-            f"--teacher-url {url!r} is no address of a web service.",
+            f"--teacher-url {url!r} is not an HTTP address.",
             "Write it as https://HOST/v1.",
         )
     return url.rstrip("/")
 
 
 def _teacher(url: str, timeout: float) -> "Teacher":
-    """With a key that is meant for it: one of OpenAI's goes where it belongs, and nowhere else."""
+    """Return the teacher with its key; an OpenAI key is sent only to OpenAI's address."""
     from rekindle.cli.distil.teacher import KEY, Teacher
 
     key = os.environ.get(KEY)
@@ -187,8 +189,8 @@ def _teacher(url: str, timeout: float) -> "Teacher":
 
 
 @contextmanager
-def _line(cli: Cli, pool: "Pool", what: str, total: int | None) -> "Iterator[Seen]":
-    """How far it is and what it took, on a terminal; silent elsewhere."""
+def _line(cli: Cli, pool: "TeacherPool", what: str, total: int | None) -> "Iterator[Seen]":
+    """Show progress and token counts on a terminal; nothing elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (
@@ -209,7 +211,7 @@ def _line(cli: Cli, pool: "Pool", what: str, total: int | None) -> "Iterator[See
         yield seen
 
 
-def _document(run: "Distillation", asking: Asking, cache: Path) -> Json:
+def _document(run: "Distillation", asking: RequestOptions, cache: Path) -> Json:
     wanted, paid = run.wanted, run.pool.paid
     by = "judge" if wanted.judge else "grader" if wanted.grader else None
     return {
@@ -224,18 +226,18 @@ def _document(run: "Distillation", asking: Asking, cache: Path) -> Json:
     }
 
 
-def _told(run: "Distillation", asking: Asking) -> Iterator[str]:
+def _told(run: "Distillation", asking: RequestOptions) -> Iterator[str]:
     wanted, paid, kept = run.wanted, run.pool.paid, run.pool.kept
-    yield f"{formats.count(run.rows, 'row')} of kind {wanted.kind} are in {wanted.out}"
+    yield f"wrote {formats.count(run.rows, 'row')} of kind {wanted.kind} to {wanted.out}"
     yield from run.tally.told()
     cost = paid.cost(_prices(asking))
     yield (
-        f"replies: {paid.replies:,} new, {kept.replies:,} from before; new tokens: "
+        f"replies: {paid.replies:,} new, {kept.replies:,} from earlier runs; new tokens: "
         f"{paid.prompt_tokens:,} in, {paid.completion_tokens:,} out"
         + (f", about {formats.money(cost)}" if cost is not None else "")
     )
     yield f"Next: rekindle submit {wanted.out} --model MODEL{_METHODS[wanted.kind]}"
 
 
-def _prices(asking: Asking) -> dict[str, float | None]:
+def _prices(asking: RequestOptions) -> dict[str, float | None]:
     return {"input": asking.input_price, "output": asking.output_price}

@@ -1,7 +1,7 @@
-"""A distillation, pass by pass over the file of prompts: look, ask, grade, write.
+"""A distillation in passes over the prompt file: read, ask, grade, write.
 
-Between two passes everything lies in the file of replies, so memory holds no answers, and what is
-written depends on the prompts and on that file alone, however often it was interrupted.
+Between passes all state is in the reply cache, so memory holds no answers and the output depends
+only on the prompts and the cache, however often the run was interrupted.
 """
 
 import json
@@ -12,51 +12,53 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.cli.distil import judge
-from rekindle.cli.distil.prompts import ANSWER, Prompt, Unfit, prompts
-from rekindle.cli.distil.rows import Kind, made, useful
-from rekindle.cli.distil.tally import Tally
+from rekindle.cli.distil.prompts import ANSWER, TeacherPrompt, UnusablePrompt, prompts
+from rekindle.cli.distil.rows import RowKind, made, useful
+from rekindle.cli.distil.tally import DistilTally
 from rekindle.cli.distil.teacher import Teacher
-from rekindle.cli.distil.teacher_messages import Ask, Reply
-from rekindle.cli.distil.teacher_pool import Pool, Seen
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
+from rekindle.cli.distil.teacher_pool import Seen, TeacherPool
+from rekindle.cli.errors import CliError, ExitCode
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What the command line asks for."""
+class DistilSettings:
+    """Validated options of a distillation."""
 
     file: Path
     out: Path
-    kind: Kind
+    kind: RowKind
     url: str
     teacher: str
     candidates: int
     sampling: Json
-    judge: str | None = None  # who gives numbers; None: nobody
+    judge: str | None = None  # model that grades answers; None: no judge
     judge_sampling: Json | None = None
     grader: Json | None = None
 
 
 class Distillation:
-    """One run."""
+    """One run of `rekindle distil`."""
 
-    def __init__(self, wanted: Wanted, pool: Pool, connect: Callable[[], Teacher]) -> None:
+    def __init__(
+        self, wanted: DistilSettings, pool: TeacherPool, connect: Callable[[], Teacher]
+    ) -> None:
         self.wanted, self.pool, self._connect = wanted, pool, connect
-        self.tally, self.rows = Tally(), 0
+        self.tally, self.rows = DistilTally(), 0
 
     def gather(self, seen: Seen) -> None:
-        """Have the teacher answer every prompt."""
+        """Ask the teacher for all candidates of every prompt."""
         self.pool.ask(self._asks(), self._connect(), seen)
 
     def rate(self, seen: Seen) -> None:
-        """Have the judge read every answer, if one is asked."""
+        """Ask the judge to grade every candidate, if there is a judge."""
         if self.wanted.judge is not None:
             self.pool.ask(self._questions(), self._connect(), seen)
 
     def write(self) -> None:
-        """The file whole, or none; raises Trouble where not one row can be made."""
+        """Write the whole file or nothing; raise CliError if there is no row."""
         part = self.wanted.out.with_name(f".{self.wanted.out.name}.part")
         try:
             with part.open("w", encoding="utf-8") as lines:
@@ -69,12 +71,12 @@ class Distillation:
         finally:
             part.unlink(missing_ok=True)
 
-    def _prompts(self, tally: Tally | None = None) -> Iterator[Prompt]:
-        return prompts(self.wanted.file, tally or Tally())
+    def _prompts(self, tally: DistilTally | None = None) -> Iterator[TeacherPrompt]:
+        return prompts(self.wanted.file, tally or DistilTally())
 
-    def _ask(self, prompt: Prompt, number: int) -> Ask:
+    def _ask(self, prompt: TeacherPrompt, number: int) -> TeacherRequest:
         wanted = self.wanted
-        return Ask(
+        return TeacherRequest(
             url=wanted.url,
             model=wanted.teacher,
             messages=prompt.messages,
@@ -82,32 +84,32 @@ class Distillation:
             number=number,
         )
 
-    def _asks(self) -> Iterator[Ask]:
+    def _asks(self) -> Iterator[TeacherRequest]:
         for prompt in self._prompts():
             for number in range(self.wanted.candidates):
                 yield self._ask(prompt, number)
 
-    def _question(self, prompt: Prompt, text: str) -> Ask:
-        return Ask(
+    def _question(self, prompt: TeacherPrompt, text: str) -> TeacherRequest:
+        return TeacherRequest(
             url=self.wanted.url,
             model=self.wanted.judge or "",
             messages=judge.question(prompt.messages, text),
             sampling=self.wanted.judge_sampling or {},
         )
 
-    def _questions(self) -> Iterator[Ask]:
+    def _questions(self) -> Iterator[TeacherRequest]:
         for prompt in self._prompts():
-            for text in self._texts(prompt, Tally()):
+            for text in self._texts(prompt, DistilTally()):
                 yield self._question(prompt, text)
 
-    def _texts(self, prompt: Prompt, tally: Tally) -> list[str]:
-        """The prompt's candidates that are of use."""
+    def _texts(self, prompt: TeacherPrompt, tally: DistilTally) -> list[str]:
+        """Return the prompt's usable candidates."""
         asks = [self._ask(prompt, number) for number in range(self.wanted.candidates)]
         return useful([self._said(ask) for ask in asks], tally)
 
-    def _said(self, ask: Ask) -> Reply | str:
+    def _said(self, ask: TeacherRequest) -> TeacherReply | str:
         reply = self.pool.replies.get(ask.key)
-        return self.pool.refused.get(ask.key, "it was not asked") if reply is None else reply
+        return self.pool.refused.get(ask.key, "it was not requested") if reply is None else reply
 
     def _rows(self) -> Iterator[Json]:
         grader = self.wanted.grader
@@ -121,65 +123,63 @@ class Distillation:
                 graded = [(text, self._number(prompt, text)) for text in texts]
             try:
                 yield from made(self.wanted.kind, prompt, self._rated(graded), exact=exact)
-            except Unfit as why:
+            except UnusablePrompt as why:
                 self.tally.leave_out(prompt.line, str(why))
 
     def _rated(self, graded: list[tuple[str, float | None]]) -> list[tuple[str, float | None]]:
-        """Without those that should have a grade and have none."""
+        """Drop candidates without a grade, if there is a judge or grader."""
         if self.wanted.grader is None and self.wanted.judge is None:
             return graded
         for _, grade in graded:
             if grade is None:
-                by = (
-                    "the grader gave an error" if self.wanted.grader else "the judge gave no number"
-                )
+                by = "the grader failed" if self.wanted.grader else "the judge returned no number"
                 self.tally.drop(by)
         return [(text, grade) for text, grade in graded if grade is not None]
 
-    def _number(self, prompt: Prompt, text: str) -> float | None:
+    def _number(self, prompt: TeacherPrompt, text: str) -> float | None:
         if self.wanted.judge is None:
             return None
         said = self._said(self._question(prompt, text))
-        return judge.number(said.text) if isinstance(said, Reply) else None
+        return judge.number(said.text) if isinstance(said, TeacherReply) else None
 
     def _given(self, grader: Json) -> Iterator[float | None]:
-        """Grades of all candidates, in order."""
+        """Return the grades of all candidates, in order."""
         pairs = (
             (prompt.item, text)
             for prompt in self._prompts()
-            for text in self._texts(prompt, Tally())
+            for text in self._texts(prompt, DistilTally())
         )
         return iter(judge.grades(grader, pairs))
 
-    def _nothing(self) -> Trouble:
+    def _nothing(self) -> CliError:
         why = [*self.tally.told()]
-        return Trouble(
-            f"Not one row could be made of {self.wanted.file}. {'. '.join(why)}.",
-            "More candidates, or a higher --temperature, make candidates that differ.",
+        return CliError(
+            f"No row could be made from {self.wanted.file}. {'. '.join(why)}.",
+            "Raise --candidates or --temperature to get answers that differ.",
             code="nothing_distilled",
         )
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a file of prompts holds."""
+class PromptCounts:
+    """Number of prompts in a file, and of those with a reference answer."""
 
     prompts: int
-    answered: int  # of them that say what a right answer comes to
+    answered: int  # prompts with a reference answer
 
 
-def look(file: Path) -> Look:
-    """Read all of it before anything is paid for; raises Trouble where it holds no prompt."""
-    tally, total, answered = Tally(), 0, 0
+def look(file: Path) -> PromptCounts:
+    """Count the prompts before anything is paid for; raise CliError if there are none."""
+    tally, total, answered = DistilTally(), 0, 0
     for prompt in prompts(file, tally):
         total += 1
         answered += prompt.item.get(ANSWER) is not None
     if not total:
-        why = "; ".join(tally.reasons()) or "it holds no rows"
-        raise Trouble(
-            f"{file} holds no prompt: {why}.",
-            "A row has `messages` that end before the answer, or a `prompt`.",
+        why = "; ".join(tally.reasons()) or "it has no rows"
+        raise CliError(
+            f"{file} has no prompt: {why}.",
+            "A row needs `messages` that end before the answer, or a `prompt`.",
             exit_code=ExitCode.USAGE,
             code="no_prompts",
         )
-    return Look(total, answered)
+    return PromptCounts(total, answered)

@@ -1,7 +1,6 @@
-"""Which candidate is the better one: a judge's number for each, or the grades of a grader.
+"""Grade candidates: by a judge model's number, or by a grader.
 
-Graders run as they run on training machines, by the trainer's own program, so that what is right
-here is right there.
+Graders run in the trainer's own program, so that grades equal those in training.
 """
 
 import json
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.cli.distil.prompts import ANSWER
-from rekindle.cli.errors import Trouble
+from rekindle.cli.errors import CliError
 
 Json = dict[str, Any]
 EXACT: Json = {
@@ -40,19 +39,19 @@ _GRADED = re.compile(r"(\d+)\t(\S+)\t(.*)")
 
 
 def question(messages: list[Json], answer: str) -> list[Json]:
-    """What a judge is asked of this answer."""
+    """Return the messages that ask a judge to grade this answer."""
     told = "\n\n".join(f"{m['role']}: {_text(m['content'])}" for m in messages)
     return [{"role": "user", "content": _TASK.format(conversation=told, answer=answer)}]
 
 
 def number(said: str) -> float | None:
-    """The judge's number, if it said that and nothing else."""
+    """Return the judge's grade; None if the reply is not exactly a number from 1 to 10."""
     found = _NUMBER.fullmatch(said)
     return float(found[1]) if found else None
 
 
 def grades(grader: Json, answers: Iterable[tuple[Json, str]]) -> list[float | None]:
-    """Of each answer to its row, None where there is none; raises Trouble for a bad grader."""
+    """Return the grade of each answer, None on error; raise CliError for an invalid grader."""
     with tempfile.TemporaryDirectory() as name:
         asked, rows = Path(name) / "grader.json", Path(name) / "rows.jsonl"
         asked.write_text(json.dumps(grader), encoding="utf-8")
@@ -69,7 +68,7 @@ def grades(grader: Json, answers: Iterable[tuple[Json, str]]) -> list[float | No
 
 
 def _read(printed: str) -> list[float | None]:
-    """The grades in a print-out; an error's text may have lines of its own."""
+    """Read grades from the printed table; error texts may contain line breaks."""
     found: list[float | None] = []
     for line in printed.splitlines():
         graded = _GRADED.fullmatch(line)
@@ -78,14 +77,14 @@ def _read(printed: str) -> list[float | None]:
     return found
 
 
-def _broken(said: str) -> Trouble:
-    last = (said.strip().splitlines() or ["it said nothing"])[-1]
+def _broken(said: str) -> CliError:
+    last = (said.strip().splitlines() or ["no output"])[-1]
     missing = "No module named" in last
-    return Trouble(
+    return CliError(
         f"The candidates could not be graded: {last}",
         "Graders need the trainer: pip install 'rekindle[trainer]'."
         if missing
-        else "docs/graders.md has what a grader may be.",
+        else "See docs/graders.md for valid graders.",
         code="broken_grader",
     )
 

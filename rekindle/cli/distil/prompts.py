@@ -1,7 +1,7 @@
-"""The file of `rekindle distil`: what a teacher is to answer, a prompt for each row or line.
+"""Read the prompt file of `rekindle distil`: one prompt per row or line.
 
-A row of JSON is a chat that ends before its answer (`messages`), or has a `prompt` of text or
-messages; what else it holds is the grader's to read. A line of a plain text is what a user says.
+A JSON row has `messages` that end before the answer, or a `prompt` of text or messages; graders
+read its other members. A line of plain text is a user message.
 """
 
 import json
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.distil.tally import Tally
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.distil.tally import DistilTally
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.files.json_rows import rows
 
 Json = dict[str, Any]
-ANSWER = "answer"  # member of a row: what a right answer comes to
+ANSWER = "answer"  # member of a row: the reference answer
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _OURS = ("messages", "prompt", "system")
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """Messages that end where the teacher is to answer."""
+class TeacherPrompt:
+    """Messages that end before the answer."""
 
     line: int
     messages: list[Json]
@@ -31,39 +31,39 @@ class Prompt:
 
     @property
     def identity(self) -> str:
-        """The same for the same messages."""
+        """Text that is equal for equal messages."""
         return json.dumps(self.messages, sort_keys=True)
 
 
-class Unfit(Exception):
-    """Why a row is no prompt; the same words for the same reason, so that they can be counted."""
+class UnusablePrompt(Exception):
+    """Why a row is no prompt; equal reasons have equal texts, so that they can be counted."""
 
 
-def prompts(path: Path, tally: Tally) -> Iterator[Prompt]:
-    """Those of the file, each once; what is none is noted. Raises Trouble for a broken file."""
+def prompts(path: Path, tally: DistilTally) -> Iterator[TeacherPrompt]:
+    """Yield each distinct prompt; count other rows. Raises CliError for a broken file."""
     seen: set[int] = set()  # hashes, as files may be large
     for line, item in _items(path):
         try:
             found = ([_user(item)], {}) if isinstance(item, str) else of_row(item)
-            prompt = Prompt(line, *found)
-        except Unfit as why:
+            prompt = TeacherPrompt(line, *found)
+        except UnusablePrompt as why:
             tally.leave_out(line, str(why))
             continue
         if (identity := hash(prompt.identity)) in seen:
-            tally.leave_out(line, "it is there already")
+            tally.leave_out(line, "it is a duplicate")
             continue
         seen.add(identity)
         yield prompt
 
 
 def require(path: Path) -> None:
-    """Raise Trouble for what can be no file of prompts."""
+    """Raise CliError if the path is not a file."""
     if not path.is_file():
-        raise Trouble(f"{path} is no file.", "Give the file.", exit_code=ExitCode.USAGE)
+        raise CliError(f"{path} is not a file.", "Pass an existing file.", exit_code=ExitCode.USAGE)
 
 
 def _items(path: Path) -> Iterator[tuple[int, Json | str]]:
-    """Rows, or lines of a plain text."""
+    """Yield rows, or lines of plain text."""
     if _is_json(path):
         yield from rows(path)
         return
@@ -73,33 +73,33 @@ def _items(path: Path) -> Iterator[tuple[int, Json | str]]:
                 if said := text.strip():
                     yield number, said
     except UnicodeDecodeError as error:
-        raise Trouble(f"{path} is not UTF-8: {error.reason}.", "Save it as UTF-8.") from error
+        raise CliError(f"{path} is not UTF-8: {error.reason}.", "Save it as UTF-8.") from error
 
 
 def of_row(row: Mapping[str, Any]) -> tuple[list[Json], Json]:
-    """The row's messages and its other members; raises Unfit."""
+    """Return the row's messages and its other members; raise UnusablePrompt."""
     if row.get("tools"):
-        raise Unfit("it has `tools`, which a teacher is not told of")
+        raise UnusablePrompt("it has `tools`, which are not supported")
     given = row.get("messages", row.get("prompt"))
     if isinstance(given, str) and "messages" not in row:
         given = [_user(given)] if given.strip() else []
     if not isinstance(given, list):
-        raise Unfit("it has neither a list `messages` nor a `prompt`")
+        raise UnusablePrompt("it has neither a list `messages` nor a `prompt`")
     if not given:
-        raise Unfit("it is empty")
+        raise UnusablePrompt("it is empty")
     for message in given:
         _check(message)
     if given[-1]["role"] == "assistant":
-        raise Unfit("its last message is the assistant's: there is nothing to answer")
+        raise UnusablePrompt("its last message is the assistant's")
     if not is_text(given):
-        raise Unfit("it holds half of a surrogate pair")
+        raise UnusablePrompt("it has half of a surrogate pair")
     told = row.get("system")
     system = [{"role": "system", "content": told}] if isinstance(told, str) and told.strip() else []
     return system + given, {name: value for name, value in row.items() if name not in _OURS}
 
 
 def is_text(document: object) -> bool:
-    """Whether all of it can be written: JSON can hold half of a surrogate pair, UTF-8 cannot."""
+    """Return whether UTF-8 can carry all text; JSON can hold half of a surrogate pair."""
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -109,9 +109,9 @@ def is_text(document: object) -> bool:
 
 def _check(message: object) -> None:
     if not isinstance(message, dict) or message.get("role") not in _ROLES:
-        raise Unfit("a message of it has no role that is known")
+        raise UnusablePrompt("a message has no known role")
     if not isinstance(message.get("content"), str | list) or not message["content"]:
-        raise Unfit("a message of it has no `content`")
+        raise UnusablePrompt("a message has no `content`")
 
 
 def _user(text: str) -> Json:
@@ -119,7 +119,7 @@ def _user(text: str) -> Json:
 
 
 def _is_json(path: Path) -> bool:
-    """By its first character that is no space; a `.txt` is never JSON."""
+    """Return whether the file starts like JSON; a `.txt` file is never JSON."""
     if path.suffix == ".txt":
         return False
     with path.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""What became of prompts and candidates, and what the replies have cost: counted for the report."""
+"""Counts of skipped prompts, dropped candidates, and token costs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,27 +12,27 @@ _LINES_KEPT = 100
 
 
 @dataclass
-class Tally:
-    """Prompts that gave no row, by their lines, and candidates that were of no use, by number."""
+class DistilTally:
+    """Skipped prompts by reason with their lines, and dropped candidates by reason."""
 
     left_out: dict[str, list[int]] = field(default_factory=dict)  # why: lines
     dropped: Counter[str] = field(default_factory=Counter)  # why: candidates
 
     def leave_out(self, line: int, why: str) -> None:
-        """The prompt of this line gives no row."""
+        """Count the prompt on this line as skipped."""
         self.left_out.setdefault(why, []).append(line)
 
     def drop(self, why: str) -> None:
-        """A candidate is of no use."""
+        """Count a candidate as dropped."""
         self.dropped[why] += 1
 
     def as_dict(self) -> dict[str, Any]:
-        """For a program."""
+        """Return the counts as JSON output."""
         out = {w: {"rows": len(at), "lines": at[:_LINES_KEPT]} for w, at in self.left_out.items()}
         return {"prompts_left_out": out, "candidates_dropped": dict(self.dropped)}
 
     def told(self) -> Iterator[str]:
-        """For a person."""
+        """Yield the counts as text."""
         if self.left_out:
             total = sum(map(len, self.left_out.values()))
             yield f"{formats.count(total, 'prompt')} left out: {'; '.join(self.reasons())}"
@@ -41,7 +41,7 @@ class Tally:
             yield f"{formats.count(self.dropped.total(), 'candidate')} dropped: {why}"
 
     def reasons(self) -> Iterator[str]:
-        """Why prompts were left out, with the first lines."""
+        """Yield why prompts were skipped, with the first lines."""
         for why, lines in self.left_out.items():
             named = ", ".join(map(str, lines[:_LINES_NAMED]))
             more = " and more" if len(lines) > _LINES_NAMED else ""
@@ -49,25 +49,25 @@ class Tally:
 
 
 @dataclass
-class Spent:
-    """Replies and their tokens, as the teacher's `usage` has them."""
+class TokenUsage:
+    """Replies and their tokens, as the teacher reports them in `usage`."""
 
     replies: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
     def add(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """One reply more."""
+        """Count one reply."""
         self.replies += 1
         self.prompt_tokens += prompt_tokens
         self.completion_tokens += completion_tokens
 
     def as_dict(self) -> dict[str, int]:
-        """For a program."""
+        """Return the counts as JSON output."""
         return dict(vars(self))
 
     def cost(self, prices: Mapping[str, float | None]) -> float | None:
-        """By prices of a million tokens, `input` and `output`; None where one is not known."""
+        """Return the cost at prices per million tokens; None if a price is unknown."""
         ins, outs = prices["input"], prices["output"]
         if ins is None or outs is None:
             return None

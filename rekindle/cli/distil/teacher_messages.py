@@ -1,4 +1,4 @@
-"""What a teacher is asked, and what it says: values, without a network."""
+"""Requests to a teacher and its replies, as values."""
 
 import hashlib
 import json
@@ -9,8 +9,8 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
-    """One request: the candidate of this number, with everything that its answer depends on."""
+class TeacherRequest:
+    """One request: everything that the answer depends on, and the candidate's number."""
 
     url: str
     model: str
@@ -20,14 +20,14 @@ class Ask:
 
     @property
     def key(self) -> str:
-        """Where its reply is kept: a hash of all that it is."""
+        """Cache key of the reply: a hash of the request."""
         told = [self.url, self.model, self.messages, self.sampling, self.number]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
-    """What the teacher said to one request."""
+class TeacherReply:
+    """The teacher's reply to one request."""
 
     text: str
     ended: str  # its finish_reason

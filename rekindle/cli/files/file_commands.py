@@ -1,4 +1,4 @@
-"""`rekindle files`: what was uploaded to train on."""
+"""`rekindle files`: list, show, upload and delete training files."""
 
 import time
 from collections.abc import Iterable
@@ -17,16 +17,16 @@ from rekindle.cli.job_lookup import pages
 from rekindle.cli.jobs import views
 
 Json = dict[str, Any]
-FileArgument = Annotated[str, typer.Argument(metavar="FILE_ID", help="As `files list` shows it.")]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE_ID", help="File id from `files list`.")]
 
 
 def list_files(
     cli: Cli,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number of files.")
     ] = 20,
 ) -> None:
-    """Your files, newest first."""
+    """List your files, newest first."""
     found = pages(cli.client, FILES, limit + 1)
     shown, more = found[:limit], len(found) > limit
     document = {"object": "list", "data": shown, "has_more": more}
@@ -34,24 +34,24 @@ def list_files(
 
 
 def show_file(cli: Cli, file: FileArgument) -> None:
-    """One file, and every line that the service wonders about."""
+    """Show a file and its warnings."""
     shown = cli.client.get(f"{FILES}/{file}")
     cli.show(shown, lambda: _file(shown))
 
 
 def upload_file(
     cli: Cli,
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="One chat, or preference, a line.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="JSONL file, one example per line.")],
 ) -> None:
-    """Upload a file without training on it yet."""
+    """Upload a file without training on it."""
     kept = upload(cli, path)
     cli.show(kept, lambda: [kept["id"], f"Next: rekindle submit {kept['id']} --model MODEL"])
 
 
 def delete_file(cli: Cli, file: FileArgument) -> None:
-    """Delete a file that no live job needs."""
+    """Delete a file that no unfinished job needs."""
     gone = cli.client.delete(f"{FILES}/{file}")
-    cli.show(gone, lambda: [f"{file} is deleted"])
+    cli.show(gone, lambda: [f"deleted {file}"])
 
 
 def _table(files: list[Json], now: float) -> Iterable[Any]:

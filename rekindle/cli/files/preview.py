@@ -1,4 +1,4 @@
-"""`rekindle files preview`: rows as a base model would read them, with what is trained marked."""
+"""`rekindle files preview`: show rows as a base model reads them, trained text marked."""
 
 import shlex
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from rekindle.cli.files.upload import FILES, uploaded
 from rekindle.cli.submit.options import complete_method, method_name
 
 Json = dict[str, Any]
-_PATIENCE = 60.0  # seconds that the service may take
+_PATIENCE = 60.0  # seconds that the service may need
 _STYLES = {"trained": "bold green", "context": "", "cut": "dim red strike"}
 _MARKS = {"trained": ("[[", "]]"), "context": ("", ""), "cut": ("~~", "~~")}  # without colours
 _KEYS = {
     True: "Trained text is green, cut-off text is struck out, \u21b5 is a line break.",
-    False: "Trained text stands in [[ ]], cut-off text in ~~ ~~, \u21b5 is a line break.",
+    False: "Trained text is in [[ ]], cut-off text in ~~ ~~, \u21b5 is a line break.",
 }
 _UNTRAINED = ("prompt", "labelled")  # parts without a trained token
 _SPLIT = (
@@ -33,7 +33,7 @@ def preview_file(
         str, typer.Argument(metavar="FILE", help="File id, or a local file to upload first.")
     ],
     model: Annotated[
-        str, typer.Option("--model", "-m", help="Base model, or what a job made: ft:...")
+        str, typer.Option("--model", "-m", help="Base model, or the model of a job (ft:...).")
     ],
     method: Annotated[
         str | None,
@@ -42,21 +42,23 @@ def preview_file(
             metavar="METHOD",
             parser=method_name,
             autocompletion=complete_method,
-            help="Training method. Default: the usual one for the rows.",
+            help="Training method; default: by the format of the rows.",
         ),
     ] = None,
     max_seq_len: Annotated[
         int | None,
-        typer.Option("--max-seq-len", min=2, help="Tokens of a sequence. Default: as for a job."),
+        typer.Option(
+            "--max-seq-len", min=2, help="Maximum sequence length in tokens; default: as for a job."
+        ),
     ] = None,
     line: Annotated[int, typer.Option("--line", min=1, help="First line of the file to show.")] = 1,
     rows: Annotated[
         int, typer.Option("--rows", "-n", min=1, max=20, help="Maximum number of rows.")
     ] = 5,
 ) -> None:
-    """Show rows as MODEL reads them, with the tokens that are trained in green.
+    """Show rows as MODEL reads them, with trained tokens in green.
 
-    Without colours, trained text stands in [[ ]] and cut-off text in ~~ ~~.
+    Without colours, trained text is in [[ ]] and cut-off text in ~~ ~~.
     """
     file = uploaded(cli, file, same_once=True)
     asked: Json = {"model": model, "method": method, "max_seq_len": max_seq_len}
@@ -68,7 +70,7 @@ def preview_file(
 
 
 def view(shown: Json, again: str, *, is_coloured: bool) -> Iterator[Text]:
-    """Every example with its counts, every problem, and the command for the next rows."""
+    """Yield every example with its counts, every problem, and the command for more rows."""
     yield Text(_KEYS[is_coloured], style="dim")
     if shown["splits_answers"]:
         yield Text(_SPLIT, style="yellow")
@@ -128,14 +130,14 @@ def _text(segments: list[Json], *, is_coloured: bool) -> Text:
 
 
 def _escaped(text: str) -> str:
-    """A row's own brackets and tildes are told from our marks."""
+    """Escape the row's own brackets and tildes, which would look like marks."""
     for mark in ("[[", "]]", "~~"):
         text = text.replace(mark, f"\\{mark}")
     return text
 
 
 def _visible(text: str) -> str:
-    """Line breaks are kept and marked; whatever else a terminal would obey is written out."""
+    """Mark line breaks, and show control characters as symbols."""
     return "".join(map(_shown, text))
 
 

@@ -1,4 +1,4 @@
-"""Sends a training file with a progress bar, and tells what the service thinks of its lines."""
+"""Upload a training file with a progress bar, and print the service's warnings."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.job_lookup import pages
 
 if TYPE_CHECKING:
@@ -17,39 +17,39 @@ Json = dict[str, Any]
 FILES = "/files"
 IN_PARTS_BEYOND = 64 * 1024**2  # bytes; the largest part that the service takes
 _SHOWN_WARNINGS = 3
-_SECONDS_TO_JUDGE = 600.0  # what the service may need once it has the last byte
+_SECONDS_TO_JUDGE = 600.0  # for the service to check the rows after the last byte
 
 
-class Counted:
-    """A file that says how much of it was read."""
+class CountingReader:
+    """A file that reports how many bytes were read."""
 
     def __init__(self, stream: BinaryIO, read: Callable[[int], object]) -> None:
         self._stream = stream
         self._read = read
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         data = self._stream.read(size)
         self._read(len(data))
         return data
 
     def fileno(self) -> int:
-        """httpx asks it for the length."""
+        """Return the file descriptor; httpx reads the length from it."""
         return self._stream.fileno()
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """httpx starts from the beginning."""
+        """Move to an offset; httpx starts from the beginning."""
         return self._stream.seek(offset, whence)
 
 
 def upload(cli: Cli, path: Path, *, same_once: bool = False) -> Json:
-    """The file object. With ``same_once`` a file of this content that is there already is it."""
+    """Upload a file and return it; ``same_once`` reuses an upload with the same content."""
     require(path)
     name = path.name
     if same_once:
         name = _named_by_content(path)
         if (there := _find(cli, name)) is not None:
-            cli.note(f"{path.name} is there already as {there['id']}")
+            cli.note(f"{path.name} is already uploaded as {there['id']}")
             return there
     with _Bar(cli, path) as bar:
         file = _send_file(cli, path, name, bar)
@@ -59,7 +59,7 @@ def upload(cli: Cli, path: Path, *, same_once: bool = False) -> Json:
 
 
 def uploaded(cli: Cli, named: str, *, same_once: bool = False) -> str:
-    """The id of an upload as it is; a path is uploaded."""
+    """Return a file id unchanged; upload a path and return its id."""
     if named.startswith("file-") and not Path(named).exists():
         return named
     file_id: str = upload(cli, Path(named), same_once=same_once)["id"]
@@ -67,26 +67,26 @@ def uploaded(cli: Cli, named: str, *, same_once: bool = False) -> str:
 
 
 def require(path: Path) -> None:
-    """Raise Trouble for what can never be a training file, before anything is sent."""
+    """Raise CliError if the path cannot be a training file, before anything is sent."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise Trouble(
+        raise CliError(
             f"{path} {what}.",
-            "Give a file of JSONL: one chat a line, or one row of what the method learns from.",
+            "Pass a JSONL file with one training example per line.",
             exit_code=ExitCode.USAGE,
             code="no_such_file",
         )
     if not path.stat().st_size:
-        raise Trouble(
+        raise CliError(
             f"{path} is empty.",
-            "Give a file of JSONL: one chat a line, or one row of what the method learns from.",
+            "Pass a JSONL file with one training example per line.",
             exit_code=ExitCode.USAGE,
             code="empty_file",
         )
 
 
 def tell_warnings(cli: Cli, file: Mapping[str, Any], name: str) -> None:
-    """The first few lines that the service wonders about."""
+    """Print the first warnings of the service about the file's lines."""
     warnings = file.get("warnings") or []
     for warning in warnings[:_SHOWN_WARNINGS]:
         where = f"{name}:{warning['line']}" if warning.get("line") else name
@@ -138,7 +138,7 @@ class _Bar:
 
     def again(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
         """Show why the upload is sent again."""
-        self._cli.note(f"{attempt.outcome.exception()} Sending it again.")
+        self._cli.note(f"{attempt.outcome.exception()} Retrying the upload.")
 
 
 def _send_file(cli: Cli, path: Path, name: str, bar: _Bar) -> Json:
@@ -168,7 +168,7 @@ def _send(cli: Cli, path: Path, name: str, at: Callable[[int], object]) -> "http
         answer = cli.client.http.post(
             FILES,
             data={"purpose": "fine-tune"},
-            files={"file": (name, Counted(stream, count), "application/jsonl")},  # type: ignore[dict-item] # httpx needs read and fileno only
+            files={"file": (name, CountingReader(stream, count), "application/jsonl")},  # type: ignore[dict-item] # httpx needs read and fileno only
             timeout=httpx.Timeout(60.0, read=_SECONDS_TO_JUDGE),
         )
     return checked(answer)

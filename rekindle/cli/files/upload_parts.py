@@ -1,7 +1,7 @@
-"""Sends a large file in parts: several at a time, and after an interruption only what is missing.
+"""Upload a large file in parallel parts; after an interruption, only the missing ones.
 
-The id of the upload is kept in the user's folder until the file is complete. Parts are compared by
-their MD5, so a file that was changed meanwhile is never mixed with what it was.
+The upload's id is kept in the user's application folder until the file is complete. Parts are
+compared by MD5, so parts of an older version of the file are never reused.
 """
 
 import hashlib
@@ -17,20 +17,20 @@ from typing import Any, Protocol
 import httpx
 import typer
 
-from rekindle.cli.api_client import Client, checked
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.api_client import ApiClient, checked
+from rekindle.cli.errors import CliError, ExitCode
 
 Json = dict[str, Any]
 UPLOADS = "/uploads"
 PART_BYTES = 16 * 1024**2
 PARTS_AT_ONCE = 4
-_REFUSED = ("invalid_file_format", "payload_too_large")  # then nothing is left to go on with
-TRIES = 10  # of a request; a service that restarts is back within the 45 s that they take
-_LOOK_SECONDS = 2.0  # between two looks at how many rows are checked
-_SECONDS_TO_JUDGE = 600.0  # that the service may need for the rows; then the request is repeated
+_REFUSED = ("invalid_file_format", "payload_too_large")  # the upload cannot be resumed after these
+TRIES = 10  # per request: 45 s, in which a restarting service is back
+_LOOK_SECONDS = 2.0  # seconds between two polls of the checked rows
+_SECONDS_TO_JUDGE = 600.0  # for the service to check the rows; then the request is repeated
 
 
-class Progress(Protocol):
+class UploadProgress(Protocol):
     """Shows how far an upload is."""
 
     def at(self, done: int) -> None:
@@ -44,9 +44,9 @@ class Progress(Protocol):
 
 
 def send_in_parts(
-    client: Client, path: Path, name: str, progress: Progress, part_bytes: int = PART_BYTES
+    client: ApiClient, path: Path, name: str, progress: UploadProgress, part_bytes: int = PART_BYTES
 ) -> Json:
-    """Return the file object; raises Trouble, after which a repetition goes on."""
+    """Upload the file and return the file object; raises CliError, and a repeat resumes."""
     note = _Note.of(client, path, name)
     upload = _find_earlier(client, note) or _begin(client, path, name, note)
     if upload["status"] != "completed":
@@ -55,7 +55,7 @@ def send_in_parts(
         body = sending.send(path, part_bytes)
         try:
             upload = _complete(sending, body)
-        except Trouble as trouble:
+        except CliError as trouble:
             if trouble.code in _REFUSED:
                 note.path.unlink(missing_ok=True)
             raise
@@ -66,13 +66,13 @@ def send_in_parts(
 
 @dataclass(frozen=True, kw_only=True)
 class _Note:
-    """Where the id of the upload of one file, as it is now, is kept."""
+    """The file that keeps the upload's id of one file version."""
 
     path: Path
 
     @classmethod
-    def of(cls, client: Client, path: Path, name: str) -> "_Note":
-        """The note of this file as it is now, in this project."""
+    def of(cls, client: ApiClient, path: Path, name: str) -> "_Note":
+        """Return the note of this file, as it is now, in this project."""
         found, project = path.stat(), client.connection.project
         key: list[str | int | None] = [client.connection.url, project, str(path.resolve()), name]
         key += [found.st_size, found.st_mtime_ns]
@@ -80,20 +80,20 @@ class _Note:
         return cls(path=Path(typer.get_app_dir("rekindle")) / "uploads" / digest[:32])
 
     def read(self) -> str | None:
-        """Return the id, if an earlier command has left one."""
+        """Return the id that an earlier command left, or None."""
         return self.path.read_text() if self.path.exists() else None
 
     def write(self, upload_id: str) -> None:
-        """Keep the id."""
+        """Save the upload's id."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(upload_id)
 
 
 class _Sending:
-    """The parts of one upload on their way."""
+    """Sends the parts of one upload."""
 
     def __init__(
-        self, client: Client, upload_id: str, known: dict[str, str], progress: Progress
+        self, client: ApiClient, upload_id: str, known: dict[str, str], progress: UploadProgress
     ) -> None:
         self.client = client
         self.url = f"{UPLOADS}/{upload_id}"
@@ -139,9 +139,9 @@ class _Sending:
         answer = self.client.repeated(lambda: self._post(data), TRIES, before=self.progress.again)
         part: Json = answer.json()
         if part["md5"] != md5:
-            raise Trouble(
-                f"{part['id']} arrived with other bytes than were sent.",
-                "Repeat the command: it sends this part again.",
+            raise CliError(
+                f"Part {part['id']} was corrupted in transit.",
+                "Run the command again; it sends this part again.",
                 code="checksum_mismatch",
             )
         return str(part["id"])
@@ -153,21 +153,21 @@ class _Sending:
             return checked(self.client.http.post(f"{self.url}/parts", files=files, timeout=timeout))
 
 
-def _begin(client: Client, path: Path, name: str, note: _Note) -> Json:
+def _begin(client: ApiClient, path: Path, name: str, note: _Note) -> Json:
     body = {"filename": name, "purpose": "fine-tune", "bytes": path.stat().st_size}
     upload = client.post(UPLOADS, body | {"mime_type": "application/jsonl"})
     note.write(upload["id"])
     return upload
 
 
-def _find_earlier(client: Client, note: _Note) -> Json | None:
-    """Return the upload of an earlier command, unless it is over without a file."""
+def _find_earlier(client: ApiClient, note: _Note) -> Json | None:
+    """Return the upload of an earlier command, or None if it cannot be resumed."""
     upload_id = note.read()
     if upload_id is None:
         return None
     try:
         upload = client.get(f"{UPLOADS}/{upload_id}")
-    except Trouble as trouble:
+    except CliError as trouble:
         if trouble.exit_code is not ExitCode.NOT_FOUND:
             raise
         return None
@@ -175,7 +175,7 @@ def _find_earlier(client: Client, note: _Note) -> Json | None:
 
 
 def _complete(sending: _Sending, body: Json) -> Json:
-    """Have the rows checked, and show how far that is."""
+    """Complete the upload and show how many rows the service has checked."""
     client = sending.client
     with ThreadPoolExecutor(1) as pool:
         completing = pool.submit(
@@ -186,7 +186,7 @@ def _complete(sending: _Sending, body: Json) -> Json:
             tries=TRIES,
         )
         while not wait([completing], _LOOK_SECONDS).done:
-            with suppress(Trouble):  # it is only for show
+            with suppress(CliError):  # it is only for show
                 progress = client.get(sending.url, tries=1).get("progress") or {}
                 sending.progress.checking(int(progress.get("bytes", 0)))
         return completing.result()

@@ -1,8 +1,8 @@
-"""Rows of other programs' files become ours: a chat, a preference or a ranking each.
+"""Convert rows of other programs to chats, preferences or rankings.
 
-Each member of a row is carried over or named as dropped. A row that cannot be ours, or whose
-meaning would be inverted, is left out, and says why in a few words; the same words for the same
-reason, so that they can be counted.
+Each member of a row is converted or reported as dropped. A row that cannot be converted, or whose
+meaning would be inverted, is left out with a reason; equal reasons have equal texts, so that they
+can be counted.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,12 +22,12 @@ from rekindle.cli.imports.members import (
 from rekindle.cli.imports.messages import Messages, from_messages, from_turns, plain, require_answer
 from rekindle.cli.imports.ratings import require_good, require_order, require_ranks
 
-_MOST_ANSWERS = 16  # that the service takes
+_MOST_ANSWERS = 16  # the service's limit
 _SYSTEM = ("system", "system_prompt", "system_message")
 
 
-class Format(StrEnum):
-    """Formats of other programs."""
+class RowFormat(StrEnum):
+    """Row formats of other programs."""
 
     ALPACA = "alpaca"
     SHAREGPT = "sharegpt"
@@ -37,26 +37,26 @@ class Format(StrEnum):
 
 
 class Converted(NamedTuple):
-    """A row of ours, and the members of theirs that it does not have."""
+    """A converted row, and the members of the original that it lacks."""
 
     row: Json
     dropped: frozenset[str]
 
 
-def format_of(row: Mapping[str, Any]) -> Format | None:
+def format_of(row: Mapping[str, Any]) -> RowFormat | None:
     """Detect the format by the members of a row; None for an unknown one."""
     marks = {
-        Format.RANKED: ("candidates",),
-        Format.PREFERENCE: ("chosen", "rejected"),
-        Format.SHAREGPT: ("conversations",),
-        Format.ALPACA: ("instruction", "output"),
-        Format.PROMPT_COMPLETION: ("prompt", "completion"),
+        RowFormat.RANKED: ("candidates",),
+        RowFormat.PREFERENCE: ("chosen", "rejected"),
+        RowFormat.SHAREGPT: ("conversations",),
+        RowFormat.ALPACA: ("instruction", "output"),
+        RowFormat.PROMPT_COMPLETION: ("prompt", "completion"),
     }
     return next((kind for kind, names in marks.items() if row.keys() >= set(names)), None)
 
 
-def convert(row: Mapping[str, Any], kind: Format) -> Converted:
-    """The row as the service takes it; raises LeftOut."""
+def convert(row: Mapping[str, Any], kind: RowFormat) -> Converted:
+    """Convert a row to the service's format; raise LeftOut."""
     members, dropped = Members(row), set[str]()
     require_learnt(members)
     found = _CONVERSIONS[kind](members, dropped)
@@ -71,13 +71,13 @@ def _alpaca(row: Members, dropped: set[str]) -> Json:
 
 
 def _task(row: Members) -> str:
-    """Instruction, a line feed and the input, if there is one, are what the user says."""
+    """Return the user message: the instruction, and the input on a new line."""
     told, more = row.text("instruction"), row.optional_text("input")
     return f"{told}\n{more}" if more else told
 
 
 def _history(row: Members) -> Messages:
-    """Earlier rounds of question and answer, which are read and not learnt."""
+    """Return earlier rounds, whose answers are not trained."""
     messages: Messages = []
     given = row.read("history")
     if is_there(given) and not isinstance(given, list):
@@ -95,7 +95,7 @@ def _sharegpt(row: Members, dropped: set[str]) -> Json:
 
 
 def _prompt_completion(row: Members, dropped: set[str]) -> Json:
-    """The completion alone is learnt, as TRL does."""
+    """Convert a row whose completion is trained, as TRL does."""
     require_good(row)
     prompt = _messages_of(row, "prompt", "user", dropped)
     completion = _messages_of(row, "completion", "assistant", dropped, prompt)
@@ -138,7 +138,7 @@ def _prompt(row: Members, dropped: set[str]) -> Messages:
 
 
 def _whole_prompt(given: Messages, begin: Messages) -> Messages:
-    """The prompt of a pair whose answers both begin with these messages."""
+    """Return the prompt of a pair whose answers both begin with these messages."""
     if not begin or not given:
         if not given and not begin:
             raise LeftOut("`prompt` is no text")
@@ -151,7 +151,7 @@ def _whole_prompt(given: Messages, begin: Messages) -> Messages:
 
 
 def _ranked(row: Members, dropped: set[str]) -> Json:
-    """The lowest rank is the best."""
+    """Convert a ranking; the lowest rank is the best."""
     candidates = row.read("candidates")
     if not isinstance(candidates, list) or not 2 <= len(candidates) <= _MOST_ANSWERS:
         raise LeftOut(f"`candidates` is no list of 2 to {_MOST_ANSWERS}")
@@ -181,17 +181,17 @@ def _candidate(given: Json, prompt: Messages, dropped: set[str]) -> Messages:
     return messages
 
 
-_CONVERSIONS: dict[Format, Callable[[Members, set[str]], Json]] = {
-    Format.ALPACA: _alpaca,
-    Format.SHAREGPT: _sharegpt,
-    Format.PROMPT_COMPLETION: _prompt_completion,
-    Format.PREFERENCE: _preference,
-    Format.RANKED: _ranked,
+_CONVERSIONS: dict[RowFormat, Callable[[Members, set[str]], Json]] = {
+    RowFormat.ALPACA: _alpaca,
+    RowFormat.SHAREGPT: _sharegpt,
+    RowFormat.PROMPT_COMPLETION: _prompt_completion,
+    RowFormat.PREFERENCE: _preference,
+    RowFormat.RANKED: _ranked,
 }
 
 
 def _chat(row: Members, messages: Messages) -> Json:
-    """The messages after the row's system message, and the row's tools."""
+    """Return messages with the row's system message, and the row's tools."""
     told, tools = row.optional_text(*_SYSTEM), tools_of(row)
     there = [m["content"] for m in messages if m["role"] in ("system", "developer")]
     if told and any(content != told for content in there):
@@ -208,7 +208,7 @@ def _messages_of(
     dropped: set[str],
     before: Messages = [],  # noqa: B006 - never changed
 ) -> Messages:
-    """A text is one message of this role; anything else is messages already."""
+    """Return one message of this role for text, or the messages of a list."""
     if isinstance(given := row.read(name), list | dict):
         return from_messages(given, name, dropped, before)
     return [plain(role, row.text(name))]
@@ -219,6 +219,6 @@ def _is_text(value: object) -> bool:
 
 
 def _common(one: Messages, other: Messages) -> int:
-    """Count the messages that both begin with."""
+    """Return how many messages both begin with."""
     pairs = zip(one, other, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

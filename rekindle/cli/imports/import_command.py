@@ -1,4 +1,4 @@
-"""`rekindle import`: another program's file becomes one that can be submitted."""
+"""`rekindle import`: convert another program's file to a training file."""
 
 import json
 from collections import Counter
@@ -12,50 +12,53 @@ import typer
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.files.json_rows import rows
-from rekindle.cli.imports.conversion import Format, convert, format_of
+from rekindle.cli.imports.conversion import RowFormat, convert, format_of
 from rekindle.cli.imports.members import LeftOut
 
 _LINES_NAMED = 5
-_METHODS = {Format.PREFERENCE: " --method dpo", Format.RANKED: " --method reward"}
-_METHODS[Format.RANKED] += " --set method.reward.loss=ranked_margin"
+_METHODS = {RowFormat.PREFERENCE: " --method dpo", RowFormat.RANKED: " --method reward"}
+_METHODS[RowFormat.RANKED] += " --set method.reward.loss=ranked_margin"
 _OURS = ("messages", "input")
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="JSONL, or one JSON array.")]
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The JSONL file to write.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="File to convert: JSONL, or one JSON array.")
+]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="JSONL file to write.")]
 
 
-class Asked(StrEnum):
-    """A format, or to find out."""
+class InputFormat(StrEnum):
+    """Formats of --format, and automatic detection."""
 
     AUTO = "auto"
-    ALPACA = Format.ALPACA.value
-    SHAREGPT = Format.SHAREGPT.value
-    PROMPT_COMPLETION = Format.PROMPT_COMPLETION.value
-    PREFERENCE = Format.PREFERENCE.value
-    RANKED = Format.RANKED.value
+    ALPACA = RowFormat.ALPACA.value
+    SHAREGPT = RowFormat.SHAREGPT.value
+    PROMPT_COMPLETION = RowFormat.PROMPT_COMPLETION.value
+    PREFERENCE = RowFormat.PREFERENCE.value
+    RANKED = RowFormat.RANKED.value
 
 
 Kind = Annotated[
-    Asked, typer.Option("--format", help="Whose rows they are; auto asks the first one.")
+    InputFormat,
+    typer.Option("--format", help="Input format; `auto` detects it from the first row."),
 ]
 
 
 @dataclass
-class Count:
-    """What has become of the rows."""
+class ImportCount:
+    """Counts of written rows, skipped rows and dropped members."""
 
-    kind: Format | None = None
+    kind: RowFormat | None = None
     written: int = 0
     left_out: dict[str, list[int]] = field(default_factory=dict)  # why: lines
     dropped: Counter[str] = field(default_factory=Counter)  # members of rows that were written
 
 
-def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = Asked.AUTO) -> None:
-    """Make OUT, which `rekindle submit` takes, of another program's FILE. No service is needed."""
+def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = InputFormat.AUTO) -> None:
+    """Convert another program's FILE to OUT for `rekindle submit`. Needs no service."""
     _require(file, out)
-    count = Count(None if kind is Asked.AUTO else Format(kind.value))
+    count = ImportCount(None if kind is InputFormat.AUTO else RowFormat(kind.value))
     part = out.with_name(f".{out.name}.part")
     try:
         with part.open("w", encoding="utf-8") as lines:
@@ -69,7 +72,7 @@ def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = Asked.AUTO) -> N
     cli.show(_document(out, count), lambda: _told(out, count))
 
 
-def _converted(file: Path, count: Count) -> Iterator[dict[str, Any]]:
+def _converted(file: Path, count: ImportCount) -> Iterator[dict[str, Any]]:
     for line, row in rows(file):
         count.kind = count.kind or _known(file, line, row)
         try:
@@ -82,17 +85,17 @@ def _converted(file: Path, count: Count) -> Iterator[dict[str, Any]]:
         yield converted
 
 
-def _known(file: Path, line: int, row: dict[str, Any]) -> Format:
+def _known(file: Path, line: int, row: dict[str, Any]) -> RowFormat:
     found = format_of(row)
     if found is not None:
         return found
     ours = next((name for name in _OURS if name in row), None)
     has = ", ".join(map(formats.safe, list(row)[:6])) or "nothing"
-    raise Trouble(
-        f"{file}, line {line}: of no format that is known; the row has {has}.",
-        f"It has `{ours}`: submit it as it is."
+    raise CliError(
+        f"{file}, line {line}: unknown format; the row has {has}.",
+        f"It has `{ours}`; submit it without conversion."
         if ours
-        else f"Say --format, one of {', '.join(Format)}; `rekindle import --help`.",
+        else f"Pass --format, one of {', '.join(RowFormat)}; see `rekindle import --help`.",
         exit_code=ExitCode.USAGE,
         code="unknown_format",
     )
@@ -100,21 +103,23 @@ def _known(file: Path, line: int, row: dict[str, Any]) -> Format:
 
 def _require(file: Path, out: Path) -> None:
     if not file.is_file():
-        raise Trouble(f"{file} is no file.", "Give the file.", exit_code=ExitCode.USAGE)
+        raise CliError(f"{file} is not a file.", "Pass an existing file.", exit_code=ExitCode.USAGE)
     if out.exists():
-        raise Trouble(f"{out} is there already.", "Give another name.", exit_code=ExitCode.USAGE)
+        raise CliError(
+            f"{out} already exists.", "Pass another file name.", exit_code=ExitCode.USAGE
+        )
 
 
-def _nothing(file: Path, count: Count) -> Trouble:
-    why = "; ".join(_reasons(count)) or "it holds no rows"
-    return Trouble(
-        f"{file} holds nothing that could be imported: {why}.",
-        "Is --format the right one?" if count.left_out else "Give another file.",
+def _nothing(file: Path, count: ImportCount) -> CliError:
+    why = "; ".join(_reasons(count)) or "it has no rows"
+    return CliError(
+        f"No row of {file} could be converted: {why}.",
+        "Check --format." if count.left_out else "Pass another file.",
         code="nothing_imported",
     )
 
 
-def _document(out: Path, count: Count) -> dict[str, Any]:
+def _document(out: Path, count: ImportCount) -> dict[str, Any]:
     left_out = {why: {"rows": len(at), "lines": at[:100]} for why, at in count.left_out.items()}
     rest = sum(len(at) for at in count.left_out.values())
     told = {"file": str(out), "format": count.kind, "rows": count.written}
@@ -126,8 +131,8 @@ def _document(out: Path, count: Count) -> dict[str, Any]:
     }
 
 
-def _told(out: Path, count: Count) -> Iterator[str]:
-    yield f"{formats.count(count.written, 'row')} of format {count.kind} are in {out}"
+def _told(out: Path, count: ImportCount) -> Iterator[str]:
+    yield f"wrote {formats.count(count.written, 'row')} of format {count.kind} to {out}"
     rest = sum(len(at) for at in count.left_out.values())
     if rest:
         yield f"{formats.count(rest, 'row')} left out: {'; '.join(_reasons(count))}"
@@ -138,7 +143,7 @@ def _told(out: Path, count: Count) -> Iterator[str]:
     yield f"Next: rekindle submit {out} --model MODEL{method}"
 
 
-def _reasons(count: Count) -> Iterator[str]:
+def _reasons(count: ImportCount) -> Iterator[str]:
     for why, lines in count.left_out.items():
         named = ", ".join(map(str, lines[:_LINES_NAMED]))
         more = " and more" if len(lines) > _LINES_NAMED else ""

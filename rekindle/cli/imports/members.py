@@ -1,4 +1,4 @@
-"""Members of other programs' rows: what is read of them, and what is left behind."""
+"""Read members of other programs' rows, and note which are read."""
 
 import json
 import math
@@ -9,24 +9,24 @@ from typing import Any
 Json = dict[str, Any]
 
 _MEDIA = ("image", "images", "video", "videos", "audio", "audios")
-_LEARNT = (  # true or 1: it is learnt
+_LEARNT = (  # true or 1: the turn is trained
     *("weight", "loss_weight", "loss", "train", "train_on_turn", "training", "trainable", "learn"),
 )
 _OF_ROWS = ("weight", "train", "trainable")  # `loss` of a whole row may be a measured one
-_UNSURE = (  # programs differ in what they mean by it
+_UNSURE = (  # ambiguous: programs disagree on the meaning
     *("mask", "masked", "mask_loss", "loss_mask", "ignore", "ignore_loss", "train_detail"),
 )
 _FLAGS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-_MOST_LEVELS = 60  # that a member may have, so that its row stays below the service's 64
+_MOST_LEVELS = 60  # of nesting in a member; the whole row stays below the service's 64
 _HALF = re.compile("[\ud800-\udfff]")
 
 
 class LeftOut(Exception):
-    """Why a row cannot be one of ours."""
+    """Why a row cannot be converted."""
 
 
 class Members:
-    """A row, or a part of one, that notes which of its members were read."""
+    """A row, or a part of one, that notes which members were read."""
 
     def __init__(self, given: Mapping[str, Any], path: str = "") -> None:
         self._given, self._path = given, path
@@ -36,23 +36,23 @@ class Members:
                 raise LeftOut(f"it has `{name}`, and only text is trained")
 
     def peek(self, name: str) -> Any:  # noqa: ANN401 - any JSON
-        """The member's value, which is judged and not carried over."""
+        """Return a member without marking it as read."""
         return self._given.get(name)
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - any JSON
-        """The member's value; None where it is not there."""
+        """Return a member and mark it as read; None if it is missing."""
         self._read.add(name)
         return self._given.get(name)
 
     def either(self, *names: str) -> Any:  # noqa: ANN401 - any JSON
-        """The value of a member that programs name differently."""
+        """Return the value of the first member that is set; raise LeftOut if two differ."""
         found = [(name, value) for name in names if is_there(value := self.read(name))]
         if any(value != found[0][1] for _, value in found):
             raise LeftOut(f"`{found[0][0]}` and `{found[1][0]}` differ")
         return found[0][1] if found else None
 
     def text(self, *names: str) -> str:
-        """A member that must be a text with something in it."""
+        """Return a member that must be non-empty text."""
         text = self.either(*names)
         name = next((n for n in names if n in self._given), names[0])
         if text is None and self._given.get(name) == "":
@@ -64,7 +64,7 @@ class Members:
         return text
 
     def optional_text(self, *names: str) -> str:
-        """A member that may be missing or empty; then the text is empty."""
+        """Return a text member, or "" if it is missing or empty."""
         return self.text(*names) if self._has_text(names) else ""
 
     def _has_text(self, names: tuple[str, ...]) -> bool:
@@ -72,23 +72,23 @@ class Members:
         return is_there(value) and not (isinstance(value, str) and not value.strip())
 
     def names(self) -> Iterator[str]:
-        """Names of all its members."""
+        """Yield the names of all members."""
         yield from self._given
 
     def unread(self) -> Iterator[str]:
-        """Names of members that hold something and were not read."""
+        """Yield names of non-empty members that were not read."""
         for name, value in self._given.items():
             if name not in self._read and is_there(value):
                 yield f"{self._path}{name}"
 
 
 def is_there(value: object) -> bool:
-    """Whether a member holds something; false and 0 do."""
+    """Return whether a member has a value; false and 0 are values."""
     return value is not None and value not in ("", [], {})
 
 
 def weight_of(turn: Members) -> int | None:
-    """1 or 0 for a turn that says whether it is learnt; None for one that does not."""
+    """Return 1 or 0 if a turn says whether it is trained, else None."""
     for name in _UNSURE:
         if turn.peek(name) is not None:
             raise LeftOut(f"a turn has `{name}`; write `weight` 0 or 1 instead")
@@ -107,12 +107,12 @@ def require_learnt(row: Members) -> None:
 
 
 def flag_of(value: object) -> int | None:
-    """1 or 0 for what means true or false; None for anything else."""
+    """Return 1 or 0 for a value that means true or false, else None."""
     return _FLAGS.get(str(value).strip().lower())
 
 
 def number_of(value: object) -> float | None:
-    """A number, perhaps written as text; None for anything else."""
+    """Return a number, also from text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -123,7 +123,7 @@ def number_of(value: object) -> float | None:
 
 
 def tools_of(row: Members) -> list[Json]:
-    """The tools that a row offers: a list, or JSON text of one."""
+    """Return the row's tools, from a list or its JSON text."""
     given = row.either("tools", "functions")
     if isinstance(given, str):
         given = parsed(given, "`tools`") if given.strip() else None
@@ -135,7 +135,7 @@ def tools_of(row: Members) -> list[Json]:
 
 
 def parsed(text: str, what: str) -> Any:  # noqa: ANN401 - any JSON
-    """The JSON that a text holds."""
+    """Parse JSON text; raise LeftOut."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -143,7 +143,7 @@ def parsed(text: str, what: str) -> Any:  # noqa: ANN401 - any JSON
 
 
 def check_values(value: object, levels: int = _MOST_LEVELS) -> None:
-    """Raise LeftOut for text, numbers and depth that the service refuses."""
+    """Raise LeftOut for text, numbers and depth that the service rejects."""
     if isinstance(value, str):
         if "\0" in value:
             raise LeftOut("a text holds the character NUL")

@@ -1,4 +1,4 @@
-"""Turns and messages of other programs become our messages."""
+"""Convert turns and messages of other programs to chat messages."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 
 
 def from_turns(turns: object, dropped: set[str]) -> Messages:
-    """Messages of a ShareGPT conversation; what follows the last answer is cut off."""
+    """Return the messages of a ShareGPT conversation up to its last answer."""
     if not isinstance(turns, list):
         raise LeftOut("`conversations` is no list")
     messages = from_messages(turns, "conversations", dropped) if turns else []
@@ -42,7 +42,7 @@ def from_turns(turns: object, dropped: set[str]) -> Messages:
 
 
 def from_messages(given: object, name: str, dropped: set[str], before: Messages = []) -> Messages:  # noqa: B006 - never changed
-    """Messages of a list, or of one message; ``before`` has those that they follow."""
+    """Return the messages of a list or of one message; ``before`` holds earlier ones."""
     listed = [given] if isinstance(given, dict) else given
     if not isinstance(listed, list) or not listed:
         raise LeftOut(f"`{name}` is no list of messages")
@@ -57,12 +57,12 @@ def from_messages(given: object, name: str, dropped: set[str], before: Messages 
 
 
 def plain(role: str, content: str) -> Json:
-    """A message without anything else."""
+    """Return a message with role and content only."""
     return {"role": role, "content": content}
 
 
 def require_answer(messages: Messages) -> None:
-    """Raise LeftOut where nothing would be learnt."""
+    """Raise LeftOut if no answer would be trained."""
     weights = [m.get("weight", 1) for m in messages if m["role"] == "assistant"]
     if not weights:
         raise LeftOut("no message is the assistant's")
@@ -143,14 +143,14 @@ def _result(turn: Members, before: Messages) -> Json:
 
 
 def _calls_in(turn: Members, before: Messages, dropped: set[str]) -> Messages:
-    """Calls that a turn of their own holds as JSON text."""
+    """Return tool calls that a turn holds as JSON text."""
     told = parsed(turn.text("value", "content"), "a call of a tool")
     listed = told if isinstance(told, list) and told else [told]
     return [_call(one, None, f"call_{len(before)}_{n}", dropped) for n, one in enumerate(listed)]
 
 
 def _carried_calls(turn: Members, before: Messages, dropped: set[str]) -> Messages:
-    """Calls in OpenAI's form, and in its older one."""
+    """Return tool calls in OpenAI's current or older form."""
     calls, older = turn.read("tool_calls"), turn.read("function_call")
     listed = [*([older] if is_there(older) else []), *(calls if isinstance(calls, list) else [])]
     if is_there(calls) and not isinstance(calls, list):

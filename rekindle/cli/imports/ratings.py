@@ -1,4 +1,4 @@
-"""What a row says of its answers: one that is called bad or worse must not be learnt as good."""
+"""Check ratings in a row, so that no answer rated bad or worse is trained as good."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _SCORES = ("score", "rating", "reward", "grade", "quality")  # of one answer
 
 
 def require_good(row: Members) -> None:
-    """Raise LeftOut where the only answer is one to be avoided, as in rows of KTO."""
+    """Raise LeftOut if the only answer is rated bad, as in rows of KTO."""
     for name in _SAYS_GOOD:
         value = row.peek(name)
         number, flag = number_of(value), flag_of(value)
@@ -29,7 +29,7 @@ def require_good(row: Members) -> None:
 
 
 def require_order(row: Members) -> None:
-    """Raise LeftOut where scores or labels do not say that the chosen answer is the better one."""
+    """Raise LeftOut unless scores and labels agree that the chosen answer is better."""
     for names, chosen, rejected in _pairs(row):
         if chosen <= rejected:
             raise LeftOut(f"{names}: is the order inverted?")
@@ -44,7 +44,7 @@ def require_order(row: Members) -> None:
 
 
 def score_of(given: object) -> float | None:
-    """The score of an answer: of an object, or of the last message of a list."""
+    """Return the score of an answer object, or of the last message of a list; else None."""
     last: Any = given[-1] if isinstance(given, list) and given else given
     if not isinstance(last, dict):
         return None
@@ -73,7 +73,7 @@ def _pairs(row: Members) -> Iterator[tuple[str, float, float]]:
 
 
 def require_ranks(candidates: list[tuple[float, Json]]) -> None:
-    """Raise LeftOut where scores contradict ranks, of which the lowest is the best."""
+    """Raise LeftOut if scores contradict ranks; the lowest rank is the best."""
     scores = [score_of(candidate) for _, candidate in candidates]
     told = [score for score in scores if score is not None]
     if len(told) == len(candidates) and told != sorted(told, reverse=True):

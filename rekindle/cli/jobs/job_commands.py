@@ -1,4 +1,4 @@
-"""`rekindle list`, `show`, `cost`, `events`, `cancel`; the wish of one job."""
+"""`rekindle list`, `show`, `cost`, `events` and `cancel`."""
 
 import time
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ import typer
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id, pages
 from rekindle.cli.jobs import views
-from rekindle.cli.jobs.job_feed import Feed
+from rekindle.cli.jobs.job_feed import JobFeed
 from rekindle.cli.projects import project_commands
 
 Json = dict[str, Any]
@@ -25,14 +25,14 @@ _STATUSES = {
     "failed",
     "cancelled",
 }
-_LOOKED_THROUGH = 1000  # jobs that a filter reads at most
+_LOOKED_THROUGH = 1000  # maximum number of jobs that a filter reads
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Page:
     jobs: list[Json]
-    status: str | None  # all of them have it
-    after: str | None  # jobs older than this one were not looked at; None: there are none
+    status: str | None  # status of all jobs of the page; None: any
+    after: str | None  # the oldest job that was read; None: there are no older ones
 
     @property
     def document(self) -> Json:
@@ -43,24 +43,27 @@ class _Page:
 def list_jobs(
     cli: Cli,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")
+        int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number of jobs.")
     ] = 20,
     after: Annotated[
-        str | None, typer.Option(metavar="JOB", help="Only those made before this one.")
+        str | None, typer.Option(metavar="JOB", help="Show only jobs created before this one.")
     ] = None,
     status: Annotated[
         str | None,
-        typer.Option(metavar="STATUS", help=f"Only these: {', '.join(sorted(_STATUSES))}."),
+        typer.Option(
+            metavar="STATUS",
+            help=f"Show only jobs with this status: {', '.join(sorted(_STATUSES))}.",
+        ),
     ] = None,
     all_projects: Annotated[
-        bool, typer.Option("--all-projects", help="So many of every project. For operators.")
+        bool, typer.Option("--all-projects", help="Show jobs of all projects (operators only).")
     ] = False,
 ) -> None:
-    """Your jobs, newest first."""
+    """List your jobs, newest first."""
     if status is not None and status not in _STATUSES:
-        raise Trouble(
-            f"There is no status {status!r}.",
-            f"It is one of: {', '.join(sorted(_STATUSES))}.",
+        raise CliError(
+            f"{status!r} is not a job status.",
+            f"Choose one of: {', '.join(sorted(_STATUSES))}.",
             exit_code=ExitCode.USAGE,
             code="unknown_status",
         )
@@ -72,17 +75,17 @@ def list_jobs(
 
 
 def show(cli: Cli, job: JobArgument) -> None:
-    """One job: what it is doing and why, its steps, its money, its attempts."""
+    """Show a job: status and reason, steps, cost and attempts."""
     name = job_id(cli.client, job)
     shown = cli.client.get(f"{JOBS}/{name}")
     tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
-    # Two answers in one document: the attempts' list has a name that the job does not use.
+    # The job already has a member `attempts` with counts.
     document = shown | {"attempt_list": tried}
     cli.show(document, lambda: views.job(shown, tried, time.time()))
 
 
 def cost(cli: Cli, job: JobArgument) -> None:
-    """What a job has cost, will cost, and saves against on-demand machines."""
+    """Show what a job has cost, its forecast, and its savings compared to on-demand."""
     name = job_id(cli.client, job)
     bill = cli.client.get(f"{JOBS}/{name}/cost")
     tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
@@ -93,13 +96,16 @@ def events(
     cli: Cli,
     job: JobArgument,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=1000, help="How many of the newest.")
+        int,
+        typer.Option(
+            "--limit", "-n", min=1, max=1000, help="Maximum number of events, newest first."
+        ),
     ] = 50,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print new ones until the job is over.")
+        bool, typer.Option("--follow", "-f", help="Print new events until the job ends.")
     ] = False,
 ) -> None:
-    """What happened to a job, oldest first."""
+    """Show a job's events, oldest first."""
     name = job_id(cli.client, job)
     path = f"{JOBS}/{name}/events"
     found = pages(cli.client, path, limit)[::-1]
@@ -108,25 +114,25 @@ def events(
         cli.show(document, lambda: (views.event_line(e, day=True) for e in found))
         return
     _print_events(cli, found)
-    feed = Feed(cli.client, name, last_event=found[-1]["id"] if found else None)
-    for news in feed.news(on_away=lambda trouble: cli.note(f"{trouble.message} Trying again.")):
+    feed = JobFeed(cli.client, name, last_event=found[-1]["id"] if found else None)
+    for news in feed.news(on_away=lambda trouble: cli.note(f"{trouble.message} Retrying.")):
         _print_events(cli, news.events)
 
 
 def cancel(cli: Cli, job: JobArgument) -> None:
-    """End a job: its machines are deleted; what it has saved so far stays."""
+    """Cancel a job: delete its machines and keep its checkpoints."""
     wish(cli, job, "cancel", "is being cancelled")
 
 
 def wish(cli: Cli, job: str, verb: str, said: str) -> None:
-    """Ask for it, and say what the job does then."""
+    """Request an action of a job and print the result."""
     name = job_id(cli.client, job)
     shown = cli.client.post(f"{JOBS}/{name}/{verb}")
     cli.show(shown, lambda: _granted(shown, said, cli.same_project))
 
 
 def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> _Page:
-    """The API does not filter by status: this looks through a thousand."""
+    """Read a page; filter by status here, among the newest 1,000 jobs, as the API cannot."""
     most = limit + 1 if status is None else _LOOKED_THROUGH
     found = pages(cli.client, JOBS, most, after)
     fitting = [job for job in found if status in (None, formats.status(job))]
@@ -147,7 +153,7 @@ def _list_all(cli: Cli, limit: int, after: str | None, status: str | None) -> No
 def _by_project(found: list[tuple[Json, _Page]]) -> Iterable[Any]:
     told = [(one, page) for one, page in found if page.jobs or page.after]
     if not told:
-        yield "No such jobs in any project."
+        yield "No matching jobs in any project."
     for one, page in told:
         yield f"Project {formats.safe(one['name'])}"
         yield from _listed(page, f" --project {one['id']}")
@@ -158,10 +164,10 @@ def _listed(page: _Page, same_project: str) -> Iterable[Any]:
     if page.jobs:
         yield views.jobs_table(page.jobs, time.time())
     elif page.status:
-        through = f" of the {_LOOKED_THROUGH:,} that were looked at" if page.after else ""
+        through = f" of the newest {_LOOKED_THROUGH:,}" if page.after else ""
         yield f"No job{through} is {page.status}."
     else:
-        yield "No jobs. Make one: rekindle submit FILE --model MODEL"
+        yield "No jobs. Create one: rekindle submit FILE --model MODEL"
     if page.after:
         are = "may be" if page.status else "are"
         yield f"There {are} more: rekindle list{only} --after {page.after}{same_project}"
@@ -177,7 +183,7 @@ def _print_events(cli: Cli, found: Iterable[Json]) -> None:
 
 def _granted(shown: Json, said: str, same_project: str) -> Iterable[Any]:
     if formats.is_over(shown):
-        yield f"{shown['id']} is over: {formats.phase(shown).lower()}."
+        yield f"{shown['id']} has already ended: {formats.phase(shown).lower()}."
         return
     yield f"{shown['id']} {said}."
     yield f"Next: rekindle watch {shown['id']}{same_project}"

@@ -1,4 +1,4 @@
-"""What is new about a job, by long polls; outlives a service that is away for a while."""
+"""Updates of a job by long polls, through short outages of the service."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,35 +6,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rekindle.cli import formats
-from rekindle.cli.errors import Unreachable
+from rekindle.cli.errors import ServiceUnreachable
 from rekindle.cli.job_lookup import JOBS
 
 if TYPE_CHECKING:
-    from rekindle.cli.api_client import Client
+    from rekindle.cli.api_client import ApiClient
 
 Json = dict[str, Any]
 POLL_SECONDS = 25.0
 _PAGE = 100
-_BETWEEN_LOOKS = 1.0  # where the service answers at once although nothing is new
+_BETWEEN_LOOKS = 1.0  # seconds, if the service answers at once without news
 _BETWEEN_TRIES = 2.0
-TRIES = 5  # of the first look: later ones are repeated for as long as patience lasts
-_PATIENCE = 1800.0  # as long as nodes train on without the service, by its default
+TRIES = 5  # of the first poll; later polls retry for _PATIENCE
+_PATIENCE = 1800.0  # seconds that nodes keep training without the service, by default
 
 
 @dataclass(frozen=True)
-class News:
-    """The job as it is now, and what happened since the last look, oldest first."""
+class JobUpdate:
+    """The job as it is now, and its events since the last update, oldest first."""
 
     job: Json
     events: list[Json]
 
 
-class Feed:
-    """Follows one job until it is over."""
+class JobFeed:
+    """Follows one job until it ends."""
 
     def __init__(
         self,
-        client: "Client",
+        client: "ApiClient",
         job_id: str,
         *,
         last_event: str | None = None,
@@ -47,11 +47,11 @@ class Feed:
         self._version: int | None = None
         self._first = True
 
-    def news(self, on_away: Callable[[Unreachable], None]) -> Iterator[News]:
-        """At once, then at every change; ends with the job.
+    def news(self, on_away: Callable[[ServiceUnreachable], None]) -> Iterator[JobUpdate]:
+        """Yield an update now and at every change until the job ends.
 
-        ``on_away`` hears of each try that failed. Raises Unreachable when the first look fails,
-        or when the service stays away for half an hour.
+        ``on_away`` is called for each failed poll. Raises ServiceUnreachable if the first poll
+        fails, or after half an hour without the service.
         """
         yield (news := self._look())
         heard = time.monotonic()
@@ -59,7 +59,7 @@ class Feed:
             asked = time.monotonic()
             try:
                 news = self._look()
-            except Unreachable as trouble:
+            except ServiceUnreachable as trouble:
                 if time.monotonic() - heard > _PATIENCE:
                     raise
                 on_away(trouble)
@@ -69,8 +69,8 @@ class Feed:
             yield news
             time.sleep(max(_BETWEEN_LOOKS - (heard - asked), 0))
 
-    def _look(self) -> News:
-        """The job before its events: what happens in between is among both, or in the next look."""
+    def _look(self) -> JobUpdate:
+        """Read the job before its events, so that no event is missed."""
         tries = TRIES if self._first else 1
         wait = self._poll_seconds if self._version is not None else 0
         query = {"wait": round(wait), "version": self._version} if wait else {}
@@ -79,10 +79,10 @@ class Feed:
         version = job.get("version")
         self._version = version if isinstance(version, int) else None
         self._first = False
-        return News(job, events)
+        return JobUpdate(job, events)
 
     def _events(self, tries: int) -> list[Json]:
-        """Those after the last one seen, oldest first."""
+        """Return the events after the last one seen, oldest first."""
         fresh: list[Json] = []
         after: str | None = None
         while True:

@@ -1,4 +1,4 @@
-"""`rekindle logs`: what a rank printed, and what it goes on to print."""
+"""`rekindle logs`: print and follow the output of a rank."""
 
 import codecs
 import time
@@ -9,15 +9,15 @@ import typer
 from rekindle import terminal
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble, Unreachable
+from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
 
 if TYPE_CHECKING:
-    from rekindle.cli.api_client import Client
+    from rekindle.cli.api_client import ApiClient
 
 Json = dict[str, Any]
 _NEXT = "x-next-offset"
-_MOST_LINES = 10_000  # that the service looks for from the end
+_MOST_LINES = 10_000  # the most that the service returns for `tail`
 _BETWEEN_LOOKS = 1.0
 _AWAY_SECONDS = 3.0
 _PATIENCE = 1800.0
@@ -27,23 +27,26 @@ def logs(
     cli: Cli,
     job: JobArgument,
     attempt: Annotated[
-        str | None, typer.Option(metavar="N", help="Its number or id; else the newest.")
+        str | None,
+        typer.Option(metavar="N", help="Attempt number or id; default: the newest attempt."),
     ] = None,
-    rank: Annotated[int, typer.Option(min=0, help="Which process of the world.")] = 0,
+    rank: Annotated[int, typer.Option(min=0, help="Rank of the process.")] = 0,
     tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=0, help="Only so many of the last lines.")
+        int | None, typer.Option("--tail", "-n", min=0, help="Number of trailing lines to show.")
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on, over evictions too, until the job is over."),
+        typer.Option(
+            "--follow", "-f", help="Print new output until the job ends, across evictions."
+        ),
     ] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Bytes as they were printed, for a file or a pipe.")
+        bool, typer.Option("--raw", help="Print raw bytes, control characters included.")
     ] = False,
 ) -> None:
-    """What one rank of a job printed."""
+    """Show the output of one rank of a job."""
     name = job_id(cli.client, job)
-    log = Log(cli.client, name, rank)
+    log = RankLog(cli.client, name, rank)
     if follow:
         _follow(log, attempt, _Shown(cli, tail, raw=raw))
         return
@@ -54,27 +57,29 @@ def logs(
         return
     _Text(raw=raw).write(text, final=True)
     if not text:
-        cli.note(f"{name} has printed nothing there yet. rekindle events {name} says where it is.")
+        cli.note(
+            f"{name} has no output from rank {rank} yet. See its state: rekindle events {name}"
+        )
 
 
-class Log:
-    """One rank's output of every attempt; remembers how far each was read."""
+class RankLog:
+    """Output of one rank in every attempt; keeps an offset per attempt."""
 
-    def __init__(self, client: "Client", name: str, rank: int) -> None:
+    def __init__(self, client: "ApiClient", name: str, rank: int) -> None:
         self._client = client
         self._path = f"{JOBS}/{name}"
         self._rank = rank
         self._offsets: dict[str, int] = {}
 
     def read(self, attempt: str | None, tail: int | None = None) -> bytes:
-        """What is new of this attempt's output, or of the newest's; at first its end alone."""
+        """Return new output of an attempt, or of the newest; the first read may be a tail."""
         offset = self._offsets.get(attempt or "", 0)
         last = tail if tail and not offset and tail <= _MOST_LINES else None
         query = {"rank": self._rank, "attempt": attempt, "offset": offset or None, "tail": last}
         given = {name: str(value) for name, value in query.items() if value is not None}
         answer = self._client.send("GET", f"{self._path}/logs", params=given)
         following = answer.headers.get(_NEXT)
-        if following is None:  # a service that sends all of it, always
+        if following is None:  # an older service always sends everything
             fresh = answer.content[offset:]
             self._offsets[attempt or ""] = offset + len(fresh)
             return fresh
@@ -82,13 +87,13 @@ class Log:
         return answer.content
 
     def standing(self) -> tuple[bool, list[Json]]:
-        """Whether the job is over, and its attempts, oldest first."""
+        """Return whether the job has ended, and its attempts, oldest first."""
         over = formats.is_over(self._client.get(self._path))
         return over, self._client.get(f"{self._path}/attempts")["data"]
 
 
-def _follow(log: Log, attempt: str | None, shown: "_Shown") -> None:
-    """The attempt that was asked for, or the newest one and all that come after it."""
+def _follow(log: RankLog, attempt: str | None, shown: "_Shown") -> None:
+    """Print the given attempt, or the newest one and all later attempts."""
     heard = time.monotonic()
     while True:
         try:
@@ -97,25 +102,25 @@ def _follow(log: Log, attempt: str | None, shown: "_Shown") -> None:
                 return
             heard = time.monotonic()
             time.sleep(_BETWEEN_LOOKS)
-        except Unreachable as trouble:
+        except ServiceUnreachable as trouble:
             if time.monotonic() - heard > _PATIENCE:
                 raise
-            shown.cli.note(f"{trouble.message} Trying again.")
+            shown.cli.note(f"{trouble.message} Retrying.")
             time.sleep(_AWAY_SECONDS)
 
 
-def _round(log: Log, asked: str | None, shown: "_Shown") -> bool:
-    """Print what is new; True when nothing can come any more.
+def _round(log: RankLog, asked: str | None, shown: "_Shown") -> bool:
+    """Print new output; return True if no more can come.
 
-    States are read before the text: what was printed before the end is among it.
+    Reads the states before the text, so that output before the end is not missed.
     """
     over, tried = log.standing()
     if asked is not None:
         wanted = [a for a in tried if asked in (a["id"], str(a["number"]))]
         over = over or any(a["state"] == "ended" for a in wanted)
         if tried and not wanted:
-            raise Trouble(
-                f"There is no attempt {asked!r}: the newest is {tried[-1]['number']}.",
+            raise CliError(
+                f"Attempt {asked!r} does not exist; the newest is {tried[-1]['number']}.",
                 exit_code=ExitCode.NOT_FOUND,
                 code="attempt_not_found",
             )
@@ -129,17 +134,17 @@ def _round(log: Log, asked: str | None, shown: "_Shown") -> bool:
 
 
 class _Shown:
-    """What is printed so far."""
+    """Output that is printed so far."""
 
     def __init__(self, cli: Cli, tail: int | None, *, raw: bool) -> None:
         self.cli = cli
         self._text = _Text(raw=raw)
-        self.tail = tail  # of the first text alone
+        self.tail = tail  # applies to the first text only
         self._rest = b""
         self.number = 0  # of the newest attempt that was looked at
 
     def add(self, number: int, text: bytes) -> None:
-        """Text of an attempt; says where another one begins."""
+        """Print text of an attempt, after a heading if the attempt changed."""
         if number != self.number and self.number:
             self.end()
             self.cli.note(f"== attempt {number} ==", style="bold")
@@ -154,7 +159,7 @@ class _Shown:
             self._line(line)
 
     def end(self) -> None:
-        """Nothing comes after this: a last line that was cut off in its middle is one too."""
+        """Print the last line, even if it is incomplete."""
         self._text.write(b"", final=True)
         if self._rest:
             self._line(self._rest)
@@ -171,14 +176,14 @@ def _last_lines(text: bytes, count: int | None) -> bytes:
 
 
 class _Text:
-    """Writes what comes in pieces. A log may hold anything; a carriage return begins a line."""
+    """Writes text in pieces, with line breaks for carriage returns, which progress bars print."""
 
     def __init__(self, *, raw: bool) -> None:
         self._raw = raw
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
 
     def write(self, piece: bytes, *, final: bool = False) -> None:
-        """Write a piece; a character may go on in the next one unless this is the ``final`` one."""
+        """Write a piece; unless ``final``, a character may continue in the next piece."""
         if self._raw:
             terminal.write_raw(piece)
             return

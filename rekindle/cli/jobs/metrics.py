@@ -1,6 +1,6 @@
-"""`rekindle metrics`: what every training step measured, as CSV or for other programs.
+"""`rekindle metrics`: export the metrics of every training step.
 
-The numbers are the service's; a job's nodes know nothing of this.
+The metrics come from the service; training nodes are not involved.
 """
 
 import csv
@@ -14,12 +14,12 @@ import typer
 from contract import events_file
 from contract.figures import tagged
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import Trouble
+from rekindle.cli.errors import CliError
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
 from rekindle.cli.jobs import trackers
 
 if TYPE_CHECKING:
-    from rekindle.cli.api_client import Client
+    from rekindle.cli.api_client import ApiClient
 
 Json = dict[str, Any]
 _PAGE = 10_000  # steps
@@ -31,21 +31,25 @@ def metrics(
     job: JobArgument,
     csv_file: Annotated[
         Path | None,
-        typer.Option("--csv", metavar="FILE", help="Write the table here and not to the terminal."),
+        typer.Option(
+            "--csv", metavar="FILE", help="CSV file to write instead of printing to the terminal."
+        ),
     ] = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write an event file into the job's folder in here."),
+        typer.Option(
+            metavar="DIR", help="Folder for TensorBoard event files; writes into DIR/JOB."
+        ),
     ] = None,
     mlflow: Annotated[
-        str | None, typer.Option(metavar="URI", help="Copy them into a run of this MLflow.")
+        str | None, typer.Option(metavar="URI", help="MLflow tracking URI to copy the metrics to.")
     ] = None,
     wandb: Annotated[
         str | None,
-        typer.Option(metavar="PROJECT", help="Copy them into a run of Weights & Biases."),
+        typer.Option(metavar="PROJECT", help="Weights & Biases project to copy the metrics to."),
     ] = None,
 ) -> None:
-    """What every training step measured: loss, speed and the rest, as CSV or for other programs."""
+    """Show the metrics of every training step as CSV, or export them to trackers."""
     name = job_id(cli.client, job)
     rows = list(_rows(cli.client, name))
     began = float(cli.client.get(f"{JOBS}/{name}")["created_at"])
@@ -63,13 +67,13 @@ def metrics(
         cli.line(document | {"files": [str(path) for path in written]}, indent=2)
     elif written:
         for path in written:
-            cli.note(f"{len(rows)} steps are in {path}")
+            cli.note(f"wrote {len(rows)} steps to {path}")
     else:
         _print_csv(rows, sys.stdout)
 
 
-def _rows(client: "Client", name: str) -> Iterator[Json]:
-    """All steps, page by page."""
+def _rows(client: "ApiClient", name: str) -> Iterator[Json]:
+    """Yield all steps, page by page."""
     after = None
     while True:
         answer = client.get(f"{JOBS}/{name}/metrics", limit=_PAGE, after=after)
@@ -80,18 +84,18 @@ def _rows(client: "Client", name: str) -> Iterator[Json]:
 
 
 def _event_file(folder: Path, name: str) -> Path:
-    """One of this name for a job, so that a later look replaces an earlier one."""
+    """Return one file name per job, so that a later export replaces an earlier one."""
     return folder / name / "events.out.tfevents.0.rekindle"
 
 
 def _as_events(rows: Iterable[Json], began: float) -> bytes:
-    """All of them in one file."""
+    """Return all steps as one event file."""
     parts = [events_file.event(at, step, found) for step, at, found in _dated(rows, began)]
     return b"".join([events_file.beginning(began), *parts])
 
 
 def _dated(rows: Iterable[Json], began: float) -> Iterator[tuple[int, float, dict[str, float]]]:
-    """The times are those of the job's creation and the seconds trained since, without stops."""
+    """Yield step, time and metrics; times are the job's creation plus the seconds trained."""
     now = began
     for row in rows:
         now += row["seconds"]
@@ -107,19 +111,19 @@ def _as_csv(rows: list[Json]) -> bytes:
 
 
 def _print_csv(rows: list[Json], file: TextIO) -> None:
-    """A column for each figure of the API; what was not measured is empty."""
+    """Write a column for each metric; values that were not measured are empty."""
     writer = csv.DictWriter(file, list(rows[0]) if rows else ["step"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
 
 
 def _write(path: Path, data: bytes) -> Path:
-    """The whole file or nothing of it."""
+    """Write the whole file or nothing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + _PART)
         part.write_bytes(data)
         part.replace(path)
     except OSError as error:
-        raise Trouble(f"{path} cannot be written: {error.strerror}.") from error
+        raise CliError(f"Cannot write {path}: {error.strerror}.") from error
     return path

@@ -1,7 +1,7 @@
-"""`rekindle report`: one HTML file about a job that opens without a network.
+"""`rekindle report`: write one HTML file about a job that opens without a network.
 
-The service has the page as a template, made of the console's own panels; here the job's data is
-put into it.
+The service provides the page as a template made of the console's panels; this module inserts the
+job's data.
 """
 
 import json
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
 
 if TYPE_CHECKING:
-    from rekindle.cli.api_client import Client
+    from rekindle.cli.api_client import ApiClient
 
-MAX_POINTS = 2_000  # of a curve
+MAX_POINTS = 2_000  # per curve
 _EVENTS = 100
 _DATA = '<script type="application/json" id="report-data">null</script>'
 _PART = ".part"
@@ -32,17 +32,17 @@ def report(
         typer.Option("--output", "-o", metavar="FILE", help="File to write; default: JOB.html."),
     ] = None,
 ) -> None:
-    """Write one HTML file with curves, timeline, cost, configuration and model card of a job."""
+    """Write an HTML report: curves, timeline, cost, configuration and model card."""
     name = job_id(cli.client, job)
     page = fill_template(_template(cli.client), collect_data(cli.client, name, time.time()))
     path = file or Path(f"{name}.html")
     _write(path, page)
     document = {"object": "report", "job": name, "file": str(path), "bytes": len(page.encode())}
-    cli.show(document, lambda: [f"The report is in {path}. It opens without a network."])
+    cli.show(document, lambda: [f"Wrote {path}; it opens without a network."])
 
 
-def collect_data(client: "Client", name: str, now: float) -> dict[str, Any]:
-    """Read what the report shows of the job from the service."""
+def collect_data(client: "ApiClient", name: str, now: float) -> dict[str, Any]:
+    """Read the report's data from the service."""
     job = client.get(f"{JOBS}/{name}")
     return {
         "made_at": int(now),
@@ -55,39 +55,44 @@ def collect_data(client: "Client", name: str, now: float) -> dict[str, Any]:
 
 
 def fill_template(template: str, data: dict[str, Any]) -> str:
-    """The page with this data; no text of it can end the script element that it lies in."""
+    """Insert the data into the template; escape `<`, so that no text ends the script element."""
     if _DATA not in template:
-        raise Trouble("The service's report page is of another release.", "Update the command.")
+        raise CliError(
+            "The service's report template is from another release.",
+            "Update the `rekindle` command.",
+        )
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return template.replace(_DATA, _DATA.replace("null", text, 1), 1)
 
 
-def _template(client: "Client") -> str:
+def _template(client: "ApiClient") -> str:
     address = client.connection.url.removesuffix("/v1") + "/report.html"
     try:
         answer = client.send("GET", address)
-    except Trouble as trouble:
+    except CliError as trouble:
         if trouble.exit_code is not ExitCode.NOT_FOUND:
             raise
-        raise Trouble("The service has no console.", "Build it: make setup.") from trouble
+        raise CliError(
+            "The service was started without the console.", "Build the console: make setup."
+        ) from trouble
     return answer.text
 
 
-def _card(client: "Client", name: str) -> str | None:
-    """The model's README.md; None where the model was deleted or is in the archive tier."""
+def _card(client: "ApiClient", name: str) -> str | None:
+    """Return the model's README.md; None if the model was deleted or archived."""
     try:
         return client.send("GET", f"{JOBS}/{name}/model/README.md").text
-    except Trouble as trouble:
+    except CliError as trouble:
         if trouble.exit_code is ExitCode.NOT_FOUND:
             return None
         raise
 
 
 def _write(path: Path, page: str) -> None:
-    """Write beside the file, then rename: half a report is never seen."""
+    """Write beside the file, then rename it, so that no partial report is seen."""
     part = path.with_name(path.name + _PART)
     try:
         part.write_text(page, encoding="utf-8")
         part.replace(path)
     except OSError as error:
-        raise Trouble(f"{path} cannot be written: {error.strerror}.") from error
+        raise CliError(f"Cannot write {path}: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""`rekindle simulate`: what a job may cost and how long it may take, by living it many times."""
+"""`rekindle simulate`: cost and duration of a job in a simulated Spot market."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,13 +23,18 @@ def simulate(
         float | None,
         typer.Option(
             metavar="HOURS",
-            help="Done within so many hours; else by the job's own, if on demand may keep it.",
+            help="Deadline of the simulated jobs in hours; default: the job's own deadline.",
         ),
     ] = None,
-    lives: Annotated[int, typer.Option(min=1, max=100, help="More are surer, and slower.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Another one invents other weather.")] = 1,
+    lives: Annotated[
+        int,
+        typer.Option(
+            min=1, max=100, help="Number of simulated runs; more give narrower estimates."
+        ),
+    ] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the simulated Spot market.")] = 1,
 ) -> None:
-    """Live a job's plan many times in invented Spot weather; nothing is bought or changed."""
+    """Simulate the job many times in a Spot market model. Buys and changes nothing."""
     name = job_id(cli.client, job)
     asked: Json = {"lives": lives, "seed": seed}
     if deadline is not None:
@@ -39,14 +44,14 @@ def simulate(
 
 
 def table(found: Mapping[str, Any]) -> "Table":
-    """One row per way of running it."""
+    """Return a table with one row per purchasing strategy."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     limit = found.get("deadline_hours")
     within = "" if limit is None else f", a deadline after {duration(limit * 3600)}"
-    shown = Table(box=SIMPLE_HEAD, title=f"{found['lives']} lives{within}")
-    shown.add_column("way")
+    shown = Table(box=SIMPLE_HEAD, title=f"{found['lives']} simulated runs{within}")
+    shown.add_column("strategy")
     for column in ("cost p50", "p90", "time p50", "p90", "evictions", "on demand", "in time"):
         shown.add_column(column, justify="right")
     for way in found["ways"]:

@@ -1,4 +1,4 @@
-"""Limits of money, time and place: options of `rekindle submit`, and `rekindle set`."""
+"""Limits of cost, time and place: options of `rekindle submit` and `rekindle set`."""
 
 import re
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
 from rekindle.cli.jobs import views
 
 Json = dict[str, Any]
-_PANEL = "How much, until when, where"
+_PANEL = "Budget, deadline and placement"
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
@@ -23,14 +23,14 @@ _NONE = "none"
 
 
 class Exhausted(StrEnum):
-    """What happens when the budget is used up."""
+    """What to do when the budget is exhausted."""
 
     PAUSE = "pause"
     CANCEL = "cancel"
 
 
 class Risk(StrEnum):
-    """What happens when Spot would miss the deadline."""
+    """What to do when Spot capacity would miss the deadline."""
 
     SWITCH = "switch_to_on_demand"
     NOTIFY = "notify"
@@ -38,7 +38,7 @@ class Risk(StrEnum):
 
 
 class Priority(StrEnum):
-    """Which of a project's own jobs go first."""
+    """Order among queued jobs of a project."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -46,14 +46,14 @@ class Priority(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits that `rekindle submit` and `rekindle set` both know; none unless given."""
+class LimitOptions:
+    """Limits that both `rekindle submit` and `rekindle set` accept."""
 
     budget: Annotated[
         str | None,
         typer.Option(
             metavar="DOLLARS",
-            help="Most that the job may cost, machines and storage; `none` lifts it.",
+            help="Maximum cost of machines and storage in dollars; `none` removes it.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -61,7 +61,7 @@ class Limits:
         str | None,
         typer.Option(
             metavar="WHEN",
-            help='Local time "2026-11-25 18:00", or 36h, 2d from now; `none` lifts it.',
+            help='Local time "2026-11-25 18:00", or 36h or 2d from now; `none` removes it.',
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -69,7 +69,7 @@ class Limits:
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Allowed regions; `none` for any.",
+            help="Allowed regions, comma-separated; `none` allows all.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -77,20 +77,20 @@ class Limits:
         str | None,
         typer.Option(
             metavar="ENGINE",
-            help="Machines of scale_set or azureml alone; `none` for either.",
+            help="Engine that runs the machines: scale_set or azureml; `none` allows both.",
             rich_help_panel=_PANEL,
         ),
     ] = None
     priority: Annotated[
         Priority | None,
         typer.Option(
-            help="Place in the queue of your project; default: normal.",
+            help="Priority in the project's queue; default: normal.",
             rich_help_panel=_PANEL,
         ),
     ] = None
 
     def members(self, now: datetime) -> Json:
-        """Members of the request's ``infrastructure``; null where a limit is lifted."""
+        """Return members of the request's ``infrastructure``; null removes a limit."""
         found: Json = {}
         if self.budget is not None:
             amount = _amount("--budget", self.budget)
@@ -108,14 +108,14 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changes(Limits):
-    """Limits, and what happens at them: all that `rekindle set` knows."""
+class LimitChanges(LimitOptions):
+    """Options of `rekindle set`: limits, and what to do when they are reached."""
 
     on_exhausted: Annotated[
         Exhausted | None,
         typer.Option(
             "--on-exhausted",
-            help="What to do at the budget, once a checkpoint is saved; default: pause.",
+            help="Action when the budget is exhausted, after a checkpoint; default: pause.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -123,7 +123,7 @@ class Changes(Limits):
         Risk | None,
         typer.Option(
             "--on-deadline-risk",
-            help="What to do when Spot would be late; default: switch_to_on_demand.",
+            help="Action when Spot would miss the deadline; default: switch_to_on_demand.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -132,15 +132,15 @@ class Changes(Limits):
         typer.Option(
             "--max-price",
             metavar="DOLLARS",
-            help="Most that an hour of one GPU may cost; `none` lifts it.",
+            help="Maximum price of a GPU-hour in dollars; `none` removes it.",
             rich_help_panel=_PANEL,
         ),
     ] = None
 
     def members(self, now: datetime) -> Json:
-        """The same, with what happens at the limits."""
+        """Return the members, with the action at each limit; raise CliError if a limit lacks."""
         if self.on_exhausted and self.budget is None:
-            raise _usage("--on-exhausted says nothing without --budget.", "Give both.")
+            raise _usage("--on-exhausted has no effect without --budget.", "Pass both options.")
         found = super().members(now)
         if self.on_exhausted and found["budget"]:
             found["budget"]["on_exhausted"] = str(self.on_exhausted)
@@ -152,11 +152,13 @@ class Changes(Limits):
         return found
 
 
-def set_terms(cli: Cli, job: JobArgument, *, limits: Changes) -> None:
-    """Change budget, deadline, price, place or priority; a job that ran out of money goes on."""
+def set_terms(cli: Cli, job: JobArgument, *, limits: LimitChanges) -> None:
+    """Change a job's budget, deadline, price, regions or priority; more budget resumes the job."""
     news = limits.members(datetime.now(UTC))
     if not news:
-        raise _usage("Nothing to set.", "Give at least one option, such as --budget 200.")
+        raise _usage(
+            "No change was requested.", "Pass at least one option, for example --budget 200."
+        )
     name = job_id(cli.client, job)
     shown = cli.client.patch(f"{JOBS}/{name}", {"infrastructure": news})
     cli.show(shown, lambda: _changed(shown))
@@ -169,16 +171,16 @@ def _changed(shown: Json) -> Iterable[Any]:
 
 
 def _amount(option: str, text: str) -> Any:  # noqa: ANN401 - None lifts it
-    """A decimal string; None to lift what holds now."""
+    """Return the amount as a decimal string; None removes the limit."""
     if text == _NONE:
         return None
     if not re.fullmatch(r"\d+(\.\d{1,6})?", text.removeprefix("$")):
-        raise _usage(f"{option} {text!r} is no amount of dollars.", "Write it like 120 or 3.90.")
+        raise _usage(f"{option} {text!r} is not an amount in dollars.", "Write it as 120 or 3.90.")
     return text.removeprefix("$")
 
 
 def _moment(text: str, now: datetime) -> int | None:
-    """Unix seconds of a date by this machine's clock, or of a span from now."""
+    """Return Unix seconds of a local time or of a duration from now; None removes the deadline."""
     if text == _NONE:
         return None
     if span := _SPAN.fullmatch(text):
@@ -192,10 +194,10 @@ def _moment(text: str, now: datetime) -> int | None:
     if text.isdecimal():
         return int(text)
     raise _usage(
-        f"--deadline {text!r} is no time.",
-        'Write it like "2026-11-25 18:00", or as a span from now: 36h, 2d.',
+        f"--deadline {text!r} is not a time.",
+        'Write it as "2026-11-25 18:00", or as a duration from now: 36h, 2d.',
     )
 
 
-def _usage(message: str, advice: str) -> Trouble:
-    return Trouble(message, advice, exit_code=ExitCode.USAGE, code="bad_limit")
+def _usage(message: str, advice: str) -> CliError:
+    return CliError(message, advice, exit_code=ExitCode.USAGE, code="bad_limit")

@@ -1,6 +1,6 @@
-"""A job's measurements in MLflow or Weights & Biases: copied by whoever looks, not by the training.
+"""Copy a job's metrics to MLflow or Weights & Biases from this machine.
 
-Both packages are the user's own; what is missing is said. A later copy goes on in the same run.
+The user installs either package. A later copy continues the same run.
 """
 
 import sys
@@ -11,15 +11,15 @@ from typing import Any
 
 from contract.figures import JOB_TAG as TAG
 from contract.figures import STEP_TAG as LAST
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 
-BATCH = 1000  # measurements that MLflow takes at once
+BATCH = 1000  # MLflow's limit for one request
 
-Rows = Sequence[tuple[int, float, dict[str, float]]]  # step, unix seconds, what was measured
+Rows = Sequence[tuple[int, float, dict[str, float]]]  # step, Unix seconds, metrics
 
 
 def to_mlflow(uri: str, job: str, rows: Rows) -> str:
-    """Write all rows into the job's run of the experiment `rekindle`; say where that is."""
+    """Copy all rows to the job's run in the experiment `rekindle`; return where that is."""
     _imported("mlflow", "--mlflow")
     client = import_module("mlflow.tracking").MlflowClient(tracking_uri=uri)
     metric = import_module("mlflow.entities").Metric
@@ -37,18 +37,18 @@ def to_mlflow(uri: str, job: str, rows: Rows) -> str:
     for first in range(0, len(told), BATCH):
         client.log_batch(run.info.run_id, metrics=told[first : first + BATCH])
     client.set_tag(run.info.run_id, LAST, max([copied, *(step for step, _, _ in rows)]))
-    with redirect_stdout(sys.stderr):  # it prints links, and ours may be JSON
+    with redirect_stdout(sys.stderr):  # it prints links, and our stdout may be JSON
         client.set_terminated(run.info.run_id)
     return f"run {run.info.run_id} of {uri}"
 
 
 def _quoted(value: str) -> str:
-    """The value as a filter of MLflow takes it: either quotes, and no escape for them."""
+    """Quote a value for an MLflow filter, which has two kinds of quotes and no escape."""
     return f'"{value}"' if "'" in value else f"'{value}'"
 
 
 def to_wandb(project: str, job: str, rows: Rows) -> str:
-    """Write all rows into the job's run of this project; say where that is."""
+    """Copy all rows to the job's run in this project; return where that is."""
     wandb = _imported("wandb", "--wandb")
     run = wandb.init(project=project, id=job, name=job, resume="allow")
     for step, _, measured in rows:
@@ -61,9 +61,9 @@ def _imported(package: str, option: str) -> Any:  # noqa: ANN401 - a module
     try:
         return import_module(package)
     except ImportError:
-        raise Trouble(
-            f"{option} needs the package {package}, which is not installed here.",
-            f"Install it: pip install {package}. Or take --csv or --tensorboard, which need none.",
+        raise CliError(
+            f"{option} needs the package {package}, which is not installed.",
+            f"Install it: pip install {package}. Or use --csv or --tensorboard instead.",
             exit_code=ExitCode.USAGE,
             code="package_missing",
         ) from None

@@ -1,4 +1,4 @@
-"""A job, a list of jobs and a job's money, drawn for a terminal."""
+"""Render a job, a list of jobs, and a job's cost for a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from rekindle.cli import formats
 from rekindle.cli.formats import NOTHING, money, part
 
 Json = Mapping[str, Any]
-_WORTH_A_LINE = 0.1  # second of an attempt's time
+_WORTH_A_LINE = 0.1  # seconds; shorter phases of an attempt are not shown
 
 
 def jobs_table(jobs: Sequence[Json], now: float) -> Table:
-    """One line a job, newest first."""
+    """Return a table with one job per row, newest first."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("job", "status", "model"):
         table.add_column(name, no_wrap=name == "job", overflow="fold")
@@ -39,7 +39,7 @@ def jobs_table(jobs: Sequence[Json], now: float) -> Table:
 
 
 def steps(job: Json) -> str:
-    """`40/140`."""
+    """Return the steps done and in total, such as `40/140`."""
     progress = part(job, "progress")
     if not progress.get("total_steps"):
         return NOTHING
@@ -47,13 +47,13 @@ def steps(job: Json) -> str:
 
 
 def spent(job: Json) -> str:
-    """What it has cost so far."""
+    """Return the cost so far."""
     cost = part(job, "cost")
     return money(cost.get("spent"), cost.get("currency", "USD"))
 
 
 def job(shown: Json, attempts: Sequence[Json], now: float) -> Iterator[RenderableType]:
-    """All that there is to say of one job."""
+    """Yield all that `rekindle show` prints about a job."""
     yield heading(shown)
     yield facts(list(_facts(shown, now)))
     if attempts:
@@ -64,14 +64,14 @@ def job(shown: Json, attempts: Sequence[Json], now: float) -> Iterator[Renderabl
 
 
 def heading(shown: Json) -> Text:
-    """Its id and what it is doing."""
+    """Return the job's id and phase."""
     status = str(shown.get("status", ""))
     style = formats.STYLES.get(status, "bold")
     return Text.assemble((str(shown["id"]), "bold"), "  ", (formats.phase(shown), style))
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> Table:
-    """Names and values, two columns."""
+    """Return a two-column table of names and values."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -81,13 +81,13 @@ def facts(pairs: Sequence[tuple[str, str]]) -> Table:
 
 
 def attempts_table(attempts: Sequence[Json], currency: object) -> Table:
-    """Every hold on machines: where, from which step to which, how it ended, what it cost."""
+    """Return a table of attempts: machines, steps, steps lost, cost, and how each ended."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title="Attempts", title_justify="left")
     table.add_column("#")
     table.add_column("where", overflow="fold")
     for name in ("steps", "lost", "cost"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("how it ended", overflow="fold", ratio=1)
+    table.add_column("outcome", overflow="fold", ratio=1)
     for a in attempts:
         machine = f"{a.get('nodes')} x {a.get('sku')} in {a.get('region')} ({a.get('capacity')})"
         ended = str(a.get("outcome") or a.get("state") or NOTHING)
@@ -99,7 +99,7 @@ def attempts_table(attempts: Sequence[Json], currency: object) -> Table:
 
 
 def timeline(attempt: Json) -> Table:
-    """Where an attempt's time went; phases of machines overlap, so they do not add up."""
+    """Return the time that each phase of an attempt took; phases overlap, so they do not add up."""
     table = Table.grid(padding=(0, 2))
     table.title, table.title_justify = f"Time of attempt {attempt.get('number')}", "left"
     table.add_column(justify="right", no_wrap=True)
@@ -114,22 +114,25 @@ def timeline(attempt: Json) -> Table:
 
 
 def attempt_steps(attempt: Json) -> str:
-    """`40 to 96`; a dash where no step was done."""
+    """Return the range of steps, such as `40 to 96`; a dash if no step was done."""
     first, last = attempt.get("from_step"), attempt.get("last_step")
     return NOTHING if first is None or last is None else f"{first:,} to {last:,}"
 
 
 def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
-    """The bill, and what each attempt has to do with it."""
+    """Yield the cost of a job and the table of its attempts."""
     unit = bill.get("currency", "USD")
-    final = "final: every machine is seen to be gone" if bill.get("final") else "so far"
+    final = "final: all machines are deleted" if bill.get("final") else "so far"
     pairs = [
         ("spent", f"{money(bill.get('spent'), unit)} ({final})"),
-        ("of it storage", _stored(bill)),
+        ("storage (included)", _stored(bill)),
         ("forecast", _range(bill)),
         *_budget(bill),
         ("planned", money(bill.get("planned_total"), unit)),
-        ("on demand", f"{money(bill.get('on_demand_equivalent'), unit)} for the same hours"),
+        (
+            "on demand",
+            f"{money(bill.get('on_demand_equivalent'), unit)} for the same machine hours",
+        ),
         ("saved", saved(bill)),
         ("per million tokens", money(bill.get("per_million_tokens"), unit)),
         ("as of", formats.clock(bill.get("as_of"), day=True)),
@@ -140,12 +143,12 @@ def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
 
 
 def limits(shown: Json) -> Iterator[tuple[str, str]]:
-    """Budget, deadline and the rest, where the job has them."""
+    """Yield budget, deadline and other limits that the job has."""
     asked, outlook = part(shown, "infrastructure"), part(shown, "forecast")
     yield from _budget(part(shown, "cost"), part(asked, "budget").get("on_exhausted"))
     if asked.get("deadline"):
         odds = outlook.get("meets_deadline")
-        likely = f", in time with {100 * odds:.0f} %" if isinstance(odds, int | float) else ""
+        likely = f", {100 * odds:.0f} % likely to be met" if isinstance(odds, int | float) else ""
         yield "deadline", f"{formats.clock(asked['deadline'], day=True)}{likely}"
     if most := part(asked, "max_price").get("amount"):
         yield "max price", f"{money(most)} per GPU-hour"
@@ -165,34 +168,34 @@ def _budget(bill: Json, then: object = None) -> Iterator[tuple[str, str]]:
 
 
 def _range(bill: Json) -> str:
-    """`$49.10 in all, 44.00 to 61.50 eight times in ten`."""
+    """Return the forecast and its 80 % range: `$49.10 in total, $44.00 to $61.50 (80 %)`."""
     unit = bill.get("currency", "USD")
     low, high = bill.get("forecast_low"), bill.get("forecast_high")
-    between = f", {money(low, unit)} to {money(high, unit)} eight times in ten"
+    between = f", {money(low, unit)} to {money(high, unit)} (80 %)"
     wide = low is not None and low != high
-    return f"{money(bill.get('forecast_total'), unit)} in all{between if wide else ''}"
+    return f"{money(bill.get('forecast_total'), unit)} in total{between if wide else ''}"
 
 
 def _stored(bill: Json) -> str:
     unit = bill.get("currency", "USD")
     monthly = money(bill.get("storage_a_month"), unit)
-    return f"{money(bill.get('storage'), unit)}, now {monthly} a month"
+    return f"{money(bill.get('storage'), unit)}, currently {monthly} a month"
 
 
 def has_spent(shown: Json) -> bool:
-    """Whether there is anything yet that can be compared."""
+    """Return whether the job has cost anything yet."""
     return str(part(shown, "cost").get("spent") or "0").strip("0.") != ""
 
 
 def saved(bill: Json) -> str:
-    """`$1.20 (74 %)`."""
+    """Return the amount and share saved, such as `$1.20 (74 %)`."""
     share = bill.get("saved_percent")
     percent = f" ({share:.0f} %)" if isinstance(share, int | float) else ""
     return f"{money(bill.get('saved'), bill.get('currency', 'USD'))}{percent}"
 
 
 def next_steps(shown: Json) -> str:
-    """What to type next."""
+    """Return the commands to run next, by the job's status."""
     name = shown["id"]
     status = formats.status(shown)
     if status == "succeeded":
@@ -207,12 +210,12 @@ def next_steps(shown: Json) -> str:
 
 
 def event_line(event: Json, *, day: bool = False) -> Text:
-    """When and what."""
+    """Return an event's time and message on one line."""
     return Text("  ").join(event_cells(event, day=day))
 
 
 def event_cells(event: Json, *, day: bool = False) -> tuple[Text, Text]:
-    """When, and what coloured by its level."""
+    """Return an event's time, and its message coloured by level."""
     styles = {"warn": "yellow", "error": "bold red"}
     when = Text(formats.clock(event.get("created_at"), day=day), style="dim", no_wrap=True)
     message = formats.safe(event.get("message", ""))
@@ -225,13 +228,13 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "why", formats.safe(why)
     if since := part(shown, "status_reason").get("since"):
         again = formats.clock(part(shown, "status_reason").get("next_try_at"))
-        yield "waits since", f"{formats.clock(since)}, looked at again by {again}"
+        yield "waiting since", f"{formats.clock(since)}, next try by {again}"
     yield from let_in(shown, now)
     fault = part(shown, "error").get("message")
     if fault and fault.casefold() != formats.reason(shown).casefold():
         yield "error", formats.safe(fault)
     yield "model", formats.safe(shown.get("model", NOTHING))
-    yield "trained on", formats.safe(shown.get("training_file", NOTHING))
+    yield "training file", formats.safe(shown.get("training_file", NOTHING))
     yield "method", formats.safe(part(shown, "method").get("type", NOTHING))
     yield "data", counted(part(shown, "plan"))
     yield "steps", _progress(shown)
@@ -241,7 +244,7 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
         when = formats.ago(checkpoint.get("created_at"), now)
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
     yield "spent", f"{money(bill.get('spent'), unit)} of {_forecast(bill)}"
-    yield "saved", f"{saved(bill)} against on-demand"
+    yield "saved", f"{saved(bill)} compared to on-demand"
     yield from limits(shown)
     yield "evictions", str(part(shown, "attempts").get("evictions", NOTHING))
     yield "created", formats.clock(shown.get("created_at"), day=True)
@@ -260,27 +263,27 @@ def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
 
 
 def bought(place: Mapping[str, Any]) -> str:
-    """How machines are bought, and by whom they are run where that is no scale set of ours."""
+    """Return the capacity type, with `Azure ML` if it runs the machines."""
     how = f"{place.get('capacity_type')}"
     return f"{how}, Azure ML" if place.get("engine") == "azureml" else how
 
 
 def counted(plan: Mapping[str, Any]) -> str:
-    """What the check of the training file's rows counted."""
+    """Return how many examples and tokens the training file has."""
     data = part(plan, "data")
     if not data:
-        return "not counted yet; lengths are estimates"
+        return "not counted yet; sequence lengths are estimates"
     return (
         f"{formats.number(data['examples'])} examples, "
         f"{formats.number(data['kept_tokens'])} tokens, "
-        f"{formats.number(data['trained_tokens'])} of them trained"
+        f"{formats.number(data['trained_tokens'])} trained"
     )
 
 
 def let_in(shown: Json, now: float) -> Iterator[tuple[str, str]]:
-    """When its turn for machines is likely to come, while it waits for that."""
+    """Yield when a queued job will probably be admitted."""
     if at := part(part(shown, "forecast"), "let_in").get("p50"):
-        yield "let in", f"in about {formats.duration(at - now)}, {formats.clock(at)}"
+        yield "admitted", f"in about {formats.duration(at - now)}, {formats.clock(at)}"
 
 
 def _forecast(bill: Json) -> str:
@@ -295,18 +298,18 @@ def _progress(shown: Json) -> str:
 
 
 def rung(shown: Json) -> Iterator[tuple[str, str]]:
-    """How much it takes at once, once memory ran out with what was planned."""
+    """Yield the reduced micro-batch after the job ran out of GPU memory."""
     now, planned = part(shown, "rung"), part(shown, "plan")
     if not now:
         return
     size, before = now.get("micro_batch"), planned.get("micro_batch")
     instead = f" instead of {before}" if before != size else ""
     recomputed = ", with gradient_checkpointing" if now.get("gradient_checkpointing") else ""
-    yield "micro-batch", f"{size}{instead}{recomputed}, as memory ran out"
+    yield "micro-batch", f"{size}{instead}{recomputed}, after GPU memory ran out"
 
 
 def speed(shown: Json) -> str:
-    """Loss and pace, as far as they are known."""
+    """Return loss and speed, as far as they are known."""
     progress = part(shown, "progress")
     graded = progress.get("reward") is not None
     unseen = progress.get("valid_loss")  # minus the mean reward, with reinforcement
@@ -321,7 +324,7 @@ def speed(shown: Json) -> str:
             4,
         ),
         (progress.get("kl"), "KL {}", 3),
-        (progress.get("answer_tokens"), "{} tokens an answer", 0),
+        (progress.get("answer_tokens"), "{} tokens per answer", 0),
         (progress.get("tokens_per_second"), "{} tokens/s", 0),
         (progress.get("seconds_per_step"), "{} s/step", 2),
     ]

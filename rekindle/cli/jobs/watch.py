@@ -1,4 +1,4 @@
-"""`rekindle watch`: a job live on a terminal, or one line a change anywhere else."""
+"""`rekindle watch`: follow a job live on a terminal, or line by line elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -8,20 +8,20 @@ from typing import Annotated, Protocol
 import typer
 
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Unreachable
+from rekindle.cli.errors import ExitCode, ServiceUnreachable
 from rekindle.cli.job_lookup import JobArgument, job_id
-from rekindle.cli.jobs.job_feed import Feed, News
+from rekindle.cli.jobs.job_feed import JobFeed, JobUpdate
 
 
-class View(Protocol):
-    """Shows what is new about a job."""
+class JobView(Protocol):
+    """Shows updates of a job."""
 
-    def show(self, news: News) -> None:
-        """The job as it is, and what happened."""
+    def show(self, news: JobUpdate) -> None:
+        """Show the job and its new events."""
         ...
 
-    def away(self, trouble: Unreachable) -> None:
-        """The service does not answer just now."""
+    def away(self, trouble: ServiceUnreachable) -> None:
+        """Show that the service does not answer."""
         ...
 
 
@@ -29,16 +29,16 @@ def watch(
     cli: Cli,
     job: JobArgument,
     lines: Annotated[
-        bool, typer.Option("--lines", help="One line a change, on a terminal as well.")
+        bool, typer.Option("--lines", help="Print one line per change, even on a terminal.")
     ] = False,
 ) -> int:
-    """Watch a job until it is over. Ctrl-C ends the watching, not the job."""
+    """Watch a job until it ends. Ctrl-C stops watching; the job continues."""
     return follow(cli, job_id(cli.client, job), lines=lines)
 
 
 def follow(cli: Cli, name: str, *, lines: bool = False) -> int:
-    """The exit code: 0 only for a job that succeeded."""
-    feed = Feed(cli.client, name)
+    """Show updates until the job ends; return exit code 0 only if it succeeded."""
+    feed = JobFeed(cli.client, name)
     status = None
     try:
         with _view(cli, lines=lines) as view:
@@ -47,21 +47,21 @@ def follow(cli: Cli, name: str, *, lines: bool = False) -> int:
                 status = news.job.get("status")
     except KeyboardInterrupt:
         cli.note(
-            f"\nStopped watching; {name} goes on by itself.\n"
-            f"Watch it again: rekindle watch {name}\nEnd it: rekindle cancel {name}"
+            f"\nStopped watching; {name} continues.\n"
+            f"Watch again: rekindle watch {name}\nCancel the job: rekindle cancel {name}"
         )
         return ExitCode.INTERRUPTED
     return ExitCode.OK if status == "succeeded" else ExitCode.FAILED
 
 
 @contextmanager
-def _view(cli: Cli, *, lines: bool) -> Iterator[View]:
-    from rekindle.cli.jobs.watch_lines import JsonLines, Lines
+def _view(cli: Cli, *, lines: bool) -> Iterator[JobView]:
+    from rekindle.cli.jobs.watch_lines import JsonView, LineView
 
     if cli.as_json:
-        yield JsonLines(cli.line)
+        yield JsonView(cli.line)
     elif lines or not cli.out.is_terminal:
-        yield Lines(cli.out, time.time)
+        yield LineView(cli.out, time.time)
     else:
         from rekindle.cli.jobs.watch_screen import screen
 

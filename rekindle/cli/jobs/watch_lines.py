@@ -1,4 +1,4 @@
-"""Watching without a terminal: one line a change, for logs and for programs."""
+"""Watch a job without a terminal: one line per change, as text or JSON."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,16 +8,16 @@ from rekindle.cli.formats import money, part
 from rekindle.cli.jobs import views
 
 if TYPE_CHECKING:
-    from rekindle.cli.errors import Unreachable
-    from rekindle.cli.jobs.job_feed import News
+    from rekindle.cli.errors import ServiceUnreachable
+    from rekindle.cli.jobs.job_feed import JobUpdate
     from rekindle.terminal import Console
 
 Json = Mapping[str, Any]
-PROGRESS_SECONDS = 5.0  # between two lines that differ in nothing but the step
+PROGRESS_SECONDS = 5.0  # least time between two lines that differ only in the step
 
 
-class Lines:
-    """Sentences with the time before them."""
+class LineView:
+    """Prints updates as text lines that begin with the time."""
 
     def __init__(self, console: "Console", now: Callable[[], float]) -> None:
         self._console = console
@@ -26,8 +26,8 @@ class Lines:
         self._told_at = 0.0
         self._is_away = False
 
-    def show(self, news: "News") -> None:
-        """Events, then the state if it changed or the step if some time has passed."""
+    def show(self, news: "JobUpdate") -> None:
+        """Print events, then the job if its phase changed, or its step at most every 5 s."""
         if self._is_away:
             self._is_away = False
             self._say("The service answers again.")
@@ -35,7 +35,9 @@ class Lines:
             self._console.print(views.event_line(event))
         job, now = news.job, self._now()
         phase, step = formats.phase(job), part(job, "progress").get("step")
-        step = part(job, "queue").get("position") or step  # of what it waits for it is the progress
+        step = (
+            part(job, "queue").get("position") or step
+        )  # while queued, the queue position is the progress
         stepped = (phase, step) != self._told and now - self._told_at >= PROGRESS_SECONDS
         if phase != self._told[0] or stepped:
             self._told, self._told_at = (phase, step), now
@@ -43,37 +45,37 @@ class Lines:
         if formats.is_over(job):
             self._console.print(views.next_steps(job))
 
-    def away(self, trouble: "Unreachable") -> None:
-        """Said once, not at every try."""
+    def away(self, trouble: "ServiceUnreachable") -> None:
+        """Print once that the service does not answer, not at every retry."""
         if not self._is_away:
             self._is_away = True
-            self._say(f"{trouble.message} The job goes on without it; trying again.")
+            self._say(f"{trouble.message} The job continues meanwhile; retrying.")
 
     def _say(self, text: str, at: object = None) -> None:
-        """With the service's own time where it gave one: events have it as well."""
+        """Print a line with the service's own time if it gave one, as events have."""
         moment = at if isinstance(at, int | float) else self._now()
         self._console.print(f"{formats.clock(moment)}  {text}")
 
 
-class JsonLines:
-    """Jobs and events as the API gives them, told apart by their member `object`."""
+class JsonView:
+    """Prints jobs and events as the API returns them; their member `object` says which."""
 
     def __init__(self, line: Callable[[object], None]) -> None:
         self._line = line
 
-    def show(self, news: "News") -> None:
-        """Events first, as they are what led to the job's new state."""
+    def show(self, news: "JobUpdate") -> None:
+        """Print events before the job, as they led to its new state."""
         for event in news.events:
             self._line(event)
         self._line(news.job)
 
-    def away(self, trouble: "Unreachable") -> None:
-        """A line like any other: the stream goes on after it."""
+    def away(self, trouble: "ServiceUnreachable") -> None:
+        """Print the error as a line; the stream continues after it."""
         self._line(trouble.as_dict())
 
 
 def standing(job: Json) -> str:
-    """Where the job is, on one line."""
+    """Return the job's phase, step, speed and cost on one line."""
     cost = part(job, "cost")
     unit = cost.get("currency", "USD")
     evictions = part(job, "attempts").get("evictions")

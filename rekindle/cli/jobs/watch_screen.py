@@ -1,4 +1,4 @@
-"""Watching on a terminal: one picture of the job that renews itself, history above it."""
+"""Watch a job on a terminal: one live view of the job and its newest events."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -17,49 +17,49 @@ from rekindle.cli.jobs import views
 from rekindle.terminal import Console
 
 if TYPE_CHECKING:
-    from rekindle.cli.errors import Unreachable
-    from rekindle.cli.jobs.job_feed import News
+    from rekindle.cli.errors import ServiceUnreachable
+    from rekindle.cli.jobs.job_feed import JobUpdate
 
 Json = Mapping[str, Any]
-_EVENTS = 8  # that stay in the picture
-_HINT = "Ctrl-C ends the watching, not the job."
+_EVENTS = 8  # the newest ones that the view shows
+_HINT = "Ctrl-C stops watching; the job continues."
 
 
-class Screen:
-    """The picture; it is drawn again every second, as times in it run on."""
+class LiveView:
+    """The live view; redrawn twice a second, as times in it advance."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._news: News | None = None
+        self._news: JobUpdate | None = None
         self._events: deque[Json] = deque(maxlen=_EVENTS)
         self._away = ""
 
-    def show(self, news: "News") -> None:
-        """Keep what the next drawing shows."""
+    def show(self, news: "JobUpdate") -> None:
+        """Keep the update for the next drawing."""
         self._news, self._away = news, ""
         self._events.extend(news.events)
 
-    def away(self, trouble: "Unreachable") -> None:
-        """Say so below the picture, which stays as it was."""
-        self._away = f"{trouble.message} The job goes on without it; trying again."
+    def away(self, trouble: "ServiceUnreachable") -> None:
+        """Show below the view that the service does not answer."""
+        self._away = f"{trouble.message} The job continues meanwhile; retrying."
 
     def __rich__(self) -> RenderableType:
-        """The whole picture."""
+        """Return what rich draws."""
         if self._news is None:
-            return Text("asking the service ...", style="dim")
+            return Text("connecting to the service ...", style="dim")
         return picture(self._news.job, list(self._events), self._now(), self._away)
 
 
 @contextmanager
-def screen(console: Console, now: Callable[[], float]) -> Iterator[Screen]:
-    """The picture on the terminal meanwhile; its last state stays."""
-    shown = Screen(now)
+def screen(console: Console, now: Callable[[], float]) -> Iterator[LiveView]:
+    """Show the live view while the context is open; its last state stays on the terminal."""
+    shown = LiveView(now)
     with Live(shown, console=console, refresh_per_second=2, vertical_overflow="crop"):
         yield shown
 
 
 def picture(job: Json, events: list[Json], now: float, away: str = "") -> RenderableType:
-    """One job: what it does, how far it is, what it costs, what happened."""
+    """Return the view of one job: phase, progress, cost and newest events."""
     over = formats.is_over(job)
     pieces: list[RenderableType] = [views.heading(job)]
     if why := part(job, "error").get("message") or formats.reason(job):
@@ -73,7 +73,7 @@ def picture(job: Json, events: list[Json], now: float, away: str = "") -> Render
 
 
 def _history(events: list[Json]) -> Table:
-    """Long sentences go on below themselves, not below the time."""
+    """Return the events as a table, so that long messages wrap below themselves."""
     table = Table.grid(padding=(0, 2))
     for event in events:
         table.add_row(*views.event_cells(event))
@@ -106,10 +106,10 @@ def _facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
         f"{money(cost.get('forecast_total'), unit)} forecast · "
         f"{money(cost.get('planned_total'), unit)} planned",
     )
-    yield "saved", f"{views.saved(cost)} against on-demand"
+    yield "saved", f"{views.saved(cost)} compared to on-demand"
     yield from views.limits(job)
     lost = part(job, "progress").get("lost_steps")
-    again = f" · {formats.count(lost, 'step')} done again" if isinstance(lost, int) else ""
+    again = f" · {formats.count(lost, 'step')} repeated" if isinstance(lost, int) else ""
     number = attempts.get("count", NOTHING)
     yield "evictions", f"{attempts.get('evictions', NOTHING)} · attempt {number}{again}"
     if checkpoint := part(job, "latest_checkpoint"):

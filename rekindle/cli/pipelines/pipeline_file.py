@@ -1,6 +1,6 @@
 """The file of `rekindle pipeline`: phases in order, each the body of a job.
 
-A model may be `$NAME`, an earlier phase: what that one has made. Nothing here talks to a service.
+A model may be `$NAME`: the model of an earlier phase. This module does not talk to a service.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import part
 from rekindle.cli.submit import document_file, job_settings
 from rekindle.cli.submit.document_file import UnreadableDocument
@@ -19,49 +19,49 @@ from rekindle.cli.submit.job_config import FILES, files_beside
 
 Json = dict[str, Any]
 MODEL = "model"
-TAGS = ("pipeline", "phase", "written")  # members of the metadata that are ours
+TAGS = ("pipeline", "phase", "written")  # reserved members of the metadata
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
 _EXAMPLE = "The quickstart has an example: docs/quickstart.md, From one model to the next."
 _RULE = "1 to 48 letters, digits, dots, dashes and underscores"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase:
-    """One job of a pipeline, as it is written; files as they are named in it."""
+class PipelinePhase:
+    """One job of a pipeline: its name and request body."""
 
     name: str
     body: Json
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The phases whose models it reads."""
+        """Names of the phases whose models it uses."""
         return tuple(sorted({n[1:] for n in _named(self.body) if n.startswith("$")}))
 
     @property
     def written(self) -> str:
-        """Changes with anything in it."""
+        """Hash of the body, which changes with any edit."""
         text = json.dumps(self.body, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Paths, or ids of uploads."""
+        """File paths or ids that the body names."""
         return tuple(self.body[name] for name in FILES if self.body.get(name))
 
     def with_models(self, found: Callable[[str], str]) -> Json:
-        """The body with a model in the place of every `$NAME`."""
+        """Return the body with a model in place of every `$NAME`."""
         return _mapped(self.body, lambda n: found(n[1:]) if n.startswith("$") else n)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A file that makes sense."""
+    """A valid pipeline: its name and phases."""
 
     name: str
-    phases: tuple[Phase, ...]
+    phases: tuple[PipelinePhase, ...]
 
-    def base_of(self, phase: Phase) -> str:
-        """The model that the first phase of its line begins with."""
+    def base_of(self, phase: PipelinePhase) -> str:
+        """Return the model that the first phase of this phase's chain starts from."""
         named = str(phase.body[MODEL])
         if not named.startswith("$"):
             return named
@@ -69,7 +69,7 @@ class Pipeline:
 
 
 def read(path: Path) -> Pipeline:
-    """What the file says, or Trouble."""
+    """Read and validate a pipeline file; raise CliError."""
     try:
         document = document_file.read(path)
     except UnreadableDocument as error:
@@ -84,41 +84,41 @@ def read(path: Path) -> Pipeline:
 
 
 def parse(document: object, path: Path) -> Pipeline:
-    """The same of what was read from ``path``; files are sought beside it."""
+    """Validate a parsed pipeline; file paths are relative to ``path``."""
     if not isinstance(document, dict) or set(document) != {"name", "phases"}:
-        raise _broken(path, "it must hold `name` and `phases`, and nothing else")
+        raise _broken(path, "it must have `name` and `phases` and no other member")
     name = _name(document["name"], path, "name")
     listed = document["phases"]
     if not isinstance(listed, list) or not listed:
         raise _broken(path, "`phases` must be a list of at least one phase")
-    phases: list[Phase] = []
+    phases: list[PipelinePhase] = []
     for number, item in enumerate(listed, start=1):
         phases.append(_phase(item, f"phase {number}", phases, path))
     return Pipeline(name=name, phases=tuple(phases))
 
 
-def _phase(item: object, where: str, before: list[Phase], path: Path) -> Phase:
+def _phase(item: object, where: str, before: list[PipelinePhase], path: Path) -> PipelinePhase:
     if not isinstance(item, dict):
-        raise _broken(path, f"{where} is no object")
+        raise _broken(path, f"{where} is not an object")
     name = _name(item.get("name"), path, f"{where}: name")
     known = [phase.name for phase in before]
     if name in known:
-        raise _broken(path, f"two phases are called {name}")
+        raise _broken(path, f"two phases have the name {name}")
     body = {member: value for member, value in item.items() if member != "name"}
     for member in (MODEL, "training_file"):
         if not isinstance(body.get(member), str):
             raise _broken(path, f"phase {name}: `{member}` is missing")
     if reserved := set(TAGS) & set(part(body, "metadata")):
-        raise _broken(path, f"phase {name}: metadata `{min(reserved)}` is set by this command")
-    found = Phase(name=name, body=files_beside(body, path.parent))
+        raise _broken(path, f"phase {name}: metadata `{min(reserved)}` is reserved")
+    found = PipelinePhase(name=name, body=files_beside(body, path.parent))
     for needed in found.needs:
         if needed not in known:
-            raise _broken(path, f"phase {name}: ${needed} is no phase before it")
+            raise _broken(path, f"phase {name}: ${needed} is not an earlier phase")
     return found
 
 
 def _named(body: Json) -> list[str]:
-    """Every model that it names."""
+    """Return every model that the body names."""
     found: list[str] = []
 
     def note(name: str) -> str:
@@ -130,7 +130,7 @@ def _named(body: Json) -> list[str]:
 
 
 def _mapped(body: Json, change: Callable[[str], str]) -> Json:
-    """With each name of a model changed: the job's own, and those that its graders ask."""
+    """Return the body with every model name changed: the job's and its graders'."""
     changed = body | {MODEL: change(str(body[MODEL]))}
     method = part(body, "method")
     learnt = part(method, "reinforcement")
@@ -155,11 +155,11 @@ def _name(value: object, path: Path, where: str) -> str:
     return value
 
 
-def tags(pipeline: Pipeline, phase: Phase) -> Mapping[str, str]:
-    """By which the phase's job is found again."""
+def tags(pipeline: Pipeline, phase: PipelinePhase) -> Mapping[str, str]:
+    """Return the metadata by which the phase's job is found again."""
     return dict(zip(TAGS, (pipeline.name, phase.name, phase.written), strict=True))
 
 
-def _broken(path: Path, why: str, advice: str = _EXAMPLE) -> Trouble:
+def _broken(path: Path, why: str, advice: str = _EXAMPLE) -> CliError:
     message = f"{path}: {why.rstrip('.')}."
-    return Trouble(message, advice, exit_code=ExitCode.USAGE, code="broken_pipeline")
+    return CliError(message, advice, exit_code=ExitCode.USAGE, code="broken_pipeline")

@@ -1,36 +1,36 @@
-"""What a pipeline does next, of its file and of the jobs that there are. Pure."""
+"""Decide a pipeline's next step from its file and its jobs. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rekindle.cli import formats
-from rekindle.cli.errors import ExitCode, Trouble
-from rekindle.cli.pipelines.pipeline_file import Phase, Pipeline, tags
+from rekindle.cli.errors import CliError, ExitCode
+from rekindle.cli.pipelines.pipeline_file import Pipeline, PipelinePhase, tags
 
 Json = Mapping[str, Any]
 _GOOD = "succeeded"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submit:
-    """Make the phase's job."""
+class SubmitPhase:
+    """Submit the phase's job."""
 
-    phase: Phase
-    models: Mapping[str, str]  # phase -> what it has made
-    earlier: int  # jobs of this phase that came to nothing
+    phase: PipelinePhase
+    models: Mapping[str, str]  # phase -> its model
+    earlier: int  # number of earlier jobs of this phase
 
 
 @dataclass(frozen=True, kw_only=True)
-class Follow:
-    """The phase's job is there and not over."""
+class FollowJob:
+    """The phase's job exists and has not ended."""
 
-    phase: Phase
+    phase: PipelinePhase
     job: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
+class PipelineDone:
     """Every phase has its model."""
 
     models: Mapping[str, str]
@@ -38,30 +38,30 @@ class Done:
 
 def next_step(
     pipeline: Pipeline, jobs: Sequence[Json], *, again: str | None = None
-) -> Submit | Follow | Done:
-    """The first phase that has no model yet decides; ``jobs`` are the pipeline's, newest first.
+) -> SubmitPhase | FollowJob | PipelineDone:
+    """Return the next step: of the first phase without a model. ``jobs`` are newest first.
 
-    Raises Trouble where its newest job came to nothing, unless that is job ``again``, and where a
-    phase was changed since its job was made.
+    Raises CliError if its newest job failed, unless that is job ``again``, or if a phase was
+    changed after its job was created.
     """
     models: dict[str, str] = {}
     for phase in pipeline.phases:
         own = [job for job in jobs if _tag(job, "phase") == phase.name]
         newest = own[0] if own else None
         if newest is None or newest["id"] == again:
-            return Submit(phase=phase, models=models, earlier=len(own))
+            return SubmitPhase(phase=phase, models=models, earlier=len(own))
         if newest.get("status") != _GOOD and formats.is_over(newest):
             raise _failed(phase, newest)
         if _tag(newest, "written") != tags(pipeline, phase)["written"]:
             raise _changed(pipeline, phase, newest)
         if newest.get("status") != _GOOD:
-            return Follow(phase=phase, job=str(newest["id"]))
+            return FollowJob(phase=phase, job=str(newest["id"]))
         models[phase.name] = str(newest["fine_tuned_model"])
-    return Done(models=models)
+    return PipelineDone(models=models)
 
 
 def came_to_nothing(pipeline: Pipeline, jobs: Sequence[Json]) -> str | None:
-    """The job to make again: the newest of the first phase whose newest job has failed."""
+    """Return the job to retry: the newest of the first phase whose newest job failed."""
     for phase in pipeline.phases:
         own = [job for job in jobs if _tag(job, "phase") == phase.name]
         if own and own[0].get("status") != _GOOD:
@@ -73,22 +73,22 @@ def _tag(job: Json, name: str) -> object:
     return formats.part(job, "metadata").get(name)
 
 
-def _failed(phase: Phase, job: Json) -> Trouble:
+def _failed(phase: PipelinePhase, job: Json) -> CliError:
     said = formats.part(job, "error").get("message")
-    why = f": {formats.safe(str(said).splitlines()[0])}" if said else ""
-    return Trouble(
-        f"Phase {phase.name} has {job.get('status')} as {job['id']}{why}.",
-        f"See why: rekindle show {job['id']}. Mend the phase if it is at fault, and run the "
-        "pipeline again with --retry; phases that have succeeded are kept.",
+    why = f": {formats.safe(str(said).splitlines()[0]).rstrip('.')}" if said else ""
+    return CliError(
+        f"Phase {phase.name} ended as {job.get('status')}: job {job['id']}{why}.",
+        f"See the cause: rekindle show {job['id']}. Correct the phase if needed and rerun with "
+        "--retry; succeeded phases are kept.",
         code="phase_failed",
     )
 
 
-def _changed(pipeline: Pipeline, phase: Phase, job: Json) -> Trouble:
-    return Trouble(
+def _changed(pipeline: Pipeline, phase: PipelinePhase, job: Json) -> CliError:
+    return CliError(
         f"Phase {phase.name} was changed since it was submitted as {job['id']}.",
-        f"Put it back as it was, or give the pipeline another name than {pipeline.name}: then all "
-        "its phases are done anew.",
+        f"Undo the change, or rename the pipeline {pipeline.name}: a new name runs all phases "
+        "again.",
         exit_code=ExitCode.USAGE,
         code="phase_changed",
     )

@@ -1,4 +1,4 @@
-"""`rekindle costs`: what your project has cost and saved by day, and how the bill compares."""
+"""`rekindle costs`: a project's cost and savings by day, and a comparison with Azure's bill."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import money, safe
 from rekindle.cli.projects.savings import all_projects, by_project
 
@@ -33,9 +33,9 @@ def costs(
         ),
     ] = False,
 ) -> None:
-    """Show what the jobs of your project cost by day, and saved against on demand. Days are UTC."""
+    """Show your project's cost and savings by day (UTC), or compare them with Azure's bill."""
     if projects and reconcile:
-        raise Trouble(
+        raise CliError(
             "--projects and --reconcile cannot be combined.",
             "Leave one out.",
             exit_code=ExitCode.USAGE,
@@ -53,7 +53,7 @@ def costs(
 
 
 def by_day(found: Mapping[str, Any]) -> Iterable[Any]:
-    """A table, and the sums."""
+    """Yield a table with one row per day, and the totals."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -69,15 +69,15 @@ def by_day(found: Mapping[str, Any]) -> Iterable[Any]:
         )
     yield shown
     yield (
-        f"{money(found['total'])} in all; machines saved {money(found['saved'])} against on demand"
-        f" ({found['saved_percent']:g} %)."
+        f"{money(found['total'])} in total; machines saved {money(found['saved'])} compared to "
+        f"on-demand ({found['saved_percent']:g} %)."
     )
 
 
 def compared(told: Mapping[str, Any]) -> Iterable[Any]:
-    """The sums, a line for each reason, and the attempts that differ most."""
+    """Yield the totals, a line for each difference, and the attempts that differ most."""
     if told["told_until"] is None:
-        yield "Azure has published no bill yet: it comes a day late. Try again tomorrow."
+        yield "Azure has not published a bill yet; it is a day late. Try again tomorrow."
     else:
         days = f"{told['since']} to {told['until']}"
         yield f"{days}; Azure's bill is complete up to {told['told_until']}."
@@ -92,11 +92,11 @@ def compared(told: Mapping[str, Any]) -> Iterable[Any]:
     if apart:
         yield _attempts(apart)
     if told["has_more"]:
-        yield f"Only the {len(told['attempts'])} attempts with the largest differences are shown."
+        yield f"Showing the {len(told['attempts'])} attempts with the largest differences."
 
 
 def _of_nobody(lines: list[Json]) -> Iterable[str]:
-    """A line for each reason, with the kinds of meters; the service tells it to operators alone."""
+    """Yield a line for each cost outside projects; the service shows them to operators only."""
     for cause in dict.fromkeys(line["cause"] for line in lines):
         those = [line for line in lines if line["cause"] == cause]
         total = sum(Decimal(line["billed"]) for line in those)

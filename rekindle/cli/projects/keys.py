@@ -1,4 +1,4 @@
-"""`rekindle keys`: API keys of the project that the key in use belongs to."""
+"""`rekindle keys`: create, list and revoke API keys of the current project."""
 
 import time
 from collections.abc import Iterable
@@ -20,35 +20,38 @@ KEYS = "/api_keys"
 
 def create_key(
     cli: Cli,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
-    scope: Annotated[Scope, typer.Option(help="What it may do.")] = Scope.WRITE,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of the key, for example its owner or purpose."),
+    ],
+    scope: Annotated[Scope, typer.Option(help="Permissions of the key.")] = Scope.WRITE,
     days: Annotated[
         int | None,
-        typer.Option(min=1, max=3650, help="Days until it expires; default: when yours does."),
+        typer.Option(min=1, max=3650, help="Days until the key expires; default: as your key."),
     ] = None,
 ) -> None:
-    """Make a key, which may do no more than yours. It is shown this once."""
+    """Create an API key with at most your permissions. It is shown only once."""
     asked: Json = {"name": name, "scope": scope.value}
     if days is not None:
         asked["expires_at"] = round(time.time()) + days * 86_400
     made = cli.client.post(KEYS, asked, tries=1)
     cli.show(made, lambda: [str(made["key"])])
-    cli.note(f"{made['id']}: keep it now, it cannot be shown again.")
+    cli.note(f"{made['id']}: save the key now; it cannot be shown again.")
 
 
 def list_keys(cli: Cli) -> None:
-    """The project's keys; of each only the end is shown."""
+    """List the project's API keys; only the last characters are shown."""
     found = pages(cli.client, KEYS)
     cli.show({"object": "list", "data": found, "has_more": False}, lambda: _table(found))
 
 
 def revoke_key(
     cli: Cli,
-    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="As `keys list` shows it.")],
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="Key id from `keys list`.")],
 ) -> None:
-    """Make a key worthless, at once and for good. Jobs that it made go on."""
+    """Revoke an API key permanently. Jobs that it created continue."""
     gone = cli.client.delete(f"{KEYS}/{key_id}")
-    cli.show(gone, lambda: [f"{key_id} is revoked"])
+    cli.show(gone, lambda: [f"revoked {key_id}"])
 
 
 def _table(found: list[Json]) -> Iterable[Any]:

@@ -1,4 +1,4 @@
-"""`rekindle projects`, and what a command does in each of them. For operators."""
+"""`rekindle projects`, and running a command in every project. For operators."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import clock, safe
 from rekindle.cli.job_lookup import pages
 
@@ -18,15 +18,15 @@ PROJECTS = "/organization/projects"
 def projects(
     cli: Cli,
     job: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only the one that has this job.")
+        str | None, typer.Option(metavar="ID", help="Show only the project of this job.")
     ] = None,
 ) -> None:
-    """Every project, newest first; `--project` acts in it. For operators."""
+    """List all projects, newest first (operators only)."""
     found = pages(cli.client, PROJECTS, sys.maxsize, query={"job": job})
     if job is not None and not found:
-        raise Trouble(
-            f"No project has a job {job!r}.",
-            "Give its whole id.",
+        raise CliError(
+            f"No project has job {job!r}.",
+            "Pass the full job id.",
             exit_code=ExitCode.NOT_FOUND,
             code="job_not_found",
         )
@@ -34,17 +34,17 @@ def projects(
 
 
 def in_each(cli: Cli) -> Iterator[Json]:
-    """Every project; what is asked before the next one is asked in it."""
+    """Yield every project; the client acts in it until the next one."""
     for one in pages(cli.client, PROJECTS, sys.maxsize):
         cli.client.act_in(one["id"])
         yield one
 
 
 def refuse_with(cli: Cli, other: str | None) -> None:
-    """Whatever means one project, where every project is meant."""
+    """Raise CliError if --all-projects is combined with an option for one project."""
     if clash := "--project" if cli.asked.project is not None else other:
-        raise Trouble(
-            f"--all-projects is of every project, {clash} of one.",
+        raise CliError(
+            f"--all-projects and {clash} cannot be combined.",
             "Leave one out.",
             exit_code=ExitCode.USAGE,
         )

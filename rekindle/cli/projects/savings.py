@@ -1,4 +1,4 @@
-"""`rekindle costs --projects`: what each project spent, saved and lost to evictions."""
+"""`rekindle costs --projects`: spending, savings and evictions of every project."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _COLUMNS = ("project", "jobs", "spent", "list price", "saved", "", "evictions")
 
 
 def all_projects(cli: Cli, days: int) -> Json:
-    """Every page as one, all of the first one's moment."""
+    """Return every page as one document, all as of the first page's time."""
     found: Json = cli.client.get(PATH, days=days, limit=_PAGE)
     page = found
     while page["has_more"]:
@@ -24,7 +24,7 @@ def all_projects(cli: Cli, days: int) -> Json:
 
 
 def by_project(found: Mapping[str, Any]) -> Iterable[Any]:
-    """A table, and the sums."""
+    """Yield a table with one row per project, and the totals."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

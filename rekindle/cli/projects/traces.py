@@ -1,4 +1,4 @@
-"""`rekindle traces export`: what your own jobs saw of Spot capacity, as files for simulations."""
+"""`rekindle traces export`: Spot capacity that your jobs observed, as files for simulations."""
 
 import json
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 
 Json = dict[str, Any]
 TRACES = "/organization/traces"
@@ -16,11 +16,13 @@ TRACES = "/organization/traces"
 
 def export_traces(
     cli: Cli,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or an empty folder.")],
-    days: Annotated[int, typer.Option(min=1, max=90, help="How far back.")] = 30,
-    gap: Annotated[int, typer.Option(min=60, max=3600, help="Seconds between two counts.")] = 300,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Target folder, new or empty.")],
+    days: Annotated[int, typer.Option(min=1, max=90, help="Number of days to export.")] = 30,
+    gap: Annotated[
+        int, typer.Option(min=60, max=3600, help="Interval between two capacity counts in seconds.")
+    ] = 300,
 ) -> None:
-    """Write a trace file for each place where Spot was held or asked for. For operators."""
+    """Export one trace file per region and size with observed Spot capacity (operators only)."""
     _check(folder)
     found = list(_all(cli, days, gap))
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,15 +37,15 @@ def export_traces(
 
 def _check(folder: Path) -> None:
     if folder.is_file() or (folder.is_dir() and any(folder.rglob("*.json"))):
-        raise Trouble(
-            f"{folder} is a file or holds .json files already.",
-            "Name a new folder: files of two exports together would be replayed as one.",
+        raise CliError(
+            f"{folder} is a file or already contains .json files.",
+            "Pass a new folder; a simulation would mix the files of two exports.",
             exit_code=ExitCode.USAGE,
         )
 
 
 def _all(cli: Cli, days: int, gap: int) -> Iterable[Json]:
-    """Every page, all of the same time; places of which nothing is known are left out."""
+    """Yield every page, all as of the same time; places without observations are left out."""
     after, until = None, None
     while True:
         page = cli.client.get(TRACES, days=days, gap_seconds=gap, until=until, after=after)
@@ -55,11 +57,8 @@ def _all(cli: Cli, days: int, gap: int) -> Iterable[Json]:
 
 def _lines(written: list[Json], folder: Path, days: int) -> Iterable[str]:
     if not written:
-        yield (
-            f"Nothing was seen of Spot in the last {days} days, but for the newest minutes. "
-            "Run jobs on Spot first."
-        )
+        yield (f"No Spot capacity was observed in the last {days} days. Run jobs on Spot first.")
         return
     for one in written:
-        yield f"{one['file']}: {one['counts']} counts, {one['seen_percent']:g} % of them seen"
+        yield f"{one['file']}: {one['counts']} counts, {one['seen_percent']:g} % observed"
     yield f"Replay them: python -m bench.policy --traces {folder}"

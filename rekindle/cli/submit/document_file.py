@@ -1,4 +1,4 @@
-"""Reads an object from YAML, JSON or TOML text: the files of `submit --config` and `pipeline`.
+"""Read an object from a YAML, JSON or TOML file, for `submit --config` and `pipeline`.
 
 YAML as people write it: `1e-5` is a number, a date is text, `on` and `no` are booleans. Refused:
 duplicate names, aliases (a short file could stand for a huge one), tags, and numbers and text that
@@ -31,12 +31,12 @@ _REPLACED = {f"{_TAG}{kind}" for kind in ("int", "float", "timestamp", "merge", 
 
 
 class UnreadableDocument(ValueError):
-    """Why a text is no document, in words that follow its name and a colon."""
+    """A text is not a valid document; the message continues "FILE: "."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says, and the line of each named member by its dotted path."""
+    """A file's value, and the line number of each member by its dotted path."""
 
     value: object
     lines: Mapping[str, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ def read(path: Path) -> Document:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UnreadableDocument("it is no text in UTF-8") from None
+        raise UnreadableDocument("it is not UTF-8 text") from None
     return parse(text, path.suffix.lower())
 
 
@@ -121,7 +121,7 @@ def _yaml(text: str) -> Document:
 
 @cache
 def _loader() -> "type[yaml.SafeLoader]":
-    """PyYAML's safe loader with numbers as in YAML 1.2, and without dates."""
+    """Return PyYAML's safe loader with YAML 1.2 numbers and without dates."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -136,7 +136,7 @@ def _loader() -> "type[yaml.SafeLoader]":
 
 
 class _Tree:
-    """Turns YAML nodes into plain values; remembers lines."""
+    """Converts YAML nodes to plain values and keeps line numbers."""
 
     def __init__(self) -> None:
         self.lines: dict[str, int] = {}
@@ -147,7 +147,7 @@ class _Tree:
 
         line = node.start_mark.line + 1
         if id(node) in self._seen:
-            raise UnreadableDocument(f"line {line} has an anchor that is used again: write it out")
+            raise UnreadableDocument(f"line {line} uses an alias; write the value out")
         self._seen.add(id(node))
         if isinstance(node, yaml.ScalarNode):
             return _scalar(node.tag.removeprefix(_TAG), node.value, line)
@@ -187,12 +187,12 @@ def _scalar(kind: str, text: str, line: int) -> object:
             case _:
                 why = f"has tag {kind}, which is not supported"
     except ValueError:
-        raise UnreadableDocument(f"line {line}: {text[:40]!r} is no number") from None
+        raise UnreadableDocument(f"line {line}: {text[:40]!r} is not a number") from None
     raise UnreadableDocument(f"line {line} {why}")
 
 
 def check_json(value: object, path: str = "", depth: int = 0) -> None:
-    """Raise UnreadableDocument for what JSON cannot carry, or should not."""
+    """Raise UnreadableDocument for a value that JSON cannot carry or that is too deep."""
     if depth > MAX_DEPTH:
         raise UnreadableDocument(_TOO_DEEP)
     if isinstance(value, Mapping | list):
@@ -206,7 +206,7 @@ def check_json(value: object, path: str = "", depth: int = 0) -> None:
 
 
 def _not_json(value: object) -> str:
-    """Why JSON cannot carry this scalar; empty if it can."""
+    """Return why JSON cannot carry this scalar; empty if it can."""
     if isinstance(value, str):
         is_torn = any("\ud800" <= character <= "\udfff" for character in value)
         return "holds half a character (a surrogate)" if is_torn else ""

@@ -1,7 +1,7 @@
-"""The request of `rekindle submit`, made of layers: preset, --config, named options, --set.
+"""Layers of a job's request: preset, --config, named options and --set, merged and validated.
 
-A later layer wins, member by member; a `--set` sets its member to exactly what it says. The whole
-is held against the request's model before anything is uploaded.
+A later layer wins, member by member; `--set` replaces its member as a whole. The result is
+validated against the request's model before anything is uploaded.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import part
 from rekindle.cli.submit import document_file, job_settings
 from rekindle.cli.submit.document_file import UnreadableDocument
 
 Json = dict[str, Any]
 FILES = ("training_file", "validation_file")
-_EXAMPLE = "Write it as MEMBER=VALUE, such as training.ema_decay=0.99."
+_EXAMPLE = "Write it as MEMBER=VALUE, for example training.ema_decay=0.99."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """What a file of --config says, and where its members stand; nothing without one."""
+class JobConfig:
+    """Members of a --config file and their line numbers; empty without a file."""
 
     body: Json = field(default_factory=dict)
     path: Path | None = None
@@ -30,17 +30,17 @@ class Config:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One --set."""
+class MemberSetting:
+    """One --set: a dotted member and its value."""
 
     path: str
     value: object
 
 
-def read_config(path: Path | None) -> Config:
-    """Read a file of --config; files that it names lie beside it. Raises Trouble."""
+def read_config(path: Path | None) -> JobConfig:
+    """Read a --config file; paths in it are relative to its folder. Raises CliError."""
     if path is None:
-        return Config()
+        return JobConfig()
     try:
         document = document_file.read(path)
     except UnreadableDocument as error:
@@ -50,12 +50,12 @@ def read_config(path: Path | None) -> Config:
         body = body.get("request")  # what `submit --dry-run --json` prints
     if not isinstance(body, dict) or not body:
         found = "it is empty" if body in (None, {}, "") else f"it is a {type(body).__name__}"
-        raise _bad_config(path, f"{found}, but it must hold the members of a job")
-    return Config(body=files_beside(body, path.parent), path=path, lines=document.lines)
+        raise _bad_config(path, f"{found}, but it must be an object with job members")
+    return JobConfig(body=files_beside(body, path.parent), path=path, lines=document.lines)
 
 
 def files_beside(body: Json, folder: Path) -> Json:
-    """The body with paths of files relative to ``folder``; ids of uploads stay."""
+    """Return the body with file paths relative to ``folder``; file ids are unchanged."""
     named = {name: body[name] for name in FILES if isinstance(body.get(name), str)}
     return body | {
         name: value if value.startswith("file-") else str(folder / value)
@@ -63,22 +63,22 @@ def files_beside(body: Json, folder: Path) -> Json:
     }
 
 
-def parse_setting(text: str) -> Setting:
-    """Parse MEMBER=VALUE, the value as YAML; raises Trouble for an unknown member."""
+def parse_setting(text: str) -> MemberSetting:
+    """Parse MEMBER=VALUE with a YAML value; raise CliError for an unknown member."""
     path, is_pair, value = text.partition("=")
     path = path.strip()
     if not is_pair or not all(path.split(".")):
         known = job_settings.find(path) if path else None
-        about = f" It holds: {known.help}." if known and known.help else ""
-        raise _bad_setting(text, f"it is no MEMBER=VALUE.{about}", _EXAMPLE)
+        about = f" Expected value: {known.help}." if known and known.help else ""
+        raise _bad_setting(text, f"it is not MEMBER=VALUE.{about}", _EXAMPLE)
     member = job_settings.find(path)
     if member is None:
         raise _trouble(job_settings.unknown(path), f"--set {text}: ")
-    return Setting(path=path, value=_value(text, value, member))
+    return MemberSetting(path=path, value=_value(text, value, member))
 
 
-def apply(settings: Iterable[Setting], body: Json) -> Json:
-    """The body with every setting applied in order; raises Trouble below what is no object."""
+def apply(settings: Iterable[MemberSetting], body: Json) -> Json:
+    """Return the body with all settings applied in order; raise CliError below a non-object."""
     changed = deepcopy(body)
     for setting in settings:
         *parents, last = setting.path.split(".")
@@ -95,7 +95,7 @@ def apply(settings: Iterable[Setting], body: Json) -> Json:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any], path: str = "") -> Json:
-    """Both, member by member; ``above`` wins, with its nulls. Raises Trouble below what is none."""
+    """Merge two bodies member by member; ``above`` wins, nulls included. Raises CliError."""
     merged = dict(below)
     for name, value in above.items():
         under, at = merged.get(name), f"{path}{name}"
@@ -109,12 +109,12 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any], path: str = "") ->
 
 
 def without_nulls(body: Mapping[str, Any]) -> Json:
-    """The body without members of the first floor that say nothing."""
+    """Return the body without top-level members that are null or empty."""
     return {name: value for name, value in body.items() if value not in (None, {})}
 
 
-def check(body: Json, config: Config, settings: Iterable[Setting]) -> None:
-    """Raise Trouble for the first thing that is wrong, with where it was said."""
+def check(body: Json, config: JobConfig, settings: Iterable[MemberSetting]) -> None:
+    """Raise CliError for the first invalid member, with the option or file line that set it."""
     fault = _not_json(body) or _other_method(body) or job_settings.fault_of(body)
     if fault is None:
         return
@@ -124,17 +124,19 @@ def check(body: Json, config: Config, settings: Iterable[Setting]) -> None:
     raise _trouble(fault, _place(fault.param, config))
 
 
-def _not_json(body: Json) -> job_settings.Fault | None:
-    """What cannot be sent, such as an argument that is not UTF-8."""
+def _not_json(body: Json) -> job_settings.RequestFault | None:
+    """Return the fault of text that JSON cannot carry, such as an argument that is not UTF-8."""
     try:
         document_file.check_json(body)
     except UnreadableDocument as error:
-        return job_settings.Fault("", f"The request: {error}.", "Write it in UTF-8.", "bad_text")
+        return job_settings.RequestFault(
+            "", f"The request: {error}.", "Write it in UTF-8.", "bad_text"
+        )
     return None
 
 
-def _other_method(body: Json) -> job_settings.Fault | None:
-    """Options of a method that is not the one of the job."""
+def _other_method(body: Json) -> job_settings.RequestFault | None:
+    """Return the fault of options that belong to another method than the job's."""
     method = part(body, "method")
     kind = method.get("type", "supervised")
     for name in method:
@@ -144,14 +146,14 @@ def _other_method(body: Json) -> job_settings.Fault | None:
             and job_settings.find(f"method.{name}")
         ):
             at = f"method.{name}"
-            message = f"{at} has options of {name}, and the method is {kind}."
-            advice = f"Add --method {name}, or leave {at} out."
-            return job_settings.Fault(at, message, advice, "wrong_method")
+            message = f"{at} sets options of {name}, but the method is {kind}."
+            advice = f"Add --method {name}, or omit {at}."
+            return job_settings.RequestFault(at, message, advice, "wrong_method")
     return None
 
 
-def _place(param: str, config: Config) -> str:
-    """File and line of a member that the config says; empty for others."""
+def _place(param: str, config: JobConfig) -> str:
+    """Return file and line of a member that --config sets; empty for others."""
     if config.path is None or param.partition(".")[0] not in config.body:
         return ""
     line = config.lines.get(param)
@@ -162,8 +164,8 @@ def _is_within(path: str, outer: str) -> bool:
     return path == outer or path.startswith(f"{outer}.")
 
 
-def _value(text: str, written: str, member: job_settings.Member) -> object:
-    """The value as YAML; as it is written where text, or a decimal, is meant."""
+def _value(text: str, written: str, member: job_settings.RequestMember) -> object:
+    """Parse the value as YAML; keep it as text for text members and decimals."""
     if member.kinds == {"string"} and not _is_quoted_or_null(written):
         return written
     try:
@@ -179,8 +181,8 @@ def _is_quoted_or_null(written: str) -> bool:
     return text in ("null", "~") or (len(text) > 1 and text[0] == text[-1] and text[0] in "'\"")
 
 
-def _trouble(fault: job_settings.Fault, where: str) -> Trouble:
-    return Trouble(
+def _trouble(fault: job_settings.RequestFault, where: str) -> CliError:
+    return CliError(
         f"{where}{fault.message}",
         fault.advice,
         exit_code=ExitCode.USAGE,
@@ -189,26 +191,26 @@ def _trouble(fault: job_settings.Fault, where: str) -> Trouble:
     )
 
 
-def _no_members(path: str, value: object) -> Trouble:
-    return Trouble(
+def _no_members(path: str, value: object) -> CliError:
+    return CliError(
         f"{path} is {value!r:.40}, which has no members of its own.",
-        f"Give an object for {path}, or leave out what is set below it.",
+        f"Pass an object for {path}, or omit its members.",
         exit_code=ExitCode.USAGE,
         code="invalid_value",
         param=path,
     )
 
 
-def _bad_setting(text: str, why: str, advice: str) -> Trouble:
+def _bad_setting(text: str, why: str, advice: str) -> CliError:
     message = f"--set {text[:80]}: {why}"
-    return Trouble(message, advice, exit_code=ExitCode.USAGE, code="bad_setting")
+    return CliError(message, advice, exit_code=ExitCode.USAGE, code="bad_setting")
 
 
-def _bad_config(path: Path, why: str) -> Trouble:
-    return Trouble(
+def _bad_config(path: Path, why: str) -> CliError:
+    return CliError(
         f"--config {path}: {why}.",
-        "It is the body of POST /v1/fine_tuning/jobs in YAML, JSON or TOML; "
-        "`rekindle submit FILE --dry-run` prints one.",
+        "Write the body of POST /v1/fine_tuning/jobs in YAML, JSON or TOML; "
+        "`rekindle submit FILE --dry-run` prints an example.",
         exit_code=ExitCode.USAGE,
         code="bad_config",
     )

@@ -1,6 +1,6 @@
-"""The members of a job's request, as its JSON schema says: their names, help, values and faults.
+"""Members of a job's request from its JSON schema: names, help, values and faults.
 
-The model is imported when a command first needs it; `rekindle --help` does not.
+The request's model is imported when a command first needs it.
 """
 
 import difflib
@@ -21,43 +21,43 @@ _BOUNDS = {
     "exclusiveMaximum": "below",
 }
 _AUTO = "literal['auto']"  # how pydantic names one side of "auto or a number"
-_ALIKE = 0.72  # of difflib: `packed` is `packing`, `lora_rank` is not `loss_chunk`
+_ALIKE = 0.72  # difflib ratio: `packed` is `packing`, `lora_rank` is not `loss_chunk`
 _SAY_NOTHING: tuple[object, ...] = (None, "", [], {})
 _PLACEHOLDER = "file-placeholder"  # a file is checked before it has an id
 
 
 @dataclass(frozen=True)
-class Member:
-    """One member of the request; ``path`` is dotted."""
+class RequestMember:
+    """One member of the request, with its dotted path and JSON schema."""
 
     path: str
     schema: Json
 
     @property
     def kinds(self) -> set[str]:
-        """JSON types that it may have, except null; empty: any."""
+        """JSON types that the member accepts, except null; empty: any."""
         return {each["type"] for each in _sides(self.schema) if "type" in each} - {"null"}
 
     @property
     def is_decimal(self) -> bool:
-        """Whether it is a number that may be written as text, to be exact."""
+        """Whether the member is a number that may be text, to be exact."""
         texts = [side for side in _sides(self.schema) if side.get("type") == "string"]
         return "number" in self.kinds and any(not _enumerated(side) for side in texts)
 
     @property
     def choices(self) -> list[str]:
-        """The values that it may have, where they are few."""
+        """The allowed values, if they are enumerated."""
         found = [v for side in _sides(self.schema) for v in _enumerated(side)]
         return [json.dumps(v).strip('"') for v in dict.fromkeys(found) if v != ""]
 
     @property
     def is_group(self) -> bool:
-        """Whether it has members of its own."""
+        """Whether the member has members of its own."""
         return any(_named(self.schema))
 
     @property
     def help(self) -> str:
-        """What it holds, in one line."""
+        """Description, type, bounds and default in one line."""
         about = str(self.schema.get("description", "")).split("\n", maxsplit=1)[0]
         return ". ".join(filter(None, (about.removesuffix("."), self._values())))
 
@@ -74,8 +74,8 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """What is wrong with a body: the dotted member, why, and what to do."""
+class RequestFault:
+    """What is wrong with a request: dotted member, message and advice."""
 
     param: str
     message: str
@@ -91,24 +91,24 @@ def _schema() -> Json:
     return found
 
 
-def every() -> list[Member]:
-    """All members, groups before what is inside them."""
+def every() -> list[RequestMember]:
+    """Return all members, each group before its members."""
     return list({member.path: member for member in _below(_schema(), "")}.values())
 
 
-def find(path: str) -> Member | None:
-    """The member of this dotted path, or None. Below free-form objects everything is one."""
+def find(path: str) -> RequestMember | None:
+    """Return the member of this dotted path, or None. Free-form objects accept any member."""
     schema = _schema()
     for name in path.split("."):
         below = _inside(schema, name)
         if below is None:
             return None
         schema = below
-    return Member(path, schema)
+    return RequestMember(path, schema)
 
 
 def nearest(path: str) -> str | None:
-    """The member that was probably meant: same name elsewhere, similar here, similar elsewhere."""
+    """Return the member that was probably meant: same name elsewhere, or a similar name."""
     known = [member.path for member in every()]
     place, _, name = path.rpartition(".")
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == place}
@@ -122,8 +122,8 @@ def nearest(path: str) -> str | None:
     return None
 
 
-def fault_of(body: Json) -> Fault | None:
-    """The first thing that is wrong with this request, as the service would see it."""
+def fault_of(body: Json) -> RequestFault | None:
+    """Return the first fault that the service would find in this request, or None."""
     from pydantic import ValidationError
 
     from contract.job import JobRequest
@@ -136,22 +136,22 @@ def fault_of(body: Json) -> Fault | None:
     return None
 
 
-def unknown(path: str) -> Fault:
+def unknown(path: str) -> RequestFault:
     """Return the fault of a member that does not exist."""
     place = path.rpartition(".")[0]
     parent = find(place) if place else None
     names = [name for name, _ in _named(parent.schema if parent else _schema())]
     if parent and not names:
-        advice = f"{place} has no members of its own; it holds: {parent.help}."
+        advice = f"{place} has no members of its own; expected value: {parent.help}."
     elif meant := nearest(path):
         advice = f"Did you mean {meant}?"
     else:
-        advice = f"{place or 'A job'} has {', '.join(names)}."
-    return Fault(path, f"{path} is no member of a job.", advice, "unknown_parameter")
+        advice = f"{place or 'A job'} has these members: {', '.join(names)}."
+    return RequestFault(path, f"{path} is not a member of a job.", advice, "unknown_parameter")
 
 
 def complete(incomplete: str) -> list[tuple[str, str]]:
-    """What `--set` may go on with: names, or values once a name is whole or the only one."""
+    """Return completions of `--set`: member names, or values after `=` or a unique name."""
     name, is_whole, value = incomplete.partition("=")
     if is_whole:
         return [(f"{name}={each}", about) for each, about in complete_value(name, value)]
@@ -162,20 +162,20 @@ def complete(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_value(name: str, incomplete: str) -> list[tuple[str, str]]:
-    """The values of a member that begin so, each with the member's help."""
+    """Return values of a member that begin with ``incomplete``, each with the member's help."""
     member = find(name)
     values = member.choices if member else []
     return [(v, member.help) for v in values if v.startswith(incomplete)] if member else []
 
 
-def _below(schema: Json, prefix: str) -> Iterator[Member]:
+def _below(schema: Json, prefix: str) -> Iterator[RequestMember]:
     for name, inner in _named(schema):
-        yield Member(prefix + name, inner)
+        yield RequestMember(prefix + name, inner)
         yield from _below(inner, f"{prefix}{name}.")
 
 
 def _named(schema: Json) -> Iterator[tuple[str, Json]]:
-    """Names and schemas of its members; those that all alternatives have are alternatives."""
+    """Yield names and schemas of members; those in several alternatives are alternatives."""
     found: dict[str, list[Json]] = {}
     for side in _sides(schema):
         for name, inner in side.get("properties", {}).items():
@@ -185,7 +185,7 @@ def _named(schema: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _inside(schema: Json, name: str) -> Json | None:
-    """The schema of a member; None where there is none."""
+    """Return the schema of a member; None if there is none."""
     for known, inner in _named(schema):
         if known == name:
             return inner
@@ -199,7 +199,7 @@ def _inside(schema: Json, name: str) -> Json | None:
 
 
 def _sides(schema: Json) -> Iterator[Json]:
-    """It, or its alternatives, without references; what is said beside a reference stays."""
+    """Yield the schema or its alternatives, with references resolved."""
     if "$ref" in schema:
         beside = {name: value for name, value in schema.items() if name != "$ref"}
         yield from _sides(_schema()["$defs"][schema["$ref"].rpartition("/")[2]] | beside)
@@ -219,7 +219,7 @@ def _enumerated(side: Json) -> list[object]:
 
 
 def _said(side: Json) -> str:
-    """Type, choices and bounds in words."""
+    """Return type, choices and bounds in words."""
     if side.get("type") == "boolean":
         return "true or false"
     if choices := [str(value) for value in _enumerated(side) if value != ""]:
@@ -234,7 +234,7 @@ def _number(value: float) -> str:
     return f"{value:,}".removesuffix(".0")
 
 
-def _fault(faults: "list[ErrorDetails]") -> Fault:
+def _fault(faults: "list[ErrorDetails]") -> RequestFault:
     found = next(f for f in faults if f["loc"][-1:] != (_AUTO,))  # the number's is beside it
     where = _path(found["loc"], is_unknown=found["type"] == "extra_forbidden")
     if found["type"] == "extra_forbidden":
@@ -244,17 +244,17 @@ def _fault(faults: "list[ErrorDetails]") -> Fault:
     if found["type"] == "missing":
         value = member.choices[0] if member and member.choices else "VALUE"
         advice = f"Add --set {where}={value}. {wanted}".strip()
-        return Fault(where, f"{where} is missing.", advice, "missing_required_parameter")
+        return RequestFault(where, f"{where} is missing.", advice, "missing_required_parameter")
     if member and member.kinds == {"string"} and isinstance(found["input"], int | float):
         wanted = f"Put it in quotes. {wanted}"
     given = json.dumps(found["input"], default=str)
     shown = f"{given[:60]}..." if len(given) > 60 else given
     why = f"{found['msg'][:1].lower()}{found['msg'][1:]}".replace("input should", "it must")
-    return Fault(where, f"{where} is {shown}: {why}.", wanted, "invalid_value")
+    return RequestFault(where, f"{where} is {shown}: {why}.", wanted, "invalid_value")
 
 
 def _path(location: tuple[int | str, ...], *, is_unknown: bool) -> str:
-    """Dotted, without the words by which pydantic tells the sides of a union apart."""
+    """Return the dotted path, without the words that pydantic adds for union members."""
     path: list[str] = []
     for index, part in enumerate(map(str, location)):
         is_last = index == len(location) - 1

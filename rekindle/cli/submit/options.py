@@ -1,4 +1,4 @@
-"""Options of `rekindle submit`: those of the first day; --set and --config do the rest."""
+"""Options of `rekindle submit` for common members; --set and --config cover the rest."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import typer
 from rekindle.cli.submit import presets
 
 Json = dict[str, Any]
-_TRAINING, _MACHINES = "How to train", "What to run on"
-_SENDING, _REST = "How to send it", "Everything else"
+_TRAINING, _MACHINES = "Training", "Machines"
+_SENDING, _REST = "Submission", "All other members"
 
 
 def method_name(text: str) -> str:
@@ -25,28 +25,28 @@ def method_name(text: str) -> str:
 
 
 def method_help() -> str:
-    """Return the methods in a sentence."""
+    """Return all method names with a short description each."""
     from contract.methods import METHODS
 
     return "; ".join(f"{name} ({m.label.partition(': ')[2]})" for name, m in METHODS.items())
 
 
 def complete_method(incomplete: str) -> list[tuple[str, str]]:
-    """Completions of --method."""
+    """Return completions of --method."""
     from contract.methods import METHODS
 
     return [(name, m.label) for name, m in METHODS.items() if name.startswith(incomplete)]
 
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:
-    """Completions of --set."""
+    """Return completions of --set."""
     from rekindle.cli.submit import job_settings
 
     return job_settings.complete(incomplete)
 
 
 def complete_value(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Completions of a value of --set where the shell takes it, as bash does, for a next word."""
+    """Return values of --set where the shell, as bash does, splits words at `=`."""
     settings = [str(setting) for setting in given.get("settings") or ()]
     if not settings or "=" in settings[-1]:
         return []
@@ -68,21 +68,25 @@ File = Annotated[
     str | None,
     typer.Argument(
         metavar="FILE",
-        help="Training file in JSONL, one chat a line or what the method learns from; or the id of "
-        "an upload. Optional if --config or --set names a training_file.",
+        help="Training file in JSONL, one example per line, or the id of an uploaded file. "
+        "Optional if --config or --set gives training_file.",
         autocompletion=_complete_file,
     ),
 ]
 Validation = Annotated[
     str | None,
-    typer.Option("--validation", metavar="FILE", help="Rows to measure on, never to train on."),
+    typer.Option(
+        "--validation",
+        metavar="FILE",
+        help="Validation file or file id; measured, never trained on.",
+    ),
 ]
 Preset = Annotated[
     str | None,
     typer.Option(
         "--preset",
         metavar="NAME",
-        help="Recipe of `rekindle presets` to begin with; all other options win over it.",
+        help="Preset to start from (see `rekindle presets`); other options override it.",
         autocompletion=_complete_preset,
     ),
 ]
@@ -92,8 +96,8 @@ Config = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="Members of the job in YAML, JSON or TOML: the body of POST /v1/fine_tuning/jobs. "
-        "Options win over it.",
+        help="File with job members in YAML, JSON or TOML, as in POST /v1/fine_tuning/jobs. "
+        "Options override it.",
         rich_help_panel=_REST,
     ),
 ]
@@ -102,8 +106,8 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="MEMBER=VALUE",
-        help="Any member of the job, such as training.ema_decay=0.99; the value is YAML. "
-        "Repeatable, wins over all else.",
+        help="Any job member, for example training.ema_decay=0.99; the value is YAML. "
+        "Repeatable; overrides all other options.",
         rich_help_panel=_REST,
         autocompletion=complete_setting,
     ),
@@ -113,7 +117,7 @@ Name = Annotated[
     typer.Option(
         "--name",
         "--idempotency-key",
-        help="Name that makes a repeat of this command the same job, not a second one.",
+        help="Idempotency key: repeating the command with it creates no second job.",
         rich_help_panel=_SENDING,
     ),
 ]
@@ -121,32 +125,35 @@ DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Show the request, which --config takes, and its plan; make no job. The file is "
-        "uploaded.",
+        help="Show the request (usable with --config) and its plan; create no job. Uploads the "
+        "file.",
         rich_help_panel=_SENDING,
     ),
 ]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Watch the job at once.", rich_help_panel=_SENDING)
+    bool,
+    typer.Option("--watch", "-w", help="Watch the job after submission.", rich_help_panel=_SENDING),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
-    """Members of the job that have an option of their own."""
+class MemberOptions:
+    """Options for common members of the job."""
 
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", help="Base model, or the final model or a checkpoint of a job: ft:..."
+            "--model", "-m", help="Base model, or a job's final model or checkpoint (ft:...)."
         ),
     ] = None
     suffix: Annotated[
-        str | None, typer.Option("--suffix", help="Your part of the new model's name.")
+        str | None, typer.Option("--suffix", help="Suffix of the new model's name.")
     ] = None
     metadata: Annotated[
         list[str] | None,
-        typer.Option("--metadata", metavar="KEY=VALUE", help="Kept with the job; repeatable."),
+        typer.Option(
+            "--metadata", metavar="KEY=VALUE", help="Metadata to store with the job; repeatable."
+        ),
     ] = None
     method: Annotated[
         str | None,
@@ -164,17 +171,24 @@ class Named:
         typer.Option(
             "--grader",
             metavar="FILE",
-            help="Grader for reinforcement, in OpenAI's form as JSON.",
+            help="Grader for reinforcement: JSON file in OpenAI's format.",
             rich_help_panel=_TRAINING,
         ),
     ] = None
     epochs: Annotated[
         int | None,
-        typer.Option("--epochs", min=1, help="Passes over the file.", rich_help_panel=_TRAINING),
+        typer.Option(
+            "--epochs",
+            min=1,
+            help="Number of passes over the training file.",
+            rich_help_panel=_TRAINING,
+        ),
     ] = None
     batch_size: Annotated[
         int | None,
-        typer.Option("--batch-size", min=1, help="Examples per step.", rich_help_panel=_TRAINING),
+        typer.Option(
+            "--batch-size", min=1, help="Number of examples per step.", rich_help_panel=_TRAINING
+        ),
     ] = None
     learning_rate: Annotated[
         float | None,
@@ -189,27 +203,27 @@ class Named:
         typer.Option(
             "--max-seq-len",
             min=16,
-            help="Tokens at which a sequence is cut off.",
+            help="Maximum sequence length in tokens; longer examples are cut off.",
             rich_help_panel=_TRAINING,
         ),
     ] = None
     lora: Annotated[
         bool,
-        typer.Option("--lora", help="Train low-rank adapters only.", rich_help_panel=_TRAINING),
+        typer.Option("--lora", help="Train LoRA adapters only.", rich_help_panel=_TRAINING),
     ] = False
     lora_rank: Annotated[
         int | None,
         typer.Option(
             "--lora-rank",
             min=1,
-            help="Rank of the adapters; implies --lora.",
+            help="Rank of the LoRA adapters; implies --lora.",
             rich_help_panel=_TRAINING,
         ),
     ] = None
     qlora: Annotated[
         bool,
         typer.Option(
-            "--qlora", help="Train adapters over a base in 4 bits.", rich_help_panel=_TRAINING
+            "--qlora", help="Train LoRA adapters on a 4-bit base model.", rich_help_panel=_TRAINING
         ),
     ] = False
     seed: Annotated[
@@ -217,7 +231,7 @@ class Named:
         typer.Option(
             "--seed",
             min=0,
-            help="Random seed: the same seed gives the same run.",
+            help="Random seed of the training run.",
             rich_help_panel=_TRAINING,
         ),
     ] = None
@@ -232,7 +246,7 @@ class Named:
     ] = None
 
     def members(self) -> Iterator[tuple[str, object]]:
-        """Dotted members of the request that were given, without those of the method."""
+        """Yield dotted members that were given, except those of the method."""
         given = {
             "model": self.model,
             "suffix": self.suffix,
@@ -247,6 +261,6 @@ class Named:
         yield from ((path, value) for path, value in given.items() if value is not None)
 
     def hyperparameters(self) -> Json:
-        """Those that OpenAI has, as far as they were given."""
+        """Return OpenAI's hyperparameters that were given."""
         given = {"n_epochs": self.epochs, "batch_size": self.batch_size}
         return {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""`rekindle plan`: what a job would cost and how long it would take, before it is created."""
+"""`rekindle plan`: cost, duration and memory of a job before it is created."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -7,7 +7,7 @@ from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.formats import money
 from rekindle.cli.jobs import views
-from rekindle.cli.jobs.terms import Limits
+from rekindle.cli.jobs.terms import LimitOptions
 from rekindle.cli.submit import options, submit_command
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ def plan(
     file: options.File = None,
     validation: options.Validation = None,
     preset: options.Preset = None,
-    named: options.Named,
-    limits: Limits,
+    named: options.MemberOptions,
+    limits: LimitOptions,
     config: options.Config = None,
     settings: options.Settings = None,
 ) -> None:
-    """Plan a job: places, time, cost, memory, and what would be cheaper or faster.
+    """Plan a job: placement, duration, cost, memory, and cheaper or faster alternatives.
 
-    Creates no job. The plan is kept for a day: `rekindle submit ... --set plan=ID` takes it.
+    Creates no job. The plan is kept for a day; use it: `rekindle submit ... --set plan=ID`.
     """
     body = submit_command.checked(
         cli,
@@ -61,7 +61,7 @@ def _view(found: Json) -> "Iterator[RenderableType]":
     for warning in dict.fromkeys(whole["warnings"]):
         yield f"note: {formats.safe(warning)}"
     yield f"\n{found['id']}, kept until {formats.clock(found['expires_at'], day=True)}"
-    yield f"Next: the same command with `submit` for `plan`, and --set plan={found['id']}"
+    yield f"Next: same command with `submit` instead of `plan`, and --set plan={found['id']}"
 
 
 def _steps(whole: Mapping[str, Any]) -> str:
@@ -91,10 +91,10 @@ def _places(places: list[Json]) -> "RenderableType":
 
 
 def _memory(memory: Mapping[str, int]) -> str:
-    """GiB of one GPU, by what holds them; what holds less than a hundredth is left out."""
+    """Return GPU memory in GiB by use; uses below 0.01 GiB are left out."""
     parts = [(name, memory.get(name, 0) / _GIB) for name in _MEMORY]
     said = [f"{name} {size:.2f}" for name, size in parts if size >= 0.01]
-    return f"{memory['needed'] / _GIB:.2f} GiB of a GPU needed: {', '.join(said)}"
+    return f"{memory['needed'] / _GIB:.2f} GiB per GPU: {', '.join(said)}"
 
 
 def _suggested(found: Mapping[str, Any]) -> str:

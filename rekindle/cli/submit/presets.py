@@ -1,4 +1,4 @@
-"""`rekindle presets`: recipes with their sources, and the requests that they make."""
+"""`rekindle presets`: recipes with their sources, and the requests that they stand for."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ import typer
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,12 +20,15 @@ Json = dict[str, Any]
 FILE = "presets.toml"
 _OF_THE_METHOD = ("hyperparameters", "method")
 
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, value by value.")]
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="Preset to show with every value and its source."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One member of a request."""
+    """One member that a preset sets, with its source."""
 
     member: str  # as presets.toml calls it
     value: object
@@ -44,7 +47,7 @@ class Preset:
     adapter: str = ""  # lora, qlora; empty: all weights
 
     def body(self) -> Json:
-        """The request's members that it sets."""
+        """Return the request's members that the preset sets."""
         options: Json = {}
         training: Json = {"adapter": {"type": self.adapter}} if self.adapter else {}
         for value in self.values:
@@ -57,14 +60,14 @@ class Preset:
         return {"model": self.model, "method": method, "training": training}
 
     def as_dict(self) -> Json:
-        """For a program."""
+        """Return the preset as JSON output."""
         told = {"name": self.name, "about": self.about, "model": self.model}
         values = [vars(value) for value in self.values]
         return told | {"method": self.method, "values": values, "request": self.body()}
 
 
 def presets(cli: Cli, name: Name = None) -> None:
-    """List the recipes for `rekindle submit --preset`; of one, every value and its source."""
+    """List presets for `rekindle submit --preset`, or show one with its sources."""
     if name is not None:
         found = named(name)
         cli.show(found.as_dict(), lambda: _one(found))
@@ -75,7 +78,7 @@ def presets(cli: Cli, name: Name = None) -> None:
 
 @cache
 def known() -> Mapping[str, Preset]:
-    """All that there are, by name."""
+    """Return all presets by name."""
     document = tomllib.loads((files("rekindle.cli.submit") / FILE).read_text(encoding="utf-8"))
     sources = document["sources"]
     found = {}
@@ -89,12 +92,12 @@ def known() -> Mapping[str, Preset]:
 
 
 def named(name: str) -> Preset:
-    """The preset of this name, or Trouble."""
+    """Return the preset of this name; raise CliError if it does not exist."""
     if name in known():
         return known()[name]
-    raise Trouble(
-        f"There is no preset {name!r}.",
-        "rekindle presets lists them.",
+    raise CliError(
+        f"Preset {name!r} does not exist.",
+        "List all presets: rekindle presets",
         exit_code=ExitCode.USAGE,
         code="no_such_preset",
     )
@@ -113,8 +116,8 @@ def _table(every: list[Preset]) -> "Iterator[RenderableType]":
         shown = (formats.NOTHING if v is None else f"{v:g}" for v in (rate, batch))
         table.add_row(preset.name, preset.method, preset.about, *shown, preset.model)
     yield table
-    yield "Every value with its source: rekindle presets NAME"
-    yield "Next: rekindle submit FILE --preset NAME; what is told beside it wins."
+    yield "Show every value with its source: rekindle presets NAME"
+    yield "Next: rekindle submit FILE --preset NAME; other options override the preset."
 
 
 def _one(preset: Preset) -> "Iterator[RenderableType]":

@@ -1,4 +1,4 @@
-"""Options that `rekindle submit` had, and the --set that does the same now."""
+"""Options that `rekindle submit` no longer has, and the --set that replaces each."""
 
 import shlex
 from collections.abc import Sequence
@@ -61,10 +61,10 @@ _ALSO = {
 
 
 class SubmitCommand(TyperCommand):
-    """`rekindle submit`, which knows its old options by name."""
+    """The `submit` command, with hints for removed options."""
 
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
-        """Parse; the first option that was removed is an error which says what to use."""
+        """Parse arguments; fail at the first removed option with its replacement."""
         given = list(args)
         known = {name for param in self.get_params(ctx) for name in param.opts}
         if not ctx.resilient_parsing:
@@ -77,14 +77,14 @@ class SubmitCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
-        """Show help, and only then import the descriptors that list the methods."""
+        """Show help; import the method descriptors only then."""
         for param in self.params:
             if "--method" in param.opts:
                 param.help = f"{method_help()}; default: supervised."  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: "Context", incomplete: str) -> list[Any]:
-        """Complete option names, and after `--set MEMBER =` its values."""
+        """Complete option names, and values after `--set MEMBER =`."""
         from typer._click.shell_completion import CompletionItem
 
         values = complete_value(ctx.params)
@@ -94,7 +94,7 @@ class SubmitCommand(TyperCommand):
 
 
 def in_place_of(words: Sequence[str]) -> str:
-    """What to write in place of a removed option, which is the first of these words."""
+    """Return the replacement of a removed option, which is the first of these words."""
     option, has_value, value = words[0].partition("=")
     now = REMOVED[option]
     if not has_value:
@@ -102,4 +102,4 @@ def in_place_of(words: Sequence[str]) -> str:
         value = following if following and not following.startswith("--") else "VALUE"
     value = shlex.quote(value)
     also = _ALSO.get(option, "").format(value=value)
-    return f"{option} is now --set {now.replace('V', value)}{also}."
+    return f"{option} was replaced by --set {now.replace('V', value)}{also}."

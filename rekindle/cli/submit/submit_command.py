@@ -1,4 +1,4 @@
-"""`rekindle submit`: a file and a model become a job."""
+"""`rekindle submit`: create a job from a file, a model and options."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,12 +9,12 @@ from uuid import uuid4
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.files.upload import require, uploaded
 from rekindle.cli.formats import money, part
 from rekindle.cli.job_lookup import JOBS
 from rekindle.cli.jobs import views
-from rekindle.cli.jobs.terms import Limits
+from rekindle.cli.jobs.terms import LimitOptions
 from rekindle.cli.submit import grader_file, job_config, options, request
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ def submit(
     file: options.File = None,
     validation: options.Validation = None,
     preset: options.Preset = None,
-    named: options.Named,
-    limits: Limits,
+    named: options.MemberOptions,
+    limits: LimitOptions,
     config: options.Config = None,
     settings: options.Settings = None,
     name: options.Name = None,
     dry_run: options.DryRun = False,
     watch: options.Watch = False,
 ) -> int | None:
-    """Train a model on FILE. Shows what it will cost, and why there.
+    """Submit a job that trains a model on FILE; shows its plan and cost.
 
-    --set wins over the other options, these over --config, and --config over --preset.
+    Precedence: --set, then other options, then --config, then --preset.
     """
     body = checked(
         cli,
@@ -51,7 +51,7 @@ def submit(
         config=config,
         settings=settings,
     )
-    planned_before = body.get("plan") is not None  # of the same file
+    planned_before = body.get("plan") is not None  # the plan already uploaded the file
     body = with_uploads(cli, body, same_once=planned_before or name is not None)
     if dry_run:
         _show_plan(cli, body)
@@ -65,12 +65,12 @@ def checked(
     file: str | None,
     validation: str | None,
     preset: str | None,
-    named: options.Named,
-    limits: Limits,
+    named: options.MemberOptions,
+    limits: LimitOptions,
     config: Path | None,
     settings: list[str] | None,
 ) -> Json:
-    """The request that these layers make, checked as far as the service is not needed for it."""
+    """Return the merged request, validated as far as possible without the service."""
     read, sets = job_config.read_config(config), [*map(job_config.parse_setting, settings or ())]
     own = {
         "training_file": file,
@@ -88,13 +88,13 @@ def checked(
 
 
 def with_uploads(cli: Cli, body: Json, *, same_once: bool) -> Json:
-    """The same with ids of files in place of paths; ``same_once``: as an upload before it."""
+    """Upload files and put their ids into the body; ``same_once`` reuses an earlier upload."""
     files = [member for member in job_config.FILES if member in body]
     return body | {m: uploaded(cli, body[m], same_once=same_once) for m in files}
 
 
 def taken_on(job: Json) -> "Iterator[RenderableType]":
-    """The plan in a few lines, then the job's id and what to type next."""
+    """Yield the plan, the job's id and the next commands."""
     plan = part(job, "plan")
     if plan:
         yield from planned(plan)
@@ -103,15 +103,15 @@ def taken_on(job: Json) -> "Iterator[RenderableType]":
 
 
 def planned(plan: Mapping[str, Any]) -> "Iterator[RenderableType]":
-    """Where it would run, what it would cost, and why there."""
+    """Yield machines, cost, reason and warnings of a plan."""
     yield views.facts(list(_plan(plan)))
     warnings = (*plan.get("warnings", ()), *part(plan, "recipe").get("warnings", ()))
-    for warning in dict.fromkeys(warnings):  # a plan repeats those of its recipe
+    for warning in dict.fromkeys(warnings):  # the plan repeats its recipe's warnings
         yield f"note: {formats.safe(warning)}"
 
 
 def _send(cli: Cli, body: Json, name: str | None, *, watch: bool) -> int | None:
-    key = name or f"cli-{uuid4().hex}"  # a repeat after a lost answer is no second job
+    key = name or f"cli-{uuid4().hex}"  # a retry creates no second job
     job = cli.client.post(JOBS, body, headers={"idempotency-key": key})
     if watch:
         return _watched(cli, job)
@@ -123,14 +123,14 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     unit = plan.get("currency", "USD")
     place = f"{plan.get('nodes')} x {plan.get('vm_size')} in {plan.get('region')}"
     hourly = money(plan.get("hourly"), unit)
-    yield "machines", f"{place} ({views.bought(plan)}, {hourly} an hour each)"
+    yield "machines", f"{place} ({views.bought(plan)}, {hourly} per hour each)"
     batch = formats.count(plan.get("global_batch", 0), "example")
     yield "steps", f"{formats.number(plan.get('total_steps'))} of {batch}"
     yield "data", views.counted(plan)
     yield (
         "duration",
         f"about {formats.duration(plan.get('duration_p50'))}, "
-        f"within {formats.duration(plan.get('duration_p90'))} nine times in ten{_verifying(plan)}",
+        f"90 % within {formats.duration(plan.get('duration_p90'))}{_verifying(plan)}",
     )
     yield (
         "price",
@@ -141,7 +141,7 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _verifying(plan: Mapping[str, Any]) -> str:
-    """How much of it verifies the result; an older service does not say."""
+    """Return how much of the duration verifies the result; older services do not say."""
     seconds = plan.get("verify_seconds")
     return f", {formats.duration(seconds)} of it to verify the result" if seconds else ""
 
@@ -156,7 +156,7 @@ def _watched(cli: Cli, job: Json) -> int:
 
 
 def _show_plan(cli: Cli, body: Json) -> None:
-    """The request, then the service's plan of it in comments: --config takes both as they are."""
+    """Print the request, then its plan as comments, so that --config accepts the output."""
     plan = cli.client.post(f"{JOBS}?dry_run=true", body)["plan"]
     document = {"object": "plan", "request": body, "plan": plan}
     cli.show(document, lambda: [json.dumps(body, indent=2), *_comments(cli, planned(plan))])
@@ -177,9 +177,9 @@ def _is_upload(named: object) -> bool:
 def _pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if not text.partition("=")[0] or "=" not in text:
-            raise Trouble(
-                f"--metadata {text!r} is no pair.",
-                "Write it as KEY=VALUE.",
+            raise CliError(
+                f"--metadata {text!r} is not a KEY=VALUE pair.",
+                "Write it as KEY=VALUE, for example team=search.",
                 exit_code=ExitCode.USAGE,
                 code="bad_metadata",
             )

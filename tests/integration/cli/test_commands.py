@@ -52,7 +52,7 @@ async def test_a_list_of_one_status_says_where_it_has_stopped_to_look(shell: She
     rest = await shell.run(*further[1].split(), "--json")
 
     assert "No job is failed." in nobody.out
-    assert "No job of the 1,000 that were looked at is cancelled." in seen.out
+    assert "No job of the newest 1,000 is cancelled." in seen.out
     assert [job["id"] for job in rest.json["data"]] == [oldest]
     assert rest.json["has_more"] is False
 
@@ -93,7 +93,7 @@ async def test_a_wish_is_granted_once_and_refused_where_it_makes_no_sense(shell:
 
     assert (first.code, again.code, paused.code) == (0, 0, 1)
     assert name in first.out
-    assert f"{name} is over: cancelled." in again.out
+    assert f"{name} has already ended: cancelled." in again.out
     assert "cancelled" in paused.err
     assert "Cancelled" in shown.out
 
@@ -174,7 +174,7 @@ async def test_an_upload_that_the_service_could_not_take_is_sent_again(shell: Sh
     ended = await sending
 
     assert ended.code == 0
-    assert "Sending it again." in ended.err
+    assert "Retrying the upload." in ended.err
     assert len((await shell.run("files", "list", "--json")).json["data"]) == 1
 
 

@@ -63,7 +63,7 @@ async def test_the_bill_is_held_against_the_ledger_and_each_difference_has_a_rea
     shown = await shell.run("costs", "--reconcile")
     other = await shell.run("costs", "--reconcile", "--json", "--key", await world.other_key())
 
-    assert "Azure has published no bill yet" in nothing.out
+    assert "Azure has not published a bill yet" in nothing.out
     assert len(bills.asked) == 1
     (line,) = told["attempts"]
     assert (line["id"], line["metered"], line["billed"]) == ("att-1", "16.0000", "20.2500")
@@ -170,7 +170,7 @@ async def test_costs_are_shown_by_day_with_what_was_saved(shell: Shell) -> None:
     day = f"{midnight:%Y-%m-%d}"
     row = next(line.split() for line in shown.out.splitlines() if line.strip().startswith(day))
     assert row == [day, "$8.00", "$0.00", "$32.00", "$24.00"]
-    assert "machines saved $24.00 against on demand (75 %)." in shown.out
+    assert "machines saved $24.00 compared to on-demand (75 %)." in shown.out
     assert told["data"][0]["start_time"] == midnight.timestamp()
 
 

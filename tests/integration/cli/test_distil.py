@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rekindle.cli.distil.teacher import LARGEST, TRIES, Later, Teacher
-from rekindle.cli.distil.teacher_messages import Ask, Reply
+from rekindle.cli.distil.teacher import LARGEST, TRIES, Teacher, TeacherBusy
+from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.main import app
 from tests.integration.cli.conftest import Ended, ctrl_c_is_heard
 from tests.integration.cli.teacher_server import Json, Said, Served, answer, failure, teaching
@@ -31,8 +31,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def asking(url: str) -> Ask:
-    return Ask(url=url, model="big", messages=[{"role": "user", "content": "?"}], sampling={})
+def asking(url: str) -> TeacherRequest:
+    return TeacherRequest(
+        url=url, model="big", messages=[{"role": "user", "content": "?"}], sampling={}
+    )
 
 
 def write(folder: Path, *rows: object) -> None:
@@ -110,8 +112,8 @@ def test_right_answers_beat_wrong_ones_and_rows_that_are_all_alike_are_counted(
     assert row["preferred_output"][0]["content"] == "so it is 42"
     assert row["non_preferred_output"][0]["content"] == "41"
     assert {why: told["lines"] for why, told in ended.json["prompts_left_out"].items()} == {
-        "its candidates are all right": [2],
-        "its candidates are all wrong": [3],
+        "all candidates are correct": [2],
+        "all candidates are wrong": [3],
     }
 
 
@@ -133,7 +135,7 @@ def test_a_judge_ranks_what_nobody_can_verify(folder: Path) -> None:
 
     (row,) = rows(folder)
     assert [a[0]["content"] for a in row["ranked_outputs"]] == ["good", "bad"]
-    assert "1 candidate dropped: the judge gave no number (1)" in ended.out
+    assert "1 candidate dropped: the judge returned no number (1)" in ended.out
     assert "--method reward --set method.reward.loss=ranked_margin" in ended.out
     assert {r["temperature"] for r in teacher.asked if r["model"] == "strict"} == {0.0}
 
@@ -152,7 +154,7 @@ def test_a_grader_chooses_and_what_it_cannot_grade_is_dropped(folder: Path) -> N
 
     (row,) = rows(folder)
     assert row["preferred_output"][0]["content"] == "two \u2028 to A?"
-    assert ended.json["candidates_dropped"] == {"the grader gave an error": 3}
+    assert ended.json["candidates_dropped"] == {"the grader failed": 3}
     assert [told["lines"] for told in ended.json["prompts_left_out"].values()] == [[2]]
 
 
@@ -207,15 +209,15 @@ def test_answers_of_no_use_are_dropped_and_said(folder: Path) -> None:
     assert [row["messages"][-1]["content"] for row in rows(folder)] == ["yes"]
     for why in ("empty (2)", "cut off at --max-tokens (1)", "filter says no (1)", "16 MiB", "CUDA"):
         assert why in ended.out
-    assert "6 prompts left out: none of its candidates is of use (lines 1, 2, 3, 4, 5" in ended.out
+    assert "6 prompts left out: no candidate is usable (lines 1, 2, 3, 4, 5" in ended.out
 
 
 REFUSALS = {
     "no key": (failure(401, "no such key"), 4, "REKINDLE_TEACHER_KEY"),
-    "no model": (failure(404, "no such model"), 5, "is there a model big?"),
+    "no model": (failure(404, "no such model"), 5, "the model big exists"),
     "no money": (failure(429, "pay first", "insufficient_quota"), 1, "no credit left"),
-    "nobody there": (failure(503, "starting", retry_after="0"), 3, "is it running?"),
-    "no teacher": (Said(b"<html>", 302), 1, "no server of chat completions"),
+    "nobody there": (failure(503, "starting", retry_after="0"), 3, "the server is running"),
+    "no teacher": (Said(b"<html>", 302), 1, "is a server of chat completions"),
 }
 
 
@@ -229,7 +231,7 @@ def test_a_teacher_that_cannot_be_used_ends_it_with_advice(folder: Path, kind: s
 
     assert ended.code == code
     assert advice in ended.err
-    assert "the same command goes on from there" in ended.err
+    assert "run the same command to continue" in ended.err
     assert not (folder / "out.jsonl").exists()
 
 
@@ -242,7 +244,7 @@ async def test_what_is_no_chat_completion_is_asked_for_again_and_then_given_up(b
 
     with teaching(lambda *_: Said(body)) as served:
         async with Teacher(served.url, None, 5.0, sleep) as teacher:
-            with pytest.raises(Later, match="no chat completion"):
+            with pytest.raises(TeacherBusy, match="did not return a chat completion"):
                 await teacher.reply(asking(served.url))
 
     assert len(served.asked) == TRIES
@@ -262,7 +264,7 @@ async def test_a_teacher_waits_as_long_as_it_is_asked_to_and_never_for_hours() -
         async with Teacher(served.url, None, 5.0, sleep) as teacher:
             said = await teacher.reply(asking(served.url))
 
-    assert said == Reply(text="yes", ended="stop", prompt_tokens=10, completion_tokens=4)
+    assert said == TeacherReply(text="yes", ended="stop", prompt_tokens=10, completion_tokens=4)
     assert paused == [7.0, 120.0]
 
 
@@ -273,7 +275,7 @@ def test_a_teacher_that_refuses_everything_is_not_asked_for_long(folder: Path) -
         ended = run(teacher.url, "--candidates", "1", "--concurrency", "2")
 
     assert ended.code == 1
-    assert "refuses every request" in ended.err
+    assert "refused 20 requests in a row" in ended.err
     assert "--param temperature=null" in ended.err
     assert len(teacher.asked) <= 22
 
@@ -299,7 +301,7 @@ def test_where_replies_cannot_be_kept_nothing_is_asked_and_another_place_is_name
         refused = run(teacher.url, "--candidates", "1", "--cache", "nowhere/replies")
 
     assert refused.code == 1
-    assert "may its folder be written? Name another file with --cache." in refused.err
+    assert "write permission, or pass another file with --cache." in refused.err
     assert not teacher.asked
 
 
@@ -321,14 +323,14 @@ def test_a_key_of_openais_is_sent_to_openais_address_only(
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--kind", "preference", "--candidates", "1"), "needs two answers"),
-        (("--temperature", "0"), "all candidates are the same"),
-        (("--judge", "big", "--grader", "g.json"), "two ways of the same"),
-        (("--param", "top_p"), "is no pair"),
-        (("--param", "n=3"), "not yours to set"),
-        (("--teacher-url", "host:8000"), "no address"),
-        (("--out", "nowhere/out.jsonl"), "is no folder"),
-        (("--out", "prompts.jsonl"), "is there already"),
+        (("--kind", "preference", "--candidates", "1"), "need two answers"),
+        (("--temperature", "0"), "all candidates are equal"),
+        (("--judge", "big", "--grader", "g.json"), "cannot be combined"),
+        (("--param", "top_p"), "is not NAME=JSON"),
+        (("--param", "n=3"), "is reserved"),
+        (("--teacher-url", "host:8000"), "is not an HTTP address"),
+        (("--out", "nowhere/out.jsonl"), "is not a folder"),
+        (("--out", "prompts.jsonl"), "already exists"),
     ],
 )
 def test_what_cannot_be_is_said_before_anybody_is_asked(
@@ -376,7 +378,7 @@ def test_a_run_that_was_stopped_goes_on_and_pays_for_nothing_twice(
         ended = run(teacher.url, *_TWO, "--json")
 
     assert child.returncode == (130 if how is signal.SIGINT else -how)
-    assert ("goes on from there" in said) == (how is signal.SIGINT)
+    assert ("same command to continue" in said) == (how is signal.SIGINT)
     assert len(first.asked) == 11
     assert ended.json["kept"]["replies"] >= 9
     assert ended.json["kept"]["replies"] + ended.json["paid"]["replies"] == 12

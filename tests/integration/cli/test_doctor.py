@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from rekindle.cli.diagnostics import check_settings
-from rekindle.cli.diagnostics.check import Check, Verdict
+from rekindle.cli.diagnostics.check import CheckResult, CheckStatus
 from service.api.app import make_app
 from service.db.core.schema_version import Schema
 from tests.integration.cli.conftest import Shell
 from tests.served import served
 
 
-def told(**settings: str) -> dict[str, Check]:
+def told(**settings: str) -> dict[str, CheckResult]:
     """What is said of an environment with these settings of the service."""
     return {check.name: check for check in check_settings.checks(settings)}
 
@@ -60,5 +60,5 @@ def test_nothing_is_said_of_settings_where_the_service_does_not_run() -> None:
 def test_a_service_that_cannot_even_be_asked_is_a_doubt_with_the_command() -> None:
     broken = told(REKINDLE_DEPLOYMENT="test", PYTHONHOME="/nowhere")
 
-    assert broken["settings"].verdict is Verdict.DOUBT
+    assert broken["settings"].verdict is CheckStatus.DOUBT
     assert "python -m service.main check" in broken["settings"].remedy

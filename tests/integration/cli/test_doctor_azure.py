@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from rekindle.cli.diagnostics import check_azure
-from rekindle.cli.diagnostics.check import Check, Verdict
+from rekindle.cli.diagnostics.check import CheckResult, CheckStatus
 from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT, VERSION, Emulator
 
 ROOT = f"/subscriptions/{SUBSCRIPTION}"
@@ -32,7 +32,7 @@ class Case:
     """A check, what makes it red or green, and what it says then."""
 
     check: str
-    verdict: Verdict
+    verdict: CheckStatus
     said: str
     remedy: str = ""
     settings: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ def compute(order: str) -> Request:
     return "POST", f"{PROVIDERS}/Microsoft.Compute/{order}", {}
 
 
-OK, MISSING, DOUBT = Verdict.OK, Verdict.MISSING, Verdict.DOUBT
+OK, MISSING, DOUBT = CheckStatus.OK, CheckStatus.MISSING, CheckStatus.DOUBT
 MACHINES = "role Virtual Machine Contributor"
 ASSIGN = "az role assignment create --assignee-object-id "
 AS_READER = {"AZURE_CLIENT_ID": "reader", "AZURE_CLIENT_SECRET": "only-reads"}
@@ -145,7 +145,7 @@ CASES = [
     Case(
         "VM image",
         MISSING,
-        "no version 1.0",
+        "version 1.0 does not exist",
         "az vm image list",
         {"AZURE_IMAGE": "microsoft-dsvm:ubuntu-hpc:2204:1.0"},
     ),
@@ -173,22 +173,22 @@ CASES = [
         before=(subnet("Microsoft.Sql/managedInstances"),),
         after=(subnet(),),
     ),
-    Case("storage firewall", OK, "lets in"),
+    Case("storage firewall", OK, "admits"),
     Case(
         "storage firewall",
         OK,
-        "lets in the nodes",
+        "admits the nodes",
         settings={"STORAGE": "https://rekindletest.blob.core.windows.net"},
     ),
     Case(
         "storage firewall",
         MISSING,
-        "keeps out the nodes' subnet",
+        "blocks the nodes' subnet",
         "az storage account network-rule add",
         before=(firewall("Deny"),),
         after=(firewall("Allow"),),
     ),
-    Case("public URL", MISSING, "no node reaches it", "az network dns"),
+    Case("public URL", MISSING, "nodes cannot reach", "az network dns"),
     Case("clock of Azure", OK, "the same"),
 ]
 
@@ -200,14 +200,14 @@ class Deployed:
     emulator: Emulator
     owner: httpx.Client
     settings: dict[str, str]
-    seen: dict[str, list[Check]] = field(default_factory=dict)
+    seen: dict[str, list[CheckResult]] = field(default_factory=dict)
 
     def order(self, *requests: Request) -> None:
         """Make these requests as the owner."""
         for verb, path, body in requests:
             self.owner.request(verb, path + VERSION, json=body).raise_for_status()
 
-    def checks(self, settings: dict[str, str], state: object = None) -> list[Check]:
+    def checks(self, settings: dict[str, str], state: object = None) -> list[CheckResult]:
         """All lines with these settings changed, in this state of the subscription."""
         key = f"{settings} {state}"
         if key not in self.seen:

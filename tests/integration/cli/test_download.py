@@ -41,7 +41,7 @@ async def test_a_model_is_downloaded_whole_and_not_twice(
 
     assert held(tmp_path / "model") == FILES
     assert {f["outcome"] for f in first.json["files"]} == {"downloaded"}
-    assert {f["outcome"] for f in again.json["files"]} == {"there already"}
+    assert {f["outcome"] for f in again.json["files"]} == {"already present"}
 
 
 async def test_a_download_begins_anew_where_a_gateway_sends_the_whole_file(

@@ -67,9 +67,9 @@ async def test_all_that_is_not_over_is_paused_and_taken_up_again(shell: Shell) -
 
     assert (paused.code, again.code, resumed.code) == (0, 0, 0)
     assert paused.out.splitlines() == [
-        f"{jobs[2]}: told to pause",
-        f"{jobs[1]}: told to pause",
-        "2 jobs told to pause.",
+        f"{jobs[2]}: asked to pause",
+        f"{jobs[1]}: asked to pause",
+        "2 jobs asked to pause.",
     ]
     assert again.json["data"] == []
     assert held[0] == "done"
@@ -151,9 +151,9 @@ async def test_what_could_not_be_is_said_with_why_and_the_rest_is_done(shell: Sh
     again = await shell.run("resume", "--all", "--yes", "--json")
 
     assert resumed.code == again.code == 1
-    assert f"{second}: could not be told to resume: not today" in resumed.out
-    assert f"{first}: told to resume" in resumed.out
-    assert "1 job told to resume; 1 could not be." in resumed.out
+    assert f"{second}: could not be asked to resume: not today" in resumed.out
+    assert f"{first}: asked to resume" in resumed.out
+    assert "1 job asked to resume; 1 failed." in resumed.out
     assert [one["result"] for one in again.json["data"]] == ["failed"]
 
 
@@ -168,8 +168,8 @@ async def test_a_service_that_goes_away_meanwhile_leaves_what_was_done_and_says_
     again = await shell.run("pause", "--all", "--yes", "--json")
 
     assert (broken.code, again.code) == (3, 0)
-    assert f"{second}: told to pause" in broken.out
-    assert "run it again for the rest" in broken.err
+    assert f"{second}: asked to pause" in broken.out
+    assert "rerun for the other jobs" in broken.err
     assert [one["id"] for one in again.json["data"]] == [first]
 
 
@@ -180,8 +180,8 @@ async def test_a_job_that_ends_meanwhile_is_no_failure(shell: Shell) -> None:
     ended = await shell.run("pause", "--all", "--yes")
 
     assert ended.code == 0
-    assert f"{job}: is over: not today" in ended.out
-    assert "0 jobs told to pause; 1 ended meanwhile." in ended.out
+    assert f"{job}: has already ended: not today" in ended.out
+    assert "0 jobs asked to pause; 1 had already ended." in ended.out
 
 
 async def at_a_terminal(shell: Shell, types: str, *arguments: str) -> tuple[int, str]:

@@ -39,4 +39,4 @@ async def test_every_step_is_in_the_table_and_in_the_event_file(
     (events,) = (folder / job).iterdir()
     assert events.read_bytes().count(b"train/loss") == STEPS
     assert events.read_bytes().startswith(events_file.beginning(0.0)[:8])
-    assert f"{STEPS} steps are in {table}" in ended.err.replace("\n", "")
+    assert f"wrote {STEPS} steps to {table}" in ended.err.replace("\n", "")

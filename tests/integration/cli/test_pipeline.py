@@ -75,7 +75,7 @@ async def test_three_phases_hand_their_models_on(shell: Shell, pipeline: str) ->
     assert f"Next: rekindle download {rl['id']} model/" in ended.out
     assert "sft: about $" in ended.err
     assert "judge: about $" in ended.err
-    assert "rl: not known before the model is there that its grader asks" in ended.err
+    assert "rl: unknown until the grader's model is trained" in ended.err
     assert "for 2 of 3 phases" in ended.err
 
 
@@ -95,7 +95,7 @@ async def test_a_failed_phase_stops_it_and_is_made_anew_when_asked(
     await retrying
 
     assert (stopped.code, still.code) == (1, 1)
-    assert f"Phase sft has cancelled as {first}" in stopped.err
+    assert f"Phase sft ended as cancelled: job {first}" in stopped.err
     assert "--retry" in still.err
     assert [job["metadata"]["phase"] for job in await jobs(shell)] == ["sft", "sft"]
 
@@ -126,7 +126,7 @@ async def test_ctrl_c_leaves_the_job_and_the_next_run_takes_it_up(
     await running
 
     assert process.returncode == 130
-    assert f"Go on: rekindle pipeline {pipeline}" in rest.decode()
+    assert f"Continue: rekindle pipeline {pipeline}" in rest.decode()
     assert [job["metadata"]["phase"] for job in await jobs(shell)] == ["sft", "judge"]
 
 

@@ -9,7 +9,7 @@ async def test_a_plan_shows_time_cost_memory_and_how_to_submit_it(shell: Shell) 
 
     assert ended.code == 0, ended
     assert "2 x Standard_ND96amsr_A100_v4 in eastus (spot)" in ended.out
-    assert "GiB of a GPU needed: " in ended.out
+    assert "GiB per GPU: " in ended.out
     assert "--set plan=plan-" in ended.out
     assert (await shell.run("list", "--json")).json["data"] == []
 

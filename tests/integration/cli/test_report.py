@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.cli.errors import Trouble
+from rekindle.cli.errors import CliError
 from rekindle.cli.jobs.report import fill_template
 from service.api.app import make_app
 from tests.integration.cli.conftest import Shell
@@ -55,7 +55,7 @@ async def test_a_service_without_a_console_says_how_to_build_one(shell: Shell) -
     ended = await shell.run("report", job["id"])
 
     assert ended.code == 1
-    assert "no console" in ended.err
+    assert "without the console" in ended.err
     assert "make setup" in ended.err
     assert not list(shell.folder.glob("*.html"))
 
@@ -70,5 +70,5 @@ def test_no_text_of_a_job_ends_the_script_that_holds_it() -> None:
 
 
 def test_a_page_of_another_release_is_refused() -> None:
-    with pytest.raises(Trouble, match="another release"):
+    with pytest.raises(CliError, match="another release"):
         fill_template("<!doctype html>", {})

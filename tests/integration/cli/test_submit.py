@@ -25,7 +25,7 @@ async def test_submit_shows_the_plan_then_the_job_and_what_to_type_next(shell: S
 
     (listed,) = (await shell.run("list", "--json")).json["data"]
     assert ended.code == 0
-    assert "2 x Standard_ND96amsr_A100_v4 in eastus (spot, $8.44 an hour each)" in ended.out
+    assert "2 x Standard_ND96amsr_A100_v4 in eastus (spot, $8.44 per hour each)" in ended.out
     assert "10 s of it to verify the result" in ended.out
     assert ended.out.count("note: This service emulates its machines on this computer") == 1
     assert "why" in ended.out

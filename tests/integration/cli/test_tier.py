@@ -23,7 +23,7 @@ async def test_without_a_tier_it_shows_what_lies_where(shell: Shell, job: str) -
 
     assert shown.code == 0
     assert [f["kind"] for f in document["folders"]] == ["checkpoint"] * 3 + ["model"]
-    for word in ("checkpoint of step 6", "model", "hot", "online", "storage has cost"):
+    for word in ("checkpoint of step 6", "model", "hot", "online", "storage cost so far"):
         assert word in shown.out
 
 
@@ -32,7 +32,7 @@ async def test_a_dry_run_says_what_it_costs_and_moves_nothing(shell: Shell, job:
     await carry_out(shell)
 
     assert ended.code == 0
-    for word in ("early deletion", "a month", "to read it all", "to leave for free", "2026-11-20"):
+    for word in ("early deletion", "per month", "to read all of it", "free to leave", "2026-11-20"):
         assert word in ended.out
     assert {b.tier for b in (await tiers(shell.world.store, job, "models/")).values()} == {"hot"}
 
@@ -50,11 +50,11 @@ async def test_a_model_is_archived_and_the_download_says_how_to_get_it_back(
 
     assert asked.code == 0
     assert "moves to archive" in asked.out
-    assert "archived; back in 15 h 00 min for $0.0006, in 1 h 00 min for $0.0050" in shown.out
+    assert "archived; rehydrates in 15 h 00 min for $0.0006, in 1 h 00 min for $0.0050" in shown.out
     assert refused.code == 1
     assert f"rekindle tier {job} hot" in refused.err
     assert "at the latest" in back.out
-    assert "is in hot already" in again.out
+    assert "is already in hot" in again.out
 
 
 async def test_a_checkpoint_is_named_by_its_step(shell: Shell, job: str) -> None:
@@ -69,4 +69,4 @@ async def test_a_checkpoint_is_named_by_its_step(shell: Shell, job: str) -> None
 async def test_the_cost_of_a_job_names_its_storage(shell: Shell, job: str) -> None:
     ended = await shell.run("cost", job)
 
-    assert "of it storage" in ended.out
+    assert "storage (included)" in ended.out

@@ -46,9 +46,9 @@ async def test_what_was_seen_is_written_as_files_that_the_benchmark_reads(shell:
     assert weather == (True,) * (144 - 12) + (False,) * 12  # refusals and evictions last
     assert written["metadata"]["seen"] == [[126, 133], [138, 139]]
     assert written["metadata"]["prices"] == [[126, "8.000000"]]
-    assert "144 counts, 5.6 % of them seen" in ended.out
+    assert "144 counts, 5.6 % observed" in ended.out
     assert again.code == 2
-    assert "Name a new folder" in again.err
+    assert "Pass a new folder" in again.err
 
 
 async def test_places_come_page_by_page_and_all_of_the_same_time(world: World) -> None:

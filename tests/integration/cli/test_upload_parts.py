@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli.api_client import Client
-from rekindle.cli.connection import Connection
-from rekindle.cli.errors import Trouble
+from rekindle.cli.api_client import ApiClient
+from rekindle.cli.connection import ServiceConnection
+from rekindle.cli.errors import CliError
 from rekindle.cli.files.upload_parts import send_in_parts
 from service.db.files.files import CONTAINER
 from tests.integration.cli.conftest import Shell
@@ -45,9 +45,9 @@ def noted(home: Path) -> list[str]:
     return [note.read_text() for note in home.iterdir()]
 
 
-def client_of(shell: Shell) -> Client:
-    connection = Connection(url=f"{shell.url}/v1", key=shell.key, source="test")
-    return Client(connection, sleep=lambda _: None)
+def client_of(shell: Shell) -> ApiClient:
+    connection = ServiceConnection(url=f"{shell.url}/v1", key=shell.key, source="test")
+    return ApiClient(connection, sleep=lambda _: None)
 
 
 async def test_an_upload_that_stopped_halfway_sends_only_what_is_missing(
@@ -65,7 +65,7 @@ async def test_an_upload_that_stopped_halfway_sends_only_what_is_missing(
             arguments = (client, path, path.name, progress, PART)
             return await asyncio.to_thread(send_in_parts, *arguments)
 
-    with pytest.raises(Trouble):
+    with pytest.raises(CliError):
         await send(Stopped())
     (upload_id,) = noted(home)
     upload = (await shell.world.call("GET", f"/v1/uploads/{upload_id}")).json()
@@ -91,7 +91,7 @@ async def test_a_lost_answer_is_found_and_a_refused_file_begins_anew(
     path = Path(shell.dataset(data=DATASET + b"\n{}"))
     with client_of(shell) as client:
         for _ in range(2):
-            with pytest.raises(Trouble, match="line 41"):
+            with pytest.raises(CliError, match="line 41"):
                 await asyncio.to_thread(send_in_parts, client, path, "t", Seen(), PART)
         path = Path(shell.dataset("good.jsonl"))
         first = await asyncio.to_thread(send_in_parts, client, path, "t", Seen(), PART)

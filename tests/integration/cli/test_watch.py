@@ -100,15 +100,15 @@ async def test_watching_outlives_a_service_that_is_away(
     shell.switch.is_away = True
     await shell.world.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
     await shell.world.tick(2)
-    said = await printed(watching.stdout, "trying again")
+    said = await printed(watching.stdout, "retrying")
     await waiting.until(lambda: _value(shell.switch.refused), lambda n: n >= 2)
     shell.switch.is_away = False
 
     rest = await printed(watching.stdout, f"Next: rekindle events {job}")
 
-    assert "The job goes on without it" in said
+    assert "The job continues meanwhile" in said
     assert "The service answers again." in rest
-    assert rest.count("trying again") == 0
+    assert rest.count("retrying") == 0
     assert await asyncio.wait_for(watching.wait(), 30) == 1
 
 
@@ -122,7 +122,7 @@ async def test_ctrl_c_ends_the_watching_and_not_the_job(
     _, said = await asyncio.wait_for(watching.communicate(), 30)
 
     assert watching.returncode == 130
-    assert f"{job} goes on by itself" in said.decode()
+    assert f"{job} continues" in said.decode()
     assert "Traceback" not in said.decode()
     assert (await shell.world.job(job))["finished_at"] is None
 

@@ -17,15 +17,15 @@ from rekindle.cli.diagnostics import (
     check_network,
     check_roles,
 )
-from rekindle.cli.diagnostics.arm_client import Azure
-from rekindle.cli.diagnostics.check import Check, Verdict
+from rekindle.cli.diagnostics.arm_client import ArmClient
+from rekindle.cli.diagnostics.check import CheckResult, CheckStatus
 
 
-def by_name(checks: Iterator[Check]) -> dict[str, Check]:
+def by_name(checks: Iterator[CheckResult]) -> dict[str, CheckResult]:
     return {check.name: check for check in checks}
 
 
-def arm(answers: dict[str, Any], **settings: str) -> Azure:
+def arm(answers: dict[str, Any], **settings: str) -> ArmClient:
     """ARM that knows these paths, for a service with these settings."""
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -37,7 +37,7 @@ def arm(answers: dict[str, Any], **settings: str) -> Azure:
         transport=httpx.MockTransport(answer), base_url="https://arm/subscriptions/s"
     )
     environment = {"REKINDLE_AZURE_RESOURCE_GROUP": "rekindle"}
-    return Azure(http, "s", environment | {f"REKINDLE_{k}": v for k, v in settings.items()})
+    return ArmClient(http, "s", environment | {f"REKINDLE_{k}": v for k, v in settings.items()})
 
 
 def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", first + 1)):
         found = by_name(check_machine.checks(tmp_path, first, stack_runs=False))["ports"]
 
-    assert found.verdict is Verdict.MISSING
+    assert found.verdict is CheckStatus.MISSING
     assert str(first + 1) in found.found
     assert f"--port {first + 1000}" in found.remedy
 
@@ -53,14 +53,14 @@ def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
 def test_ports_of_a_stack_that_runs_are_no_fault(tmp_path: Path) -> None:
     found = by_name(check_machine.checks(tmp_path, 8080, stack_runs=True))
 
-    assert found["ports"].verdict is Verdict.SKIPPED
-    assert found["python"].verdict is Verdict.OK
+    assert found["ports"].verdict is CheckStatus.SKIPPED
+    assert found["python"].verdict is CheckStatus.OK
 
 
 def test_without_a_subscription_azure_is_skipped_and_says_why() -> None:
     (only,) = check_azure.checks({})
 
-    assert only.verdict is Verdict.SKIPPED
+    assert only.verdict is CheckStatus.SKIPPED
     assert "REKINDLE_AZURE_SUBSCRIPTION_ID" in only.found
 
 
@@ -71,8 +71,8 @@ def test_a_role_is_missing_as_long_as_one_of_its_actions_is() -> None:
 
     found = by_name(check_roles.group(azure))
 
-    assert found["role Network Contributor"].verdict is Verdict.OK
-    assert found["role Virtual Machine Contributor"].verdict is Verdict.MISSING
+    assert found["role Network Contributor"].verdict is CheckStatus.OK
+    assert found["role Virtual Machine Contributor"].verdict is CheckStatus.MISSING
     assert "virtualMachineScaleSets/write" in found["role Virtual Machine Contributor"].found
     assert "az role assignment create" in found["role Virtual Machine Contributor"].remedy
 
@@ -82,7 +82,7 @@ def test_what_a_role_takes_away_is_not_granted_by_its_own_star() -> None:
 
     found = by_name(check_roles.group(arm({"rekindle": {}, "permissions": {"value": [most]}})))
 
-    assert found["role Virtual Machine Contributor"].verdict is Verdict.MISSING
+    assert found["role Virtual Machine Contributor"].verdict is CheckStatus.MISSING
 
 
 IDENTITY = "/subscriptions/s/resourceGroups/rekindle/providers/Microsoft.ManagedIdentity/x/nodes"
@@ -91,13 +91,13 @@ IDENTITY = "/subscriptions/s/resourceGroups/rekindle/providers/Microsoft.Managed
 @pytest.mark.parametrize(
     ("action", "verdict"),
     [
-        ("*/read", Verdict.MISSING),
-        ("Microsoft.ManagedIdentity/userAssignedIdentities/*/assign/action", Verdict.MISSING),
-        ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", Verdict.OK),
+        ("*/read", CheckStatus.MISSING),
+        ("Microsoft.ManagedIdentity/userAssignedIdentities/*/assign/action", CheckStatus.MISSING),
+        ("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", CheckStatus.OK),
     ],
 )
 def test_whoever_makes_machines_must_be_let_give_them_the_nodes_identity(
-    action: str, verdict: Verdict
+    action: str, verdict: CheckStatus
 ) -> None:
     granted = {"value": [{"actions": [action], "notActions": []}]}
     azure = arm({"permissions": granted}, AZURE_IDENTITY_ID=IDENTITY)
@@ -105,48 +105,48 @@ def test_whoever_makes_machines_must_be_let_give_them_the_nodes_identity(
     (found,) = check_roles.identity(azure)
 
     assert found.verdict is verdict
-    assert (found.remedy == "") is (verdict is Verdict.OK)
-    assert verdict is Verdict.OK or found.remedy.endswith(f"--scope {IDENTITY}")
+    assert (found.remedy == "") is (verdict is CheckStatus.OK)
+    assert verdict is CheckStatus.OK or found.remedy.endswith(f"--scope {IDENTITY}")
 
 
 def test_nodes_without_an_identity_need_no_role_for_it() -> None:
     (found,) = check_roles.identity(arm({}))
 
-    assert found.verdict is Verdict.SKIPPED
+    assert found.verdict is CheckStatus.SKIPPED
 
 
 def test_a_resource_group_that_is_not_there_comes_with_the_command_that_makes_it() -> None:
     (found,) = check_roles.group(arm({}))
 
-    assert found.verdict is Verdict.MISSING
+    assert found.verdict is CheckStatus.MISSING
     assert "az group create -n rekindle" in found.remedy
 
 
 def test_roles_that_cannot_be_read_are_a_doubt_and_no_fault() -> None:
     found = by_name(check_roles.group(arm({"rekindle": {}})))
 
-    assert found["role Virtual Machine Contributor"].verdict is Verdict.DOUBT
+    assert found["role Virtual Machine Contributor"].verdict is CheckStatus.DOUBT
 
 
 def test_an_image_without_a_registry_can_be_pulled_by_no_node() -> None:
     found = check_network.trainer_image("rekindle-trainer:latest")
 
-    assert found.verdict is Verdict.MISSING
-    assert "names no registry" in found.found
+    assert found.verdict is CheckStatus.MISSING
+    assert "has no registry" in found.found
 
 
 @pytest.mark.parametrize(
     ("url", "address", "fault", "verdict", "said"),
     [
-        ("https://rekindle.example", "9.9.9.9", "", Verdict.OK, "public address"),
-        ("https://rekindle.example", "9.9.9.9", "expired", Verdict.MISSING, "expired"),
-        ("https://rekindle.example", "10.0.0.4", "", Verdict.DOUBT, "must be peered"),
-        ("http://rekindle.example", "9.9.9.9", "", Verdict.DOUBT, "not HTTPS"),
-        ("https://localhost", "127.0.0.1", "", Verdict.MISSING, "this machine's own"),
+        ("https://rekindle.example", "9.9.9.9", "", CheckStatus.OK, "public address"),
+        ("https://rekindle.example", "9.9.9.9", "expired", CheckStatus.MISSING, "expired"),
+        ("https://rekindle.example", "10.0.0.4", "", CheckStatus.DOUBT, "must be peered"),
+        ("http://rekindle.example", "9.9.9.9", "", CheckStatus.DOUBT, "not HTTPS"),
+        ("https://localhost", "127.0.0.1", "", CheckStatus.MISSING, "a local address"),
     ],
 )
 def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
-    url: str, address: str, fault: str, verdict: Verdict, said: str
+    url: str, address: str, fault: str, verdict: CheckStatus, said: str
 ) -> None:
     found = check_network.judge(url, {address}, fault)
 
@@ -155,9 +155,10 @@ def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "verdict"), [(59, Verdict.OK), (-61, Verdict.MISSING), (61, Verdict.MISSING)]
+    ("seconds", "verdict"),
+    [(59, CheckStatus.OK), (-61, CheckStatus.MISSING), (61, CheckStatus.MISSING)],
 )
-def test_clocks_may_be_a_minute_apart(seconds: int, verdict: Verdict) -> None:
+def test_clocks_may_be_a_minute_apart(seconds: int, verdict: CheckStatus) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
     found = check_network.skew(format_datetime(now + timedelta(seconds=seconds), usegmt=True), now)
@@ -168,22 +169,22 @@ def test_clocks_may_be_a_minute_apart(seconds: int, verdict: Verdict) -> None:
 @pytest.mark.parametrize(
     ("more", "verdict", "said"),
     [
-        ({"addressPrefix": "10.0.0.0/29"}, Verdict.OK, "3 free addresses"),
+        ({"addressPrefix": "10.0.0.0/29"}, CheckStatus.OK, "3 free addresses"),
         (
             {"addressPrefix": "10.0.0.0/29", "ipConfigurations": [{}] * 3},
-            Verdict.MISSING,
+            CheckStatus.MISSING,
             "no free address",
         ),
-        ({"addressPrefix": "172.16.4.0/24"}, Verdict.DOUBT, "RDMA"),
+        ({"addressPrefix": "172.16.4.0/24"}, CheckStatus.DOUBT, "RDMA"),
         (
             {"addressPrefix": "10.0.0.0/24", "defaultOutboundAccess": False},
-            Verdict.DOUBT,
-            "no way out",
+            CheckStatus.DOUBT,
+            "no outbound access",
         ),
     ],
 )
 def test_a_subnet_needs_free_addresses_and_a_way_out(
-    more: dict[str, Any], verdict: Verdict, said: str
+    more: dict[str, Any], verdict: CheckStatus, said: str
 ) -> None:
     azure = arm(
         {"nodes": {"properties": more}},
@@ -200,14 +201,14 @@ def test_a_subnet_needs_free_addresses_and_a_way_out(
 def test_a_look_that_fails_or_hangs_stops_no_other() -> None:
     over = threading.Event()
 
-    def hang(_azure: Azure) -> list[Check]:
+    def hang(_azure: ArmClient) -> list[CheckResult]:
         over.wait()
         return []
 
-    def fail(azure: Azure) -> list[Check]:
+    def fail(azure: ArmClient) -> list[CheckResult]:
         return [azure.get("/nothing", "2024-07-01")]
 
-    def misread(_azure: Azure) -> list[Check]:
+    def misread(_azure: ArmClient) -> list[CheckResult]:
         raise KeyError("value")
 
     every: dict[str, check_azure.Look] = {
@@ -240,31 +241,31 @@ READY = {
 def test_a_workspace_with_all_that_clusters_need_is_well() -> None:
     found = list(check_azureml.checks(arm(READY, **SPACE)))
 
-    assert {check.verdict for check in found} == {Verdict.OK}
+    assert {check.verdict for check in found} == {CheckStatus.OK}
     assert len(found) == 5
 
 
 @pytest.mark.parametrize(
     ("answers", "name", "verdict", "remedy"),
     [
-        ({"ws": None}, "Azure ML workspace", Verdict.MISSING, "az ml workspace create -n ws"),
-        ({"ws": {"location": "uksouth"}}, "Azure ML workspace", Verdict.DOUBT, "region"),
+        ({"ws": None}, "Azure ML workspace", CheckStatus.MISSING, "az ml workspace create -n ws"),
+        ({"ws": {"location": "uksouth"}}, "Azure ML workspace", CheckStatus.DOUBT, "region"),
         (
             {"usages": {"value": [LOW | {"currentValue": 48}]}},
             "Azure ML quota of Standard_NC24ads_A100_v4@eastus",
-            Verdict.MISSING,
+            CheckStatus.MISSING,
             "Request quota",
         ),
         (
             {"permissions": {"value": [{"actions": ["*/read"], "notActions": []}]}},
             "role AzureML Compute Operator",
-            Verdict.MISSING,
+            CheckStatus.MISSING,
             "az role assignment create",
         ),
     ],
 )
 def test_what_a_workspace_lacks_comes_with_its_remedy(
-    answers: dict[str, Any], name: str, verdict: Verdict, remedy: str
+    answers: dict[str, Any], name: str, verdict: CheckStatus, remedy: str
 ) -> None:
     told = {k: v for k, v in (READY | answers).items() if v is not None}
     found = by_name(check_azureml.checks(arm(told, **SPACE)))[name]
@@ -288,14 +289,19 @@ TEAM = {
 @pytest.mark.parametrize(
     ("offering", "answers", "verdict", "said"),
     [
-        ("Standard_NC24ads_A100_v4@eastus", {"team": TEAM}, Verdict.OK, "up to 4 machines"),
-        ("Standard_NC24ads_A100_v4@eastus", {}, Verdict.MISSING, "correct its name"),
-        ("Standard_NC24ads_A100_v4@eastus:on_demand", {"team": TEAM}, Verdict.MISSING, "Dedicated"),
-        ("Standard_ND96asr_v4@eastus", {"team": TEAM}, Verdict.MISSING, "Correct the offering"),
+        ("Standard_NC24ads_A100_v4@eastus", {"team": TEAM}, CheckStatus.OK, "up to 4 machines"),
+        ("Standard_NC24ads_A100_v4@eastus", {}, CheckStatus.MISSING, "correct its name"),
+        (
+            "Standard_NC24ads_A100_v4@eastus:on_demand",
+            {"team": TEAM},
+            CheckStatus.MISSING,
+            "Dedicated",
+        ),
+        ("Standard_ND96asr_v4@eastus", {"team": TEAM}, CheckStatus.MISSING, "Correct the offering"),
     ],
 )
 def test_a_named_cluster_is_compared_with_its_offering(
-    offering: str, answers: dict[str, Any], verdict: Verdict, said: str
+    offering: str, answers: dict[str, Any], verdict: CheckStatus, said: str
 ) -> None:
     azure = arm(READY | answers, AZUREML_WORKSPACE="ws", OFFERINGS=f"{offering}:azureml=team")
     found = by_name(check_azureml.checks(azure))
@@ -311,13 +317,13 @@ MLFLOW = {"MLFLOW_TRACKING_URI": "azureml://eastus.api.azureml.ms/mlflow/v1.0/su
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
-        ({"experiment": {"experiment_id": "1"}}, Verdict.OK),
-        ({"error_code": "RESOURCE_DOES_NOT_EXIST"}, Verdict.OK),
-        ({"error": {"message": "no such workspace"}}, Verdict.MISSING),
+        ({"experiment": {"experiment_id": "1"}}, CheckStatus.OK),
+        ({"error_code": "RESOURCE_DOES_NOT_EXIST"}, CheckStatus.OK),
+        ({"error": {"message": "no such workspace"}}, CheckStatus.MISSING),
     ],
 )
 def test_the_mlflow_server_of_a_workspace_is_asked_with_the_token_of_the_service(
-    answer: dict[str, Any], verdict: Verdict
+    answer: dict[str, Any], verdict: CheckStatus
 ) -> None:
     asked = []
 
@@ -328,11 +334,11 @@ def test_the_mlflow_server_of_a_workspace_is_asked_with_the_token_of_the_service
     http = httpx.Client(
         transport=httpx.MockTransport(respond), headers={"authorization": "Bearer the-token"}
     )
-    azure = Azure(http, "s", {f"REKINDLE_{k}": v for k, v in MLFLOW.items()})
+    azure = ArmClient(http, "s", {f"REKINDLE_{k}": v for k, v in MLFLOW.items()})
     (found,) = check_azureml.checks(azure)
 
     assert (found.name, found.verdict) == ("Azure ML MLflow server", verdict)
-    assert verdict is Verdict.OK or "--query mlflow_tracking_uri" in found.remedy
+    assert verdict is CheckStatus.OK or "--query mlflow_tracking_uri" in found.remedy
     assert asked[0].url.host == "eastus.api.azureml.ms"
     assert asked[0].url.path.startswith("/mlflow/v2.0/subscriptions/s/api/2.0/mlflow/")
     assert asked[0].headers["authorization"] == "Bearer the-token"

@@ -8,22 +8,26 @@ import pytest
 
 from contract.choices import Format
 from rekindle.cli.distil import judge
-from rekindle.cli.distil.prompts import Prompt, Unfit, of_row, prompts
-from rekindle.cli.distil.reply_cache import Replies
-from rekindle.cli.distil.rows import Kind, made, useful
-from rekindle.cli.distil.tally import Spent, Tally
-from rekindle.cli.distil.teacher_messages import Ask, Reply
-from rekindle.cli.errors import Trouble
+from rekindle.cli.distil.prompts import TeacherPrompt, UnusablePrompt, of_row, prompts
+from rekindle.cli.distil.reply_cache import ReplyCache
+from rekindle.cli.distil.rows import RowKind, made, useful
+from rekindle.cli.distil.tally import DistilTally, TokenUsage
+from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
+from rekindle.cli.errors import CliError
 from tests.unit.chat_rows import jsonl, verdict
 
 USER = {"role": "user", "content": "2 + 2?"}
-PROMPT = Prompt(1, [USER], {})
-ASK = Ask(url="http://t/v1", model="big", messages=[USER], sampling={"temperature": 1.0})
-FORMATS = {Kind.SFT: Format.CHAT, Kind.PREFERENCE: Format.PREFERENCE, Kind.RANKING: Format.RANKING}
+PROMPT = TeacherPrompt(1, [USER], {})
+ASK = TeacherRequest(url="http://t/v1", model="big", messages=[USER], sampling={"temperature": 1.0})
+FORMATS = {
+    RowKind.SFT: Format.CHAT,
+    RowKind.PREFERENCE: Format.PREFERENCE,
+    RowKind.RANKING: Format.RANKING,
+}
 
 
-def reply(text: str, ended: str = "stop") -> Reply:
-    return Reply(text=text, ended=ended, prompt_tokens=7, completion_tokens=3)
+def reply(text: str, ended: str = "stop") -> TeacherReply:
+    return TeacherReply(text=text, ended=ended, prompt_tokens=7, completion_tokens=3)
 
 
 def said(row: dict[str, Any]) -> list[str]:
@@ -61,40 +65,40 @@ def test_prompts_of_several_forms_are_chats_that_end_before_the_answer(
         ({"messages": []}, "empty"),
         ({"prompt": "  "}, "empty"),
         ({"messages": [USER, {"role": "assistant", "content": "4"}]}, "the assistant's"),
-        ({"messages": [{"role": "human", "content": "?"}]}, "no role that is known"),
+        ({"messages": [{"role": "human", "content": "?"}]}, "no known role"),
         ({"messages": [{"role": "user", "content": ""}]}, "no `content`"),
         ({"messages": [{"role": "user"}]}, "no `content`"),
-        ({"messages": ["2 + 2?"]}, "no role"),
+        ({"messages": ["2 + 2?"]}, "no known role"),
         ({"messages": [USER], "tools": [{}]}, "`tools`"),
         ({"prompt": "half \ud83d"}, "half of a surrogate pair"),
     ],
 )
 def test_a_row_that_nobody_could_answer_says_why(row: dict[str, Any], why: str) -> None:
-    with pytest.raises(Unfit, match=why):
+    with pytest.raises(UnusablePrompt, match=why):
         of_row(row)
 
 
 def test_a_plain_text_is_a_prompt_a_line_and_each_is_asked_once(tmp_path: Path) -> None:
-    file, tally = tmp_path / "prompts.txt", Tally()
+    file, tally = tmp_path / "prompts.txt", DistilTally()
     file.write_text('\n2 + 2?\n{"prompt": "this is text"}\n2 + 2?\n')
 
     found = [(p.line, p.messages[0]["content"]) for p in prompts(file, tally)]
 
     assert found == [(2, "2 + 2?"), (3, '{"prompt": "this is text"}')]
-    assert tally.left_out == {"it is there already": [4]}
+    assert tally.left_out == {"it is a duplicate": [4]}
 
 
 def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "a"}\n{"prompt": \n')
 
-    with pytest.raises(Trouble, match="line 2"):
-        list(prompts(file, Tally()))
+    with pytest.raises(CliError, match="line 2"):
+        list(prompts(file, DistilTally()))
 
 
 def test_candidates_that_are_of_no_use_are_dropped_and_counted() -> None:
-    tally = Tally()
-    replies: list[Reply | str] = [
+    tally = DistilTally()
+    replies: list[TeacherReply | str] = [
         reply("4"),
         reply(" \n"),
         reply("4 and so", "length"),
@@ -109,22 +113,22 @@ def test_candidates_that_are_of_no_use_are_dropped_and_counted() -> None:
     assert tally.dropped == {
         "empty": 1,
         "cut off at --max-tokens": 1,
-        "the same as one before it": 1,
+        "duplicate of an earlier one": 1,
         "ended by content_filter": 1,
         "it holds half of a surrogate pair": 1,
         "the teacher refused: too long a prompt": 1,
     }
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_the_service_takes_every_row_that_is_made(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(RowKind))
+def test_the_service_takes_every_row_that_is_made(kind: RowKind) -> None:
     for row in made(kind, PROMPT, [("5", 0.0), ("4", 1.0)], exact=True):
         assert verdict(jsonl(row)).format is FORMATS[kind]
 
 
 def test_the_best_answer_is_preferred_to_the_worst() -> None:
     (row,) = made(
-        Kind.PREFERENCE, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
+        RowKind.PREFERENCE, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
     )
 
     assert said(row) == ["a", "c"]
@@ -132,7 +136,7 @@ def test_the_best_answer_is_preferred_to_the_worst() -> None:
 
 def test_a_ranking_has_one_answer_for_each_grade_best_first() -> None:
     (row,) = made(
-        Kind.RANKING, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
+        RowKind.RANKING, PROMPT, [("b", 5.0), ("c", 2.0), ("a", 9.0), ("d", 2.0)], exact=False
     )
 
     assert said(row) == ["a", "b", "c"]
@@ -141,11 +145,11 @@ def test_a_ranking_has_one_answer_for_each_grade_best_first() -> None:
 @pytest.mark.parametrize(
     ("grades", "exact", "why"),
     [
-        ([1.0, 1.0], True, "all right"),
-        ([0.0, 0.0], True, "all wrong"),
-        ([7.0, 7.0], False, "graded alike"),
+        ([1.0, 1.0], True, "all candidates are correct"),
+        ([0.0, 0.0], True, "all candidates are wrong"),
+        ([7.0, 7.0], False, "graded equally"),
         ([7.0], False, "only one"),
-        ([], False, "none of its candidates is of use"),
+        ([], False, "no candidate is usable"),
     ],
 )
 def test_a_prompt_whose_candidates_teach_nothing_gives_no_pair(
@@ -153,18 +157,18 @@ def test_a_prompt_whose_candidates_teach_nothing_gives_no_pair(
 ) -> None:
     candidates = [(str(n), grade) for n, grade in enumerate(grades)]
 
-    with pytest.raises(Unfit, match=why):
-        made(Kind.PREFERENCE, PROMPT, candidates, exact=exact)
+    with pytest.raises(UnusablePrompt, match=why):
+        made(RowKind.PREFERENCE, PROMPT, candidates, exact=exact)
 
 
 def test_chats_are_all_candidates_or_the_right_ones_where_that_is_known() -> None:
-    every = made(Kind.SFT, PROMPT, [("a", None), ("b", None)], exact=False)
-    right = made(Kind.SFT, PROMPT, [("4", 1.0), ("5", 0.0), ("It is 4", 1.0)], exact=True)
+    every = made(RowKind.SFT, PROMPT, [("a", None), ("b", None)], exact=False)
+    right = made(RowKind.SFT, PROMPT, [("4", 1.0), ("5", 0.0), ("It is 4", 1.0)], exact=True)
 
     assert [row["messages"][-1]["content"] for row in every] == ["a", "b"]
     assert [row["messages"][-1]["content"] for row in right] == ["4", "It is 4"]
-    with pytest.raises(Unfit, match="is right"):
-        made(Kind.SFT, PROMPT, [("5", 0.0)], exact=True)
+    with pytest.raises(UnusablePrompt, match="is correct"):
+        made(RowKind.SFT, PROMPT, [("5", 0.0)], exact=True)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +199,7 @@ def test_a_judge_reads_the_conversation_and_the_answer() -> None:
 
 def test_the_key_of_a_reply_changes_with_whatever_the_reply_depends_on() -> None:
     others = [
-        Ask(**vars(ASK) | changed)
+        TeacherRequest(**vars(ASK) | changed)
         for changed in (
             {"url": "http://u/v1"},
             {"model": "small"},
@@ -206,14 +210,14 @@ def test_the_key_of_a_reply_changes_with_whatever_the_reply_depends_on() -> None
     ]
 
     assert len({ask.key for ask in (ASK, *others)}) == 6
-    assert Ask(**json.loads(json.dumps(vars(ASK)))).key == ASK.key
+    assert TeacherRequest(**json.loads(json.dumps(vars(ASK)))).key == ASK.key
 
 
 def test_a_reply_is_kept_for_whoever_opens_the_file_next(tmp_path: Path) -> None:
-    first = Replies(tmp_path / "replies")
+    first = ReplyCache(tmp_path / "replies")
     first.put(ASK.key, reply("4"))
     first.put(ASK.key, reply("a second one"))
-    second = Replies(tmp_path / "replies")
+    second = ReplyCache(tmp_path / "replies")
 
     assert second.get(ASK.key) == reply("4")
     assert second.get("another") is None
@@ -225,15 +229,15 @@ def test_a_file_that_holds_no_replies_is_refused_and_kept(tmp_path: Path) -> Non
     file = tmp_path / "replies"
     file.write_text("a letter to my mother, which is longer than a header" * 20)
 
-    with pytest.raises(Trouble, match="not a database") as refused:
-        Replies(file)
+    with pytest.raises(CliError, match="not a database") as refused:
+        ReplyCache(file)
 
     assert "--cache" in refused.value.advice
     assert file.read_text().startswith("a letter")
 
 
 def test_costs_are_the_tokens_at_their_prices() -> None:
-    spent = Spent()
+    spent = TokenUsage()
     spent.add(1_000_000, 200_000)
     spent.add(500_000, 0)
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from contract.choices import Format as Kept
 from rekindle.cli.files import json_rows
-from rekindle.cli.imports.conversion import Format, convert, format_of
+from rekindle.cli.imports.conversion import RowFormat, convert, format_of
 from rekindle.cli.imports.members import LeftOut
 from rekindle.cli.main import app
 from tests.unit.chat_rows import verdict
@@ -53,34 +53,38 @@ def jsonl(*rows: object) -> str:
 @pytest.mark.parametrize(
     ("row", "kind", "ours"),
     [
-        (ALPACA | {"input": ""}, Format.ALPACA, {"messages": [USER | {"content": "Add."}, ANSWER]}),
-        (ALPACA, Format.ALPACA, {"messages": [USER | {"content": "Add.\n2 + 2?"}, ANSWER]}),
+        (
+            ALPACA | {"input": ""},
+            RowFormat.ALPACA,
+            {"messages": [USER | {"content": "Add."}, ANSWER]},
+        ),
+        (ALPACA, RowFormat.ALPACA, {"messages": [USER | {"content": "Add.\n2 + 2?"}, ANSWER]}),
         (
             ALPACA | {"instruction": "2 + 2?", "input": None, "system": "Be short."},
-            Format.ALPACA,
+            RowFormat.ALPACA,
             {"messages": [{"role": "system", "content": "Be short."}, USER, ANSWER]},
         ),
-        (SHAREGPT, Format.SHAREGPT, CHAT),
+        (SHAREGPT, RowFormat.SHAREGPT, CHAT),
         (
             {"conversations": [*SHAREGPT["conversations"], {"from": "user", "value": "Thanks."}]},
-            Format.SHAREGPT,
+            RowFormat.SHAREGPT,
             CHAT,
         ),
-        ({"prompt": "2 + 2?", "completion": "4"}, Format.PROMPT_COMPLETION, CHAT),
-        ({"prompt": [USER], "completion": [ANSWER]}, Format.PROMPT_COMPLETION, CHAT),
-        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, Format.PREFERENCE, PAIR),
-        ({"prompt": [USER], "chosen": [ANSWER], "rejected": [WORSE]}, Format.PREFERENCE, PAIR),
-        ({"chosen": [USER, ANSWER], "rejected": [USER, WORSE]}, Format.PREFERENCE, PAIR),
+        ({"prompt": "2 + 2?", "completion": "4"}, RowFormat.PROMPT_COMPLETION, CHAT),
+        ({"prompt": [USER], "completion": [ANSWER]}, RowFormat.PROMPT_COMPLETION, CHAT),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, RowFormat.PREFERENCE, PAIR),
+        ({"prompt": [USER], "chosen": [ANSWER], "rejected": [WORSE]}, RowFormat.PREFERENCE, PAIR),
+        ({"chosen": [USER, ANSWER], "rejected": [USER, WORSE]}, RowFormat.PREFERENCE, PAIR),
         (
             {"prompt": "2 + 2?", "chosen": [USER, ANSWER], "rejected": [USER, WORSE]},
-            Format.PREFERENCE,
+            RowFormat.PREFERENCE,
             PAIR,
         ),
-        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, Format.RANKED, RANKING),
-        ({"prompt": [USER], "candidates": CANDIDATES[::-1]}, Format.RANKED, RANKING),
+        ({"prompt": "2 + 2?", "candidates": CANDIDATES}, RowFormat.RANKED, RANKING),
+        ({"prompt": [USER], "candidates": CANDIDATES[::-1]}, RowFormat.RANKED, RANKING),
     ],
 )
-def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: Format, ours: object) -> None:  # noqa: ANN401
+def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ours: object) -> None:  # noqa: ANN401
     assert format_of(row) is kind
     assert convert(row, kind).row == ours
 
@@ -88,52 +92,52 @@ def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: Format, ours:
 @pytest.mark.parametrize(
     ("row", "kind", "why"),
     [
-        (ALPACA | {"output": " "}, Format.ALPACA, "`output` is empty"),
-        (ALPACA | {"output": 4}, Format.ALPACA, "`output` is no text"),
-        ({"conversations": "hi"}, Format.SHAREGPT, "is no list"),
-        ({"conversations": ["hi"]}, Format.SHAREGPT, "is no object"),
-        ({"conversations": [{"from": "narrator", "value": "4"}]}, Format.SHAREGPT, "from 'narr"),
-        ({"conversations": [{"from": "tool", "value": "4"}]}, Format.SHAREGPT, "no call before"),
-        ({"conversations": [*TURNS(0)]}, Format.SHAREGPT, "every answer has weight 0"),
-        ({"conversations": [*TURNS(0.5)]}, Format.SHAREGPT, "neither 0 nor 1"),
-        ({"conversations": [*TURNS(1, train=False)]}, Format.SHAREGPT, "differ in whether"),
-        ({"conversations": [*TURNS(1, mask=True)]}, Format.SHAREGPT, "`mask`"),
-        (SHAREGPT | {"images": ["a.png"]}, Format.SHAREGPT, "only text is trained"),
+        (ALPACA | {"output": " "}, RowFormat.ALPACA, "`output` is empty"),
+        (ALPACA | {"output": 4}, RowFormat.ALPACA, "`output` is no text"),
+        ({"conversations": "hi"}, RowFormat.SHAREGPT, "is no list"),
+        ({"conversations": ["hi"]}, RowFormat.SHAREGPT, "is no object"),
+        ({"conversations": [{"from": "narrator", "value": "4"}]}, RowFormat.SHAREGPT, "from 'narr"),
+        ({"conversations": [{"from": "tool", "value": "4"}]}, RowFormat.SHAREGPT, "no call before"),
+        ({"conversations": [*TURNS(0)]}, RowFormat.SHAREGPT, "every answer has weight 0"),
+        ({"conversations": [*TURNS(0.5)]}, RowFormat.SHAREGPT, "neither 0 nor 1"),
+        ({"conversations": [*TURNS(1, train=False)]}, RowFormat.SHAREGPT, "differ in whether"),
+        ({"conversations": [*TURNS(1, mask=True)]}, RowFormat.SHAREGPT, "`mask`"),
+        (SHAREGPT | {"images": ["a.png"]}, RowFormat.SHAREGPT, "only text is trained"),
         (
             {"system": "a", "conversations": [{"from": "system", "value": "b"}, *TURNS(1)]},
-            Format.SHAREGPT,
+            RowFormat.SHAREGPT,
             "differ in the system message",
         ),
         (
             {"prompt": "2 + 2?", "completion": "5", "label": False},
-            Format.PROMPT_COMPLETION,
+            RowFormat.PROMPT_COMPLETION,
             "to be avoided",
         ),
         (
             {"prompt": "?", "chosen": "4", "rejected": "5", "score_chosen": 1, "score_rejected": 2},
-            Format.PREFERENCE,
+            RowFormat.PREFERENCE,
             "is the order inverted",
         ),
         (
             {"prompt": "?", "chosen": "4", "rejected": "5", "label": "rejected"},
-            Format.PREFERENCE,
+            RowFormat.PREFERENCE,
             "which answer is the better one",
         ),
         (
             {"prompt": "?", "candidates": [c | {"score": c["rank"]} for c in CANDIDATES]},
-            Format.RANKED,
+            RowFormat.RANKED,
             "differ in which is better",
         ),
-        (ALPACA | {"history": ["hi"]}, Format.ALPACA, "no list of pairs"),
-        ({"conversations": SHAREGPT["conversations"][:1]}, Format.SHAREGPT, "the assistant's"),
-        ({"prompt": [], "completion": "4"}, Format.PROMPT_COMPLETION, "no list of messages"),
-        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "4"}, Format.PREFERENCE, "the same"),
-        ({"prompt": "?", "candidates": CANDIDATES[:1]}, Format.RANKED, "2 to 16"),
-        ({"prompt": "?", "candidates": CANDIDATES[:1] * 2}, Format.RANKED, "the same rank"),
-        ({"prompt": "?", "candidates": [{"content": "4"}] * 2}, Format.RANKED, "no number"),
+        (ALPACA | {"history": ["hi"]}, RowFormat.ALPACA, "no list of pairs"),
+        ({"conversations": SHAREGPT["conversations"][:1]}, RowFormat.SHAREGPT, "the assistant's"),
+        ({"prompt": [], "completion": "4"}, RowFormat.PROMPT_COMPLETION, "no list of messages"),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "4"}, RowFormat.PREFERENCE, "the same"),
+        ({"prompt": "?", "candidates": CANDIDATES[:1]}, RowFormat.RANKED, "2 to 16"),
+        ({"prompt": "?", "candidates": CANDIDATES[:1] * 2}, RowFormat.RANKED, "the same rank"),
+        ({"prompt": "?", "candidates": [{"content": "4"}] * 2}, RowFormat.RANKED, "no number"),
     ],
 )
-def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: Format, why: str) -> None:  # noqa: ANN401
+def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: RowFormat, why: str) -> None:  # noqa: ANN401
     with pytest.raises(LeftOut, match=why):
         convert(row, kind)
 
@@ -142,7 +146,7 @@ def test_a_turn_keeps_its_weight_whatever_it_is_called() -> None:
     drafts = ({"weight": 0}, {"weight": 0.0}, {"weight": "0"}, {"loss": False}, {"train": False})
     for flag in drafts:
         turns = [{"from": "human", "value": "a?"}, {"from": "gpt", "value": "draft", **flag}]
-        found = convert({"conversations": [*turns, *TURNS(1)]}, Format.SHAREGPT)
+        found = convert({"conversations": [*turns, *TURNS(1)]}, RowFormat.SHAREGPT)
 
         weights = [m.get("weight") for m in found.row["messages"] if m["role"] == "assistant"]
         assert weights == [0, 1]
@@ -157,7 +161,7 @@ def test_calls_of_tools_and_their_results_are_carried_over() -> None:
         {"from": "gpt", "value": "It is 4."},
     ]
     tools = json.dumps([{"name": "add", "parameters": {}}])
-    row = convert({"conversations": turns, "tools": tools}, Format.SHAREGPT).row
+    row = convert({"conversations": turns, "tools": tools}, RowFormat.SHAREGPT).row
 
     _, call, result, _ = row["messages"]
     assert call["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 2}'}
@@ -167,7 +171,7 @@ def test_calls_of_tools_and_their_results_are_carried_over() -> None:
 
 
 def test_earlier_rounds_are_read_and_not_learnt() -> None:
-    row = convert(ALPACA | {"history": [["a?", "b"]]}, Format.ALPACA).row
+    row = convert(ALPACA | {"history": [["a?", "b"]]}, RowFormat.ALPACA).row
 
     assert [m.get("weight") for m in row["messages"]] == [None, 0, None, None]
 
@@ -190,7 +194,7 @@ def test_what_was_written_and_left_out_is_told_with_its_lines(tmp_path: Path) ->
     ended, rows = imported(tmp_path, jsonl(ALPACA, empty, ALPACA, *[empty] * 6))
 
     assert (ended.exit_code, len(rows)) == (0, 2)
-    assert "2 rows of format alpaca are in" in ended.output
+    assert "wrote 2 rows of format alpaca to" in ended.output
     assert "7 rows left out: `output` is empty (lines 2, 4, 5, 6, 7 and more)" in ended.output
     assert "Next: rekindle submit" in ended.output
     assert list(tmp_path.glob(".*")) == []
@@ -225,14 +229,14 @@ def test_an_array_longer_than_what_is_read_at_once_is_read_piece_by_piece(tmp_pa
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [
-        (jsonl(ALPACA) + "{", 1, "line 2: it is no JSON"),
-        (jsonl(ALPACA) + "[]\n", 1, "line 2: it is no JSON object"),
-        ("[\n" + json.dumps(ALPACA) + ",\n{", 1, "line 3: it is no JSON"),
-        ("[" + json.dumps(ALPACA), 1, "line 1: it is no JSON"),
-        (jsonl(CHAT), 2, "submit it as it is"),
-        (jsonl({"question": "?"}), 2, "Say --format"),
-        (jsonl(ALPACA | {"output": ""}), 1, "nothing that could be imported"),
-        ("", 1, "it holds no rows"),
+        (jsonl(ALPACA) + "{", 1, "line 2: it is not JSON"),
+        (jsonl(ALPACA) + "[]\n", 1, "line 2: it is not a JSON object"),
+        ("[\n" + json.dumps(ALPACA) + ",\n{", 1, "line 3: it is not JSON"),
+        ("[" + json.dumps(ALPACA), 1, "line 1: it is not JSON"),
+        (jsonl(CHAT), 2, "submit it without conversion"),
+        (jsonl({"question": "?"}), 2, "Pass --format"),
+        (jsonl(ALPACA | {"output": ""}), 1, "could be converted"),
+        ("", 1, "it has no rows"),
     ],
 )
 def test_a_file_that_is_wrong_is_named_by_line_and_leaves_nothing(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rekindle.cli.imports.conversion import Format, convert
+from rekindle.cli.imports.conversion import RowFormat, convert
 from rekindle.cli.imports.members import LeftOut
 from rekindle.cli.main import app
 from service.domain.datasets.dataset_line import check_line
@@ -24,10 +24,10 @@ PAIRED = {"prompt": "2 + 2?", "completion": "4"}
 PAIR = {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}
 TALK = {"conversations": [USER, GOOD]}
 CALL = {"from": "function_call", "value": '{"name": "f", "arguments": {"a": 1}}'}
-SINGLE: list[tuple[Any, Format]] = [
-    (ALPACA, Format.ALPACA),
-    (TALK, Format.SHAREGPT),
-    (PAIRED, Format.PROMPT_COMPLETION),
+SINGLE: list[tuple[Any, RowFormat]] = [
+    (ALPACA, RowFormat.ALPACA),
+    (TALK, RowFormat.SHAREGPT),
+    (PAIRED, RowFormat.PROMPT_COMPLETION),
 ]
 
 
@@ -35,13 +35,13 @@ def talk(*turns: object, **more: object) -> dict[str, Any]:
     return {"conversations": list(turns)} | more
 
 
-def left_out(row: dict[str, Any], kind: Format) -> str:
+def left_out(row: dict[str, Any], kind: RowFormat) -> str:
     with pytest.raises(LeftOut) as why:
         convert(row, kind)
     return str(why.value)
 
 
-def ours(row: dict[str, Any], kind: Format) -> dict[str, Any]:
+def ours(row: dict[str, Any], kind: RowFormat) -> dict[str, Any]:
     """The converted row, which the service takes."""
     found = convert(row, kind).row
     assert isinstance(check_line(json.dumps(found).encode(), None), Row)
@@ -52,7 +52,7 @@ def ours(row: dict[str, Any], kind: Format) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["label", "kto_tag", "desirable"])
 @pytest.mark.parametrize("value", [False, 0, 0.0, -1, "false", "False", "0", "rejected"])
 def test_an_answer_to_be_avoided_is_never_learnt(
-    row: dict[str, Any], kind: Format, name: str, value: object
+    row: dict[str, Any], kind: RowFormat, name: str, value: object
 ) -> None:
     assert "one to be avoided" in left_out(row | {name: value}, kind)
     assert convert(row | {name: True}, kind).dropped == frozenset()
@@ -62,7 +62,7 @@ def test_an_answer_to_be_avoided_is_never_learnt(
 @pytest.mark.parametrize(("row", "kind"), SINGLE)
 @pytest.mark.parametrize("name", ["weight", "train"])
 def test_a_row_that_is_not_to_be_learnt_is_left_out(
-    row: dict[str, Any], kind: Format, name: str
+    row: dict[str, Any], kind: RowFormat, name: str
 ) -> None:
     for value in (0, 0.0, "0", False):
         assert "not to be learnt" in left_out(row | {name: value}, kind)
@@ -94,7 +94,7 @@ def test_a_row_that_is_not_to_be_learnt_is_left_out(
     ids=str,
 )
 def test_a_pair_whose_order_its_own_members_deny_is_left_out(more: dict[str, Any]) -> None:
-    why = left_out(PAIR | more, Format.PREFERENCE)
+    why = left_out(PAIR | more, RowFormat.PREFERENCE)
 
     assert "is the order inverted?" in why or "which answer is the better one?" in why
 
@@ -111,7 +111,7 @@ def test_a_pair_whose_order_its_own_members_deny_is_left_out(more: dict[str, Any
     ids=str,
 )
 def test_scores_that_agree_are_counted_and_not_carried_over(more: dict[str, Any]) -> None:
-    assert convert(PAIR | more, Format.PREFERENCE).dropped == set(more)
+    assert convert(PAIR | more, RowFormat.PREFERENCE).dropped == set(more)
 
 
 @pytest.mark.parametrize("name", ["score", "rating", "reward"])
@@ -119,7 +119,7 @@ def test_ranks_that_scores_contradict_are_left_out(name: str) -> None:
     candidates = [{"content": "4", "rank": 1, name: 1}, {"content": "5", "rank": 2, name: 9}]
     row = {"prompt": "2 + 2?", "candidates": candidates}
 
-    assert "differ in which is better" in left_out(row, Format.RANKED)
+    assert "differ in which is better" in left_out(row, RowFormat.RANKED)
 
 
 @pytest.mark.parametrize("rank", [float("nan"), float("inf"), None, "1", True])
@@ -127,7 +127,7 @@ def test_a_rank_that_is_no_number_is_left_out(rank: object) -> None:
     candidates = [{"content": "4", "rank": rank}, {"content": "5", "rank": 2}]
     row = {"prompt": "2 + 2?", "candidates": candidates}
 
-    assert "no number `rank`" in left_out(row, Format.RANKED)
+    assert "no number `rank`" in left_out(row, RowFormat.RANKED)
 
 
 def test_a_prompt_is_never_replaced_by_another_one() -> None:
@@ -136,8 +136,8 @@ def test_a_prompt_is_never_replaced_by_another_one() -> None:
     call = {"role": "assistant", "content": "Hm."}
     alike = {"prompt": "2 + 2?", "chosen": [call, SAID], "rejected": [call, WORSE]}
 
-    assert "not what both answers begin with" in left_out(row, Format.PREFERENCE)
-    assert ours(alike, Format.PREFERENCE)["input"]["messages"] == [ASKED, call]
+    assert "not what both answers begin with" in left_out(row, RowFormat.PREFERENCE)
+    assert ours(alike, RowFormat.PREFERENCE)["input"]["messages"] == [ASKED, call]
 
 
 @pytest.mark.parametrize(
@@ -151,36 +151,36 @@ def test_a_prompt_is_never_replaced_by_another_one() -> None:
 def test_pairs_in_the_forms_of_other_programs_are_carried_over(row: dict[str, Any]) -> None:
     wanted = {"preferred_output": [SAID], "non_preferred_output": [WORSE]}
 
-    assert ours(row, Format.PREFERENCE) == {"input": {"messages": [ASKED]}} | wanted
+    assert ours(row, RowFormat.PREFERENCE) == {"input": {"messages": [ASKED]}} | wanted
 
 
 def test_answers_that_differ_in_what_the_user_says_are_left_out() -> None:
     row = {"prompt": "?", "chosen": [SAID, ASKED, SAID], "rejected": [WORSE, ASKED, WORSE]}
 
-    assert "differ in more than what the assistant says" in left_out(row, Format.PREFERENCE)
+    assert "differ in more than what the assistant says" in left_out(row, RowFormat.PREFERENCE)
 
 
 @pytest.mark.parametrize("name", ["training", "trainable", "learn", "loss_weight", "train_on_turn"])
 def test_every_flag_that_switches_a_turn_off_becomes_its_weight(name: str) -> None:
-    found = ours(talk(USER, BAD | {name: 0}, USER, GOOD), Format.SHAREGPT)
+    found = ours(talk(USER, BAD | {name: 0}, USER, GOOD), RowFormat.SHAREGPT)
 
     assert [m.get("weight") for m in found["messages"]] == [None, 0, None, None]
 
 
 @pytest.mark.parametrize("name", ["mask_loss", "loss_mask", "ignore", "ignore_loss"])
 def test_a_flag_that_programs_read_differently_is_left_out(name: str) -> None:
-    assert f"a turn has `{name}`" in left_out(talk(USER, GOOD | {name: 1}), Format.SHAREGPT)
+    assert f"a turn has `{name}`" in left_out(talk(USER, GOOD | {name: 1}), RowFormat.SHAREGPT)
 
 
 def test_a_user_turn_that_was_to_be_learnt_is_counted() -> None:
-    found = convert(talk(USER | {"train": True}, GOOD), Format.SHAREGPT)
+    found = convert(talk(USER | {"train": True}, GOOD), RowFormat.SHAREGPT)
 
     assert found.dropped == {"weight of messages of role user"}
 
 
 def test_of_a_prompt_with_answers_the_completion_alone_is_learnt() -> None:
     row = {"prompt": [ASKED, WORSE, ASKED], "completion": [SAID]}
-    found = ours(row, Format.PROMPT_COMPLETION)
+    found = ours(row, RowFormat.PROMPT_COMPLETION)
 
     assert [m.get("weight") for m in found["messages"]] == [None, 0, None, None]
 
@@ -188,7 +188,7 @@ def test_of_a_prompt_with_answers_the_completion_alone_is_learnt() -> None:
 @pytest.mark.parametrize(("row", "kind"), SINGLE)
 @pytest.mark.parametrize("name", ["system", "system_prompt", "system_message"])
 def test_a_system_message_is_carried_over_by_any_of_its_names(
-    row: dict[str, Any], kind: Format, name: str
+    row: dict[str, Any], kind: RowFormat, name: str
 ) -> None:
     found = ours(row | {name: "Add."}, kind)
 
@@ -200,7 +200,9 @@ def test_a_system_message_is_carried_over_by_any_of_its_names(
 def test_two_calls_get_their_results_in_order() -> None:
     both = {"from": "function_call", "value": '[{"name": "f"}, {"name": "g", "arguments": "{}"}]'}
     results = [{"from": "observation", "value": value} for value in ("1", "2")]
-    _, call, first, second, _ = ours(talk(USER, both, *results, GOOD), Format.SHAREGPT)["messages"]
+    _, call, first, second, _ = ours(talk(USER, both, *results, GOOD), RowFormat.SHAREGPT)[
+        "messages"
+    ]
 
     ids = [one["id"] for one in call["tool_calls"]]
     assert [first["tool_call_id"], second["tool_call_id"]] == ids
@@ -218,14 +220,14 @@ def test_calls_in_every_form_become_tool_calls() -> None:
     for form in forms:
         messages = [ASKED, {"role": "assistant", "content": None} | form]
         row = {"prompt": messages[:1], "completion": messages[1:], "functions": tools}
-        found = ours(row, Format.PROMPT_COMPLETION)
+        found = ours(row, RowFormat.PROMPT_COMPLETION)
         assert found["messages"][1]["tool_calls"][0]["function"] == wanted
         assert found["tools"] == [{"type": "function", "function": tools[0]}]
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
 def test_reasoning_is_carried_over(name: str) -> None:
-    found = ours(talk(USER, GOOD | {name: "Two and two."}), Format.SHAREGPT)
+    found = ours(talk(USER, GOOD | {name: "Two and two."}), RowFormat.SHAREGPT)
 
     assert found["messages"][1] == SAID | {"reasoning_content": "Two and two."}
 
@@ -254,12 +256,12 @@ def test_reasoning_is_carried_over(name: str) -> None:
     ],
 )
 def test_what_the_service_would_refuse_is_left_out_alone(row: dict[str, Any], why: str) -> None:
-    assert why in left_out(row, Format.SHAREGPT)
+    assert why in left_out(row, RowFormat.SHAREGPT)
 
 
 def test_members_of_calls_and_flags_that_are_false_are_counted() -> None:
     call = CALL | {"value": '{"name": "f", "arguments": {}, "cost": 0}'}
-    found = convert(talk(USER, call, GOOD, is_safe=False, score=0), Format.SHAREGPT)
+    found = convert(talk(USER, call, GOOD, is_safe=False, score=0), RowFormat.SHAREGPT)
 
     assert found.dropped == {"calls[].cost", "is_safe", "score"}
 
@@ -277,7 +279,7 @@ def test_rows_that_no_two_programs_read_alike_are_named_by_line(
     ended = CliRunner().invoke(app, ["import", str(file), str(out)])
 
     assert ended.exit_code == 1
-    assert "line 1: it is no JSON" in ended.output
+    assert "line 1: it is not JSON" in ended.output
 
 
 VALUES = st.sampled_from(
@@ -293,10 +295,10 @@ ODD_TURN = st.fixed_dictionaries(
 TURN = st.builds(lambda turn, odd: turn | odd, st.sampled_from(TALKS), st.just({}) | ODD_TURN)
 CHATS = st.lists(TURN, max_size=4) | st.lists(st.sampled_from(TALKS), min_size=1, max_size=5)
 RANKED = {"prompt": "?", "candidates": [{"content": "4", "rank": 1}, {"content": "5", "rank": 2}]}
-BASES: list[tuple[dict[str, Any], Format]] = [
+BASES: list[tuple[dict[str, Any], RowFormat]] = [
     *SINGLE,
-    (PAIR, Format.PREFERENCE),
-    (RANKED, Format.RANKED),
+    (PAIR, RowFormat.PREFERENCE),
+    (RANKED, RowFormat.RANKED),
 ]
 ODD_ROW = st.fixed_dictionaries(
     {},
@@ -309,7 +311,7 @@ ODD_ROW = st.fixed_dictionaries(
 @settings(max_examples=500)
 @given(st.sampled_from(BASES), ODD_ROW)
 def test_whatever_is_imported_the_service_takes(
-    base: tuple[dict[str, Any], Format], odd: dict[str, Any]
+    base: tuple[dict[str, Any], RowFormat], odd: dict[str, Any]
 ) -> None:
     row, kind = base
     try:

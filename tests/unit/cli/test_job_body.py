@@ -8,10 +8,17 @@ import typer
 from typer.testing import CliRunner
 
 from contract.methods import METHODS
-from rekindle.cli.errors import Trouble
+from rekindle.cli.errors import CliError
 from rekindle.cli.main import app
 from rekindle.cli.submit import job_settings
-from rekindle.cli.submit.job_config import Config, apply, check, merge, parse_setting, read_config
+from rekindle.cli.submit.job_config import (
+    JobConfig,
+    apply,
+    check,
+    merge,
+    parse_setting,
+    read_config,
+)
 from rekindle.cli.submit.options import complete_method
 from rekindle.cli.submit.removed_options import REMOVED
 
@@ -22,7 +29,7 @@ def made(*settings: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """The request with these settings, checked."""
     sets = [parse_setting(text) for text in settings]
     found = apply(sets, body or BODY)
-    check(found, Config(), sets)
+    check(found, JobConfig(), sets)
     return found
 
 
@@ -75,8 +82,13 @@ def test_a_setting_means_what_its_member_holds(setting: str, value: object) -> N
             "training.mix.shot_share",
             "short_share",
         ),
-        (["suffix.x=1"], "unknown_parameter", "suffix.x", "it holds: Your part"),
-        (["training.lora_r=8"], "unknown_parameter", "training.lora_r", "training has adapter, "),
+        (["suffix.x=1"], "unknown_parameter", "suffix.x", "expected value: Your part"),
+        (
+            ["training.lora_r=8"],
+            "unknown_parameter",
+            "training.lora_r",
+            "training has these members: adapter, ",
+        ),
         (
             ["training.zero_plus_plus.0=hpz"],
             "unknown_parameter",
@@ -106,7 +118,7 @@ def test_a_setting_means_what_its_member_holds(setting: str, value: object) -> N
 def test_a_setting_that_is_wrong_is_refused_with_what_is_right(
     settings: list[str], code: str, param: str, says: str
 ) -> None:
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(CliError) as caught:
         made(*settings)
 
     assert (caught.value.code, caught.value.param, caught.value.exit_code) == (code, param, 2)
@@ -131,7 +143,7 @@ def test_layers_are_merged_member_by_member_and_null_wins_as_well() -> None:
         "d": [2],
         "e": {"f": 1},
     }
-    with pytest.raises(Trouble, match="d is"):
+    with pytest.raises(CliError, match="d is"):
         merge(below, {"d": {"x": 1}})
 
 
@@ -140,7 +152,7 @@ def test_a_fault_of_a_config_is_named_with_its_line(tmp_path: Path) -> None:
     path.write_text("model: m\ntraining:\n  packing: yes\n  ema_decey: 1\n")
     config = read_config(path)
 
-    with pytest.raises(Trouble, match=r"job\.yaml:4: training\.ema_decey") as caught:
+    with pytest.raises(CliError, match=r"job\.yaml:4: training\.ema_decey") as caught:
         check(config.body, config, [])
 
     assert (caught.value.param, caught.value.advice) == (
@@ -156,7 +168,7 @@ def test_a_config_that_holds_no_members_is_refused(tmp_path: Path, text: str) ->
     path = tmp_path / "job.yaml"
     path.write_text(text)
 
-    with pytest.raises(Trouble, match="--config") as caught:
+    with pytest.raises(CliError, match="--config") as caught:
         read_config(path)
 
     assert caught.value.code == "bad_config"
@@ -234,7 +246,7 @@ def test_a_removed_option_says_what_to_use_instead(option: str) -> None:
     now = REMOVED[option].replace("V", "0.5")
 
     assert ended.exit_code == 2
-    assert f"{option} is now --set {now}" in ended.stderr
+    assert f"{option} was replaced by --set {now}" in ended.stderr
     for setting in now.split("--set "):
         assert job_settings.find(setting.strip(" '").partition("=")[0]), setting
 
@@ -277,4 +289,4 @@ def test_members_of_alternatives_are_known_with_the_values_of_all() -> None:
     found = dict(job_settings._named({"oneOf": sides}))
 
     assert found.keys() == {"type", "beta"}
-    assert job_settings.Member("method.type", found["type"]).choices == ["dpo", "reward"]
+    assert job_settings.RequestMember("method.type", found["type"]).choices == ["dpo", "reward"]

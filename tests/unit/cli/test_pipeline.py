@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from rekindle.cli.errors import Trouble
+from rekindle.cli.errors import CliError
 from rekindle.cli.pipelines.pipeline_file import Pipeline, parse, read, tags
-from rekindle.cli.pipelines.pipeline_steps import Done, Follow, Submit, came_to_nothing, next_step
+from rekindle.cli.pipelines.pipeline_steps import (
+    FollowJob,
+    PipelineDone,
+    SubmitPhase,
+    came_to_nothing,
+    next_step,
+)
 
 BASE = "rekindle/tiny-llama"
 SFT: dict[str, Any] = {"name": "sft", "model": BASE, "training_file": "chats.jsonl"}
@@ -89,22 +95,22 @@ def test_a_line_of_phases_begins_with_one_base_model() -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ([], "it must hold `name` and `phases`"),
-        (DOCUMENT | {"then": 1}, "and nothing else"),
+        ([], "it must have `name` and `phases`"),
+        (DOCUMENT | {"then": 1}, "and no other member"),
         (DOCUMENT | {"name": "a b"}, "name is 'a b', but it must be 1 to 48"),
         (DOCUMENT | {"phases": []}, "at least one phase"),
-        (DOCUMENT | {"phases": ["sft"]}, "phase 1 is no object"),
-        (DOCUMENT | {"phases": [SFT, SFT]}, "two phases are called sft"),
+        (DOCUMENT | {"phases": ["sft"]}, "phase 1 is not an object"),
+        (DOCUMENT | {"phases": [SFT, SFT]}, "two phases have the name sft"),
         (changed(0, name="$sft"), "phase 1: name is '$sft'"),
         (changed(0, model=None), "phase sft: `model` is missing"),
         (changed(1, training_file=7), "phase judge: `training_file` is missing"),
-        (changed(0, model="$judge"), "phase sft: $judge is no phase before it"),
-        (changed(1, model="$judge"), "phase judge: $judge is no phase before it"),
-        (changed(1, metadata={"phase": "x"}), "metadata `phase` is set by this command"),
+        (changed(0, model="$judge"), "phase sft: $judge is not an earlier phase"),
+        (changed(1, model="$judge"), "phase judge: $judge is not an earlier phase"),
+        (changed(1, metadata={"phase": "x"}), "metadata `phase` is reserved"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_told_where(document: object, says: str) -> None:
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(CliError) as caught:
         parsed(document)
 
     assert caught.value.message.startswith(f"{PATH}: ")
@@ -125,9 +131,9 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("training", "says", "advice"),
     [
-        ("ema_decey: 1", "training.ema_decey is no member", "Did you mean training.ema_decay?"),
+        ("ema_decey: 1", "training.ema_decey is not a member", "Did you mean training.ema_decay?"),
         ("ema_decay: 1", "training.ema_decay is 1", "below 1"),
-        ("ema_decay: &x 1, packing: *x", "anchor", ""),
+        ("ema_decay: &x 1, packing: *x", "alias", ""),
         ("seed: 1, seed: 2", "'seed' is given twice", ""),
     ],
 )
@@ -141,7 +147,7 @@ def test_a_phase_is_held_against_the_request_before_any_upload(
         f"- name: more\n  model: $sft\n  training_file: a.jsonl\n  training: {{{training}}}\n"
     )
 
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(CliError) as caught:
         read(path)
 
     assert f"{path}: " in caught.value.message
@@ -164,9 +170,9 @@ def test_numbers_of_a_phase_are_numbers(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
 
-    with pytest.raises(Trouble, match=r"it is not (JSON|YAML): "):
+    with pytest.raises(CliError, match=r"it is not (JSON|YAML): "):
         read(tmp_path / name)
-    with pytest.raises(Trouble, match="No such file"):
+    with pytest.raises(CliError, match="No such file"):
         read(tmp_path / "none.yaml")
 
 
@@ -174,14 +180,16 @@ def test_the_first_phase_without_a_model_is_next() -> None:
     asked = parsed()
     sft, judge, rl = asked.phases
 
-    assert next_step(asked, []) == Submit(phase=sft, models={}, earlier=0)
-    assert next_step(asked, [job(1, "sft", "running")]) == Follow(phase=sft, job="ftjob-1")
+    assert next_step(asked, []) == SubmitPhase(phase=sft, models={}, earlier=0)
+    assert next_step(asked, [job(1, "sft", "running")]) == FollowJob(phase=sft, job="ftjob-1")
     one = [job(1, "sft")]
-    assert next_step(asked, one) == Submit(phase=judge, models={"sft": MODELS["sft"]}, earlier=0)
+    assert next_step(asked, one) == SubmitPhase(
+        phase=judge, models={"sft": MODELS["sft"]}, earlier=0
+    )
     two = [job(2, "judge"), *one]
-    assert next_step(asked, two) == Submit(phase=rl, models=MODELS, earlier=0)
+    assert next_step(asked, two) == SubmitPhase(phase=rl, models=MODELS, earlier=0)
     three = [job(3, "rl"), *two]
-    assert next_step(asked, three) == Done(models=MODELS | {"rl": f"ft:{BASE}:p::ftjob-3"})
+    assert next_step(asked, three) == PipelineDone(models=MODELS | {"rl": f"ft:{BASE}:p::ftjob-3"})
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
@@ -189,18 +197,18 @@ def test_a_phase_that_came_to_nothing_stops_the_pipeline_until_it_is_retried(sta
     asked = parsed()
     jobs = [job(2, "judge", status), job(1, "sft")]
 
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(CliError) as caught:
         next_step(asked, jobs)
     again = came_to_nothing(asked, jobs)
     retried = next_step(asked, jobs, again=again)
 
-    assert f"Phase judge has {status} as ftjob-2" in caught.value.message
+    assert f"Phase judge ended as {status}: job ftjob-2" in caught.value.message
     assert ("The loss is nan." in caught.value.message) is (status == "failed")
     assert "--retry" in caught.value.advice
     assert again == "ftjob-2"
-    assert isinstance(retried, Submit)
+    assert isinstance(retried, SubmitPhase)
     assert (retried.phase.name, retried.earlier) == ("judge", 1)
-    assert next_step(asked, [job(3, "judge", "running"), *jobs]) == Follow(
+    assert next_step(asked, [job(3, "judge", "running"), *jobs]) == FollowJob(
         phase=asked.phases[1], job="ftjob-3"
     )
 
@@ -216,10 +224,10 @@ def test_nothing_is_retried_where_nothing_has_failed() -> None:
 def test_a_phase_that_was_changed_is_not_taken_for_what_was_made() -> None:
     other = parsed(changed(0, seed=8))
 
-    with pytest.raises(Trouble, match=r"Phase sft was changed .* as ftjob-1") as caught:
+    with pytest.raises(CliError, match=r"Phase sft was changed .* as ftjob-1") as caught:
         next_step(other, [job(1, "sft")])
 
-    assert "another name than helpful" in caught.value.advice
+    assert "rename the pipeline helpful" in caught.value.advice
 
 
 def test_a_phase_that_has_failed_may_be_changed() -> None:
@@ -227,5 +235,5 @@ def test_a_phase_that_has_failed_may_be_changed() -> None:
 
     step = next_step(other, jobs, again=came_to_nothing(other, jobs))
 
-    assert isinstance(step, Submit)
+    assert isinstance(step, SubmitPhase)
     assert step.phase.body["seed"] == 8

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from contract.job import JobRequest
-from rekindle.cli.errors import Trouble
+from rekindle.cli.errors import CliError
 from rekindle.cli.main import app
-from rekindle.cli.submit.job_config import Config, parse_setting
-from rekindle.cli.submit.options import Named
+from rekindle.cli.submit.job_config import JobConfig, parse_setting
+from rekindle.cli.submit.options import MemberOptions
 from rekindle.cli.submit.presets import known, named
 from rekindle.cli.submit.request import request as merged_request
 from service.api.job_requests import hyperparameters_of, training_of
@@ -112,11 +112,11 @@ def asked(
     preset: str | None,
     *settings: str,
     config: dict[str, Any] | None = None,
-    named: Named = Named(),  # noqa: B008 - frozen
+    named: MemberOptions = MemberOptions(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """The request of these layers."""
     sets = [parse_setting(text) for text in settings]
-    read = Config(body=(config or {}) | FILE)
+    read = JobConfig(body=(config or {}) | FILE)
     return merged_request(preset, read, named, {}, sets)
 
 
@@ -125,7 +125,7 @@ def test_every_layer_wins_over_those_below_it() -> None:
         "llama-3.1-8b-qlora",
         "training.learning_rate=0.003",
         config={"training": {"learning_rate": 0.001, "packing": True, "adapter": {"alpha": 5}}},
-        named=Named(learning_rate=0.002, lora_rank=32, epochs=7),
+        named=MemberOptions(learning_rate=0.002, lora_rank=32, epochs=7),
     )
 
     assert body["model"] == "meta-llama/Llama-3.1-8B-Instruct"
@@ -149,22 +149,24 @@ def test_the_method_is_the_presets_unless_another_one_is_told() -> None:
     preset = "mistral-7b-dpo"
 
     assert asked(preset)["method"]["type"] == "dpo"
-    assert "method" not in asked(None, named=Named(model="m"))
-    assert asked(None, "method.type=dpo", "model=m", named=Named(epochs=2))["method"] == {
+    assert "method" not in asked(None, named=MemberOptions(model="m"))
+    assert asked(None, "method.type=dpo", "model=m", named=MemberOptions(epochs=2))["method"] == {
         "type": "dpo",
         "dpo": {"hyperparameters": {"n_epochs": 2}},
     }
-    with pytest.raises(Trouble, match="a recipe for dpo"):
-        asked(preset, named=Named(method="reward"))
-    with pytest.raises(Trouble, match="a recipe for dpo"):
+    with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
+        asked(preset, named=MemberOptions(method="reward"))
+    with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
         asked(preset, config={"method": {"type": "reward"}})
-    with pytest.raises(Trouble, match="a recipe for dpo"):
+    with pytest.raises(CliError, match="preset mistral-7b-dpo is for dpo"):
         asked(preset, "method.type=reward")
 
 
 def test_epochs_go_where_the_config_has_its_hyperparameters() -> None:
     body = asked(
-        None, config={"model": "m", "hyperparameters": {"batch_size": 2}}, named=Named(epochs=3)
+        None,
+        config={"model": "m", "hyperparameters": {"batch_size": 2}},
+        named=MemberOptions(epochs=3),
     )
 
     assert body["hyperparameters"] == {"batch_size": 2, "n_epochs": 3}
@@ -172,16 +174,16 @@ def test_epochs_go_where_the_config_has_its_hyperparameters() -> None:
 
 
 def test_a_rank_alone_asks_for_adapters() -> None:
-    assert asked(None, named=Named(model="m", lora_rank=4))["training"]["adapter"] == {
+    assert asked(None, named=MemberOptions(model="m", lora_rank=4))["training"]["adapter"] == {
         "type": "lora",
         "r": 4,
     }
 
 
 def test_adapters_need_another_learning_rate_than_a_preset_of_all_weights_has() -> None:
-    with pytest.raises(Trouble, match="another learning rate"):
-        asked("qwen3-8b-sft", named=Named(lora=True))
-    with pytest.raises(Trouble, match="another learning rate"):
+    with pytest.raises(CliError, match="another learning rate"):
+        asked("qwen3-8b-sft", named=MemberOptions(lora=True))
+    with pytest.raises(CliError, match="another learning rate"):
         asked("qwen3-8b-sft", config={"training": {"adapter": {"type": "lora"}}})
 
 
@@ -193,4 +195,4 @@ def test_presets_are_listed_for_people_and_programs() -> None:
     assert all(name in listed.stdout for name in known())
     assert json.loads(one.stdout)["request"] == named("qwen3-8b-lora").body()
     assert none.exit_code == 2
-    assert "rekindle presets lists them" in none.stderr
+    assert "List all presets: rekindle presets" in none.stderr

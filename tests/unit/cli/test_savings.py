@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rekindle.cli.command import Cli
-from rekindle.cli.connection import Asked
+from rekindle.cli.connection import ConnectionOptions
 from rekindle.cli.projects.savings import all_projects
 
 
@@ -16,7 +16,7 @@ def test_every_page_is_of_the_moment_of_the_first() -> None:
         n = len(asked)
         return {"data": [n], "last_id": f"p-{n}", "has_more": n < 3, "until": 100 * n}
 
-    cli = Cli(Asked(), as_json=True)
+    cli = Cli(ConnectionOptions(), as_json=True)
     vars(cli)["client"] = SimpleNamespace(get=get)
 
     assert all_projects(cli, 7)["data"] == [1, 2, 3]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from rekindle.cli.errors import ExitCode, Trouble
+from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.jobs.trackers import _imported
 
 
 def test_a_package_that_is_missing_is_named_with_what_needs_none() -> None:
-    with pytest.raises(Trouble) as told:
+    with pytest.raises(CliError) as told:
         _imported("no_such_tracker", "--mlflow")
 
     assert "--mlflow needs the package no_such_tracker" in told.value.message

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from rekindle.cli import formats
-from rekindle.cli.errors import Unreachable
+from rekindle.cli.errors import ServiceUnreachable
 from rekindle.cli.jobs import views
-from rekindle.cli.jobs.job_feed import News
-from rekindle.cli.jobs.terms import Limits, Priority
-from rekindle.cli.jobs.watch_lines import Lines
-from rekindle.cli.jobs.watch_screen import Screen, picture
+from rekindle.cli.jobs.job_feed import JobUpdate
+from rekindle.cli.jobs.terms import LimitOptions, Priority
+from rekindle.cli.jobs.watch_lines import LineView
+from rekindle.cli.jobs.watch_screen import LiveView, picture
 from rekindle.terminal import Console
 
 NOW = 1_795_000_100.0
@@ -67,12 +67,12 @@ def test_the_picture_says_what_a_user_wants_to_know() -> None:
         "29 %",
         "loss 2.3100 · 1,280 tokens/s",
         "$0.0312 so far · $1.20 forecast · $1.10 planned",
-        "$0.0900 (74 %) against on-demand",
-        "1 · attempt 2 · 0 steps done again",
+        "$0.0900 (74 %) compared to on-demand",
+        "1 · attempt 2 · 0 steps repeated",
         "step 38, 4 s ago",
         "1 min 40 s · about 60 s left".replace("60 s", "1 min 00 s"),
         r"Azure \x1b[2Jtakes back one machine",
-        "Ctrl-C ends the watching, not the job.",
+        "Ctrl-C stops watching; the job continues.",
     ):
         assert part in shown
 
@@ -89,7 +89,7 @@ def test_the_picture_shows_budget_and_deadline_where_there_are_any() -> None:
     shown = drawn(picture(JOB | limited, [], NOW))
 
     assert "$101.58 of $120.00 left, then pause" in shown
-    assert "in time with 97 %" in shown
+    assert "97 % likely to be met" in shown
     assert "$3.90 per GPU-hour" in shown
     assert "eastus, uksouth" in shown
     assert "left, then" not in drawn(picture(JOB, [], NOW))
@@ -99,16 +99,16 @@ def test_a_bill_says_between_which_sums_it_will_end() -> None:
     bill = {"forecast_total": "49.1", "forecast_low": "44", "forecast_high": "61.5"}
     table = drawn(next(iter(views.cost(bill | {"per_million_tokens": "0.5"}, []))))
 
-    assert "$49.10 in all, $44.00 to $61.50 eight times in ten" in table
+    assert "$49.10 in total, $44.00 to $61.50 (80 %)" in table
     assert "$0.5000" in table
 
 
 @pytest.mark.parametrize(
     ("rung", "told"),
     [
-        ((1, False), "1 instead of 4, as memory ran out"),
-        ((1, True), "1 instead of 4, with gradient_checkpointing, as memory ran out"),
-        ((4, True), "4, with gradient_checkpointing, as memory ran out"),
+        ((1, False), "1 instead of 4, after GPU memory ran out"),
+        ((1, True), "1 instead of 4, with gradient_checkpointing, after GPU memory ran out"),
+        ((4, True), "4, with gradient_checkpointing, after GPU memory ran out"),
     ],
 )
 def test_what_is_taken_at_once_is_shown_when_it_is_not_what_was_planned(
@@ -138,19 +138,19 @@ def test_grades_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
 
     shown = drawn(picture(job, [], NOW))
 
-    assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens an answer" in shown
+    assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens per answer" in shown
     assert "validation loss" not in shown
 
 
 def test_a_service_that_is_away_leaves_the_picture_and_says_so() -> None:
-    screen = Screen(lambda: NOW)
-    screen.show(News(JOB, [EVENT]))
-    screen.away(Unreachable("It does not answer."))
+    screen = LiveView(lambda: NOW)
+    screen.show(JobUpdate(JOB, [EVENT]))
+    screen.away(ServiceUnreachable("It does not answer."))
 
     shown = drawn(screen)
 
     assert "40/140 steps" in shown
-    assert "It does not answer. The job goes on without it; trying again." in shown
+    assert "It does not answer. The job continues meanwhile; retrying." in shown
 
 
 @pytest.mark.parametrize("width", [30, 60, 200])
@@ -177,19 +177,19 @@ def test_members_that_an_older_service_lacks_are_dashes() -> None:
     shown = drawn(picture(bare, [], NOW)) + "".join(drawn(v) for v in views.job(bare, [], NOW))
 
     assert "None" not in shown
-    assert "Waiting for its turn" in shown
+    assert "Queued" in shown
     assert "-" in shown
 
 
 def test_lines_tell_every_event_and_phase_but_not_every_step() -> None:
     at = NOW
     console = Console(file=io.StringIO(), width=200, record=True)
-    lines = Lines(console, lambda: at)
+    lines = LineView(console, lambda: at)
     told = [(1, "training", 0), (2, "training", 1), (3, "saving", 1), (9, "saving", 20)]
     for step, phase, later in told:
         at = NOW + later
         job = JOB | {"phase": phase, "progress": {"step": step, "total_steps": 140}}
-        lines.show(News(job, [EVENT] if step == 2 else []))
+        lines.show(JobUpdate(job, [EVENT] if step == 2 else []))
 
     shown = console.export_text()
 
@@ -218,11 +218,11 @@ def watched(job: dict[str, Any]) -> str:
 def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
     shown = "\n".join(drawn(part) for part in views.job(QUEUED, [], NOW))
 
-    assert "Waiting for its turn" in shown
+    assert "Queued" in shown
     assert "3rd in the queue: it is full." in shown
     since, again = (formats.clock(QUEUED["status_reason"][k]) for k in ("since", "next_try_at"))
-    assert f"waits since  {since}, looked at again by {again}" in shown
-    assert "priority     high" in shown
+    assert f"waiting since  {since}, next try by {again}" in shown
+    assert "priority       high" in shown
     nobody = {"estimated_finish": None, "forecast": {"unknown_because": "Others hold it."}}
     soon = {"forecast": {"let_in": {"p10": NOW, "p50": NOW + 7500, "p90": NOW + 9000}}}
     for view in (lambda job: "".join(map(drawn, views.job(job, [], NOW))), watched):
@@ -230,18 +230,18 @@ def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
         assert "in about 2 h 05 min, " in view(QUEUED | soon)
         assert "let in" not in view(QUEUED | nobody)
     assert "queued (3)" in drawn(views.jobs_table([QUEUED], NOW), 160)
-    assert "waits since" not in "".join(drawn(part) for part in views.job(JOB, [], NOW))
+    assert "waiting since" not in "".join(drawn(part) for part in views.job(JOB, [], NOW))
 
 
 def test_lines_tell_when_a_job_that_waits_comes_forward() -> None:
     at = NOW
     console = Console(file=io.StringIO(), width=200, record=True)
-    lines = Lines(console, lambda: at)
+    lines = LineView(console, lambda: at)
     for position, later in ((3, 0), (3, 10), (2, 20)):
         at = NOW + later
         place = QUEUED["queue"] | {"position": position}
         told = {"code": "project_jobs", "message": f"Number {position}."}
-        lines.show(News(QUEUED | {"queue": place, "status_reason": told}, []))
+        lines.show(JobUpdate(QUEUED | {"queue": place, "status_reason": told}, []))
 
     shown = console.export_text()
     assert [shown.count(f"Number {n}.") for n in (3, 2)] == [1, 1]
@@ -257,5 +257,5 @@ def test_help_does_not_wait_for_what_only_commands_need() -> None:
 
 def test_a_priority_that_is_told_is_sent() -> None:
     now = datetime(2026, 11, 22, tzinfo=UTC)
-    assert Limits(priority=Priority.HIGH).members(now) == {"priority": "high"}
-    assert Limits().members(now) == {}
+    assert LimitOptions(priority=Priority.HIGH).members(now) == {"priority": "high"}
+    assert LimitOptions().members(now) == {}

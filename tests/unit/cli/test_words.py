@@ -54,7 +54,7 @@ def test_times_are_in_the_zone_of_who_reads_them() -> None:
 def test_a_job_that_is_over_says_how_and_not_what_it_last_did() -> None:
     assert formats.phase({"status": "failed", "phase": "done"}) == "Failed"
     assert (
-        formats.phase({"status": "running", "phase": "waiting_capacity"}) == "Looking for machines"
+        formats.phase({"status": "running", "phase": "waiting_capacity"}) == "Waiting for capacity"
     )
 
 
