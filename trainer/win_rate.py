@@ -1,11 +1,11 @@
-"""`python -m trainer.win_rate A B --prompts FILE --judge DIR`: which of two models answers better.
+"""`python -m trainer.win_rate A B --prompts FILE --judge DIR`: compare the answers of two models.
 
 All three are folders of `rekindle download`: two language models, and a reward model that reads
-both answers to each prompt. A wins a prompt when its answer is rated higher; the same answer is a
-tie. The likeliest tokens are taken unless `--temperature` says otherwise; then draws follow from
-the seed and the row. On a CPU the same call gives the same numbers, bit for bit.
+both answers to each prompt. A wins a prompt when its answer is rated higher; equal answers are a
+tie. Decoding is greedy unless `--temperature` is set; then draws follow from the seed and the row.
+On a CPU the same call gives the same numbers, bit for bit.
 
-What a reward model prefers is not what people prefer.
+A reward model's preference is not people's preference.
 """
 
 import argparse
@@ -24,54 +24,54 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rendering.rows import prompt
 from rendering.tokens import prompt_ids
 from trainer.contract import Reinforcement
-from trainer.data.rows import Rows
-from trainer.graders.answer import CHAT, Answer
-from trainer.graders.judge import Judge
+from trainer.data.rows import JsonlRows
+from trainer.graders.answer import CHAT, ModelAnswer
+from trainer.graders.judge import RewardModelJudge
 from trainer.model import loading
 from trainer.model.tokenizer import load_tokenizer
 from trainer.rollout.sampler import Sampler
-from trainer.wins import Told, compared, summary
+from trainer.wins import RatedAnswer, compare_answers, summary_text
 
 AT_ONCE = 8  # prompts
 WRITES, RATES = "ForCausalLM", "ForSequenceClassification"
-DAY = date(2000, 1, 1)  # that templates are told: the same on any day
+DAY = date(2000, 1, 1)  # date for chat templates: the same on any day
 
 
-class Alone:
-    """A model by itself, as much of DeepSpeed's engine as a sampler asks for."""
+class PlainEngine:
+    """A model without DeepSpeed, with the engine methods that a sampler needs."""
 
     def __init__(self, module: Any, device: torch.device) -> None:  # noqa: ANN401 - untyped
         self.module, self.device = module.to(device), device
 
     def zero_optimization_stage(self) -> int:
-        """Nothing is sharded."""
+        """Return 0: nothing is sharded."""
         return 0
 
     def train(self, mode: bool = True) -> None:
-        """As torch has it."""
+        """Set training mode as torch does."""
         self.module.train(mode)
 
     def eval(self) -> None:
-        """The same."""
+        """Set evaluation mode as torch does."""
         self.module.eval()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the result; exit status 1 and a sentence when it cannot be done."""
+    """Print the result; exit with status 1 and a message on failure."""
     asked = _parser().parse_args(arguments)
     try:
         rows = _rows(asked.prompts, asked.rows)
         for folder, kind in ((asked.judge, RATES), (asked.a, WRITES), (asked.b, WRITES)):
             _config(folder, kind)  # before anything takes minutes
         device = torch.device(asked.device)
-        told = [_told(model, rows, asked, device) for model in (asked.a, asked.b)]
-        rated = _rated(asked.judge, rows, told, device)
+        told = [_answer_prompts(model, rows, asked, device) for model in (asked.a, asked.b)]
+        rated = _rate_answers(asked.judge, rows, told, device)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    found = compared(rated[0], rated[1])
+    found = compare_answers(rated[0], rated[1])
     if asked.out:
         asked.out.write_text("".join(_line(r, a, b) for r, a, b in zip(rows, *rated, strict=True)))
-    sys.stdout.write(json.dumps(asdict(found)) + "\n" if asked.json else summary(found))
+    sys.stdout.write(json.dumps(asdict(found)) + "\n" if asked.json else summary_text(found))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,19 +101,19 @@ def _positive(text: str) -> int:
 
 
 def _rows(file: Path, most: int) -> list[dict[str, Any]]:
-    found = Rows(file, prompt)
+    found = JsonlRows(file, prompt)
     return [found[row][0] for row in islice(range(len(found)), most)]
 
 
-def _told(
+def _answer_prompts(
     folder: Path, rows: list[dict[str, Any]], asked: argparse.Namespace, device: torch.device
-) -> list[Told]:
-    """The model's answers, in the rows' order; the model is gone afterwards."""
+) -> list[RatedAnswer]:
+    """Return the model's answers in the rows' order; the model is freed afterwards."""
     config, tokenizer = _config(folder, WRITES), load_tokenizer(folder)
     ids = [prompt_ids(tokenizer, row, DAY) for row in rows]
     _require_room(folder, ids, asked.max_tokens, config.max_position_embeddings)
     loading.require_whole(AutoModelForCausalLM, folder, new_head=False)
-    model = loading.load(AutoModelForCausalLM, folder, dtype="auto")
+    model = loading.load_whole(AutoModelForCausalLM, folder, dtype="auto")
     settings = Reinforcement(
         algorithm="",
         grader="",
@@ -121,14 +121,14 @@ def _told(
         max_answer_tokens=asked.max_tokens,
         temperature=asked.temperature or 1.0,
     )
-    sampler = Sampler(Alone(model, device), tokenizer, settings, asked.seed, lambda: False)
+    sampler = Sampler(PlainEngine(model, device), tokenizer, settings, asked.seed, lambda: False)
     told: list[list[int]] = []
     for first in range(0, len(ids), AT_ONCE):
         some = range(first, min(first + AT_ONCE, len(ids)))
         draws = [(row, 0) for row in some] if asked.temperature else None
         told += sampler.answers([ids[row] for row in some], draws)
     return [
-        Told(
+        RatedAnswer(
             text=tokenizer.decode(tokens, skip_special_tokens=True),
             is_cut=len(tokens) == asked.max_tokens and tokens[-1] != tokenizer.eos_token_id,
         )
@@ -137,7 +137,7 @@ def _told(
 
 
 def _config(folder: Path, kind: str) -> Any:  # noqa: ANN401
-    """Of a model of this kind; from_pretrained would give another one a head of random numbers."""
+    """Return the configuration; refuse another kind of model, whose head would be random."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder; give one that `rekindle download` has made")
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -156,21 +156,21 @@ def _require_room(folder: Path, ids: list[list[int]], tokens: int, longest: int)
             )
 
 
-def _rated(
-    folder: Path, rows: list[dict[str, Any]], told: list[list[Told]], device: torch.device
-) -> list[list[Told]]:
-    """With the judge's numbers."""
-    judge = Judge(folder, device, _config(folder, RATES).dtype or torch.float32, DAY)
+def _rate_answers(
+    folder: Path, rows: list[dict[str, Any]], told: list[list[RatedAnswer]], device: torch.device
+) -> list[list[RatedAnswer]]:
+    """Add the reward model's scores."""
+    judge = RewardModelJudge(folder, device, _config(folder, RATES).dtype or torch.float32, DAY)
     chats = [{name: row[name] for name in CHAT if name in row} for row in rows]
     rated = []
     for one in told:
-        grades = judge.grade([Answer(t.text, {}, c) for t, c in zip(one, chats, strict=True)])
+        grades = judge.grade([ModelAnswer(t.text, {}, c) for t, c in zip(one, chats, strict=True)])
         rewards = [None if grade.error else grade.score for grade in grades]
         rated.append([replace(t, reward=r) for t, r in zip(one, rewards, strict=True)])
     return rated
 
 
-def _line(row: dict[str, Any], a: Told, b: Told) -> str:
+def _line(row: dict[str, Any], a: RatedAnswer, b: RatedAnswer) -> str:
     return json.dumps({"messages": row["messages"], "a": asdict(a), "b": asdict(b)}) + "\n"
 
 

@@ -1,19 +1,19 @@
-"""Two models' answers to the same prompts, held against each other.
+"""Compare two models' answers to the same prompts.
 
-The interval is Wilson's (1927) of the wins, a tie counted as half of one: that varies less than a
-win or a loss does, so with ties it is rather too wide than too narrow.
+The interval is Wilson's (1927) of the wins, a tie counted as half: that varies less than a win or a
+loss, so with ties the interval is rather too wide than too narrow.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Z = 1.959963984540054  # of a normal distribution, 95 % lie within
+Z = 1.959963984540054  # quantile of the normal distribution for 95 %
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """What one model has answered to one prompt."""
+class RatedAnswer:
+    """One model's answer to one prompt."""
 
     text: str
     is_cut: bool  # at --max-tokens
@@ -21,8 +21,8 @@ class Told:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """Of all prompts."""
+class WinRate:
+    """Result over all prompts."""
 
     prompts: int
     wins: int  # of A
@@ -36,15 +36,15 @@ class Result:
     cut: tuple[int, int]
 
 
-def compared(ours: Sequence[Told], theirs: Sequence[Told]) -> Result:
-    """Prompt by prompt."""
+def compare_answers(ours: Sequence[RatedAnswer], theirs: Sequence[RatedAnswer]) -> WinRate:
+    """Compare the answers prompt by prompt."""
     pairs = list(zip(ours, theirs, strict=True))
     leads = [_lead(a, b) for a, b in pairs]
     known = [lead for lead in leads if lead is not None]
     wins, losses = sum(lead > 0 for lead in known), sum(lead < 0 for lead in known)
     rate = (wins + (len(known) - wins - losses) / 2) / len(known) if known else None
-    low, high = wilson(rate or 0.0, len(known))
-    return Result(
+    low, high = wilson_interval(rate or 0.0, len(known))
+    return WinRate(
         prompts=len(pairs),
         wins=wins,
         losses=losses,
@@ -58,8 +58,8 @@ def compared(ours: Sequence[Told], theirs: Sequence[Told]) -> Result:
     )
 
 
-def wilson(rate: float, count: int) -> tuple[float, float]:
-    """Where the true rate lies, 95 % sure, after so many prompts."""
+def wilson_interval(rate: float, count: int) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the true rate after ``count`` prompts."""
     if not count:
         return 0.0, 1.0
     square = Z * Z / count
@@ -68,8 +68,8 @@ def wilson(rate: float, count: int) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def summary(found: Result) -> str:
-    """For a person."""
+def summary_text(found: WinRate) -> str:
+    """Return the result as text."""
     means = ["not rated" if mean is None else f"{mean:.4f}" for mean in found.mean_reward]
     rate = (
         f"{found.win_rate:.1%}, with 95 % certainty {found.low:.1%} to {found.high:.1%}"
@@ -90,7 +90,7 @@ def summary(found: Result) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lead(ours: Told, theirs: Told) -> float | None:
+def _lead(ours: RatedAnswer, theirs: RatedAnswer) -> float | None:
     if ours.text == theirs.text:
         return 0.0
     if ours.reward is None or theirs.reward is None:
@@ -98,6 +98,6 @@ def _lead(ours: Told, theirs: Told) -> float | None:
     return ours.reward - theirs.reward
 
 
-def _mean(told: Sequence[Told]) -> float | None:
+def _mean(told: Sequence[RatedAnswer]) -> float | None:
     known = [t.reward for t in told if t.reward is not None]
     return math.fsum(known) / len(known) if known else None

@@ -16,14 +16,14 @@ from trainer.contract import (
     Head,
 )
 from trainer.supervisor.blob.container import (
-    Access,
-    AccessRefused,
-    BlobNotFound,
-    BlobUnavailable,
+    AccessRefusedError,
+    BlobAccess,
+    BlobNotFoundError,
+    BlobUnavailableError,
     JobContainer,
-    PreconditionFailed,
+    PreconditionFailedError,
 )
-from trainer.supervisor.blob.transfer import Corrupt, download, upload
+from trainer.supervisor.blob.transfer import CorruptError, download_blob, upload_file
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def client(azurite: Azurite) -> Iterator[ContainerClient]:
 @pytest.fixture
 async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[JobContainer]:
     """The same, as the node sees it."""
-    access = Access()
+    access = BlobAccess()
     yield JobContainer(access, azurite.container_sas(client.container_name))
     access.close()
 
@@ -49,11 +49,11 @@ class TestTransfer:
     ) -> None:
         path, back = tmp_path / "there", tmp_path / "back"
         crc = _write(path, bytes(range(256)) * (size // 256) + bytes(size % 256))
-        await upload(container.access, container.blob("file"), path, crc)
-        stored = (await container.listing("file"))[""]
+        await upload_file(container.access, container.blob("file"), path, crc)
+        stored = (await container.list_blobs("file"))[""]
 
         blob = container.blob("file")
-        assert await download(container.access, blob, back, size, stored.etag) == crc
+        assert await download_blob(container.access, blob, back, size, stored.etag) == crc
         assert back.read_bytes() == path.read_bytes()
         assert (stored.size, stored.crc64nvme) == (size, crc)
 
@@ -62,29 +62,31 @@ class TestTransfer:
     ) -> None:
         crc = _write(tmp_path / "file", b"same")
         blob = container.blob("file")
-        await upload(container.access, blob, tmp_path / "file", crc)
-        before = await container.listing("file")
-        await upload(container.access, blob, tmp_path / "file", crc)
+        await upload_file(container.access, blob, tmp_path / "file", crc)
+        before = await container.list_blobs("file")
+        await upload_file(container.access, blob, tmp_path / "file", crc)
 
-        assert await container.listing("file") == before
+        assert await container.list_blobs("file") == before
 
     async def test_another_file_is_never_overwritten(
         self, container: JobContainer, tmp_path: Path
     ) -> None:
         blob = container.blob("file")
-        await upload(container.access, blob, tmp_path / "a", _write(tmp_path / "a", b"first"))
-        with pytest.raises(PreconditionFailed):
-            await upload(container.access, blob, tmp_path / "b", _write(tmp_path / "b", b"other"))
+        await upload_file(container.access, blob, tmp_path / "a", _write(tmp_path / "a", b"first"))
+        with pytest.raises(PreconditionFailedError):
+            await upload_file(
+                container.access, blob, tmp_path / "b", _write(tmp_path / "b", b"other")
+            )
 
     async def test_a_file_that_rotted_on_disk_is_not_uploaded(
         self, container: JobContainer, tmp_path: Path
     ) -> None:
         crc = _write(tmp_path / "file", b"as written by the trainer")
         _write(tmp_path / "file", b"as read by the supervisor")
-        with pytest.raises(Corrupt, match="file"):
-            await upload(container.access, container.blob("file"), tmp_path / "file", crc)
+        with pytest.raises(CorruptError, match="file"):
+            await upload_file(container.access, container.blob("file"), tmp_path / "file", crc)
 
-        assert await container.listing("file") == {}
+        assert await container.list_blobs("file") == {}
 
     async def test_a_block_whose_crc_is_not_the_one_that_was_told_is_not_uploaded(
         self, container: JobContainer, tmp_path: Path
@@ -93,42 +95,44 @@ class TestTransfer:
         (tmp_path / "file").write_bytes(data)
         told, blob = describe_blocks(memoryview(data), "file"), container.blob("file")
         wrong = told.blocks[::-1]
-        with pytest.raises(Corrupt, match="file"):
-            await upload(container.access, blob, tmp_path / "file", told.crc64nvme, blocks=wrong)
-        hashes = await upload(
+        with pytest.raises(CorruptError, match="file"):
+            await upload_file(
+                container.access, blob, tmp_path / "file", told.crc64nvme, blocks=wrong
+            )
+        hashes = await upload_file(
             container.access, blob, tmp_path / "file", told.crc64nvme, blocks=told.blocks
         )
 
         assert list(hashes) == [
             hashlib.sha256(part).hexdigest() for part in (bytes(BLOCK), b"more")
         ]
-        assert (await container.listing("file"))[""].crc64nvme == told.crc64nvme
+        assert (await container.list_blobs("file"))[""].crc64nvme == told.crc64nvme
 
     async def test_a_blob_of_another_size_is_refused(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
     ) -> None:
         client.upload_blob("file", b"12345678")
-        with pytest.raises(Corrupt, match="8 bytes, not 4"):
-            await download(container.access, container.blob("file"), tmp_path / "file", 4)
+        with pytest.raises(CorruptError, match="8 bytes, not 4"):
+            await download_blob(container.access, container.blob("file"), tmp_path / "file", 4)
 
     async def test_a_blob_written_again_is_refused(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
     ) -> None:
         client.upload_blob("file", b"1234")
-        etag = (await container.listing("file"))[""].etag
+        etag = (await container.list_blobs("file"))[""].etag
         client.upload_blob("file", b"1234", overwrite=True)
-        with pytest.raises(PreconditionFailed):
-            await download(container.access, container.blob("file"), tmp_path / "f", 4, etag)
+        with pytest.raises(PreconditionFailedError):
+            await download_blob(container.access, container.blob("file"), tmp_path / "f", 4, etag)
 
     async def test_what_is_not_there_is_not_found(self, container: JobContainer) -> None:
-        with pytest.raises(BlobNotFound, match="nothing"):
+        with pytest.raises(BlobNotFoundError, match="nothing"):
             await container.read("nothing")
 
     async def test_a_sas_that_ran_out_says_when(
         self, azurite: Azurite, container: JobContainer, client: ContainerClient
     ) -> None:
         container.renew(azurite.container_sas(client.container_name, hours=-2.0))
-        with pytest.raises(AccessRefused, match=r"valid until \d{4}-.*fresh grants"):
+        with pytest.raises(AccessRefusedError, match=r"valid until \d{4}-.*fresh grants"):
             await container.read(HEAD)
         container.renew(azurite.container_sas(client.container_name))
 
@@ -136,12 +140,12 @@ class TestTransfer:
 
     async def test_a_store_that_is_down_is_unavailable(self, container: JobContainer) -> None:
         container.renew("http://127.0.0.1:9/account/container?sig=none")
-        with pytest.raises(BlobUnavailable):
-            await container.access.once(container.blob("x").get_blob_properties)
+        with pytest.raises(BlobUnavailableError):
+            await container.access.call_once(container.blob("x").get_blob_properties)
 
     async def test_an_error_never_tells_the_sas(self, container: JobContainer) -> None:
         container.renew("http://127.0.0.1:9/account/container?sp=racwdl&sig=secret")
-        with pytest.raises(BlobUnavailable) as told:
+        with pytest.raises(BlobUnavailableError) as told:
             await container.read("x")
 
         assert "secret" not in str(told.value)

@@ -9,30 +9,30 @@ from hypothesis import strategies as st
 
 from trainer.contract import Generation, Member
 from trainer.rundir import AFTER_STEP, RankResult, RunDir, write_whole
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.control.launch import World
-from trainer.supervisor.control.stop_requests import Wish, Wishes
-from trainer.supervisor.control.stopping import Stopping, Tempo
-from trainer.supervisor.machine.memory_files import Memory
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.control.launch import NodeWorld
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
+from trainer.supervisor.control.stopping import StepTimer, StopController
+from trainer.supervisor.machine.memory_files import MemoryFolder
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.eviction_plan import (
     COMMIT_SECONDS,
-    Choice,
-    Outlook,
-    decide,
-    full_rate,
+    EvictionChoice,
+    EvictionOutlook,
+    decide_on_eviction,
+    decision_message,
     seconds_to_save,
-    sentence,
-    unsent,
+    uncapped_rate,
+    unsent_bytes,
 )
 
 GB = 10**9
-LORA = Outlook(left=27.0, step=2.0, micro_steps=4, size=2 * GB, pending=0, rate=2.0 * GB)
-ORDER = (Choice.RELY, Choice.SAVE_NOW, Choice.FINISH_STEP)
+LORA = EvictionOutlook(left=27.0, step=2.0, micro_steps=4, size=2 * GB, pending=0, rate=2.0 * GB)
+ORDER = (EvictionChoice.RELY, EvictionChoice.SAVE_NOW, EvictionChoice.FINISH_STEP)
 spans = st.floats(min_value=0.01, max_value=1e4)
 sizes = st.integers(min_value=0, max_value=10**13)
 outlooks = st.builds(
-    Outlook,
+    EvictionOutlook,
     left=spans,
     step=spans,
     micro_steps=st.integers(1, 64),
@@ -45,17 +45,19 @@ outlooks = st.builds(
 @pytest.mark.parametrize(
     ("outlook", "choice"),
     [
-        (LORA, Choice.FINISH_STEP),
-        (replace(LORA, step=30.0, micro_steps=16), Choice.SAVE_NOW),
-        (replace(LORA, size=98 * GB), Choice.RELY),  # all of a 7B model: never in 30 s
-        (replace(LORA, pending=60 * GB), Choice.RELY),
-        (replace(LORA, left=2.5), Choice.RELY),
-        (replace(LORA, rate=None), Choice.SAVE_NOW),
-        (replace(LORA, step=None), Choice.SAVE_NOW),
+        (LORA, EvictionChoice.FINISH_STEP),
+        (replace(LORA, step=30.0, micro_steps=16), EvictionChoice.SAVE_NOW),
+        (replace(LORA, size=98 * GB), EvictionChoice.RELY),  # all of a 7B model: never in 30 s
+        (replace(LORA, pending=60 * GB), EvictionChoice.RELY),
+        (replace(LORA, left=2.5), EvictionChoice.RELY),
+        (replace(LORA, rate=None), EvictionChoice.SAVE_NOW),
+        (replace(LORA, step=None), EvictionChoice.SAVE_NOW),
     ],
 )
-def test_a_save_is_made_if_it_will_be_whole_in_time(outlook: Outlook, choice: Choice) -> None:
-    assert decide(outlook).choice is choice
+def test_a_save_is_made_if_it_will_be_whole_in_time(
+    outlook: EvictionOutlook, choice: EvictionChoice
+) -> None:
+    assert decide_on_eviction(outlook).choice is choice
 
 
 def test_the_time_for_a_save_is_boundary_and_wire_and_commit() -> None:
@@ -63,51 +65,56 @@ def test_the_time_for_a_save_is_boundary_and_wire_and_commit() -> None:
 
 
 @given(outlooks, spans)
-def test_more_time_never_saves_less(outlook: Outlook, more: float) -> None:
+def test_more_time_never_saves_less(outlook: EvictionOutlook, more: float) -> None:
     longer = replace(outlook, left=outlook.left + more)
 
-    assert ORDER.index(decide(longer).choice) >= ORDER.index(decide(outlook).choice)
+    assert ORDER.index(decide_on_eviction(longer).choice) >= ORDER.index(
+        decide_on_eviction(outlook).choice
+    )
 
 
 @given(outlooks)
-def test_what_is_chosen_fits_into_the_time(outlook: Outlook) -> None:
-    verdict = decide(outlook)
+def test_what_is_chosen_fits_into_the_time(outlook: EvictionOutlook) -> None:
+    verdict = decide_on_eviction(outlook)
 
     assert outlook.step is not None
     assert verdict.needs is not None
-    after = outlook.step if verdict.choice is Choice.FINISH_STEP else 0.0
-    assert verdict.choice is Choice.RELY or verdict.needs + after <= outlook.left
+    after = outlook.step if verdict.choice is EvictionChoice.FINISH_STEP else 0.0
+    assert verdict.choice is EvictionChoice.RELY or verdict.needs + after <= outlook.left
 
 
 def test_every_choice_is_told_in_a_sentence_with_its_figures() -> None:
-    told = {sentence(decide(replace(LORA, size=size))) for size in (GB, 40 * GB, 98 * GB)}
+    told = {
+        decision_message(decide_on_eviction(replace(LORA, size=size)))
+        for size in (GB, 40 * GB, 98 * GB)
+    }
 
     assert len(told) == 3
     assert all("Azure takes the machine in 27 s" in s for s in told)
 
 
 def test_an_upload_that_its_cap_held_back_says_that_the_wire_has_more() -> None:
-    assert full_rate(0.85 * GB, cap=0.9 * GB) == pytest.approx(1.8 * GB)
-    assert full_rate(0.2 * GB, cap=0.9 * GB) == 0.2 * GB
-    assert full_rate(None, cap=0.9 * GB) is None
+    assert uncapped_rate(0.85 * GB, cap=0.9 * GB) == pytest.approx(1.8 * GB)
+    assert uncapped_rate(0.2 * GB, cap=0.9 * GB) == 0.2 * GB
+    assert uncapped_rate(None, cap=0.9 * GB) is None
 
 
 def test_the_time_of_a_step_is_that_of_the_last_few() -> None:
-    tempo = Tempo()
-    tempo.heard(10, 100.0)
+    tempo = StepTimer()
+    tempo.record_step(10, 100.0)
     unknown = tempo.seconds
     for n in range(1, 30):
-        tempo.heard(10 + n, 100.0 + 3.0 * n)
-        tempo.heard(10 + n, 101.0 + 3.0 * n)  # heard of again: it is no step
+        tempo.record_step(10 + n, 100.0 + 3.0 * n)
+        tempo.record_step(10 + n, 101.0 + 3.0 * n)  # heard of again: it is no step
 
     assert unknown is None
     assert tempo.seconds == pytest.approx(3.0)
 
 
 def test_of_a_save_that_is_being_sent_only_the_rest_is_waited_for() -> None:
-    assert unsent([10 * GB, 2 * GB], sent=7.0 * GB) == 5 * GB
-    assert unsent([10 * GB, 2 * GB], sent=70.0 * GB) == 2 * GB
-    assert unsent([], sent=7.0) == 0
+    assert unsent_bytes([10 * GB, 2 * GB], sent=7.0 * GB) == 5 * GB
+    assert unsent_bytes([10 * GB, 2 * GB], sent=70.0 * GB) == 2 * GB
+    assert unsent_bytes([], sent=7.0) == 0
 
 
 # --- what the trainer is asked -------------------------------------------------------------------
@@ -130,7 +137,7 @@ GENERATION = Generation(
 class Wire:
     """Of a machine that has uploaded a save before."""
 
-    pending: int = 0
+    pending_bytes: int = 0
     rate: float | None = 2.0 * GB
 
 
@@ -143,11 +150,11 @@ class Machine:
 
     def __post_init__(self) -> None:
         """A trainer of generation 2 has been started from the state after step 10."""
-        clock = Clock(now=self.time, monotonic=self.time)
-        self.reports, self.wire = Reports(), Wire()
-        self.wishes = Wishes(Limits(), clock)
-        self.stopping = Stopping(
-            world=World(
+        clock = NodeClock(now=self.time, monotonic=self.time)
+        self.reports, self.wire = HeartbeatReports(), Wire()
+        self.wishes = StopRequests(NodeLimits(), clock)
+        self.stopping = StopController(
+            world=NodeWorld(
                 generation=GENERATION,
                 member=GENERATION.members[0],
                 folder=self.folder,
@@ -155,14 +162,14 @@ class Machine:
             ),
             wishes=self.wishes,
             traffic=self.wire,
-            memory=Memory(self.folder.root / "memory"),
+            memory=MemoryFolder(self.folder.root / "memory"),
             reports=self.reports,
-            limits=Limits(),
+            limits=NodeLimits(),
             clock=clock,
         )
-        self.folder.lay_stop()
-        self.reports.started(10)
-        self.stopping.followed()
+        self.folder.prepare_stop_flag()
+        self.reports.begin_run(10)
+        self.stopping.record_step()
 
     def time(self) -> float:
         """Now."""
@@ -171,8 +178,8 @@ class Machine:
     def comes_to(self, step: int, after: float) -> None:
         """The trainer has loaded or finished a step, so many seconds later."""
         self.at += after
-        self.reports.stepped(step)
-        self.stopping.followed()
+        self.reports.record_step(step)
+        self.stopping.record_step()
 
     def trains(self, step_seconds: float) -> None:
         """It loads for long, and does three steps of its own."""
@@ -200,11 +207,11 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_what_loading_took_is_not_taken_for_steps(machine: Machine) -> None:
     machine.trains(2.0)
-    machine.stopping.machine_goes(30.0)
-    machine.stopping.save()
+    machine.stopping.set_machine_deadline(30.0)
+    machine.stopping.request_save()
 
     assert machine.flag == AFTER_STEP
-    assert machine.wishes.strongest is Wish.SAVE
+    assert machine.wishes.strongest is StopRequest.SAVE
 
 
 @pytest.mark.parametrize(("step_seconds", "asked"), [(2.0, AFTER_STEP), (100.0, NOW)])
@@ -212,15 +219,15 @@ def test_a_machine_that_stays_ends_its_step_first_if_that_is_short(
     machine: Machine, step_seconds: float, asked: str
 ) -> None:
     machine.trains(step_seconds)
-    machine.stopping.save()
+    machine.stopping.request_save()
 
     assert machine.flag == asked
-    assert machine.reports.batch().troubles == ()
+    assert machine.reports.next_payload().troubles == ()
 
 
 def test_a_machine_that_has_measured_no_step_saves_at_once(machine: Machine) -> None:
     machine.comes_to(11, 300.0)
-    machine.stopping.save()
+    machine.stopping.request_save()
 
     assert machine.flag == NOW
 
@@ -230,25 +237,25 @@ def test_a_stop_that_was_in_no_hurry_is_in_one_once_the_machine_is_to_go(
     machine: Machine, seconds: float, asked: str
 ) -> None:
     machine.trains(20.0)
-    machine.stopping.save()
-    machine.stopping.machine_goes(seconds)
+    machine.stopping.request_save()
+    machine.stopping.set_machine_deadline(seconds)
 
     assert machine.flag == asked
-    assert machine.wishes.strongest is Wish.SAVE
+    assert machine.wishes.strongest is StopRequest.SAVE
 
 
 def test_a_notice_before_any_stop_asks_nothing_by_itself(machine: Machine) -> None:
     machine.trains(2.0)
-    machine.stopping.machine_goes(30.0)
+    machine.stopping.set_machine_deadline(30.0)
 
     assert machine.flag is None
 
 
 def test_before_its_first_own_step_a_trainer_has_nothing_to_save(machine: Machine) -> None:
     machine.comes_to(10, 300.0)
-    machine.stopping.save()
+    machine.stopping.request_save()
 
-    assert machine.wishes.strongest is Wish.KILL
+    assert machine.wishes.strongest is StopRequest.KILL
 
 
 @pytest.mark.parametrize("own_steps", [0, 3])
@@ -260,16 +267,16 @@ def test_a_stop_does_not_cut_the_upload_of_a_trainer_that_has_ended(
     for number in range(own_steps):
         machine.comes_to(11 + number, 2.0)
     machine.ends()
-    machine.wishes.gone(ended_well=True)
-    machine.wire.pending = 140 * GB
+    machine.wishes.trainer_ended(ended_well=True)
+    machine.wire.pending_bytes = 140 * GB
     machine.at += 100.0
     if noticed:
-        machine.stopping.machine_goes(60.0)
-    machine.stopping.save()
+        machine.stopping.set_machine_deadline(60.0)
+    machine.stopping.request_save()
 
-    assert not machine.wishes.uploads_over
+    assert not machine.wishes.is_upload_time_over
     machine.at += 56.0
-    assert not machine.wishes.uploads_over
+    assert not machine.wishes.is_upload_time_over
     assert machine.flag is None
 
 
@@ -278,25 +285,25 @@ def test_what_all_ranks_have_ended_is_not_killed_while_the_launcher_still_runs(
 ) -> None:
     machine.trains(2.0)
     machine.ends()
-    machine.wire.pending = 140 * GB
-    machine.stopping.machine_goes(30.0)
-    machine.stopping.save()
+    machine.wire.pending_bytes = 140 * GB
+    machine.stopping.set_machine_deadline(30.0)
+    machine.stopping.request_save()
 
-    assert not machine.wishes.to_be_killed
+    assert not machine.wishes.must_be_killed
 
 
 def test_a_kill_long_after_the_trainer_ended_leaves_what_is_on_its_way_its_45_seconds(
     machine: Machine,
 ) -> None:
-    machine.wishes.gone(ended_well=True)
+    machine.wishes.trainer_ended(ended_well=True)
     waiting_since = machine.at
     machine.at += 100.0
-    machine.wishes.ask(Wish.KILL)
+    machine.wishes.request(StopRequest.KILL)
     machine.at += 9.9
-    assert not machine.wishes.peers_over(waiting_since)
+    assert not machine.wishes.is_peer_time_over(waiting_since)
     machine.at += 35.0
-    assert not machine.wishes.uploads_over
+    assert not machine.wishes.is_upload_time_over
     machine.at += 0.2
 
-    assert machine.wishes.peers_over(waiting_since)
-    assert machine.wishes.uploads_over
+    assert machine.wishes.is_peer_time_over(waiting_since)
+    assert machine.wishes.is_upload_time_over

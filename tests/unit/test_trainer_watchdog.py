@@ -4,14 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainer.process.watchdog import FLOOR, LONG, TIMES
+from trainer.process.watchdog import LONG_SECONDS, MIN_SECONDS, PAUSE_FACTOR
 
 HANGS = """
 import threading, time
 from trainer.process.watchdog import Watchdog
 watchdog = Watchdog(time.monotonic, long=60.0, floor=0.3)
-watchdog.moved()
-watchdog.moved()
+watchdog.record_progress()
+watchdog.record_progress()
 def stuck():
     threading.Event().wait(60.0)
 stuck()
@@ -32,12 +32,12 @@ EXPORTS = """
 import sys, threading
 from datetime import timedelta
 import torch.distributed as dist
-from trainer.process.sync_flags import patient_group
+from trainer.process.sync_flags import long_timeout_group
 rank, store = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group(
     "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=2)
 )
-group = patient_group()
+group = long_timeout_group()
 dist.barrier()
 if rank == 0:
     threading.Event().wait(4.0)  # it writes the model, for longer than a collective may take
@@ -66,16 +66,16 @@ import itertools, sys
 from trainer.process.watchdog import Watchdog
 times = itertools.accumulate([0.0] + [float(sys.argv[1])] * 9)
 watchdog = Watchdog(lambda: next(times))
-patience = [watchdog.patience]
+patience = [watchdog.timeout_seconds]
 for _ in range(9):
-    watchdog.moved()
-print(patience[0], watchdog.patience)
+    watchdog.record_progress()
+print(patience[0], watchdog.timeout_seconds)
 """
 
 
 def test_its_patience_is_a_multiple_of_the_usual_pause_and_never_below_the_floor() -> None:
-    assert _patience(1.0) == [LONG, FLOOR]
-    assert _patience(100.0) == [LONG, TIMES * 100.0]
+    assert _patience(1.0) == [LONG_SECONDS, MIN_SECONDS]
+    assert _patience(100.0) == [LONG_SECONDS, PAUSE_FACTOR * 100.0]
 
 
 def _patience(pause: float) -> list[float]:

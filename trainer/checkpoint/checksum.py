@@ -1,7 +1,7 @@
-"""What a file is known by: its size, its CRC-64/NVME and its SHA-256.
+"""Checksums of files: size, CRC-64/NVME and SHA-256.
 
-The CRC finds damage, for little CPU. Only the SHA-256 tells a forged file from the true one: anyone
-can make another file of the same size and CRC.
+The CRC finds damage at little CPU cost. Only the SHA-256 detects forgery: anyone can make another
+file of the same size and CRC.
 """
 
 import hashlib
@@ -16,8 +16,8 @@ from trainer.rundir import SavedFile
 CHUNK = 64 << 20
 
 
-def describe(path: Path, name: str) -> SavedFile:
-    """Size and checksums of a file that exists, in one pass."""
+def describe_file(path: Path, name: str) -> SavedFile:
+    """Return size and checksums of a file, in one pass."""
     crc, size, sha256 = 0, 0, hashlib.sha256()
     with path.open("rb") as f:
         while chunk := f.read(CHUNK):
@@ -27,7 +27,7 @@ def describe(path: Path, name: str) -> SavedFile:
     return SavedFile(name=name, size=size, crc64nvme=f"{crc:016x}", sha256=sha256.hexdigest())
 
 
-def difference(path: Path, entry: FileEntry) -> str:
+def find_difference(path: Path, entry: FileEntry) -> str:
     """Say how a file differs from its entry in a manifest, in one pass; empty if it does not.
 
     Manifests of older releases have no SHA-256: then size and CRC count.
@@ -43,7 +43,7 @@ def difference(path: Path, entry: FileEntry) -> str:
             size += len(chunk)
     if size != entry.size:
         return f"has {size} bytes, not {entry.size}"
-    if (found := in_hex(crc)) != entry.crc64nvme:
+    if (found := format_crc(crc)) != entry.crc64nvme:
         return f"crc64nvme is {found}, not {entry.crc64nvme}"
     if entry.sha256 and whole.hexdigest() != entry.sha256:
         return f"sha256 is {whole.hexdigest()}, not {entry.sha256}"
@@ -53,14 +53,14 @@ def difference(path: Path, entry: FileEntry) -> str:
 
 
 def sha256_of_part(path: Path, offset: int, length: int) -> str:
-    """SHA-256 of these bytes of a file, in hex."""
+    """Return the SHA-256 of a byte range of a file, in hex."""
     with path.open("rb") as f:
         f.seek(offset)
         return hashlib.sha256(f.read(length)).hexdigest()
 
 
 def describe_blocks(data: memoryview, name: str) -> SavedFile:
-    """Size and CRC of bytes in memory, and the CRC of each block: any can be fetched by itself.
+    """Return size and CRC of bytes in memory, and the CRC of each block.
 
     A save's SHA-256 is made while it is uploaded, so that training does not wait for it.
     """
@@ -69,20 +69,20 @@ def describe_blocks(data: memoryview, name: str) -> SavedFile:
     return SavedFile(
         name=name,
         size=len(data),
-        crc64nvme=in_hex(combined(zip(crcs, map(len, parts), strict=True))),
+        crc64nvme=format_crc(combine_crcs(zip(crcs, map(len, parts), strict=True))),
         block_size=BLOCK,
-        blocks=tuple(map(in_hex, crcs)),
+        blocks=tuple(map(format_crc, crcs)),
     )
 
 
-def combined(parts: Iterable[tuple[int, int]]) -> int:
-    """The CRC of what parts with these CRCs and lengths are together."""
+def combine_crcs(parts: Iterable[tuple[int, int]]) -> int:
+    """Combine the CRCs of consecutive parts, given as (CRC, length), into the CRC of the whole."""
     whole = 0
     for crc, length in parts:
         whole = checksums.combine_crc64nvme(whole, crc, length)
     return whole
 
 
-def in_hex(crc: int) -> str:
-    """As records and manifests have it."""
+def format_crc(crc: int) -> str:
+    """Format a CRC as records and manifests have it: 16 hex digits."""
     return f"{crc:016x}"

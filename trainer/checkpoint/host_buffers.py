@@ -1,9 +1,9 @@
-"""Host memory that a rank's saves are copied into, and that Blob is served from.
+"""Host memory that a rank's saves are copied into, and that uploads read from.
 
-A slot is a file in memory, laid out as the safetensors file that goes to Blob: the header is
-written once, the rest is filled anew for every save. The supervisor maps the same file, so a save
-is copied once and written to no disk, and it outlives a trainer that crashes. Two slots where the
-memory has room: one is always free for the save of a stop, even while another is on its way.
+A slot is a file in memory, laid out as the safetensors file that goes to Blob. Its header is
+written once; each save refills the rest. The supervisor maps the same file: a save is copied once,
+is not written to a disk, and survives a crash of the trainer. With room for two slots, one is
+always free for the save of a stop, even during an upload.
 """
 
 import logging
@@ -14,21 +14,21 @@ from pathlib import Path
 import torch
 
 from trainer.checkpoint.checksum import describe_blocks
-from trainer.checkpoint.safetensors_file import header
-from trainer.process.disk_full import is_full
+from trainer.checkpoint.safetensors_file import build_header
+from trainer.process.disk_full import is_disk_full
 from trainer.rundir import RunDir, SavedFile, tensors_name
 
 LETTERS = "ab"  # two slots
 log = logging.getLogger(__name__)
 
 
-class Slot:
-    """One file, and what lies in it."""
+class SaveSlot:
+    """One file in memory, and the save that it holds."""
 
     def __init__(self, path: Path, beginning: bytes, numel: int, *, pinned: bool) -> None:
         self.path = path
         self._size = len(beginning) + 4 * numel
-        self._map = _mapped(path, self._size)
+        self._map = _map_new_file(path, self._size)
         self._map[: len(beginning)] = beginning
         # An empty buffer cannot be shared: a rank may own nothing.
         self.flat = (
@@ -42,12 +42,12 @@ class Slot:
         self._save: Path | None = None
 
     @property
-    def free(self) -> bool:
-        """Whether the save in it has left the outbox, or was never one."""
+    def is_free(self) -> bool:
+        """Whether the slot's save has left the outbox, or there was none."""
         return self._save is None or not self._save.is_dir()  # given up, it is a file
 
-    def hand_over(self, folder: Path, rank: int) -> SavedFile:
-        """Have the save of this outbox folder be what lies here now."""
+    def link_into(self, folder: Path, rank: int) -> SavedFile:
+        """Link the slot's content into the save's outbox folder; return its checksums."""
         link = folder / tensors_name(rank)
         link.unlink(missing_ok=True)
         link.symlink_to(self.path)
@@ -55,23 +55,25 @@ class Slot:
         return describe_blocks(memoryview(self._map), link.name)
 
 
-def make_slots(rundir: RunDir, rank: int, sizes: dict[str, int], *, pinned: bool) -> list[Slot]:
-    """As many slots as there is room for, for one-dimensional fp32 tensors of these sizes.
+def make_slots(rundir: RunDir, rank: int, sizes: dict[str, int], *, pinned: bool) -> list[SaveSlot]:
+    """Make as many slots, at most two, as memory has room for; else on the disk.
 
-    On the disk where the node has no memory to spare for even one. Raises OSError when that is
-    full as well.
+    Args:
+        sizes: Elements of each one-dimensional fp32 tensor, by name.
+
+    Raises OSError when memory and disk are full.
     """
-    beginning, numel = header(sizes), sum(sizes.values())
+    beginning, numel = build_header(sizes), sum(sizes.values())
     full = OSError()
     for folder in (rundir.memory, rundir.slots):
         folder.mkdir(parents=True, exist_ok=True)
-        slots: list[Slot] = []
+        slots: list[SaveSlot] = []
         try:
             for letter in LETTERS:
                 path = folder / f"rank-{rank:05d}.{letter}"
-                slots.append(Slot(path, beginning, numel, pinned=pinned))
+                slots.append(SaveSlot(path, beginning, numel, pinned=pinned))
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             log.warning("%s has no room for two saves of rank %d", folder.name, rank)
             full = e
@@ -80,8 +82,8 @@ def make_slots(rundir: RunDir, rank: int, sizes: dict[str, int], *, pinned: bool
     raise full
 
 
-def _mapped(path: Path, size: int) -> mmap.mmap:
-    """A new file in memory; its room is taken at once: to find none later kills the process."""
+def _map_new_file(path: Path, size: int) -> mmap.mmap:
+    """Create and map a file; reserve its space at once, or a later write kills the process."""
     path.unlink(missing_ok=True)
     with path.open("w+b") as file:
         try:
@@ -93,7 +95,7 @@ def _mapped(path: Path, size: int) -> mmap.mmap:
 
 
 def _pin(mapped: mmap.mmap) -> None:
-    """Let the GPU copy into it by itself; without, saving takes longer, and is as right."""
+    """Pin the memory for direct copies by the GPU; without it saves block longer."""
     address = torch.frombuffer(mapped, dtype=torch.uint8).data_ptr()
     refused = int(torch.cuda.cudart().cudaHostRegister(address, len(mapped), 0))
     if refused:

@@ -1,21 +1,21 @@
-"""When to save: every so often while nothing is on its way, and at a stop if anything is new."""
+"""When to save: periodically while no save is in progress, and at a stop."""
 
 import logging
 from collections.abc import Callable
 
 from trainer.checkpoint import rng_state
-from trainer.checkpoint.rng_state import Randomness
+from trainer.checkpoint.rng_state import RngState
 from trainer.checkpoint.saver import Saver
 from trainer.contract import RunSpec, SaveCost
-from trainer.state import State
+from trainer.state import TrainingState
 
 log = logging.getLogger(__name__)
 
 
-class Saves:
-    """Remembers the last save, and tells what it has cost.
+class SaveSchedule:
+    """Decides when to save, and reports what the last save cost.
 
-    Rank 0's clock alone says when the next one is due.
+    Only rank 0's clock decides when a save is due.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class Saves:
     ) -> None:
         self._saver, self._every, self._now = saver, spec.checkpoint_seconds, now
         self._milestone_every = spec.milestone_every_steps
-        self._step, self._at = step, now()  # what is loaded counts as saved
+        self._step, self._at = step, now()  # the loaded state counts as saved
         self._waiting = self._on_its_way = False
         self._tell = tell
 
-    def due(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         """Whether it is time to save at ``step``, or a milestone was passed since the last save."""
         if self._on_its_way and not self._saver.busy:
             self._on_its_way = False
@@ -44,21 +44,21 @@ class Saves:
         every = self._milestone_every
         return every > 0 and step // every > self._step // every
 
-    def periodic(self, state: State, *, congested: bool) -> None:
-        """Save, or wait for a later step while earlier saves are still on their way."""
+    def save_periodically(self, state: TrainingState, *, congested: bool) -> None:
+        """Save, or wait for a later step while earlier saves are uploading."""
         if congested:
             if not self._waiting:
                 log.warning("step %d: earlier saves are on their way, not saving", state.step)
             self._waiting = True
             return
-        self._save(state, rng_state.capture(), "periodic")
+        self._save(state, rng_state.capture_rng(), "periodic")
 
-    def at_stop(self, state: State, boundary: Randomness) -> None:
-        """Save the boundary, unless it was saved or loaded; room or not."""
+    def save_at_stop(self, state: TrainingState, boundary: RngState) -> None:
+        """Save the state at the step boundary, unless it was saved or loaded."""
         if state.step != self._step:
             self._save(state, boundary, "stop")
 
-    def _save(self, state: State, at: Randomness, kind: str) -> None:
+    def _save(self, state: TrainingState, at: RngState, kind: str) -> None:
         self._saver.save(state, at, kind)
         self._step, self._at, self._waiting = state.step, self._now(), False
         self._on_its_way = True

@@ -1,6 +1,6 @@
-"""Saving: training waits only for a copy into host memory, from which the supervisor uploads it.
+"""Save checkpoints: training waits only for a copy into host memory.
 
-Call `save` between two optimizer steps only, on every rank.
+The supervisor uploads from there. Call `save` on every rank, and only between two optimizer steps.
 """
 
 import errno
@@ -19,19 +19,19 @@ from typing import Any
 import torch
 
 from trainer.checkpoint.answers import answers_name, write_answers
-from trainer.checkpoint.checksum import describe
-from trainer.checkpoint.fragments import AVERAGE, Fragment, optimizer_step, owned
-from trainer.checkpoint.host_buffers import Slot, make_slots
-from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
-from trainer.checkpoint.rng_state import Randomness
+from trainer.checkpoint.checksum import describe_file
+from trainer.checkpoint.fragments import AVERAGE, Fragment, optimizer_step, owned_fragments
+from trainer.checkpoint.host_buffers import SaveSlot, make_slots
+from trainer.checkpoint.index import FORMAT, RankIndex, StoredFragment, index_name, tensor_key
+from trainer.checkpoint.rng_state import RngState
 from trainer.contract import BLOCK, checkpoint_path
 from trainer.engine import loss_scale
-from trainer.process.disk_full import advice, is_full
-from trainer.rollout.experience import Experience
+from trainer.process.disk_full import error_with_remedy, is_disk_full
+from trainer.rollout.experience import ReplayState
 from trainer.rundir import RankSave, RunDir, write_whole
-from trainer.state import Identity, State
+from trainer.state import RankIdentity, TrainingState
 
-GIVE_UP_TURNS = 100  # no rank makes a folder anew that often
+GIVE_UP_ATTEMPTS = 100  # no rank makes a folder anew that often
 POLL_SECONDS = 0.02
 _POLL = threading.Event()
 
@@ -40,48 +40,50 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Save:
-    """All that the writing thread needs; nothing in it changes any more."""
+    """The immutable input of the writing thread."""
 
-    index: Index
+    index: RankIndex
     record: RankSave
-    slot: Slot
-    experience: Experience
+    slot: SaveSlot
+    experience: ReplayState
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What the last save took from the training, and from Blob; other ranks' parts are as large."""
+class SaveStall:
+    """What the last save cost: training time and Blob blocks."""
 
     stall: float  # seconds
     blocks: int
 
 
 class Saver:
-    """Copies this rank's part of each save into a slot, and says so in the outbox."""
+    """Copies this rank's part of each save into a slot and records it in the outbox."""
 
-    def __init__(self, engine: Any, rundir: RunDir, identity: Identity) -> None:  # noqa: ANN401
+    def __init__(self, engine: Any, rundir: RunDir, identity: RankIdentity) -> None:  # noqa: ANN401
         self._engine, self._rundir, self._identity = engine, rundir, identity
-        # Tensors themselves are looked up at each save: they may move, and keep memory meanwhile.
-        self._sizes = {key(f.name, state): f.numel for f in owned(engine) for state in f.views}
+        # Only sizes are kept: tensors may move, and references would hold their memory.
+        self._sizes = {
+            tensor_key(f.name, state): f.numel for f in owned_fragments(engine) for state in f.views
+        }
         # A thread begins on the first GPU, whichever the process has chosen: to pin memory from
         # there would cost that GPU half a gigabyte for each rank.
         self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="saver", initializer=_choose, initargs=(engine.device,)
+            1, thread_name_prefix="saver", initializer=_set_device, initargs=(engine.device,)
         )
         # Ahead of the first save, which may be one with 30 seconds to live.
         self._slots = self._thread.submit(self._make_slots)
         self._writing: Future[None] | None = None
-        self.cost = Cost(stall=0.0, blocks=0)
+        self.cost = SaveStall(stall=0.0, blocks=0)
 
     @property
     def busy(self) -> bool:
-        """Whether a save is on its way: what is free is then kept for the save of a stop."""
+        """Whether a save is in progress; a free slot is then kept for the save of a stop."""
         if self._writing is not None and not self._writing.done():
             return True
-        return self._slots.done() and not all(slot.free for slot in self._slots.result())
+        return self._slots.done() and not all(slot.is_free for slot in self._slots.result())
 
-    def save(self, state: State, randomness: Randomness, kind: str) -> None:
-        """Copy this rank's state and return; the rest goes on behind."""
+    def save(self, state: TrainingState, randomness: RngState, kind: str) -> None:
+        """Copy this rank's state and return; writing continues in a thread."""
         self.wait()
         began = time.perf_counter()
         record = self._record(state, kind)
@@ -89,45 +91,45 @@ class Saver:
         if slot is None:
             self._skip(record, OSError(errno.ENOSPC, "there is no room for a copy of the state"))
             return
-        fragments = owned(self._engine)
+        fragments = owned_fragments(self._engine)
         self._copy(fragments, slot)
         save = _Save(self._index(fragments, state, randomness), record, slot, state.experience)
         self._writing = self._thread.submit(self._write, save)
         took = time.perf_counter() - began
         blocks = -(-slot.flat.nbytes // BLOCK) * self._identity.world_size
-        self.cost = Cost(stall=took, blocks=blocks)
+        self.cost = SaveStall(stall=took, blocks=blocks)
         log.info("saving step %d (%s); training waited %.3f s", state.step, kind, took)
 
     def wait(self) -> None:
-        """Return once nothing is being written; raise what the writing raised."""
+        """Wait until nothing is being written; raise what the writing raised."""
         if self._writing is not None:
             self._writing.result()
             self._writing = None
 
-    def _make_slots(self) -> list[Slot]:
-        """None when memory and disk are full; the next save tries again."""
+    def _make_slots(self) -> list[SaveSlot]:
+        """Make the slots; none when memory and disk are full, then the next save retries."""
         pinned = self._engine.device.type == "cuda"
         try:
             return make_slots(self._rundir, self._identity.rank, self._sizes, pinned=pinned)
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             log.warning("no room for saves: %s", e)
             return []
 
-    def _free_slot(self) -> Slot | None:
-        """A slot to save into; where an upload holds the only one, that is waited for."""
+    def _free_slot(self) -> SaveSlot | None:
+        """Return a free slot, after waiting for an upload; None if there is no slot."""
         if not self._slots.result():
             self._rundir.make_room()
             self._slots = self._thread.submit(self._make_slots)
         while slots := self._slots.result():
             for slot in slots:
-                if slot.free:
+                if slot.is_free:
                     return slot
             _POLL.wait(POLL_SECONDS)
         return None
 
-    def _copy(self, fragments: Sequence[Fragment], slot: Slot) -> None:
+    def _copy(self, fragments: Sequence[Fragment], slot: SaveSlot) -> None:
         at = 0
         for fragment in fragments:
             for view in fragment.views.values():
@@ -137,24 +139,24 @@ class Saver:
             torch.cuda.synchronize()
 
     def _write(self, save: _Save) -> None:
-        """Write it whole; on a full disk make room, and if that is not enough give it up.
+        """Write the save; on a full disk make room and retry once, else give the save up.
 
-        To train on with the checkpoint before is better than to fail.
+        Training on with the previous checkpoint is better than failing.
         """
         folder = self._rundir.save_folder(save.record.path)
         try:
             self._write_somehow(folder, save)
             self._note(save.record).unlink(missing_ok=True)
         except OSError as e:
-            if not is_full(e) and not given_up(folder, e):
+            if not is_disk_full(e) and not is_given_up(folder, e):
                 raise
             self._skip(save.record, e)
 
     def _skip(self, record: RankSave, error: OSError) -> None:
-        give_up(self._rundir.save_folder(record.path))
-        why = f"Step {record.step} was not saved, training goes on: {advice(error)}"
+        give_up_save(self._rundir.save_folder(record.path))
+        why = f"Step {record.step} was not saved, training goes on: {error_with_remedy(error)}"
         log.warning("%s", why)
-        with suppress(OSError):  # no room even for that: the log has it
+        with suppress(OSError):  # no space even for that: it is in the log
             write_whole(self._note(record), why)
 
     def _note(self, record: RankSave) -> Path:
@@ -164,7 +166,7 @@ class Saver:
         try:
             self._write_into(folder, save)
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             self._rundir.make_room()
             self._write_into(folder, save)
@@ -172,18 +174,18 @@ class Saver:
     def _write_into(self, folder: Path, save: _Save) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         rank = self._identity.rank
-        tensors = save.slot.hand_over(folder, rank)
+        tensors = save.slot.link_into(folder, rank)
         index = folder / index_name(rank)
         index.write_text(save.index.to_json(), encoding="utf-8")
-        files = [tensors, describe(index, index.name)]
+        files = [tensors, describe_file(index, index.name)]
         if save.experience:
             answers = folder / answers_name(rank)
             write_answers(save.experience, answers)
-            files.append(describe(answers, answers.name))
+            files.append(describe_file(answers, answers.name))
         record = replace(save.record, files=tuple(files), saved_at=time.time())
         write_whole(folder / record.name, record.to_json())
 
-    def _record(self, state: State, kind: str) -> RankSave:
+    def _record(self, state: TrainingState, kind: str) -> RankSave:
         me = self._identity
         return RankSave(
             path=checkpoint_path(state.step, me.nonce),
@@ -198,9 +200,11 @@ class Saver:
             files=(),
         )
 
-    def _index(self, fragments: Sequence[Fragment], state: State, randomness: Randomness) -> Index:
+    def _index(
+        self, fragments: Sequence[Fragment], state: TrainingState, randomness: RngState
+    ) -> RankIndex:
         me = self._identity
-        return Index(
+        return RankIndex(
             format=FORMAT,
             rank=me.rank,
             world_size=me.world_size,
@@ -211,7 +215,8 @@ class Saver:
             metrics=state.metrics,
             randomness=randomness,
             fragments=tuple(
-                Stored(name=f.name, shape=f.shape, start=f.start, numel=f.numel) for f in fragments
+                StoredFragment(name=f.name, shape=f.shape, start=f.start, numel=f.numel)
+                for f in fragments
             ),
             averaged=any(AVERAGE in f.views for f in fragments),
             kl_beta=state.kl_beta,
@@ -219,24 +224,24 @@ class Saver:
             valid_loss_before=state.valid_loss_before,
             losses=state.losses,
             unmoved=state.unmoved,
-            loss_scale=loss_scale.current(self._engine),
+            loss_scale=loss_scale.read_loss_scale(self._engine),
         )
 
 
-def give_up(folder: Path) -> None:
-    """Delete a save, and have a file in its place: other ranks of this node give it up as well.
+def give_up_save(folder: Path) -> None:
+    """Delete a save and leave a file in its place, which makes other ranks give it up too.
 
-    They may still be writing. So it is moved out of the outbox whole, and what one of them has
-    made anew before the file was there is moved after it.
+    Other ranks may still be writing: the folder is moved out of the outbox whole, repeatedly, until
+    it is not made anew.
     """
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    for turn in range(GIVE_UP_TURNS):
+    for turn in range(GIVE_UP_ATTEMPTS):
         gone = folder.parent.with_name(f".{folder.name}-{os.getpid()}-{turn}")
         with suppress(OSError):  # another rank was quicker
             if folder.is_dir():
                 folder.rename(gone)
-        with suppress(OSError):  # no room even for that
+        with suppress(OSError):  # no space even for that
             folder.touch(exist_ok=False)
         _delete(gone)
         if not folder.is_dir():
@@ -244,18 +249,18 @@ def give_up(folder: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """A file that another rank was about to make comes after those that were found there."""
-    for _ in range(GIVE_UP_TURNS):
+    """Delete a folder; retry while another rank still creates files in it."""
+    for _ in range(GIVE_UP_ATTEMPTS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
 
 
-def given_up(folder: Path, error: OSError) -> bool:
-    """True when another rank of this node has given up the save into which ours was written."""
+def is_given_up(folder: Path, error: OSError) -> bool:
+    """Return whether another rank of this node gave up the save that was being written."""
     return isinstance(error, FileNotFoundError) or folder.is_file()
 
 
-def _choose(device: torch.device) -> None:
+def _set_device(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -1,11 +1,11 @@
-"""Bounds of what a message may hold, as annotations of its members. Standard library only.
+"""Bounds of the members of messages, as annotations. Standard library only.
 
-Nodes, and whoever has their SAS, write heartbeats, HEAD and manifests. The service decodes all of
-it, keeps it in PostgreSQL and calculates with it, so each member says what it may be:
+Nodes, and anyone who has their SAS, write heartbeats, HEAD and manifests. The service decodes them,
+stores them in PostgreSQL and calculates with them, so each member states its bounds:
 
->>> Share = Annotated[float, Range(0, 1)]
+>>> Share = Annotated[float, RangeBound(0, 1)]
 
-`trainer/contract/wire.py` checks the bounds before it decodes what they stand at.
+`trainer/contract/wire.py` checks the bounds before it decodes a value.
 """
 
 import math
@@ -17,25 +17,25 @@ UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # what PostgreSQL keeps in no text
 
 
 class Bound(Protocol):
-    """What a value must hold to be taken."""
+    """A condition on a value."""
 
     def fault(self, value: object) -> str:
-        """What is wrong with it; "" if nothing is, or if it is of another type."""
+        """Return what is wrong with the value; "" if nothing is, or if it has another type."""
         ...
 
 
 @dataclass(frozen=True)
-class Text:
+class TextBound:
     """A text of at most ``most`` characters.
 
-    ``raw``: it may hold NUL and lone surrogates, as what a program prints does.
+    ``raw``: NUL and lone surrogates are allowed, as in the output of a program.
     """
 
     most: int
     raw: bool = False
 
     def fault(self, value: object) -> str:
-        """See the class."""
+        """Return what is wrong; see `Bound`."""
         if not isinstance(value, str):
             return ""
         if len(value) > self.most:
@@ -46,21 +46,21 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """A text that is wholly matched by ``regex``, which allows no backtracking to speak of."""
+class PatternBound:
+    """A text that ``regex`` matches as a whole; keep it free of backtracking."""
 
     regex: str
     flags: int = re.ASCII
 
     def fault(self, value: object) -> str:
-        """See the class."""
+        """Return what is wrong; see `Bound`."""
         if not isinstance(value, str) or re.compile(self.regex, self.flags).fullmatch(value):
             return ""
         return f"{value[:80]!a} is not of the form {self.regex}"
 
 
 @dataclass(frozen=True)
-class Range:
+class RangeBound:
     """A number from ``least`` to ``most``; ``measured``: also NaN and the infinities."""
 
     least: float
@@ -68,7 +68,7 @@ class Range:
     measured: bool = False
 
     def fault(self, value: object) -> str:
-        """See the class. Numbers of any size are compared exactly."""
+        """Return what is wrong; see `Bound`. Numbers of any size are compared exactly."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return ""
         if self.measured and isinstance(value, float) and not math.isfinite(value):
@@ -79,13 +79,13 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Count:
+class CountBound:
     """A list, or an object, of at most ``most`` members."""
 
     most: int
 
     def fault(self, value: object) -> str:
-        """See the class."""
+        """Return what is wrong; see `Bound`."""
         if isinstance(value, list | tuple | dict) and len(value) > self.most:
             return f"{len(value)} members; at most {self.most} are allowed"
         return ""
@@ -94,17 +94,17 @@ class Count:
 _LARGEST = 1.7e308  # no sum of two is beyond it by accident
 _CENTURIES = 2.0**33  # seconds; the sum of two is a date that Python knows
 
-ANY_NUMBER = Range(-_LARGEST, _LARGEST)
-ANY_INTEGER = Range(-(2**63), 2**63 - 1)  # PostgreSQL's bigint
+ANY_NUMBER = RangeBound(-_LARGEST, _LARGEST)
+ANY_INTEGER = RangeBound(-(2**63), 2**63 - 1)  # PostgreSQL's bigint
 
-Name = Annotated[str, Text(255)]
-Prose = Annotated[str, Text(128 * 1024, raw=True)]  # what a program printed, or a sentence
-Sha256 = Annotated[str, Text(64)]  # in hex
-Folder = Annotated[str, Pattern("(checkpoints|models)/step-[0-9]{1,10}-[0-9A-Za-z_-]{1,64}")]
-Int = Annotated[int, Range(0, 2**31 - 1)]  # PostgreSQL's integer
-Bytes = Annotated[int, Range(0, 2**53)]
-Moment = Annotated[float, Range(-_CENTURIES, _CENTURIES)]  # unix seconds, by whatever clock
-Seconds = Annotated[float, Range(0, 1e9)]
-Measured = Annotated[float, Range(-_LARGEST, _LARGEST, measured=True)]
+Name = Annotated[str, TextBound(255)]
+Prose = Annotated[str, TextBound(128 * 1024, raw=True)]  # what a program printed, or a sentence
+Sha256 = Annotated[str, TextBound(64)]  # in hex
+Folder = Annotated[str, PatternBound("(checkpoints|models)/step-[0-9]{1,10}-[0-9A-Za-z_-]{1,64}")]
+Int = Annotated[int, RangeBound(0, 2**31 - 1)]  # PostgreSQL's integer
+Bytes = Annotated[int, RangeBound(0, 2**53)]
+Moment = Annotated[float, RangeBound(-_CENTURIES, _CENTURIES)]  # unix seconds, by whatever clock
+Seconds = Annotated[float, RangeBound(0, 1e9)]
+Measured = Annotated[float, RangeBound(-_LARGEST, _LARGEST, measured=True)]
 _PART = "(?!\\.{1,2}(/|$))[^/\\\\\\x00-\\x1f\\x7f]+"
-FileName = Annotated[str, Text(255), Pattern(f"{_PART}(/{_PART})*", 0)]  # below a folder
+FileName = Annotated[str, TextBound(255), PatternBound(f"{_PART}(/{_PART})*", 0)]  # below a folder

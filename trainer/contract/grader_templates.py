@@ -1,6 +1,6 @@
-"""Templates of graders: text with `{{ item.x.y }}` and `{{ sample.output_text }}` in it.
+"""Templates of graders: text with `{{ item.x.y }}` and `{{ sample.output_text }}` fields.
 
-Part of the contract: the service reads templates before a job is paid for, the trainer fills them.
+Part of the contract: the service checks templates before a job is paid for, the trainer fills them.
 Standard library only.
 """
 
@@ -15,8 +15,8 @@ _PATH = re.compile(r"\s*[A-Za-z_]\w*(\.\w+)*\s*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Hole:
-    """What stands in a template's place: a member of the row, or of the model's answer."""
+class TemplateField:
+    """A field of a template: a member of the row, or of the model's answer."""
 
     namespace: str  # "item", "output_text" or "output_json"
     path: tuple[str, ...]  # below it; of lists, the number of a place
@@ -26,12 +26,12 @@ class Hole:
         return ".".join((start, *self.path))
 
 
-def parse_template(template: str, where: str) -> tuple[str | Hole, ...]:
-    """Its text and holes in order; raise ValueError that begins with ``where``."""
+def parse_template(template: str, where: str) -> tuple[str | TemplateField, ...]:
+    """Split a template into text and fields; raise ValueError that begins with ``where``."""
     text, *rest = template.split("{{")
     if len(rest) > _MOST_HOLES:
         raise ValueError(f"{where}: more than {_MOST_HOLES} pairs of braces")
-    parts: list[str | Hole] = [text]
+    parts: list[str | TemplateField] = [text]
     for piece in rest:
         inside, end, text = piece.partition("}}")
         if not end:
@@ -41,7 +41,7 @@ def parse_template(template: str, where: str) -> tuple[str | Hole, ...]:
 
 
 def find_member(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - parsed JSON
-    """What stands at ``path``; raise KeyError with the path when nothing or null does."""
+    """Return the value at ``path``; raise KeyError with the path if it is missing or null."""
     for name in path:
         if isinstance(document, dict):
             document = document.get(name)
@@ -54,12 +54,12 @@ def find_member(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - 
     return document
 
 
-def item_paths(parts: tuple[str | Hole, ...]) -> Iterator[tuple[str, ...]]:
-    """The members of the row that a template reads."""
-    return (p.path for p in parts if isinstance(p, Hole) and p.namespace == "item")
+def item_paths(parts: tuple[str | TemplateField, ...]) -> Iterator[tuple[str, ...]]:
+    """Return the row members that a template reads."""
+    return (p.path for p in parts if isinstance(p, TemplateField) and p.namespace == "item")
 
 
-def _hole(inside: str, where: str) -> Hole:
+def _hole(inside: str, where: str) -> TemplateField:
     if len(inside) > _LONGEST_HOLE or not _PATH.fullmatch(inside):
         raise ValueError(
             f"{where}: {inside.strip()!r:.80} cannot stand in braces; write a member's name with"
@@ -67,11 +67,11 @@ def _hole(inside: str, where: str) -> Hole:
         )
     namespace, *path = inside.strip().split(".")
     if namespace == "item" and path:
-        return Hole("item", tuple(path))
+        return TemplateField("item", tuple(path))
     if namespace == "sample" and path[:1] == ["output_json"]:
-        return Hole("output_json", tuple(path[1:]))
+        return TemplateField("output_json", tuple(path[1:]))
     if namespace == "sample" and path == ["output_text"]:
-        return Hole("output_text", ())
+        return TemplateField("output_text", ())
     raise ValueError(
         f"{where}: nothing is called {inside.strip()!r:.80}; there are `item.<member of the row>`,"
         " `sample.output_text` and `sample.output_json.<member>`"

@@ -1,14 +1,23 @@
-"""What service and nodes agree on: every message, every blob path. Standard library only.
+"""The node protocol: messages between service and nodes, and blob paths. Standard library only.
 
-The service imports this module and nothing else of the trainer. `docs/contract.md`
-says what each side does when the other is silent, late, doubled or stale.
+Import them from `trainer.contract`.
 """
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
-from trainer.contract.bounds import Bytes, Count, Int, Measured, Moment, Name, Prose, Range, Seconds
+from trainer.contract.bounds import (
+    Bytes,
+    CountBound,
+    Int,
+    Measured,
+    Moment,
+    Name,
+    Prose,
+    RangeBound,
+    Seconds,
+)
 from trainer.contract.head import MANIFEST, Committed
 from trainer.contract.run_spec import Rung, RunSpec
 from trainer.contract.wire import LATER, Message
@@ -17,29 +26,29 @@ PROTOCOL = 1
 BLOCK = 16 * 2**20  # bytes of a file that go to Blob at once
 OLDEST_PROTOCOL = 1  # that the service still understands
 HEARTBEAT_SECONDS = 10.0  # and at once on any change
-LONG_POLL_SECONDS = 45.0  # a node says how long it waits
+LONG_POLL_SECONDS = 45.0  # default; a node sends its own
 LOG_FLUSH_SECONDS = 2.0
-AT_ONCE = 1000  # metrics, or spans, or others, that one message tells
+AT_ONCE = 1000  # items of one list in a message
 ERROR_TAIL_BYTES = 64 * 1024
 # Bytes a second that a storage account takes: 60 Gbit/s. Microsoft, Scalability and performance
 # targets for standard storage accounts, for general-purpose v2 in the regions that it lists.
 STORAGE_INGRESS = 60e9 / 8
-NOT_THE_MODEL = "verification failed"  # what a hopeless error of a wrong export begins with
+NOT_THE_MODEL = "verification failed"  # prefix of the error for a wrong export
 RUN_SPEC = "run-spec.json"
 BASE_FOLDER = "base"  # in the container of a job that begins with a checkpoint
 CONVERTED_BASE = f"{BASE_FOLDER}/{MANIFEST}"
-Tokens = Annotated[int, Range(0, 2**40)]  # of one step
-Port = Annotated[int, Range(0, 2**16 - 1)]
-MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service had not answered yet
+Tokens = Annotated[int, RangeBound(0, 2**40)]  # of one step
+Port = Annotated[int, RangeBound(0, 2**16 - 1)]
+MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that were not delivered yet
 
 
 def converted_base_path(generation: int) -> str:
-    """The folder where a generation leaves the model that it made of a starting checkpoint."""
+    """Return the folder of the model that a generation made of a starting checkpoint."""
     return f"{BASE_FOLDER}/generation-{generation:05d}"
 
 
 def log_path(attempt_id: str, rank: int) -> str:
-    """The append blob that holds what one rank printed during one attempt."""
+    """Return the path of the append blob with one rank's output during one attempt."""
     return f"logs/{attempt_id}/rank-{rank:05d}.log"
 
 
@@ -69,21 +78,21 @@ class Generation(Message):
     master_port: int
     checkpoint: Committed | None
     run_spec_sha256: str
-    rung: Rung | None = None  # None: as the run spec says
-    checkpoint_seconds: float | None = None  # between periodic saves; None: as the run spec says
+    rung: Rung | None = None  # None: the run spec's
+    checkpoint_seconds: float | None = None  # between periodic saves; None: the run spec's
 
     @property
     def world_size(self) -> int:
-        """Processes in the torchrun world."""
+        """Number of processes in the torchrun world."""
         return len(self.members) * self.processes_per_node
 
     def spec_of(self, spec: RunSpec) -> RunSpec:
-        """Return what this generation trains by: the job's run spec with what it changes."""
+        """Return the job's run spec with this generation's changes."""
         every = self.checkpoint_seconds or spec.checkpoint_seconds
         return replace(spec.on(self.rung), checkpoint_seconds=every)
 
     def member(self, node_id: str) -> Member | None:
-        """The member that is ``node_id``, or None."""
+        """Return the member that is ``node_id``, or None."""
         return next((m for m in self.members if m.node_id == node_id), None)
 
 
@@ -92,7 +101,7 @@ class Generation(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedHardware(Message):
-    """What a machine of the node's VM size has, if nothing of it is broken; 0: none of it."""
+    """The hardware of a healthy machine of the node's VM size; 0: not there."""
 
     gpus: int
     gpu_memory_gib: int  # of one GPU
@@ -102,7 +111,7 @@ class ExpectedHardware(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig(Message):
-    """What cloud-init leaves at NODE_CONFIG on every node of an attempt."""
+    """The configuration that cloud-init leaves at NODE_CONFIG on every node of an attempt."""
 
     protocol: int
     service_url: str
@@ -112,7 +121,7 @@ class NodeConfig(Message):
     processes_per_node: int  # for people: the generation row decides
     storage_ingress: float = STORAGE_INGRESS  # bytes a second
     hardware: ExpectedHardware | None = None  # None: not checked
-    vm_size: str = ""  # "": the metadata service says it
+    vm_size: str = ""  # "": from the metadata service
     traceparent: str = ""  # W3C's, of the attempt; "": not traced
 
 
@@ -136,11 +145,11 @@ class Registration(Message):
     name: Name  # the instance's name, "<scale set>_<instance id>"
     address: Name
     gpus: Int
-    spans: Annotated[tuple[Span, ...], Count(AT_ONCE)] = ()
+    spans: Annotated[tuple[Span, ...], CountBound(AT_ONCE)] = ()
     now: Moment = 0.0  # by the clock that dates the spans; the service shifts them to its own
-    vm_size: Name = ""  # as its metadata service says
+    vm_size: Name = ""  # from its metadata service
     # NAME=VALUE, of its size, for every rank: which interface, InfiniBand or not
-    network: Annotated[tuple[Name, ...], Count(64)] = ()
+    network: Annotated[tuple[Name, ...], CountBound(64)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +163,7 @@ class Grants(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Registered(Message):
-    """The answer to a registration: who the node is from now on."""
+    """The answer to a registration: the node's identity and token."""
 
     node_id: str
     node_token: str
@@ -165,18 +174,18 @@ class Registered(Message):
 
 
 class NodePhase(StrEnum):
-    """What a node says it is doing. All but READY speak of one generation."""
+    """The phase that a node reports. All but READY refer to one generation."""
 
     READY = "ready"  # no trainer; may be given a generation
     RUNNING = "running"  # the trainer is being started, runs, or its uploads are settling
-    STOPPED = "stopped"  # told to, could not start, HEAD was taken, or its supervisor restarted
+    STOPPED = "stopped"  # asked to, could not start, HEAD was taken, or its supervisor restarted
     FAILED = "failed"  # the trainer ended by itself with an error: the only phase that blames it
     FINISHED = "finished"  # the last step is done; from rank 0: and HEAD names the model
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepMetrics(Message):
-    """What rank 0 measured in one training step."""
+    """Rank 0's measurements of one training step."""
 
     step: Int
     loss: Measured  # NaN: no row of the step had a target
@@ -212,17 +221,17 @@ class EvictionNotice(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble(Message):
-    """What delays or drops checkpoints while training goes on; said when it begins and ends."""
+    """A problem that delays checkpoints while training goes on, or a notice to the user."""
 
     kind: Name  # "uploads" or "disk"
-    message: Prose  # what is wrong, and what a user can do
+    message: Prose  # what is wrong, and the remedy
     since: Moment
     until: Moment = 0.0  # 0 while it lasts
 
 
 @dataclass(frozen=True, kw_only=True)
 class SaveCost(Message):
-    """What the last save has cost."""
+    """The cost of the last save."""
 
     stall: Seconds  # seconds that training stood still
     upload: Seconds  # seconds until it was committed
@@ -231,24 +240,24 @@ class SaveCost(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenCheckpoint(Message):
-    """A node's word that what its generation is to load is not what was committed."""
+    """A node's report that a checkpoint it must load is not as committed."""
 
     path: Name  # the checkpoint's folder
-    file: Prose  # the first one in it that was found to be wrong
+    file: Prose  # the first wrong file in it
     reason: Prose  # what is wrong with it, e.g. "is gone"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuLoad(Message):
-    """How busy one GPU of the node was just now, as its driver says."""
+    """Utilization of one GPU, as its driver reports."""
 
-    busy: Annotated[float, Range(0, 1)]  # share of time in which a kernel ran
-    memory: Annotated[float, Range(0, 1)]  # share of its memory in use
+    busy: Annotated[float, RangeBound(0, 1)]  # share of time in which a kernel ran
+    memory: Annotated[float, RangeBound(0, 1)]  # share of its memory in use
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuErrors(Message):
-    """Errors of the node's GPUs since the last heartbeat that was answered, as its driver counts.
+    """Errors of the node's GPUs since the last answered heartbeat, as the driver counts.
 
     Counted again where the answer to a heartbeat was lost.
     """
@@ -270,27 +279,30 @@ class Heartbeat(Message):
     step: Int  # the last training step that a trainer of this boot loaded or finished
     free_port: Port  # a port free on this node just now, 0 for none; used if it becomes rank 0
     # These four: repeated until answered.
-    metrics: Annotated[tuple[StepMetrics, ...], Count(AT_ONCE)] = ()
-    committed: Annotated[tuple[Committed, ...], Count(AT_ONCE)] = ()  # the service believes HEAD
-    spans: Annotated[tuple[Span, ...], Count(AT_ONCE)] = ()
-    troubles: Annotated[tuple[Trouble, ...], Count(AT_ONCE)] = ()
+    metrics: Annotated[tuple[StepMetrics, ...], CountBound(AT_ONCE)] = ()
+    committed: Annotated[
+        tuple[Committed, ...], CountBound(AT_ONCE)
+    ] = ()  # the service believes HEAD
+    spans: Annotated[tuple[Span, ...], CountBound(AT_ONCE)] = ()
+    troubles: Annotated[tuple[Trouble, ...], CountBound(AT_ONCE)] = ()
     eviction: EvictionNotice | None = None
-    error: Prose = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
+    error: Prose = ""  # why it FAILED, with the tail of the log, or STOPPED without a request
     broken: BrokenCheckpoint | None = None  # why STOPPED
     out_of_memory: bool = False  # while it trained: why it ended
     hopeless: bool = False  # no second try would help; see error
     unhealthy: Prose = ""  # why this machine must be replaced
     save_cost: SaveCost | None = None  # of the last save, as rank 0 measured it in this run
     # Of this minute, if they were read since the last heartbeat.
-    gpus: Annotated[tuple[GpuLoad, ...], Count(64)] = ()
+    gpus: Annotated[tuple[GpuLoad, ...], CountBound(64)] = ()
     gpu_errors: GpuErrors | None = None  # None: no new ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeartbeatAnswer(Message):
-    """200. On 401, 403, 404 and 409 stale_epoch the node registers again with the same boot_id.
+    """The answer to a heartbeat, status 200.
 
-    Any other 409: stop, commit nothing. 410: the same, and leave. Anything else: try again.
+    On 401, 403, 404 and 409 stale_epoch the node registers again with the same boot_id. Any other
+    409: stop, commit nothing. 410: the same, and leave. Anything else: retry.
     """
 
     now: float
@@ -299,7 +311,7 @@ class HeartbeatAnswer(Message):
 
 
 class DirectiveKind(StrEnum):
-    """What the service may ask of a node."""
+    """What the service asks of a node."""
 
     START = "start"
     CHECKPOINT_AND_STOP = "checkpoint_and_stop"

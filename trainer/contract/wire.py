@@ -21,9 +21,9 @@ from typing import (
 from trainer.contract.bounds import ANY_INTEGER, ANY_NUMBER, Bound
 
 T = TypeVar("T")
-Reader = Callable[[Any, str], Any]  # a value and its path; returns what it stands for
-# metadata of a member that is left out while it has its default: most messages do not need it, or
-# it came with a later release, whose earlier readers would refuse it.
+Reader = Callable[[Any, str], Any]  # maps a value and its path to the decoded value
+# Metadata of a member that is omitted while it has its default: most messages do not need it, or
+# a later release added it, and earlier readers would refuse it.
 LATER = {"later": True}
 _NUMBERS = {int: ANY_INTEGER, float: ANY_NUMBER}  # where a member has no bounds of its own
 
@@ -36,7 +36,7 @@ class Message:
         return json.dumps(_encoded(self), sort_keys=True, separators=(",", ":"))
 
     def to_plain(self) -> dict[str, Any]:
-        """The same as plain JSON values, to stand inside another document."""
+        """Encode as plain JSON values, to be part of another document."""
         plain: dict[str, Any] = json.loads(self.to_json())
         return plain
 
@@ -57,10 +57,10 @@ class Message:
 def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - what json.loads gives
     """Build ``cls`` from a parsed JSON object; raise ValueError that names the member at fault."""
     if not isinstance(data, dict):
-        raise ValueError(f"{where or cls.__name__}: an object is needed, not {_shown(data)}")
+        raise ValueError(f"{where or cls.__name__}: an object is needed, not {_shorten(data)}")
     known = _members_of(cls)  # type: ignore[arg-type]  # a class is hashable
     if unknown := min(data.keys() - known.keys(), default=None):
-        raise ValueError(f"{where or cls.__name__}: unknown member {_shown(unknown)}")
+        raise ValueError(f"{where or cls.__name__}: unknown member {_shorten(unknown)}")
     values = {}
     for name, (member, read) in known.items():
         path = f"{where}.{name}" if where else name
@@ -72,10 +72,10 @@ def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - wha
 
 
 def _encoded(value: Any) -> Any:  # noqa: ANN401
-    """What json.dumps takes."""
+    """Return what json.dumps takes."""
     if is_dataclass(value):
         known = {f.name: (getattr(value, f.name), f) for f in fields(value)}
-        return {n: _encoded(v) for n, (v, f) in known.items() if not _omitted(v, f)}
+        return {n: _encoded(v) for n, (v, f) in known.items() if not _is_omitted(v, f)}
     if isinstance(value, list | tuple):
         return [_encoded(v) for v in value]
     if isinstance(value, dict):
@@ -83,7 +83,7 @@ def _encoded(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def _omitted(value: object, member: Field[Any]) -> bool:
+def _is_omitted(value: object, member: Field[Any]) -> bool:
     return "later" in member.metadata and value == member.default
 
 
@@ -95,7 +95,7 @@ def _members_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Reader]]:
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. One that names a member twice means different things to two programs."""
+    """Build an object from JSON pairs; refuse a member that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an object names a member twice")
@@ -141,13 +141,13 @@ def _optional(read: Reader, value: Any, where: str) -> Any:  # noqa: ANN401
 
 def _tuple(read: Reader, value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{where}: a list is needed, not {_shown(value)}")
+        raise ValueError(f"{where}: a list is needed, not {_shorten(value)}")
     return tuple(read(v, f"{where}[{i}]") for i, v in enumerate(value))
 
 
 def _dict(read: Reader, value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: an object is needed, not {_shown(value)}")
+        raise ValueError(f"{where}: an object is needed, not {_shorten(value)}")
     return {k: read(v, f"{where}.{k}") for k, v in value.items()}
 
 
@@ -160,20 +160,20 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
         try:
             return hint(value)
         except ValueError:
-            raise ValueError(f"{where}: {_shown(value)} is none of {', '.join(hint)}") from None
+            raise ValueError(f"{where}: {_shorten(value)} is none of {', '.join(hint)}") from None
     if type(value) is not hint:
-        raise ValueError(f"{where}: {hint.__name__} is needed, not {_shown(value)}")
+        raise ValueError(f"{where}: {hint.__name__} is needed, not {_shorten(value)}")
     return value
 
 
 def _choice(choices: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
     if value not in choices:
-        raise ValueError(f"{where}: {_shown(value)} is none of {', '.join(map(str, choices))}")
+        raise ValueError(f"{where}: {_shorten(value)} is none of {', '.join(map(str, choices))}")
     return value
 
 
-def _shown(value: object) -> str:
-    """A value in an error: as much of it as is cheap to write."""
+def _shorten(value: object) -> str:
+    """Format a value for an error, shortened."""
     if isinstance(value, list | tuple | dict):
         return f"{type(value).__name__} of {len(value)}"
     return f"{value[:80]!a}" if isinstance(value, str) else f"{value!r:.80}"

@@ -1,6 +1,6 @@
-"""The optimizer as other programs want it told: parameter groups and their numbers.
+"""The optimizer for other programs: parameter groups and hyperparameters.
 
-A checkpoint does not hold them, for the trainer makes them anew from the run spec.
+A checkpoint does not hold them: the trainer derives them from the run spec.
 """
 
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from typing import Any
 
 from trainer.contract import RunSpec
 from trainer.contract.deepspeed_config import BETAS, EPSILON
-from trainer.convert.whole import Whole
+from trainer.convert.whole import FullParameters
 from trainer.engine.lr_schedule import learning_rate
 
 
 @dataclass(frozen=True)
-class Group:
-    """Parameters that are updated alike."""
+class ParameterGroup:
+    """Parameters with the same hyperparameters."""
 
     names: tuple[str, ...]
     numbers: dict[str, Any]  # as torch's AdamW calls them
 
 
-def groups(whole: Whole, spec: RunSpec) -> list[Group]:
-    """The groups in the trainer's order: matrices are decayed; norms and biases are not."""
+def parameter_groups(whole: FullParameters, spec: RunSpec) -> list[ParameterGroup]:
+    """Return the groups in the trainer's order: matrices decay; norms and biases do not."""
     decayed = tuple(name for name, shape in whole.shapes.items() if len(shape) > 1)
     others = tuple(name for name, shape in whole.shapes.items() if len(shape) <= 1)
     rate = learning_rate(
@@ -33,4 +33,6 @@ def groups(whole: Whole, spec: RunSpec) -> list[Group]:
     )
     common = {"lr": rate, "betas": BETAS, "eps": EPSILON}
     both = [(decayed, spec.weight_decay), (others, 0.0)]
-    return [Group(names, common | {"weight_decay": decay}) for names, decay in both if names]
+    return [
+        ParameterGroup(names, common | {"weight_decay": decay}) for names, decay in both if names
+    ]

@@ -1,4 +1,4 @@
-"""LoRA's adapters out of a checkpoint: added to the base's weights, and by themselves for peft."""
+"""LoRA adapters of a checkpoint: merged into the base's weights, and alone for peft."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import torch
 
 from trainer.contract import Lora, RunSpec
 from trainer.convert.shards import write_file
-from trainer.convert.whole import Whole
+from trainer.convert.whole import FullParameters
 from trainer.model.quantize import import_uncompiled
 from trainer.model.sequence_head import has_head
 
@@ -17,28 +17,30 @@ HEADS = ["classifier", "score"]  # peft's names for the one of a classifier
 A, B = ".lora_A.default.weight", ".lora_B.default.weight"
 
 
-def names_of_adapters(weights: Iterable[str]) -> Iterator[str]:
-    """What the adapters of these weights of the base would be called."""
+def adapter_names(weights: Iterable[str]) -> Iterator[str]:
+    """Yield the names of the adapters of these base weights."""
     for weight in weights:
         layer = PREFIX + weight.removesuffix(".weight")
         yield from (layer + A, layer + B)
 
 
-def name_of_head(weight: str) -> str:
-    """What a weight is called that is new, and trained whole beside the adapters."""
+def trained_head_name(weight: str) -> str:
+    """Return the name of a new weight that is trained whole, such as a head."""
     layer, _, leaf = weight.rpartition(".")
     return PREFIX + layer + WHOLE + leaf
 
 
-def names_of_trained(weights: Iterable[str]) -> Iterator[str]:
-    """All that may have been trained of these weights."""
+def trainable_names(weights: Iterable[str]) -> Iterator[str]:
+    """Yield all names that may be trained for these weights."""
     for weight in weights:
-        yield from (*names_of_adapters([weight]), name_of_head(weight))
+        yield from (*adapter_names([weight]), trained_head_name(weight))
 
 
-def merged(whole: Whole, name: str, weight: torch.Tensor, lora: Lora) -> torch.Tensor:
-    """The base's weight with its adapter added in fp32, as the trainer's export adds it."""
-    name_a, name_b = names_of_adapters([name])
+def merge_adapter(
+    whole: FullParameters, name: str, weight: torch.Tensor, lora: Lora
+) -> torch.Tensor:
+    """Return the base's weight with its adapter added in fp32, as the trainer's export does."""
+    name_a, name_b = adapter_names([name])
     if name_a not in whole.shapes:
         return weight
     # What the model computes with: masters rounded to the precision of the run.
@@ -48,7 +50,7 @@ def merged(whole: Whole, name: str, weight: torch.Tensor, lora: Lora) -> torch.T
 
 
 def write_adapter(
-    whole: Whole, spec: RunSpec, lora: Lora, dtype: torch.dtype, folder: Path
+    whole: FullParameters, spec: RunSpec, lora: Lora, dtype: torch.dtype, folder: Path
 ) -> None:
     """Write the folder that `PeftModel.from_pretrained` reads."""
     import_uncompiled()  # before peft does

@@ -1,7 +1,7 @@
-"""To torch's distributed checkpoint: what `dcp.load` fills a module and its AdamW from.
+"""Convert to torch's distributed checkpoint, from which `dcp.load` fills a module and its AdamW.
 
-The keys are those of `torch.distributed.checkpoint.state_dict.get_state_dict` below "model"
-and "optimizer"; "training" says where the run was.
+The keys are those of `torch.distributed.checkpoint.state_dict.get_state_dict` below "model" and
+"optimizer"; "training" holds the position of the run.
 """
 
 import warnings
@@ -13,30 +13,32 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 from trainer.contract import RunSpec
-from trainer.convert.adam import groups
-from trainer.convert.whole import Whole
+from trainer.convert.adam import parameter_groups
+from trainer.convert.whole import FullParameters
 
 MODEL, OPTIMIZER, TRAINING = "model", "optimizer", "training"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def write(whole: Whole, spec: RunSpec, target: Path) -> None:
-    """Write the checkpoint into ``target``. One file for each tensor: torch keeps in memory
-    what it has written until the file ends."""
+def write_dcp(whole: FullParameters, spec: RunSpec, target: Path) -> None:
+    """Write the checkpoint into ``target``, one file for each tensor.
+
+    torch keeps in memory what it writes until a file ends.
+    """
     writer = dcp.FileSystemWriter(target, single_file_per_rank=False, thread_count=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that one process saves is meant so
         dcp.save(_plan(whole, spec), storage_writer=writer, planner=_Reading(whole), no_dist=True)
 
 
-def _plan(whole: Whole, spec: RunSpec) -> dict[str, Any]:
-    """The state dict with tensors that have a shape and no memory yet."""
+def _plan(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
+    """Build the state dict with tensors on the meta device."""
     step = torch.tensor(float(whole.index.optimizer_step))
     state = {
         name: {"step": step} | {moment: _hollow(whole, name) for moment in MOMENTS}
         for name in whole.shapes
     }
-    told = [g.numbers | {"params": list(g.names)} for g in groups(whole, spec)]
+    told = [g.numbers | {"params": list(g.names)} for g in parameter_groups(whole, spec)]
     return {
         MODEL: {name: _hollow(whole, name) for name in whole.shapes},
         OPTIMIZER: {"state": state, "param_groups": told},
@@ -48,19 +50,19 @@ def _plan(whole: Whole, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _hollow(whole: Whole, name: str) -> torch.Tensor:
+def _hollow(whole: FullParameters, name: str) -> torch.Tensor:
     return torch.empty(whole.shapes[name], dtype=torch.float32, device="meta")
 
 
 class _Reading(DefaultSavePlanner):  # type: ignore[misc]  # torch is untyped here
     """Reads a tensor from the checkpoint only when torch is about to write it."""
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, whole: FullParameters) -> None:
         super().__init__()
         self._whole = whole
 
     def lookup_object(self, index: Any) -> Any:  # noqa: ANN401
-        """The object that torch writes next."""
+        """Return the object that torch writes next."""
         found = super().lookup_object(index)
         if not (isinstance(found, torch.Tensor) and found.is_meta):
             return found

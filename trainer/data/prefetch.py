@@ -1,4 +1,4 @@
-"""The micro-batches of a training step, made one step ahead in a thread."""
+"""Build the micro-batches of a training step one step ahead, in a thread."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -7,35 +7,35 @@ from functools import partial
 
 from rendering.tokens import Tokens
 from trainer.contract import RunSpec
-from trainer.data.batch import Batch, classed, packed, padded
-from trainer.data.order import cursors, row_at
-from trainer.data.tokens import Source
-from trainer.state import Identity
+from trainer.data.batch import Batch, packed, padded, padded_with_classes
+from trainer.data.order import micro_batch_samples, shuffled_row
+from trainer.data.tokens import TokenSource
+from trainer.state import RankIdentity
 
 log = logging.getLogger(__name__)
 
 
-class Feed:
-    """One rank's share of the rows, in the order that the seed gives."""
+class BatchPrefetcher:
+    """One rank's share of the rows, in the seed's order."""
 
     def __init__(
         self,
-        source: Source,
+        source: TokenSource,
         pad_id: int,
         spec: RunSpec,
-        identity: Identity,
+        identity: RankIdentity,
         order: Callable[[int], int] | None = None,
     ) -> None:
-        """``order`` gives the row of a sample; None shuffles."""
+        """Use ``order`` to find the row of a sample; None shuffles."""
         self._source, self._pad_id, self._spec = source, pad_id, spec
         rows = len(source) // spec.sequences_per_row
-        self._row = order or partial(row_at, spec.seed, rows)
+        self._row = order or partial(shuffled_row, spec.seed, rows)
         self._rank, self._world = identity.rank, identity.world_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._ahead: tuple[int, Future[list[Batch]]] | None = None
 
     def step(self, consumed: int) -> list[Batch]:
-        """The micro-batches of the training step that begins at this cursor."""
+        """Return the micro-batches of the training step that begins at this cursor."""
         if self._ahead is None or self._ahead[0] != consumed:
             self._ahead = (consumed, self._thread.submit(self._build, consumed))
         batches = self._ahead[1].result()
@@ -44,52 +44,54 @@ class Feed:
         return batches
 
     def rest(self, consumed: int) -> Iterator[Batch]:
-        """This rank's share of the rows that are trained from this cursor on, each row once.
+        """Yield this rank's share of all rows trained from this cursor on, each row once.
 
-        As many micro-batches on every rank.
+        Every rank yields the same number of micro-batches.
         """
         spec = self._spec
         last = spec.total_steps * spec.global_batch
         rows = sorted({self._row(cursor) for cursor in range(consumed, last)})
-        for mine in cursors(0, len(rows), spec.micro_batch, self._world, self._rank):
+        for mine in micro_batch_samples(0, len(rows), spec.micro_batch, self._world, self._rank):
             micro = [rows[place] for place in mine]
             yield self._thread.submit(_batch, self._source, micro, self._pad_id, spec).result()
 
     def _build(self, consumed: int) -> list[Batch]:
         spec = self._spec
-        mine = cursors(consumed, spec.global_batch, spec.micro_batch, self._world, self._rank)
+        mine = micro_batch_samples(
+            consumed, spec.global_batch, spec.micro_batch, self._world, self._rank
+        )
         rows = [[self._row(cursor) for cursor in micro] for micro in mine]
         log.debug("after %d samples: rows %s", consumed, rows)
         return [_batch(self._source, micro, self._pad_id, spec) for micro in rows]
 
 
 def evaluation_batches(
-    source: Source,
+    source: TokenSource,
     pad_id: int,
     spec: RunSpec,
-    identity: Identity,
+    identity: RankIdentity,
 ) -> Iterator[Batch]:
-    """This rank's share of the validation rows, in file order; as many batches on every rank."""
+    """Yield this rank's share of the validation rows, in file order; as many on every rank."""
     rows = len(source) // spec.sequences_per_row
-    for micro in cursors(0, rows, spec.micro_batch, identity.world_size, identity.rank):
+    for micro in micro_batch_samples(0, rows, spec.micro_batch, identity.world_size, identity.rank):
         yield _batch(source, micro, pad_id, spec)
 
 
-def _batch(source: Source, rows: list[int], pad_id: int, spec: RunSpec) -> Batch:
-    """All sequences of these rows, those of one row side by side."""
+def _batch(source: TokenSource, rows: list[int], pad_id: int, spec: RunSpec) -> Batch:
+    """Collate all sequences of these rows; those of one row stay adjacent."""
     several = spec.sequences_per_row
     places = [row * several + n for row in rows for n in range(several)]
     sequences = [source[place] for place in places]
     if several > 1:
         groups = [sequences[first : first + several] for first in range(0, len(places), several)]
-        sequences = [sequence for group in groups for sequence in _compared(group)]
-    return _collation(spec)(sequences, pad_id, least=several)
+        sequences = [sequence for group in groups for sequence in _untrain_equal_answers(group)]
+    return _collate_function(spec)(sequences, pad_id, least=several)
 
 
-def _compared(answers: list[Tokens]) -> list[Tokens]:
-    """A row's answers; where all of them are equal, with nothing to train.
+def _untrain_equal_answers(answers: list[Tokens]) -> list[Tokens]:
+    """Return a row's answers; without trained tokens where all of them are equal.
 
-    Their gradients would cancel but for rounding, and Adam makes steps of full size of that.
+    Their gradients cancel except for rounding, which Adam would amplify to full steps.
     """
     there = [answer for answer in answers if any(answer.trained)]
     if len(there) > 1 and all(answer == there[0] for answer in there):
@@ -97,7 +99,7 @@ def _compared(answers: list[Tokens]) -> list[Tokens]:
     return answers
 
 
-def _collation(spec: RunSpec) -> Callable[..., Batch]:
+def _collate_function(spec: RunSpec) -> Callable[..., Batch]:
     if spec.method == "classification":
-        return classed
+        return padded_with_classes
     return packed if spec.packing else padded

@@ -1,4 +1,4 @@
-"""The rows of a JSONL file, read one by one through an index of their offsets."""
+"""Read the rows of a JSONL file one by one, through an index of their offsets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,16 +12,21 @@ from rendering.rows import Reader, RowError
 from rendering.template import RenderError
 from rendering.tokenizer import UnusableTokenizer
 from rendering.tool_calls import Json
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 _PART = 1 << 20  # bytes read at once
 
 
-class Rows:
-    """A JSONL file of which only the offsets are held in memory. Blank lines are no rows."""
+class JsonlRows:
+    """A JSONL file with only its line offsets in memory; blank lines are skipped."""
 
     def __init__(self, path: Path, read: Reader, *, split: bool = False) -> None:
-        """``read`` makes chats of a row. ``split``: each of them is a row, with one chat."""
+        """Index the file.
+
+        Args:
+            read: Converts a parsed row to its chats.
+            split: Each chat of a row is a row of its own.
+        """
         self._path, self._read = path, read
         starts: list[int] = []
         places: list[int] = []
@@ -29,12 +34,14 @@ class Rows:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    several = _answers(line, f"{path.name}, line {number}") if split else 1
+                    several = _count_answers(line, f"{path.name}, line {number}") if split else 1
                     starts += [position] * several
                     places += range(several)
                 position += len(line)
         if not starts:
-            raise Hopeless(f"{path.name} holds no rows; upload a file with at least one chat")
+            raise NonRetryableError(
+                f"{path.name} holds no rows; upload a file with at least one chat"
+            )
         self._starts = np.array(starts, dtype=np.int64)
         self._places = np.array(places, dtype=np.int64) if split else None
 
@@ -42,26 +49,33 @@ class Rows:
         return len(self._starts)
 
     def __getitem__(self, row: int) -> tuple[Json, ...]:
-        """What the row holds, or Hopeless that names the line that is broken."""
+        """Return the chats of the row; raise NonRetryableError that names a broken line."""
         with self._path.open("rb") as lines:
             lines.seek(int(self._starts[row]))
             line = lines.readline()
-        with self.named(row):
+        with self.name_row_in_errors(row):
             chats = self._read(rows.parse(line))
             return chats if self._places is None else (chats[self._places[row]],)
 
     @contextmanager
-    def named(self, row: int) -> Iterator[None]:
-        """Raise Hopeless that names the row's line for whatever its content makes go wrong."""
+    def name_row_in_errors(self, row: int) -> Iterator[None]:
+        """Convert errors that the row's content causes to NonRetryableError with its line."""
         try:
             yield
-        except (Hopeless, OSError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise  # said already, or no fault of the row
+        except (
+            NonRetryableError,
+            OSError,
+            MemoryError,
+            KeyboardInterrupt,
+            SystemExit,
+            GeneratorExit,
+        ):
+            raise  # reported already, or not the row's fault
         except BaseException as error:  # a panic of the tokenizer's Rust is no Exception
-            raise Hopeless(f"{self.place(row)}: {_said(error)}") from error
+            raise NonRetryableError(f"{self.file_and_line(row)}: {_error_text(error)}") from error
 
-    def place(self, row: int) -> str:
-        """File and line of the row; blank lines count, as an editor counts them."""
+    def file_and_line(self, row: int) -> str:
+        """Return file and line of the row; blank lines count."""
         left, number = int(self._starts[row]), 1
         with self._path.open("rb") as file:
             while left and (part := file.read(min(left, _PART))):
@@ -69,21 +83,21 @@ class Rows:
         return f"{self._path.name}, line {number}"
 
 
-def open_rows(path: Path, method: str, *, has_answers: bool, split: bool) -> Rows:
-    """The rows of a data file as a training method reads them."""
+def open_rows(path: Path, method: str, *, has_answers: bool, split: bool) -> JsonlRows:
+    """Open the rows of a data file as a training method reads them."""
     read = rows.split_chat if split else rows.reader(method, has_answers=has_answers)
-    return Rows(path, read, split=split)
+    return JsonlRows(path, read, split=split)
 
 
-def _answers(line: bytes, place: str) -> int:
+def _count_answers(line: bytes, place: str) -> int:
     try:
         return count_answers(rows.parse(line))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Hopeless(f"{place}: {_said(error)}") from error
+        raise NonRetryableError(f"{place}: {_error_text(error)}") from error
 
 
-def _said(error: BaseException) -> str:
-    """What it says; of errors that were not made for people, their kind as well."""
+def _error_text(error: BaseException) -> str:
+    """Return the error's text, with its type unless it was written for users."""
     if isinstance(error, UnicodeEncodeError):  # its own words are full of code points
         bad = error.object[error.start : error.start + 1]
         return f"{bad!r} is half a surrogate pair and no text; write the whole character"

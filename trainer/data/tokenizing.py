@@ -1,7 +1,7 @@
 """`python -m trainer.data.tokenizing RUNDIR` tokenizes a run's data for its later generations.
 
-A child of the run's first rank, of low priority: it works beside the training, which does not
-wait for it, and ends with its parent. What it has finished stays on the node.
+Runs as a child of the run's first rank, at low priority. Training does not wait for it, and it ends
+with its parent. Finished files stay on the node.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.checksum import describe_file
 from trainer.contract import InputFile, RunSpec
 from trainer.data.token_cache import FORMAT, RECORD, data_files, tokens_name
-from trainer.data.tokens import Source, open_tokens
+from trainer.data.tokens import TokenSource, open_tokens
 from trainer.model.tokenizer import base_folder, load_tokenizer
 from trainer.rundir import RunDir, write_whole
 
@@ -30,27 +30,27 @@ NICE = "5"  # a third of a full share where all processors train: it comes to an
 log = logging.getLogger("trainer")
 
 
-def begin(rundir: RunDir, spec: RunSpec) -> None:
-    """Have it done beside this process, unless an earlier generation has done it."""
-    if missing(rundir, spec):
-        threading.Thread(target=_have_done, args=(rundir,), daemon=True).start()
+def start_tokenizing(rundir: RunDir, spec: RunSpec) -> None:
+    """Start tokenizing in a child process, unless an earlier generation has done it."""
+    if missing_token_files(rundir, spec):
+        threading.Thread(target=_run_tokenizer, args=(rundir,), daemon=True).start()
 
 
-def missing(rundir: RunDir, spec: RunSpec) -> list[InputFile]:
-    """The data files whose tokens no earlier generation has left."""
+def missing_token_files(rundir: RunDir, spec: RunSpec) -> list[InputFile]:
+    """Return the data files that no earlier generation has tokenized."""
     return [f for f in data_files(spec) if not (rundir.cache / tokens_name(spec, f)).exists()]
 
 
-def _have_done(rundir: RunDir) -> None:
+def _run_tokenizer(rundir: RunDir) -> None:
     command = ["nice", "-n", NICE, sys.executable, "-m", __name__, str(rundir.root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
         child.wait()
 
 
-def write_tokens(source: Source, path: Path) -> None:
-    """Write the tokens of every row; in memory there is one row at a time.
+def write_tokens(source: TokenSource, path: Path) -> None:
+    """Write the tokens of every row, with one row in memory.
 
-    Raises OSError when there is no room, or when the trainer has taken it for a save.
+    Raises OSError when the disk is full, or when the trainer has deleted the file for a save.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f".{path.name}.made")  # while `.part` is what the supervisor fetches
@@ -59,7 +59,7 @@ def write_tokens(source: Source, path: Path) -> None:
         TemporaryFile(dir=path.parent) as ids,
         TemporaryFile(dir=path.parent) as trained,
     ):
-        starts = array("q", _written(source, made, ids, trained))
+        starts = array("q", _write_rows(source, made, ids, trained))
         whole.write(_header(len(starts), starts[-1]))
         starts.tofile(whole)
         for column in (ids, trained):
@@ -70,8 +70,10 @@ def write_tokens(source: Source, path: Path) -> None:
     made.replace(path)
 
 
-def _written(source: Source, made: Path, ids: IO[bytes], trained: IO[bytes]) -> Iterator[int]:
-    """Write row after row; where each begins, and where the last one ends."""
+def _write_rows(
+    source: TokenSource, made: Path, ids: IO[bytes], trained: IO[bytes]
+) -> Iterator[int]:
+    """Write row after row; yield the offset of each, and the end of the last one."""
     end = 0
     for number in range(len(source)):
         if not made.exists():
@@ -85,7 +87,7 @@ def _written(source: Source, made: Path, ids: IO[bytes], trained: IO[bytes]) -> 
 
 
 def _header(starts: int, tokens: int) -> bytes:
-    """Of a safetensors file: the tensor with the widest type first, so that all lie aligned."""
+    """Build the safetensors header; the widest type comes first, so that all are aligned."""
     after_starts, after_ids = 8 * starts, 8 * starts + 4 * tokens
     tensors = {
         "__metadata__": {"format": FORMAT},
@@ -103,13 +105,13 @@ def _header(starts: int, tokens: int) -> bytes:
 
 
 def _end_with_parent() -> None:
-    """The parent holds our standard input open, and never writes to it."""
+    """Exit when the parent closes our standard input."""
     os.read(0, 1)  # not sys.stdin: its lock, held at this process's end, would abort it
     os._exit(0)
 
 
 def main() -> None:
-    """Tokenize what is missing; each file's record appears once the file is whole."""
+    """Tokenize the missing files; a file's record appears once the file is whole."""
     parser = argparse.ArgumentParser(prog="python -m trainer.data.tokenizing", description=__doc__)
     parser.add_argument("rundir", type=Path)
     rundir = RunDir(parser.parse_args().rundir)
@@ -117,11 +119,11 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s")
     spec = RunSpec.from_json(rundir.run_spec.read_bytes())
     tokenizer = load_tokenizer(base_folder(rundir, spec.base_model), spec.method)
-    for file in missing(rundir, spec):
+    for file in missing_token_files(rundir, spec):
         path = rundir.cache / tokens_name(spec, file)
         try:
             write_tokens(open_tokens(path, rundir.input(file.path), tokenizer, spec), path)
-            write_whole(path.with_suffix(RECORD), describe(path, path.name).to_json())
+            write_whole(path.with_suffix(RECORD), describe_file(path, path.name).to_json())
         except (OSError, ValueError) as e:  # a full disk, or a row that the training will name
             path.with_name(f".{path.name}.made").unlink(missing_ok=True)
             log.warning("%s: its tokens are not kept: %s", file.name, e)

@@ -1,4 +1,4 @@
-"""How good the model is on the validation file."""
+"""Evaluate the model on the validation file."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,23 +8,23 @@ import torch
 
 from trainer.data.batch import Batch
 from trainer.methods.interface import Method
-from trainer.model.eval_mode import evaluating
-from trainer.process.all_reduce import over_ranks
+from trainer.model.eval_mode import evaluation_mode
+from trainer.process.all_reduce import sum_over_ranks
 
 
 class Evaluation(Protocol):
-    """Collective; draws nothing at random."""
+    """Evaluates the model; collective, and draws no random numbers."""
 
     def __call__(self, method: Method) -> float | None:
-        """The mean over all targets, lower is better; NaN where there are none.
+        """Return the mean over all targets, lower is better; NaN without targets.
 
-        None when a stop was asked for meanwhile.
+        None when a stop was requested meanwhile.
         """
         ...
 
 
-class Losses:
-    """The method's own loss."""
+class LossEvaluation:
+    """Mean of the method's loss over the validation file."""
 
     def __init__(
         self,
@@ -35,15 +35,15 @@ class Losses:
         self._engine, self._batches, self._leaving = engine, batches, leaving
 
     def __call__(self, method: Method) -> float | None:
-        """The mean over all units; a loss that is no number is infinite."""
+        """Return the mean over all units; a NaN loss becomes infinite."""
         loss, units = torch.zeros((), device=self._engine.device), 0
-        with torch.no_grad(), evaluating(self._engine):
+        with torch.no_grad(), evaluation_mode(self._engine):
             for batch in self._batches():
                 if self._leaving():
                     return None
                 loss += method.scores(self._engine, batch.to(self._engine.device)).loss
                 units += method.units(batch)
-        loss_sum, unit_sum = over_ranks(loss, units, device=self._engine.device)
+        loss_sum, unit_sum = sum_over_ranks(loss, units, device=self._engine.device)
         if not unit_sum:
             return math.nan
         mean = loss_sum / unit_sum

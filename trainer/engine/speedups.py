@@ -1,7 +1,7 @@
-"""What makes a step faster on GPUs and nowhere else: ZeRO++, Liger's kernels, torch's compiler.
+"""Options that speed up steps on GPUs: ZeRO++, Liger's kernels, torch's compiler.
 
-ZeRO++ changes what is sent, so where it cannot be it is refused. The others change how the same is
-computed: where they cannot be used the run goes on without them, and says so.
+ZeRO++ changes what is sent, so it is refused where it is not possible. The others change how the
+same is computed: where they cannot be used, the run continues without them and warns.
 """
 
 from importlib import import_module
@@ -10,26 +10,30 @@ from shutil import which
 from typing import Any
 
 from trainer.contract import RunSpec
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 PLUS_PLUS = ("hpz", "qwz", "qgz")
 
 
-def require_possible(spec: RunSpec, device: str) -> None:
-    """Raise Hopeless for ZeRO++ that cannot be on "cpu" or "cuda"."""
+def require_zero_plus_plus(spec: RunSpec, device: str) -> None:
+    """Raise NonRetryableError for ZeRO++ options that are impossible on this device."""
     asked = spec.zero_plus_plus
     if unknown := [name for name in asked if name not in PLUS_PLUS]:
-        raise Hopeless(f"zero_plus_plus {unknown[0]!r} is not known; use {', '.join(PLUS_PLUS)}")
+        raise NonRetryableError(
+            f"zero_plus_plus {unknown[0]!r} is not known; use {', '.join(PLUS_PLUS)}"
+        )
     if asked and spec.zero_stage != 3:
-        raise Hopeless("zero_plus_plus is a part of ZeRO stage 3: ask for it, or leave it out")
+        raise NonRetryableError(
+            "zero_plus_plus is a part of ZeRO stage 3: ask for it, or leave it out"
+        )
     if asked and device != "cuda":
-        raise Hopeless("zero_plus_plus has kernels for GPUs only: leave it out on a CPU")
+        raise NonRetryableError("zero_plus_plus has kernels for GPUs only: leave it out on a CPU")
 
 
-def unused(
+def unused_speedups(
     spec: RunSpec, device: str, *, has_liger: bool | None = None, has_compiler: bool | None = None
 ) -> tuple[str, ...]:
-    """A sentence for each option that is asked for and cannot be used here."""
+    """Return a sentence for each requested option that cannot be used here."""
     has_liger = find_spec("liger_kernel") is not None if has_liger is None else has_liger
     if has_compiler is None:  # where Triton looks; the trainer's image has none
         has_compiler = any(map(which, ("cc", "gcc", "clang")))
@@ -46,9 +50,9 @@ def unused(
     return tuple(sentences)
 
 
-def apply(model: Any, spec: RunSpec, device: str) -> dict[str, str]:  # noqa: ANN401 - untyped here
-    """Use what can be, before the engine takes the model; say of the rest why it is not used."""
-    names = {sentence.split()[0]: sentence for sentence in unused(spec, device)}
+def apply_speedups(model: Any, spec: RunSpec, device: str) -> dict[str, str]:  # noqa: ANN401 - untyped here
+    """Apply the options before the engine takes the model; return the unused ones and why."""
+    names = {sentence.split()[0]: sentence for sentence in unused_speedups(spec, device)}
     if spec.fused_kernels and "fused_kernels" not in names:
         liger = import_module("liger_kernel.transformers")
         liger._apply_liger_kernel_to_instance(model=model)  # noqa: SLF001 - it has no other name

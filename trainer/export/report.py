@@ -1,7 +1,7 @@
-"""`report.json` in the final model's folder: what was trained, on what, and what came of it.
+"""`report.json` in the final model's folder: model, data, results.
 
-For programs; `trainer/export/model_card.py` has the same for people. The job's cost is missing:
-the service knows prices, nodes do not.
+For programs; `trainer/export/model_card.py` has the same for people. The job's cost is missing: the
+service knows prices, nodes do not.
 """
 
 import json
@@ -17,10 +17,10 @@ from safetensors import safe_open
 from rendering.rows import chat
 from trainer.contract import InputFile, Lora, Message, RunSpec
 from trainer.contract.wire import LATER
-from trainer.data.rows import Rows
-from trainer.model.actor_critic import actor
+from trainer.data.rows import JsonlRows
+from trainer.model.actor_critic import actor_of
 from trainer.rundir import RunDir
-from trainer.state import Identity, State
+from trainer.state import RankIdentity, TrainingState
 from trainer.verify.result import Verification
 
 REPORT = "report.json"
@@ -30,15 +30,15 @@ LARGEST = 700.0  # nats; e to a little more is no float any more
 
 
 @dataclass(frozen=True, kw_only=True)
-class Base(Message):
-    """What the run began with."""
+class ReportedBase(Message):
+    """The model that the run began with."""
 
     name: str
     revision: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data(Message):
+class ReportedFile(Message):
     """A file of rows."""
 
     name: str
@@ -48,18 +48,18 @@ class Data(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validation(Message):
+class ReportedValidation(Message):
     """The validation file's measure before the first step and after the last one."""
 
     measure: str  # "loss", or "reward": the mean grade of the model's answers
     before: float | None  # None: not measured, or no finite number
     after: float | None
-    perplexity_before: float | None = None  # e to the loss, where that is a mean over tokens
+    perplexity_before: float | None = None  # exp(loss), where the loss is a mean over tokens
     perplexity_after: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size(Message):
+class ReportedSize(Message):
     """The exported weights."""
 
     parameters: int
@@ -68,8 +68,8 @@ class Size(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantized(Message):
-    """What `python -m trainer.compress` made of the export."""
+class ReportedQuantization(Message):
+    """The result of `python -m trainer.compress` on the export."""
 
     to: str  # "int8", "nf4" or "2:4"
     made_with: str  # the library and its version
@@ -80,13 +80,13 @@ class Quantized(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(Message):
-    """All of it."""
+class TrainingReport(Message):
+    """The whole report."""
 
     version: int
     job_id: str
     method: str
-    base_model: Base
+    base_model: ReportedBase
     lora: Lora | None
     steps: int
     samples: int
@@ -94,18 +94,18 @@ class Report(Message):
     train_loss: float | None  # of the last step
     max_seq_len: int  # tokens; longer rows were cut
     date: str  # what chat templates got for today
-    training_file: Data
-    validation_file: Data | None
-    validation: Validation | None
+    training_file: ReportedFile
+    validation_file: ReportedFile | None
+    validation: ReportedValidation | None
     averaged: bool  # the weights are their average; `validation` is of the last step's
-    model: Size
+    model: ReportedSize
     precision: str
     seed: int
     world_size: int  # processes at the end
     versions: dict[str, str]
     parameters_sha256: str  # of the fp32 masters; see trainer/export/hf_folder.py
     run_spec_sha256: str
-    quantized: Quantized | None = field(default=None, metadata=LATER)
+    quantized: ReportedQuantization | None = field(default=None, metadata=LATER)
     warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # of what the user should know
     verification: Verification | None = field(default=None, metadata=LATER)  # of these files
 
@@ -114,17 +114,17 @@ def make_report(
     folder: Path,
     rundir: RunDir,
     spec: RunSpec,
-    identity: Identity,
-    state: State,
+    identity: RankIdentity,
+    state: TrainingState,
     trained: int,
     parameters_sha256: str,
-) -> Report:
-    """Of the model that lies in ``folder``, which has ``trained`` parameters that were trained."""
-    return Report(
+) -> TrainingReport:
+    """Make the report of the model in ``folder``; ``trained``: number of trained parameters."""
+    return TrainingReport(
         version=VERSION,
         job_id=spec.job_id,
         method=spec.method,
-        base_model=Base(name=spec.base_model.name, revision=spec.base_model.revision),
+        base_model=ReportedBase(name=spec.base_model.name, revision=spec.base_model.revision),
         lora=spec.lora,
         steps=state.step,
         samples=state.consumed_samples,
@@ -146,32 +146,34 @@ def make_report(
     )
 
 
-def write_report(report: Report, folder: Path) -> None:
-    """Leave it in the model's folder, for people's eyes too."""
+def write_report(report: TrainingReport, folder: Path) -> None:
+    """Write the report into the model's folder, indented."""
     (folder / REPORT).write_text(json.dumps(report.to_plain(), indent=2) + "\n")
 
 
 def trained_parameters(engine: Any) -> int:  # noqa: ANN401 - deepspeed is untyped here
-    """How many of the exported model were trained; ZeRO-3 keeps their number aside."""
-    return _numel(p for p in actor(engine.module).parameters() if p.requires_grad)
+    """Return the number of trained parameters of the exported model."""
+    return _numel(p for p in actor_of(engine.module).parameters() if p.requires_grad)
 
 
 def _numel(parameters: Iterable[Any]) -> int:
     return sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)
 
 
-def _data(rundir: RunDir, file: InputFile) -> Data:
-    rows = len(Rows(rundir.input(file.path), chat))
-    return Data(name=file.name, size=file.size, sha256=file.sha256, rows=rows)
+def _data(rundir: RunDir, file: InputFile) -> ReportedFile:
+    rows = len(JsonlRows(rundir.input(file.path), chat))
+    return ReportedFile(name=file.name, size=file.size, sha256=file.sha256, rows=rows)
 
 
-def _validation(spec: RunSpec, state: State) -> Validation:
+def _validation(spec: RunSpec, state: TrainingState) -> ReportedValidation:
     before = _finite(state.valid_loss_before)
     after = _finite(state.metrics.valid_loss if state.metrics else None)
     if spec.reinforcement is not None:  # its evaluation is the mean grade below zero
-        return Validation(measure="reward", before=_negative(before), after=_negative(after))
+        return ReportedValidation(
+            measure="reward", before=_negative(before), after=_negative(after)
+        )
     per_token = spec.method == "supervised"
-    return Validation(
+    return ReportedValidation(
         measure="loss",
         before=before,
         after=after,
@@ -193,16 +195,16 @@ def _perplexity(loss: float | None) -> float | None:
 
 
 def weight_bytes(folder: Path) -> int:
-    """Of all weights in a model's folder; the adapters beside them do not count."""
+    """Return the bytes of the weights in a model's folder, adapters excluded."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
-def _size(folder: Path, trained: int) -> Size:
-    """From the weights' own headers: weights that are shared are there once."""
+def _size(folder: Path, trained: int) -> ReportedSize:
+    """Measure the weights by their headers, where shared weights occur once."""
     files = sorted(folder.glob("*.safetensors"))
     count = 0
     for path in files:
         with safe_open(path, "pt") as weights:
             shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
         count += sum(math.prod(shape) for shape in shapes)
-    return Size(parameters=count, trained_parameters=trained, bytes=weight_bytes(folder))
+    return ReportedSize(parameters=count, trained_parameters=trained, bytes=weight_bytes(folder))

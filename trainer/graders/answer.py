@@ -1,4 +1,4 @@
-"""What a grader gets and gives: an answer of the model with its row, and a grade."""
+"""Input and output of graders: a model's answer with its row, and a grade."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ CHAT = ("messages", "tools")  # members of a row that the model sees; graders se
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the model wrote, and the row of the file that it answers."""
+class ModelAnswer:
+    """An answer of the model, and the row of the file that it answers."""
 
     text: str
     item: dict[str, Any]
-    chat: dict[str, Any] = field(default_factory=dict)  # what was asked: the members CHAT
+    chat: dict[str, Any] = field(default_factory=dict)  # the prompt: the members CHAT
 
 
 def divide_row(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -23,10 +23,10 @@ def divide_row(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return item, {name: row[name] for name in CHAT if name in row}
 
 
-class Fault(StrEnum):
-    """Kinds of errors, by OpenAI's names for them."""
+class GradeFault(StrEnum):
+    """Kinds of errors, under OpenAI's names."""
 
-    INVALID_VARIABLE = "invalid_variable_error"  # a template reads a member that is not there
+    INVALID_VARIABLE = "invalid_variable_error"  # a template reads a missing member
     SAMPLE_PARSE = "sample_parse_error"  # a template reads JSON, and the answer is none
     FORMULA = "formula_parse_error"  # calculate_output has no value
     OTHER = "other_error"
@@ -34,29 +34,29 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class Grade:
-    """A finite score, the higher the better; 0.0 with an error where none could be given."""
+    """A finite score, higher is better; 0.0 with an error where grading failed."""
 
     score: float
     error: str = ""
-    fault: Fault = Fault.OTHER  # the kind of the error, where there is one
+    fault: GradeFault = GradeFault.OTHER  # the kind of the error, where there is one
     parts: Mapping[str, "Grade"] = field(default_factory=dict, compare=False)  # of a multi grader
 
 
 class UngradableAnswer(ValueError):
-    """A template cannot be filled in for this answer and row."""
+    """A template cannot be filled for this answer and row."""
 
-    def __init__(self, message: str, fault: Fault) -> None:
+    def __init__(self, message: str, fault: GradeFault) -> None:
         super().__init__(message)
         self.fault = fault
 
 
 class Grader(Protocol):
-    """Grades answers, each by itself: the same answer gets the same grade, whatever came before."""
+    """Grades answers independently: equal answers get equal grades, in any order."""
 
-    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
-        """One grade for each answer, in order. What is wrong with an answer is no exception."""
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
+        """Return one grade for each answer, in order; errors of an answer do not raise."""
         ...
 
     def close(self) -> None:
-        """End what it started. It may be called twice."""
+        """Release processes; may be called twice."""
         ...

@@ -1,4 +1,4 @@
-"""The grader that a run spec's grader object describes."""
+"""Build the grader that a run spec's grader object describes."""
 
 import json
 from pathlib import Path
@@ -13,32 +13,33 @@ from trainer.contract.grader_spec import (
     sources,
 )
 from trainer.graders.answer import Grader
-from trainer.graders.multi import Multi
-from trainer.graders.python import Python
-from trainer.graders.text import Text
+from trainer.graders.multi import FormulaGrader
+from trainer.graders.python import PythonCodeGrader
+from trainer.graders.text import TextComparisonGrader
 
 
 def make_grader(spec_json: str, folder: Path, judge: Grader | None = None) -> Grader:
-    """Make it; raise ValueError for an object that `parse_grader` or `check_sources` refuses.
+    """Build the grader; raise ValueError for one that `parse_grader` or `check_sources` refuses.
 
-    ``judge`` is the reward model where the machine has one.
+    Processes start at the first grade, in the calling thread, and end with that thread or `close`.
 
-    ``folder`` is this rank's own: python graders get folders below it, which are emptied. Processes
-    start at the first grade, from the thread that asks for it, and end with that thread or `close`.
+    Args:
+        folder: Emptied for python graders; each rank has its own.
+        judge: The reward model, where the machine has one.
     """
     spec = parse_grader(json.loads(spec_json))
     check_sources(sources(spec, "grader"))
-    return _made(spec, folder, judge)
+    return _build(spec, folder, judge)
 
 
-def _made(spec: GraderSpec, folder: Path, judge: Grader | None) -> Grader:
+def _build(spec: GraderSpec, folder: Path, judge: Grader | None) -> Grader:
     if isinstance(spec, RewardModelGrader):
         if judge is None:
             raise ValueError("a `reward_model` is asked on the machines that train, and not here")
         return judge
     if isinstance(spec, MultiGrader):
-        parts = {name: _made(part, folder / name, judge) for name, part in spec.graders.items()}
-        return Multi(parts, spec.calculate_output)
+        parts = {name: _build(part, folder / name, judge) for name, part in spec.graders.items()}
+        return FormulaGrader(parts, spec.calculate_output)
     if isinstance(spec, PythonGrader):
-        return Python(spec, folder / "python")
-    return Text(spec)
+        return PythonCodeGrader(spec, folder / "python")
+    return TextComparisonGrader(spec)

@@ -1,21 +1,21 @@
-"""The `multi` grader: a formula over the scores of others."""
+"""The `multi` grader: a formula over the scores of other graders."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 from trainer.contract.grader_formula import compute
-from trainer.graders.answer import Answer, Fault, Grade, Grader
+from trainer.graders.answer import Grade, GradeFault, Grader, ModelAnswer
 
 
-class Multi:
-    """Asks every part, then computes; a part that errs makes the whole 0.0 with its error."""
+class FormulaGrader:
+    """Grades with every part, then computes; a part's error makes the score 0.0."""
 
     def __init__(self, parts: Mapping[str, Grader], formula: str) -> None:
-        """``formula`` as `parse_grader` has checked it, over the names of ``parts``."""
+        """Take a ``formula`` that `parse_grader` has checked, over the names of ``parts``."""
         self._parts, self._formula = parts, formula
 
-    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
-        """The formula's value for each."""
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
+        """Return the formula's value for each answer."""
         columns = [part.grade(answers) for part in self._parts.values()]
         rows = zip(*columns, strict=True)
         return [self._whole(dict(zip(self._parts, row, strict=True))) for row in rows]
@@ -33,7 +33,9 @@ class Multi:
         try:
             score = compute(self._formula, {name: grade.score for name, grade in grades.items()})
         except (ArithmeticError, ValueError) as e:
-            return Grade(0.0, f"calculate_output: {e}", Fault.FORMULA, grades)
+            return Grade(0.0, f"calculate_output: {e}", GradeFault.FORMULA, grades)
         if not math.isfinite(score):
-            return Grade(0.0, f"calculate_output: {score} is not finite", Fault.FORMULA, grades)
+            return Grade(
+                0.0, f"calculate_output: {score} is not finite", GradeFault.FORMULA, grades
+            )
         return Grade(score, parts=grades)

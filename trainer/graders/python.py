@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.contract.grader_spec import PythonGrader
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Grade, ModelAnswer
 from trainer.graders.sandbox.process import SECONDS, Sandbox
 
 
-class Python:
-    """Asks one sandboxed process for every grade, one after the other."""
+class PythonCodeGrader:
+    """Calls one sandboxed process for every grade, one after the other."""
 
     def __init__(self, spec: PythonGrader, folder: Path, seconds: float = SECONDS) -> None:
-        """``folder``: emptied, for the process to stand in."""
+        """Use ``folder``, which is emptied, as the process's working folder."""
         self._sandbox = Sandbox(spec.source, folder, seconds)
 
-    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
-        """What `grade` returned for each; raise SandboxError where no process can be had."""
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
+        """Return `grade`'s result for each; raise SandboxError if no process can start."""
         return [self._sandbox.grade(answer) for answer in answers]
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Sequence classification: cross entropy between the labels, read at one place of a row.
+"""Sequence classification: cross entropy between the labels, read at one position of a row.
 
-Where, the model's class decides: decoders at the last token, BERT at its first.
+The model's class chooses the position: decoders the last token, BERT the first.
 """
 
 from typing import Any
@@ -9,26 +9,26 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from trainer.data.batch import IGNORED, Batch
-from trainer.methods.descriptor import Kind
-from trainer.methods.interface import Scores
+from trainer.methods.descriptor import MethodDescriptor
+from trainer.methods.interface import BatchScores
 
 
-class Classification:
-    """Each row counts alike, however long it is."""
+class ClassificationLoss:
+    """Cross entropy; each row counts alike, whatever its length."""
 
     def begin(self, step: int) -> None:
-        """Every step is like every other."""
+        """Do nothing: all steps are alike."""
 
     def units(self, batch: Batch) -> int:
-        """Rows that are no padding."""
+        """Return the number of rows that are not padding."""
         return int((_classes(batch) != IGNORED).sum())
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
-        """Score each row; of one that is padding nothing counts."""
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
+        """Score each row; padding rows do not count."""
         logits_BC = model(input_ids=batch.ids, attention_mask=batch.attention).logits.float()
         classes_B = _classes(batch)
         loss = cross_entropy(logits_BC, classes_B, ignore_index=IGNORED, reduction="sum")
-        return Scores(loss=loss, correct=(logits_BC.argmax(-1) == classes_B).sum())
+        return BatchScores(loss=loss, correct=(logits_BC.argmax(-1) == classes_B).sum())
 
 
 def _classes(batch: Batch) -> torch.Tensor:
@@ -36,8 +36,8 @@ def _classes(batch: Batch) -> torch.Tensor:
     return batch.classes
 
 
-KIND = Kind(
-    make=lambda _: Classification(),
+KIND = MethodDescriptor(
+    make=lambda _: ClassificationLoss(),
     name=lambda _: "classification of whole rows, with a new head",
     target="a label",
     remedy="Label the rows.",

@@ -1,8 +1,8 @@
-"""The reference model: the base, as it was before anything was trained.
+"""The reference model: the base model before any training.
 
-With adapters it is the model itself with its adapters switched off. A full fine-tune has a second
-copy in the run's precision, in shares only under ZeRO-3. Either way nothing of it is saved: the
-base model is the same in every generation, and in evaluation nothing is drawn at random.
+With adapters it is the model itself with its adapters disabled. A full fine-tune has a second copy
+in the run's precision, sharded under ZeRO-3. Nothing of it is saved: the base model is the same in
+every generation.
 """
 
 from collections.abc import Iterator
@@ -15,20 +15,25 @@ import torch
 
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch
-from trainer.methods.dpo import Reference
+from trainer.methods.dpo import ReferenceModel
 from trainer.methods.forward import log_probabilities
-from trainer.model.actor_critic import actor
+from trainer.model.actor_critic import actor_of
 from trainer.model.base_model import load_base
-from trainer.model.eval_mode import evaluating
+from trainer.model.eval_mode import evaluation_mode
 
 TRAINING_ONLY = ("optimizer", "gradient_clipping", "data_types")
 
 
-def make_reference(engine: Any, base: Path, spec: RunSpec, config: dict[str, Any]) -> Reference:  # noqa: ANN401
-    """The reference for this engine; ``base`` holds the base model's files."""
+def make_reference(
+    engine: Any,  # noqa: ANN401
+    base: Path,
+    spec: RunSpec,
+    config: dict[str, Any],
+) -> ReferenceModel:
+    """Build the reference for this engine; ``base`` holds the base model's files."""
     temperature = spec.reinforcement.temperature if spec.reinforcement else 1.0
     if spec.lora is not None:
-        return AdaptersOff(engine, temperature)
+        return AdapterlessReference(engine, temperature)
     model = load_base(base, spec, config).requires_grad_(False)
     if spec.zero_stage == 3:
         rest = {name: value for name, value in config.items() if name not in TRAINING_ONLY}
@@ -36,37 +41,37 @@ def make_reference(engine: Any, base: Path, spec: RunSpec, config: dict[str, Any
     else:
         model.to(engine.device)
     model.eval()
-    return Copy(model, temperature)
+    return FrozenCopy(model, temperature)
 
 
-class AdaptersOff:
-    """The model that is trained, without what was trained."""
+class AdapterlessReference:
+    """The trained model with its adapters disabled."""
 
     def __init__(self, engine: Any, temperature: float) -> None:  # noqa: ANN401
         self._engine, self._temperature = engine, temperature
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Log-probability of each trained token [trained tokens]."""
-        with torch.no_grad(), evaluating(self._engine), _without_adapters(self._engine):
+        """Return the log-probability of each trained token [trained tokens]."""
+        with torch.no_grad(), evaluation_mode(self._engine), _without_adapters(self._engine):
             return log_probabilities(self._engine, batch, self._temperature)
 
 
-class Copy:
-    """A second model, which nothing changes."""
+class FrozenCopy:
+    """A second, frozen model."""
 
     def __init__(self, model: Any, temperature: float) -> None:  # noqa: ANN401
         self._model, self._temperature = model, temperature
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Log-probability of each trained token [trained tokens]."""
+        """Return the log-probability of each trained token [trained tokens]."""
         with torch.no_grad():
             return log_probabilities(self._model, batch, self._temperature)
 
 
 @contextmanager
 def _without_adapters(engine: Any) -> Iterator[None]:  # noqa: ANN401
-    """As peft's `disable_adapter`, which looks through the whole model first, at every call."""
-    model = actor(engine.module).base_model
+    """Disable the adapters; peft's `disable_adapter` searches the whole model each time."""
+    model = actor_of(engine.module).base_model
     model.disable_adapter_layers()
     try:
         yield

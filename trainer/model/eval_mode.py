@@ -1,4 +1,4 @@
-"""Training and evaluation: whether anything drops out."""
+"""Switch the model to evaluation mode for a while."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,8 +6,8 @@ from typing import Any
 
 
 @contextmanager
-def evaluating(engine: Any) -> Iterator[None]:  # noqa: ANN401
-    """Meanwhile nothing drops out."""
+def evaluation_mode(engine: Any) -> Iterator[None]:  # noqa: ANN401
+    """Disable dropout within the context."""
     training = engine.module.training
     engine.eval()
     try:

@@ -1,7 +1,7 @@
-"""Which parameters of a full fine-tune stay as the base model has them.
+"""Freeze parameters of a full fine-tune.
 
-What is frozen has no gradient and no optimizer state, and is in no checkpoint: a resume takes it
-from the base model's files again.
+A frozen parameter has no gradient, no optimizer state and no place in checkpoints: a resume loads
+it from the base model's files.
 """
 
 from typing import Any
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from trainer.contract import RunSpec
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 
-def freeze(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is untyped here
-    """Leave trainable what the run spec says; with adapters peft has done it."""
+def freeze_parameters(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is untyped here
+    """Freeze what the run spec says; with adapters peft has frozen the base."""
     if spec.train_last_n_layers is not None:
         layers = _layers(model)
         if not 1 <= spec.train_last_n_layers <= len(layers):
-            raise Hopeless(
+            raise NonRetryableError(
                 f"train_last_n_layers is {spec.train_last_n_layers}, but the base model has "
                 f"{len(layers)} layers: ask for 1 to {len(layers)}"
             )
@@ -28,14 +28,16 @@ def freeze(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is
 
 
 def require_freezable(spec: RunSpec) -> None:
-    """Raise ValueError where adapters freeze the base model already."""
+    """Raise NonRetryableError where adapters freeze the base model already."""
     if spec.freezes and spec.lora is not None:
-        raise Hopeless("adapters freeze the whole base: leave out what else is to be frozen")
+        raise NonRetryableError(
+            "adapters freeze the whole base: leave out what else is to be frozen"
+        )
 
 
 def _layers(model: Any) -> Any:  # noqa: ANN401
-    """The decoder's layers: the longest list of modules, however the model calls it."""
+    """Return the decoder's layers: the longest list of modules."""
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     if not lists:
-        raise Hopeless("the base model has no list of layers; train all of it")
+        raise NonRetryableError("the base model has no list of layers; train all of it")
     return max(lists, key=len)

@@ -1,15 +1,15 @@
-"""The base model's tokenizer for a training method; nothing here needs torch."""
+"""The base model's tokenizer for a training method; needs no torch."""
 
 from pathlib import Path
 
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from trainer.contract import BaseModel
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 from trainer.rundir import RunDir
 
 
 def base_folder(rundir: RunDir, base: BaseModel) -> Path:
-    """The folder where the files of the base model lie, or ValueError."""
+    """Return the folder of the base model's files, or raise ValueError."""
     if base.checkpoint is not None:
         return rundir.converted_base
     folders = {rundir.input(file.path).parent for file in base.files}
@@ -24,12 +24,12 @@ def load_tokenizer(folder: Path, method: str = "supervised") -> Tokenizer:
     Texts can be classified without a chat template.
     """
     try:
-        return _loaded(folder, method)
+        return _load_with_template(folder, method)
     except UnusableTokenizer as error:
-        raise Hopeless(str(error)) from error
+        raise NonRetryableError(str(error)) from error
 
 
-def _loaded(folder: Path, method: str) -> Tokenizer:
+def _load_with_template(folder: Path, method: str) -> Tokenizer:
     tokenizer = load(folder, method)
     if method != "classification":
         tokenizer.template(None)

@@ -1,6 +1,6 @@
-"""Errors that no other machine and no second try can mend: a person must change the job.
+"""Errors that neither another machine nor a retry can fix: a person must change the job.
 
-A run is exact, so it would meet them again at the same place, on machines that cost money.
+A run is exact, so it would fail again at the same place, on machines that cost money.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 
 from trainer.rundir import RunDir, write_whole
 
-# Errors of code that got what it cannot work with. Run spec, inputs and code are the same on every
+# Errors of code with wrong input. Run spec, inputs and code are the same on every
 # machine, and verified. What machines, networks and full disks do is OSError, or RuntimeError.
 RECURRING = (
     ArithmeticError,
@@ -24,7 +24,7 @@ RECURRING = (
     TypeError,
     ValueError,
 )
-_SHAPES = (  # how torch begins or ends to say that tensors do not go together: RuntimeErrors
+_SHAPES = (  # parts of torch's RuntimeErrors about incompatible tensors
     "size mismatch",
     "shapes cannot be multiplied",
     "must match the size of tensor",
@@ -32,16 +32,16 @@ _SHAPES = (  # how torch begins or ends to say that tensors do not go together: 
 )
 
 
-class Hopeless(ValueError):
-    """Its text says what is wrong, and what to do."""
+class NonRetryableError(ValueError):
+    """An error whose text says what is wrong, and what to do."""
 
 
 @contextmanager
-def told(rundir: RunDir, rank: int) -> Iterator[None]:
-    """Leave the text of one for the supervisor, as of an error that will recur; it goes on."""
+def record_non_retryable(rundir: RunDir, rank: int) -> Iterator[None]:
+    """Write a non-retryable or recurring error for the supervisor, and re-raise it."""
     try:
         yield
-    except Hopeless as e:
+    except NonRetryableError as e:
         write_whole(rundir.hopeless(rank), str(e))
         raise
     except (RuntimeError, *RECURRING) as e:
@@ -51,8 +51,8 @@ def told(rundir: RunDir, rank: int) -> Iterator[None]:
 
 
 @contextmanager
-def retried() -> Iterator[None]:
-    """Errors in here may be gone on the next machine: none of them is told as recurring."""
+def treat_as_retryable() -> Iterator[None]:
+    """Re-raise errors as RuntimeError: they may not occur on the next machine."""
     try:
         yield
     except RECURRING as e:
@@ -60,7 +60,7 @@ def retried() -> Iterator[None]:
 
 
 def is_recurring(error: Exception) -> bool:
-    """Whether the same run meets the error again, whatever the machine."""
+    """Return whether the same run fails again on any machine."""
     if type(error) is RuntimeError:
         return any(sign in str(error) for sign in _SHAPES)
     return isinstance(error, RECURRING)

@@ -1,7 +1,7 @@
-"""Memory that runs out while a rank trains: told from other errors, and left in writing.
+"""Detect that memory ran out while a rank trains, and record it.
 
-The process ends all the same. To go on in it would be unsound: the other ranks wait in a
-collective. The service opens the next generation with less at once (its ladder.py).
+The process still ends: the other ranks wait in a collective. The service opens the next generation
+with a smaller batch (its ladder.py).
 """
 
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ from contextlib import contextmanager
 import torch
 
 from trainer.contract import RunSpec
-from trainer.rundir import OutOfMemory, RunDir, write_whole
-from trainer.state import Identity
+from trainer.rundir import OutOfMemoryMark, RunDir, write_whole
+from trainer.state import RankIdentity
 
-# What libraries say of a GPU's memory in errors of other kinds: CUDA itself, cuBLAS, NCCL.
+# Messages about GPU memory in other errors, of CUDA, cuBLAS and NCCL.
 _GPU = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "Cuda failure 2 'out of memory'")
 _HOST = ("DefaultCPUAllocator: can't allocate memory",)
-_LONGEST = 400  # of what an allocator says
+_LONGEST = 400  # characters of an allocator's message
 
 
 def is_out_of_memory(error: BaseException, device: str) -> bool:
-    """Whether less at once may mend this error of a training on "cuda" or "cpu".
+    """Return whether a smaller batch may avoid this error on "cuda" or "cpu".
 
-    With a GPU it is the GPU's memory that micro-batches fill; what the host lacks is not theirs.
+    With a GPU, micro-batches fill the GPU's memory; a lack of host memory has another cause.
     """
     if isinstance(error, torch.OutOfMemoryError):
         return True
@@ -33,13 +33,15 @@ def is_out_of_memory(error: BaseException, device: str) -> bool:
 
 
 @contextmanager
-def told(rundir: RunDir, identity: Identity, spec: RunSpec, device: str) -> Iterator[None]:
-    """Leave a mark for the supervisor when memory runs out in here; the error goes on."""
+def record_out_of_memory(
+    rundir: RunDir, identity: RankIdentity, spec: RunSpec, device: str
+) -> Iterator[None]:
+    """Write a mark for the supervisor when memory runs out; re-raise the error."""
     try:
         yield
     except (RuntimeError, MemoryError) as e:
         if is_out_of_memory(e, device):
-            mark = OutOfMemory(
+            mark = OutOfMemoryMark(
                 message=(str(e) or "no memory is left on the host")[:_LONGEST],
                 micro_batch=spec.micro_batch,
                 gradient_checkpointing=spec.gradient_checkpointing,

@@ -1,7 +1,7 @@
-"""A micro-batch of answers that the model gave itself, with what is known of each of their tokens.
+"""A micro-batch of the model's own answers, with values for each token.
 
-Flat members hold one number for each trained token, in the order in which labels that are not
-ignored stand in the batch: row after row.
+Flat members hold one number for each trained token, in the order of the labels that are not
+ignored: row after row.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from rendering.tokens import Tokens
 from trainer.data.batch import Batch, padded
-from trainer.rollout.experience import Answered
+from trainer.rollout.experience import GradedAnswer
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerBatch(Batch):
-    """The rows of `Batch`; of the flat members those that a method does not need are empty."""
+    """The rows of `Batch`; flat members that a method does not need are empty."""
 
     beta: float  # weight of the KL penalty in this step
     behaviour: torch.Tensor  # log-probability by the policy that gave the answer
@@ -29,7 +29,7 @@ class AnswerBatch(Batch):
 
 
 def answer_batch(
-    rows: Sequence[Answered],
+    rows: Sequence[GradedAnswer],
     pad_id: int,
     *,
     least: int,
@@ -37,9 +37,9 @@ def answer_batch(
     advantages: NDArray[np.float64] | None = None,
     returns: NDArray[np.float64] | None = None,
 ) -> AnswerBatch:
-    """The rows one below the other; without any, ``least`` that are padding.
+    """Collate the answers; without any, ``least`` rows of padding.
 
-    ``advantages`` and ``returns`` are flat; without them each token has its answer's.
+    ``advantages`` and ``returns`` are flat; by default each token has its answer's advantage.
     """
     plain = padded([_tokens(row) for row in rows], pad_id, least)
     of_answer = [np.full(row.tokens, row.advantage) for row in rows]
@@ -58,11 +58,11 @@ def answer_batch(
     )
 
 
-def _tokens(row: Answered) -> Tokens:
+def _tokens(row: GradedAnswer) -> Tokens:
     ids: list[int] = row.ids.tolist()
     return Tokens(ids, [False] * row.prompt + [True] * row.tokens)
 
 
 def _flat(parts: Sequence[NDArray[np.floating]]) -> torch.Tensor:
-    """One after the other, fp32."""
+    """Concatenate the parts, fp32."""
     return torch.from_numpy(np.concatenate([np.zeros(0), *parts]).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Answers that the model gave, and those that are still of use: what a resume must not forget."""
+"""Answers that a resume needs: those of coming steps, and those kept for replay."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -10,14 +10,14 @@ Floats = NDArray[np.float32]
 LANE = 0x5265706C  # keeps these draws apart from those of the data's order
 
 
-def nothing() -> Floats:
-    """Where nothing is known of any token."""
+def empty_values() -> Floats:
+    """Return an empty array: nothing is known of any token."""
     return np.zeros(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Answered:
-    """One answer, and what was found out about it when it was given. Never changed."""
+class GradedAnswer:
+    """One answer and what was measured when it was given; immutable."""
 
     sample: int  # the data cursor of its prompt
     number: int  # among the answers to that prompt
@@ -27,37 +27,39 @@ class Answered:
     grade: float
     advantage: float = 0.0  # over the other answers to the prompt
     behaviour: Floats = field(
-        default_factory=nothing
+        default_factory=empty_values
     )  # log-probability of each token of the answer, by who gave it
-    reference: Floats = field(default_factory=nothing)  # by the base model
-    values: Floats = field(default_factory=nothing)  # the critic's, when it was first trained on
+    reference: Floats = field(default_factory=empty_values)  # by the base model
+    values: Floats = field(
+        default_factory=empty_values
+    )  # the critic's, when it was first trained on
 
     @property
     def tokens(self) -> int:
-        """Of the answer."""
+        """Number of tokens of the answer."""
         return len(self.ids) - self.prompt
 
 
 @dataclass(frozen=True, eq=False)
-class Experience:
-    """One rank's answers: those whose step has not come yet, and old ones to learn from again."""
+class ReplayState:
+    """One rank's answers: those of coming steps, and old ones to learn from again."""
 
-    waiting: tuple[Answered, ...] = ()
-    replay: tuple[Answered, ...] = ()  # oldest first
+    waiting: tuple[GradedAnswer, ...] = ()
+    replay: tuple[GradedAnswer, ...] = ()  # oldest first
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.replay)
 
-    def of(self, sample: int) -> list[Answered]:
-        """The waiting answers to one prompt, in their order."""
+    def waiting_answers(self, sample: int) -> list[GradedAnswer]:
+        """Return the waiting answers to one prompt, in order."""
         return [row for row in self.waiting if row.sample == sample]
 
-    def after(
-        self, used: Collection[Answered], *, consumed: int, oldest: int, capacity: int
-    ) -> "Experience":
-        """What stays once the samples before ``consumed`` are trained on.
+    def after_step(
+        self, used: Collection[GradedAnswer], *, consumed: int, oldest: int, capacity: int
+    ) -> "ReplayState":
+        """Return the state once the samples before ``consumed`` are trained.
 
-        Of ``used`` at most ``capacity`` are kept, and none that was born before step ``oldest``.
+        Of ``used`` at most ``capacity`` are kept, and none born before step ``oldest``.
         """
         fresh = (*self.replay, *used) if capacity else ()
         young = [row for row in fresh if row.born >= oldest]
@@ -67,8 +69,8 @@ class Experience:
             replay=tuple(young[-capacity:]) if capacity else (),
         )
 
-    def drawn(self, count: int, seed: int, step: int, rank: int) -> list[Answered]:
-        """``count`` old answers, or as many as there are: a pure function of what is said."""
+    def draw_replay(self, count: int, seed: int, step: int, rank: int) -> list[GradedAnswer]:
+        """Draw ``count`` old answers, or all: a pure function of the arguments."""
         key = np.array([seed ^ LANE << 32, step], dtype=np.uint64)
         bits = np.random.Philox(key=key, counter=[0, rank, 0, 0])
         order = np.argsort(bits.random_raw(len(self.replay)), kind="stable")

@@ -1,37 +1,39 @@
-"""Having many answers graded without losing sight of the other ranks, who wait."""
+"""Grade many answers while still noticing a stop and a timeout."""
 
 from collections.abc import Callable, Sequence
 
-from trainer.graders.answer import Answer, Grade, Grader
+from trainer.graders.answer import Grade, Grader, ModelAnswer
 from trainer.process.non_retryable import RECURRING
 
 SLICE = 8  # answers between two looks
-LONGEST = 300.0  # seconds for all of them: half of what the other ranks wait in a collective
-LATE = f"the answers before it took the grader {LONGEST:.0f} s; make it faster"
+TIMEOUT_SECONDS = (
+    300.0  # seconds for all of them: half of what the other ranks wait in a collective
+)
+TIMEOUT_MESSAGE = f"the answers before it took the grader {TIMEOUT_SECONDS:.0f} s; make it faster"
 
 
-def graded(
+def grade_in_slices(
     grader: Grader,
-    answers: Sequence[Answer],
+    answers: Sequence[ModelAnswer],
     stop_asked: Callable[[], bool],
     now: Callable[[], float],
 ) -> list[Grade]:
-    """One grade for each answer. What there is no time for is an error.
+    """Return one grade for each answer; an error for those that there is no time for.
 
-    Once a stop is asked of this rank nothing more is graded: the caller drops it all.
+    After a stop request nothing more is graded: the caller drops the grades.
     """
-    until, found = now() + LONGEST, list[Grade]()
+    until, found = now() + TIMEOUT_SECONDS, list[Grade]()
     for first in range(0, len(answers), SLICE):
         some = answers[first : first + SLICE]
         if stop_asked() or now() > until:
-            found += [Grade(0.0, LATE)] * len(some)
+            found += [Grade(0.0, TIMEOUT_MESSAGE)] * len(some)
         else:
             found += _grades(grader, some)
     return found
 
 
-def _grades(grader: Grader, answers: Sequence[Answer]) -> list[Grade]:
-    """Grade them at once; if that fails, each by itself, to know whose fault it is."""
+def _grades(grader: Grader, answers: Sequence[ModelAnswer]) -> list[Grade]:
+    """Grade all at once; if that fails, one by one, to find the answer at fault."""
     try:
         return grader.grade(answers)
     except RECURRING as e:

@@ -1,17 +1,17 @@
-"""How dear it is to leave the base model: the weight of the KL penalty, step by step."""
+"""The weight of the KL penalty, step by step."""
 
 import math
 
 from trainer.contract import Reinforcement
 
-GAIN = 0.1  # of the controller, as Ziegler et al. 2019, section 2.2, has it
-MOST = 0.2  # of the proportional error
+GAIN = 0.1  # of the controller (Ziegler et al. 2019, section 2.2)
+MAX_ERROR = 0.2  # of the proportional error
 
 
-def weight(settings: Reinforcement, now: float | None, step: int, total_steps: int) -> float:
-    """Of training step ``step`` (the first is 1); ``now`` is what a controller has made of it.
+def kl_weight(settings: Reinforcement, now: float | None, step: int, total_steps: int) -> float:
+    """Return the weight in training step ``step`` (from 1); ``now``: the controller's value.
 
-    It stays, or falls along half a cosine to ``beta_end``, which the last step has.
+    It is constant, or falls along half a cosine to ``beta_end`` at the last step.
     """
     if settings.kl_target is not None:
         return settings.beta if now is None else now
@@ -22,14 +22,14 @@ def weight(settings: Reinforcement, now: float | None, step: int, total_steps: i
     return settings.beta_end + (settings.beta - settings.beta_end) * fall
 
 
-def steered(settings: Reinforcement | None, beta: float, kl: float | None) -> float | None:
-    """The weight for the next step, by how far the last one's KL was from its target.
+def next_kl_weight(settings: Reinforcement | None, beta: float, kl: float | None) -> float | None:
+    """Return the controller's weight for the next step (Ziegler et al. 2019, section 2.2).
 
-    None when nothing is steered; the weight as it was when nothing was measured.
+    None without a KL target; the same weight when nothing was measured.
     """
     if settings is None or settings.kl_target is None:
         return None
     if kl is None:
         return beta
-    error = min(max(kl / settings.kl_target - 1, -MOST), MOST)
+    error = min(max(kl / settings.kl_target - 1, -MAX_ERROR), MAX_ERROR)
     return beta * (1 + GAIN * error)

@@ -1,4 +1,4 @@
-"""What a rollout's grades say of a step, as its metrics have it."""
+"""Metrics of a step's rewards."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import torch
 
 from trainer.contract import Reinforcement
-from trainer.process.all_reduce import over_ranks
-from trainer.process.non_retryable import Hopeless
+from trainer.process.all_reduce import sum_over_ranks
+from trainer.process.non_retryable import NonRetryableError
 
 ROUNDING = 1e-9  # of a sum of squares
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """Sums over the answers that one rank has had graded for a step."""
+class RewardSums:
+    """Sums over the answers that one rank graded for a step."""
 
     answers: int = 0
     grades: float = 0.0
@@ -26,35 +26,37 @@ class Figures:
     error: str = ""  # the first one
 
 
-class NothingGraded(Hopeless):
-    """Not one answer of a step could be graded; the model would learn from nothing."""
+class GradingFailedError(NonRetryableError):
+    """Every answer of a step failed to be graded, so there is nothing to learn from."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graded:
-    """What is made of the figures of all ranks."""
+class RewardSummary:
+    """Metrics over the answers of all ranks."""
 
     members: dict[str, Any] = field(default_factory=dict)  # of StepMetrics
     differ: bool = True  # some answer was better than another it is compared with
     error: str = ""  # why some could not be graded, in a sentence; only where one was met
 
 
-def grades_over_ranks(
-    figures: Figures | None, device: torch.device, settings: Reinforcement | None
-) -> Graded:
-    """Sum up over the ranks; no members where nothing was graded. Collective.
+def sum_rewards_over_ranks(
+    figures: RewardSums | None, device: torch.device, settings: Reinforcement | None
+) -> RewardSummary:
+    """Sum over the ranks; no members where nothing was graded. Collective.
 
-    Raises NothingGraded when the grader failed on every answer.
+    Raises GradingFailedError when the grader failed on every answer.
     """
     if figures is None:
-        return Graded(differ=settings is None)
+        return RewardSummary(differ=settings is None)
     mine = (figures.answers, figures.grades, figures.tokens, figures.kl or 0.0, figures.errors)
     more = (figures.squares, figures.uneven)
-    answers, grades, tokens, kl, errors, *spread = over_ranks(*mine, *more, device=device)
+    answers, grades, tokens, kl, errors, *spread = sum_over_ranks(*mine, *more, device=device)
     if not answers:
-        return Graded(members={"answer_tokens": 0.0}, differ=False)  # no prompt left room for one
+        return RewardSummary(
+            members={"answer_tokens": 0.0}, differ=False
+        )  # no prompt left room for one
     if errors == answers:
-        raise NothingGraded(
+        raise GradingFailedError(
             f"the grader failed on all {int(answers)} answers of a step, so there is nothing to "
             f"learn from: {figures.error or 'another rank has the first error'}. Mend the grader, "
             "and try it on a few answers with `python -m trainer.graders`"
@@ -67,7 +69,7 @@ def grades_over_ranks(
         "grader_errors": int(errors),
     }
     critic = settings is not None and settings.algorithm == "ppo"
-    return Graded(
+    return RewardSummary(
         members=members,
         differ=_are_uneven(known, grades, spread[0]) if critic else spread[1] > 0,
         error=figures.error
@@ -77,5 +79,5 @@ def grades_over_ranks(
 
 
 def _are_uneven(count: float, total: float, squares: float) -> bool:
-    """Whether numbers with these sums differ by more than rounding."""
+    """Return whether numbers with these sums differ by more than rounding."""
     return count * squares - total * total > ROUNDING * count * squares

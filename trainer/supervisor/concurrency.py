@@ -1,4 +1,4 @@
-"""Several awaitables at once, and none left behind when one of them fails."""
+"""Run awaitables concurrently and cancel the rest when one fails."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results in order. The first failure cancels the others and is raised bare."""
+async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return all results in order; the first failure cancels the others and is raised."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)
@@ -18,8 +18,8 @@ async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def first_of(*waits: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
-    """Return when one of them has returned, or after ``seconds``; the rest is cancelled."""
+async def wait_first(*waits: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
+    """Return when one of them has returned, or after ``seconds``; cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

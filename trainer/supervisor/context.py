@@ -1,4 +1,4 @@
-"""What a supervisor is given, and how it tries again."""
+"""The dependencies of a supervisor, and its retry policy."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,39 +8,39 @@ from pathlib import Path
 from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 
 from trainer.contract import NodeConfig, Span
-from trainer.supervisor.blob.container import Access
-from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.blob.container import BlobAccess
+from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.control.launch import Launcher
 from trainer.supervisor.machine.azureml import JobNode
 from trainer.supervisor.machine.health import HealthCheck
-from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.machine.memory_files import MemoryFolder
 from trainer.supervisor.machine.metadata import Metadata
-from trainer.supervisor.report.service_client import Dismissed, Service
+from trainer.supervisor.report.service_client import AttemptOverError, ServiceClient
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """Made by main, or by a test."""
+class SupervisorContext:
+    """The dependencies of a supervisor; made by main, or by a test."""
 
     config: NodeConfig
     boot_id: str
     started_at: float  # since when the time is the supervisor's
     gpus: int
     work: Path
-    memory: Memory
-    service: Service
+    memory: MemoryFolder
+    service: ServiceClient
     metadata: Metadata | JobNode
-    access: Access
+    access: BlobAccess
     launcher: Launcher
-    limits: Limits
-    clock: Clock
+    limits: NodeLimits
+    clock: NodeClock
     health: HealthCheck = field(default_factory=HealthCheck)
     booted: tuple[Span, ...] = ()  # what the machine did before that
 
-    def stubborn(
+    def retry_forever(
         self, error: type[Exception], wait: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> AsyncRetrying:
-        """Again and again, with jitter, while it fails in this way; a dismissal is final."""
+        """Retry on this error, with jitter, without limit; except after AttemptOverError."""
         return AsyncRetrying(
             retry=retry_if_exception(lambda e: isinstance(e, error) and not _final(e)),
             wait=wait_random_exponential(multiplier=0.25, max=self.limits.retry),
@@ -49,4 +49,4 @@ class Surroundings:
 
 
 def _final(error: BaseException) -> bool:
-    return isinstance(error, Dismissed)
+    return isinstance(error, AttemptOverError)

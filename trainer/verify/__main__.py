@@ -1,7 +1,7 @@
-"""`python -m trainer.verify RUNDIR EXPECTED RESULT`: verifies an exported model.
+"""`python -m trainer.verify RUNDIR EXPECTED RESULT`: verify an exported model.
 
-A child of the run's first rank (`trainer/verify/launcher.py`), which it does not outlive. EXPECTED
-is an `Expected` as JSON; RESULT becomes a `Verification`.
+A child of the run's first rank (`trainer/verify/launcher.py`), with which it ends. EXPECTED is an
+`ExpectedExport` as JSON; RESULT becomes a `Verification`.
 """
 
 import argparse
@@ -14,15 +14,15 @@ from pathlib import Path
 
 from trainer.contract import RunSpec
 from trainer.rundir import RunDir, write_whole
-from trainer.verify.checks import verify
-from trainer.verify.expected import Expected
+from trainer.verify.checks import verify_export
+from trainer.verify.expected import ExpectedExport
 from trainer.verify.result import MISMATCH, Verification
 
 log = logging.getLogger("trainer")
 
 
 def main() -> None:
-    """Verify; whatever goes wrong is in the result."""
+    """Verify; any error becomes part of the result."""
     parser = argparse.ArgumentParser(prog="python -m trainer.verify", description=__doc__)
     for name in ("rundir", "expected", "result"):
         parser.add_argument(name, type=Path)
@@ -31,9 +31,9 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s")
     began = time.monotonic()
     spec = RunSpec.from_json(RunDir(asked.rundir).run_spec.read_bytes())
-    expected = Expected.from_json(asked.expected.read_bytes())
+    expected = ExpectedExport.from_json(asked.expected.read_bytes())
     try:
-        found = verify(expected, spec)
+        found = verify_export(expected, spec)
     except Exception as error:
         log.exception("the verification failed")
         found = Verification(status=MISMATCH, reason=f"{type(error).__name__}: {error}")
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """The parent holds our standard input open, and never writes to it."""
+    """Exit when the parent closes our standard input."""
     os.read(0, 1)
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""The rows on which a model is verified: a few of the validation file, or of the training file."""
+"""Choose the rows on which a model is verified, from the validation or training file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,27 +17,27 @@ CANDIDATES = 64  # rows that are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row(Message):
-    """One sequence of a data file, as the trainer has tokenized it."""
+class VerificationRow(Message):
+    """One sequence of a data file, as the trainer tokenized it."""
 
     number: int  # of the sequence in its file
     ids: tuple[int, ...]  # all of them
     trained: tuple[bool, ...]
-    label: int | None = None  # the class, where that is what is learnt
+    label: int | None = None  # the class, for classification
     length: int  # tokens that are read for the verification
     whole: bool = False  # every token is scored, not only the trained ones
 
     @property
     def positions(self) -> list[int]:
-        """Places of the tokens that are scored; each is predicted from the place before it."""
+        """Positions of the scored tokens; each is predicted from the position before."""
         return [p for p in range(1, self.length) if self.whole or self.trained[p]]
 
 
-class RowSource:
-    """The sequences of one data file by number; a sequence that cannot be made is None."""
+class VerificationRows:
+    """The sequences of one data file by number; a broken one is None."""
 
     def __init__(self, path: Path, tokens: Path, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
-        """``tokens``: where an earlier run may have left the tokens of ``path``."""
+        """Open the file; ``tokens`` is a cache file of ``path`` that may exist."""
         self._classes = spec.method == "classification"
         self._prompts = spec.reinforcement is not None
         self.several = 1 if self._prompts else spec.sequences_per_row
@@ -50,8 +50,8 @@ class RowSource:
     def __len__(self) -> int:
         return len(self._source)
 
-    def get(self, number: int, most: int) -> Row | None:
-        """The sequence, to be read up to ``most`` tokens."""
+    def get(self, number: int, most: int) -> VerificationRow | None:
+        """Return the sequence, to be read up to ``most`` tokens."""
         try:
             found = self._source[number]
         except ValueError:  # a broken row that was never trained
@@ -62,19 +62,21 @@ class RowSource:
         if self._classes:
             ids, trained, label = ids[:-1], trained[:-1], ids[-1]
         length = min(len(ids), most)
-        return Row(number=number, ids=ids, trained=trained, label=label, length=length)
+        return VerificationRow(number=number, ids=ids, trained=trained, label=label, length=length)
 
 
 def verified_file(spec: RunSpec) -> InputFile:
-    """The file whose rows are scored."""
+    """Return the file whose rows are scored."""
     return spec.validation_file or spec.training_file
 
 
-def choose_rows(source: RowSource, spec: RunSpec, *, by_score: bool) -> list[Row]:
-    """A few sequences, evenly spread over the file.
+def choose_rows(
+    source: VerificationRows, spec: RunSpec, *, by_score: bool
+) -> list[VerificationRow]:
+    """Choose a few sequences, evenly spread over the file.
 
-    ``by_score``: the model gives each sequence a score. Else a sequence needs a token to score;
-    where no candidate has a trained one, every token is scored.
+    ``by_score``: the model scores each sequence. Else a sequence needs a token to score; where no
+    candidate has a trained one, every token is scored.
     """
     most = min(LONGEST, spec.loss_chunk or LONGEST)
     candidates = list(_candidates(source, most))
@@ -86,8 +88,8 @@ def choose_rows(source: RowSource, spec: RunSpec, *, by_score: bool) -> list[Row
     return _within_bounds(whole, 1)
 
 
-def _candidates(source: RowSource, most: int) -> Iterator[list[Row]]:
-    """The sequences of each candidate row, none of them empty."""
+def _candidates(source: VerificationRows, most: int) -> Iterator[list[VerificationRow]]:
+    """Yield the sequences of each candidate row, without empty ones."""
     rows = len(source) // source.several
     for row in range(0, rows, max(1, -(-rows // CANDIDATES))):
         numbers = range(row * source.several, (row + 1) * source.several)
@@ -95,9 +97,9 @@ def _candidates(source: RowSource, most: int) -> Iterator[list[Row]]:
         yield [row for row in found if row is not None and row.length]
 
 
-def _within_bounds(candidates: list[list[Row]], least: int) -> list[Row]:
-    """The first rows of at least ``least`` sequences, as far as the bounds allow."""
-    taken: list[Row] = []
+def _within_bounds(candidates: list[list[VerificationRow]], least: int) -> list[VerificationRow]:
+    """Return the first rows of at least ``least`` sequences, within the bounds."""
+    taken: list[VerificationRow] = []
     for rows in candidates:
         if not rows or len(rows) < least:
             continue
@@ -108,6 +110,6 @@ def _within_bounds(candidates: list[list[Row]], least: int) -> list[Row]:
     return taken
 
 
-def _whole(row: Row) -> Row:
+def _whole(row: VerificationRow) -> VerificationRow:
     members = vars(row) | {"whole": True}
-    return Row(**members)
+    return VerificationRow(**members)

@@ -1,7 +1,7 @@
-"""The user's `grade` in a process of its own, asked over pipes. `restrictions.py` limits it.
+"""Run the user's `grade` in a process of its own, over pipes; `restrictions.py` limits it.
 
-An answer is blamed for the end of the process only if the process was fresh: code that left a trap
-for the next answer is met again without the trap, so that grades do not depend on their order.
+An answer is blamed for the end of the process only if the process was fresh. Otherwise an earlier
+answer may have caused it, and grades would depend on their order.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Grade, ModelAnswer
 from trainer.graders.sandbox.restrictions import CPU_SECONDS
 
 SECONDS = 10.0  # for one grade, by the wall clock
@@ -27,20 +27,20 @@ _CHILD = Path(__file__).with_name("child.py")
 
 
 class SandboxError(RuntimeError):
-    """The process cannot be started or not be confined: nothing can be graded here."""
+    """The process cannot be started or confined: nothing can be graded here."""
 
 
-class _Ended(Exception):
-    """The process ended, or no longer says what it should."""
+class _ProcessEndedError(Exception):
+    """The process ended, or broke the protocol."""
 
 
 class Sandbox:
-    """One process, started at the first grade, and anew whenever it ended."""
+    """One process, started at the first grade and restarted when it ended."""
 
     def __init__(
         self, source: str, folder: Path, seconds: float = SECONDS, program: Path = _CHILD
     ) -> None:
-        """``folder`` is emptied: the process's working folder."""
+        """Use ``folder``, which is emptied, as the working folder."""
         self._source, self._folder, self._seconds = source, folder, seconds
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,8 +48,8 @@ class Sandbox:
         self._number = 0  # of the request
         self._used = 0.0  # seconds that this process has graded
 
-    def grade(self, answer: Answer) -> Grade:
-        """The user's score; raise SandboxError where the process cannot be had."""
+    def grade(self, answer: ModelAnswer) -> Grade:
+        """Return the user's score; raise SandboxError if no process can start."""
         if self._used > CPU_SECONDS / 2:
             self.close()
         fresh = self._process is None
@@ -58,12 +58,12 @@ class Sandbox:
         except TimeoutError:
             self.close()
             return Grade(0.0, f"timed out after {self._seconds:g} s")
-        except _Ended as e:
+        except _ProcessEndedError as e:
             self.close()
             return Grade(0.0, str(e)) if fresh else self.grade(answer)
 
     def close(self) -> None:
-        """Kill the process. The next grade starts another one."""
+        """Kill the process; the next grade starts another one."""
         if self._process is None:
             return
         self._process.kill()
@@ -74,7 +74,7 @@ class Sandbox:
                 pipe.close()
         self._process, self._unread, self._used = None, b"", 0.0
 
-    def _graded(self, answer: Answer) -> Grade:
+    def _graded(self, answer: ModelAnswer) -> Grade:
         process = self._process or self._start()
         self._number += 1
         request = {"number": self._number, "text": answer.text, "item": answer.item}
@@ -86,12 +86,12 @@ class Sandbox:
     def _start(self) -> subprocess.Popen[bytes]:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        process = self._process = _started(self._program, self._folder)
+        process = self._process = _start_process(self._program, self._folder)
         try:
             deadline = time.monotonic() + _START_SECONDS
             reply = self._asked(process, {"source": self._source}, deadline)
             problem = "" if reply.get("ready") is True else reply.get("error")
-        except (TimeoutError, _Ended) as e:
+        except (TimeoutError, _ProcessEndedError) as e:
             problem = str(e) or f"no word within {_START_SECONDS:g} s"
         if problem != "":
             self.close()
@@ -101,16 +101,16 @@ class Sandbox:
     def _asked(
         self, process: subprocess.Popen[bytes], request: dict[str, Any], deadline: float
     ) -> dict[str, Any]:
-        """Send a line and wait for a line; raise TimeoutError or _Ended."""
+        """Send a line and wait for one; raise TimeoutError or _ProcessEndedError."""
         try:
             self._send(process, json.dumps(request).encode() + b"\n", deadline)
             reply = json.loads(self._line(process, deadline))
         except BrokenPipeError:
-            raise _Ended(_end(process)) from None
+            raise _ProcessEndedError(_end_message(process)) from None
         except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict):
-            raise _Ended("the grader wrote over the pipe that its grades go through")
+            raise _ProcessEndedError("the grader wrote over the pipe that its grades go through")
         return reply
 
     def _send(self, process: subprocess.Popen[bytes], line: bytes, deadline: float) -> None:
@@ -131,15 +131,17 @@ class Sandbox:
             piece = os.read(pipe, _LONGEST_REPLY)
             self._unread += piece
             if not piece:
-                raise _Ended(_end(process))
+                raise _ProcessEndedError(_end_message(process))
             if len(self._unread) > _LONGEST_REPLY:
-                raise _Ended(f"the grader's reply is longer than {_LONGEST_REPLY} bytes")
+                raise _ProcessEndedError(
+                    f"the grader's reply is longer than {_LONGEST_REPLY} bytes"
+                )
         line, self._unread = self._unread.split(b"\n", 1)
         return line
 
 
-def _started(program: Path, folder: Path) -> subprocess.Popen[bytes]:
-    """The process: no environment of ours, no terminal, no open file but its two pipes."""
+def _start_process(program: Path, folder: Path) -> subprocess.Popen[bytes]:
+    """Start the process without our environment, terminal or open files."""
     settings = {
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": "1",  # threads are refused
@@ -168,8 +170,8 @@ def _remaining(deadline: float) -> float:
     return left
 
 
-def _end(process: subprocess.Popen[bytes]) -> str:
-    """How the process ended; it may have closed its pipe and live on for a moment."""
+def _end_message(process: subprocess.Popen[bytes]) -> str:
+    """Describe how the process ended; it may have closed its pipe and still run."""
     try:
         status = process.wait(timeout=1)
     except subprocess.TimeoutExpired:
@@ -180,12 +182,12 @@ def _end(process: subprocess.Popen[bytes]) -> str:
 
 
 def _grade(reply: dict[str, Any], number: int) -> Grade:
-    """Take the reply for what it is: words of the user's code."""
+    """Convert the reply, which user code may have written, to a grade."""
     score, error = reply.get("score"), reply.get("error")
     if reply.get("number") != number:
-        raise _Ended("the grader wrote over the pipe that its grades go through")
+        raise _ProcessEndedError("the grader wrote over the pipe that its grades go through")
     if isinstance(error, str) and error:
         return Grade(0.0, error[:_LONGEST_ERROR])
     if not isinstance(score, float) or not math.isfinite(score):
-        raise _Ended("the grader wrote over the pipe that its grades go through")
+        raise _ProcessEndedError("the grader wrote over the pipe that its grades go through")
     return Grade(score)

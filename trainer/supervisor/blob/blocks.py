@@ -1,8 +1,8 @@
-"""Bytes between this node and Blob, a block at a time.
+"""Transfer blocks between this node and Blob by plain HTTP.
 
-Azure's client would copy each block several times: 2 to 3 CPU seconds for a GiB, against 0.2 to 0.5
-here, taken from the training beside it. So data goes by urllib3, from the caller's memory and to
-it piece by piece; everything else still goes by Azure's client (`blobs.py`).
+Azure's client copies each block several times: 2 to 3 CPU seconds for a GiB, against 0.2 to 0.5
+here, and the CPU is the training's. So data goes by urllib3, directly from and to the caller's
+memory; everything else uses Azure's client (`container.py`).
 """
 
 import os
@@ -22,10 +22,10 @@ from urllib3.exceptions import HTTPError
 
 from trainer.supervisor.blob.errors import (
     BlobError,
-    BlobUnavailable,
-    Unsupported,
-    refusal,
-    without_secrets,
+    BlobUnavailableError,
+    UnsupportedHeaderError,
+    error_for_status,
+    redact_sas,
 )
 
 API_VERSION = "2023-11-03"
@@ -34,45 +34,45 @@ CONNECT_SECONDS, READ_SECONDS = 5, 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """Bytes of a blob, and the file in which they have the same place."""
+class BlobRange:
+    """A byte range of a blob, and the file that has it at the same offset."""
 
     url: str
     offset: int
     length: int
     path: Path
-    etag: str = ""  # of the blob that is meant; any other is refused
+    etag: str = ""  # of the expected blob; another one is refused
 
 
-class Blocks:
-    """Connections for as many threads at once."""
+class BlockClient:
+    """HTTP connections for this many threads."""
 
     def __init__(self, threads: int) -> None:
         self._pools = PoolManager(
             maxsize=threads,
             retries=False,
             timeout=Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-            ssl_context=_trusting(),
+            ssl_context=_ssl_context(),
         )
         self._own = threading.local()
-        self._checks = True  # Blob compares what came with the CRC that we send
+        self._checks = True  # Blob checks the data against our CRC
 
-    def put(self, url: str, block_id: str, data: memoryview) -> int:
-        """Put Block; return the CRC-64/NVME of the data, which Blob has checked.
+    def put_block(self, url: str, block_id: str, data: memoryview) -> int:
+        """Upload a block (Put Block); return its CRC-64/NVME, which Blob has checked.
 
-        Repeating it does no harm. Raises BlobError.
+        It may be repeated. Raises BlobError.
         """
         crc = int(checksums.crc64nvme(data))
         check = {"x-ms-content-crc64": b64encode(crc.to_bytes(8, "little")).decode()}
         target = f"{url}&comp=block&blockid={quote(b64encode(block_id.encode()), safe='')}"
         try:
             self._put(target, check if self._checks else {}, data)
-        except Unsupported:
+        except UnsupportedHeaderError:
             self._checks = False  # Azurite, older than 3.37
             self._put(target, {}, data)
         return crc
 
-    def get(
+    def get_range(
         self,
         url: str,
         offset: int,
@@ -80,10 +80,10 @@ class Blocks:
         take: Callable[[memoryview, int], object],
         etag: str = "",
     ) -> tuple[int, int]:
-        """Read a range, handing each piece and its offset to ``take``, which must not keep it.
+        """Read a range, passing each piece and its offset to ``take``, which must not keep it.
 
-        Return the range's CRC-64/NVME and the size of the blob. Raises BlobError; with ``etag``
-        PreconditionFailed when the blob is not that one any more.
+        Returns the range's CRC-64/NVME and the size of the blob. Raises BlobError; with ``etag``
+        PreconditionFailedError when the blob has changed.
         """
         headers = {"x-ms-range": f"bytes={offset}-{offset + length - 1}"}
         if etag:
@@ -97,13 +97,15 @@ class Blocks:
                 take(piece, at)
                 at += len(piece)
         finally:
-            answer.close()  # a body that was read has given its connection back already
+            answer.close()  # a fully read body has returned its connection already
         if at < end:
-            raise BlobUnavailable(f"the connection broke off after {at - offset} of {length} bytes")
+            raise BlobUnavailableError(
+                f"the connection broke off after {at - offset} of {length} bytes"
+            )
         return crc, whole
 
     def _read(self, answer: BaseHTTPResponse, most: int) -> memoryview:
-        """The next piece, in this thread's own scratch memory; empty at the end."""
+        """Read the next piece into this thread's scratch memory; empty at the end."""
         if not hasattr(self._own, "scratch"):
             self._own.scratch = bytearray(PIECE)
         scratch = memoryview(self._own.scratch)[: min(PIECE, most)]
@@ -117,7 +119,7 @@ class Blocks:
         self._ask("PUT", url, headers, _pieces(data)).drain_conn()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._pools.clear()
 
     def _ask(
@@ -142,11 +144,11 @@ class Blocks:
         except (HTTPError, OSError) as e:
             raise _unavailable(e) from None
         code = answer.headers.get("x-ms-error-code") or answer.reason or ""
-        raise refusal(url, answer.status, code)
+        raise error_for_status(url, answer.status, code)
 
 
-def receive(blocks: Blocks, part: Part) -> tuple[int, int]:
-    """Read a part into its file, which is there; returns and raises as `Blocks.get` does."""
+def receive_range(blocks: BlockClient, part: BlobRange) -> tuple[int, int]:
+    """Read a range into its existing file; see `BlockClient.get_range`."""
     with part.path.open("r+b", buffering=0) as file:
 
         def write(piece: memoryview, at: int) -> None:
@@ -154,20 +156,20 @@ def receive(blocks: Blocks, part: Part) -> tuple[int, int]:
                 written = os.pwrite(file.fileno(), piece, at)
                 piece, at = piece[written:], at + written
 
-        return blocks.get(part.url, part.offset, part.length, write, part.etag)
+        return blocks.get_range(part.url, part.offset, part.length, write, part.etag)
 
 
 def _pieces(data: memoryview) -> Iterable[bytes]:
-    """Views, although urllib3 asks for bytes: the socket takes either."""
+    """Return views, although urllib3 asks for bytes: the socket takes either."""
     return (cast("bytes", data[at : at + PIECE]) for at in range(0, len(data), PIECE))
 
 
 def _unavailable(error: Exception) -> BlobError:
-    return BlobUnavailable(f"{type(error).__name__}: {without_secrets(str(error))}")
+    return BlobUnavailableError(f"{type(error).__name__}: {redact_sas(str(error))}")
 
 
-def _trusting() -> ssl.SSLContext:
-    """The system's authorities and certifi's: a small image has none of its own."""
+def _ssl_context() -> ssl.SSLContext:
+    """Trust the system's authorities and certifi's: a small image has none of its own."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context

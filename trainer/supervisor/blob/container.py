@@ -1,7 +1,7 @@
 """Blobs behind SAS URLs: small ones with conditions, large ones in parallel blocks.
 
-Azure's client runs in threads (faster than its asyncio twin, and hashing and TLS let go of
-the interpreter). Its own retries are off: a conditional write must not be repeated blindly.
+Azure's client runs in threads (faster than its asyncio version; hashing and TLS release the
+interpreter lock). Its own retries are off: a conditional write must not be repeated blindly.
 """
 
 import asyncio
@@ -25,28 +25,28 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from trainer.supervisor.blob.blocks import Blocks, Part, receive
+from trainer.supervisor.blob.blocks import BlobRange, BlockClient, receive_range
 from trainer.supervisor.blob.errors import (
-    AccessRefused,
+    AccessRefusedError,
     BlobError,
-    BlobNotFound,
-    BlobUnavailable,
-    PreconditionFailed,
-    refusal,
-    without_secrets,
+    BlobNotFoundError,
+    BlobUnavailableError,
+    PreconditionFailedError,
+    error_for_status,
+    redact_sas,
 )
-from trainer.supervisor.blob.fetch_processes import CannotStart, Fetchers
+from trainer.supervisor.blob.fetch_processes import FetchProcessError, FetchProcesses
 
 __all__ = [
-    "Access",
-    "AccessRefused",
+    "AccessRefusedError",
+    "BlobAccess",
     "BlobError",
-    "BlobNotFound",
-    "BlobUnavailable",
+    "BlobNotFoundError",
+    "BlobUnavailableError",
     "JobContainer",
-    "PreconditionFailed",
-    "Stored",
-    "without_secrets",
+    "PreconditionFailedError",
+    "StoredBlob",
+    "redact_sas",
 ]
 log = logging.getLogger(__name__)
 THREADS = 16
@@ -56,21 +56,21 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
-    """A blob as listed."""
+class StoredBlob:
+    """A blob in a listing."""
 
     size: int
     etag: str
     crc64nvme: str  # as its uploader noted it; "" unless uploaded by upload.py
 
 
-class Access:
-    """Threads and connections that all blob clients of this process share."""
+class BlobAccess:
+    """Threads and connections shared by all blob clients of this process."""
 
-    def __init__(self, fetchers: Fetchers | None = None) -> None:
+    def __init__(self, fetchers: FetchProcesses | None = None) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blob")
-        self.blocks = Blocks(THREADS)
-        self._fetchers = fetchers or Fetchers()
+        self.blocks = BlockClient(THREADS)
+        self._fetchers = fetchers or FetchProcesses()
         self._session = requests.Session()
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(pool_maxsize=THREADS))
@@ -79,32 +79,32 @@ class Access:
         )
 
     def container(self, url: str) -> ContainerClient:
-        """Client of the container at a SAS URL."""
+        """Return a client of the container at a SAS URL."""
         return ContainerClient.from_container_url(url, transport=self._transport, retry_total=0)
 
     def blob(self, url: str) -> BlobClient:
-        """Client of the blob at a SAS URL."""
+        """Return a client of the blob at a SAS URL."""
         return BlobClient.from_blob_url(url, transport=self._transport, retry_total=0)
 
-    async def once(self, call: Callable[[], T]) -> T:
-        """Run a call of Azure's client in a thread; its failures become BlobError."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, _translated, call)
+    async def call_once(self, call: Callable[[], T]) -> T:
+        """Run a call of Azure's client in a thread; translate its errors to BlobError."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _call_translated, call)
 
-    async def stubbornly(self, call: Callable[[], T]) -> T:
-        """Run a call that may be repeated without harm, a few times when Blob is unavailable."""
-        return await _stubbornly(partial(self.once, call))
+    async def call_with_retries(self, call: Callable[[], T]) -> T:
+        """Run an idempotent call; retry a few times when Blob is unavailable."""
+        return await _retry_unavailable(partial(self.call_once, call))
 
-    async def receive(self, part: Part, *, apart: bool) -> tuple[int, int]:
-        """Read a part into its file: (CRC, size of the blob). ``apart``: by a process."""
+    async def receive(self, part: BlobRange, *, apart: bool) -> tuple[int, int]:
+        """Read a range into its file; return (CRC, size of the blob). ``apart``: in a process."""
         if apart:
             try:
-                return await _stubbornly(partial(self._fetchers.receive, part))
-            except CannotStart as e:
+                return await _retry_unavailable(partial(self._fetchers.receive, part))
+            except FetchProcessError as e:
                 log.warning("fetchers.none reason=%s", e)
-        return await self.stubbornly(partial(receive, self.blocks, part))
+        return await self.call_with_retries(partial(receive_range, self.blocks, part))
 
     def close(self) -> None:
-        """Let go of connections; threads end with their present call."""
+        """Close the connections; threads end with their present call."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._fetchers.close()
         self._session.close()
@@ -112,9 +112,9 @@ class Access:
 
 
 class JobContainer:
-    """The job's container. Grants are renewed under it, without anybody noticing."""
+    """The job's container; its SAS can be renewed while it is in use."""
 
-    def __init__(self, access: Access, url: str) -> None:
+    def __init__(self, access: BlobAccess, url: str) -> None:
         self.access = access
         self.renew(url)
 
@@ -124,18 +124,19 @@ class JobContainer:
         self._client = self.access.container(url)
 
     def blob(self, name: str) -> BlobClient:
-        """Azure's client of one blob."""
+        """Return Azure's client of one blob."""
         return self._client.get_blob_client(name)
 
     async def read(self, name: str) -> tuple[bytes, str]:
-        """A small blob and its ETag, or raise BlobNotFound."""
+        """Return a small blob and its ETag; raise BlobNotFoundError."""
         download = partial(_download, self.blob(name))
-        return await self.access.stubbornly(download)
+        return await self.access.call_with_retries(download)
 
     async def write(self, name: str, data: bytes, *, if_match: str) -> str:
-        """Write over the blob with that ETag, and return the new one.
+        """Overwrite the blob with that ETag; return the new ETag.
 
-        Tries once. PreconditionFailed and BlobUnavailable both mean: read what is there now.
+        Tries once. After PreconditionFailedError or BlobUnavailableError read the blob again: the
+        write may or may not have happened.
         """
         upload = partial(
             self.blob(name).upload_blob,
@@ -144,37 +145,39 @@ class JobContainer:
             etag=if_match,
             match_condition=MatchConditions.IfNotModified,
         )
-        return _etag((await self.access.once(upload))["etag"])
+        return _etag((await self.access.call_once(upload))["etag"])
 
-    async def put(self, name: str, data: bytes) -> None:
-        """Write a small blob, over whatever is there."""
-        await self.access.stubbornly(partial(self.blob(name).upload_blob, data, overwrite=True))
+    async def overwrite(self, name: str, data: bytes) -> None:
+        """Write a small blob, over an existing one."""
+        await self.access.call_with_retries(
+            partial(self.blob(name).upload_blob, data, overwrite=True)
+        )
 
     async def write_new(self, name: str, data: bytes) -> None:
-        """Write a small blob that never changes; PreconditionFailed when another one is there."""
+        """Write a small immutable blob; raise PreconditionFailedError if another one exists."""
         try:
             blob = self.blob(name)
-            await self.access.stubbornly(partial(blob.upload_blob, data, overwrite=False))
-        except PreconditionFailed:
+            await self.access.call_with_retries(partial(blob.upload_blob, data, overwrite=False))
+        except PreconditionFailedError:
             there, _ = await self.read(name)
             if there != data:
                 raise
 
-    async def listing(self, prefix: str) -> dict[str, Stored]:
-        """Every blob under ``prefix``, by the name behind it."""
-        return await self.access.stubbornly(partial(_listing, self._client, prefix))
+    async def list_blobs(self, prefix: str) -> dict[str, StoredBlob]:
+        """Return the blobs under ``prefix``, by the rest of their names."""
+        return await self.access.call_with_retries(partial(_listing, self._client, prefix))
 
     async def delete(self, name: str) -> None:
-        """Delete one blob; no harm when it is gone."""
+        """Delete one blob; a missing one is fine."""
         try:
-            await self.access.stubbornly(self.blob(name).delete_blob)
-        except BlobNotFound:
+            await self.access.call_with_retries(self.blob(name).delete_blob)
+        except BlobNotFoundError:
             return
 
 
-async def _stubbornly(call: Callable[[], Awaitable[T]]) -> T:
+async def _retry_unavailable(call: Callable[[], Awaitable[T]]) -> T:
     async for attempt in AsyncRetrying(
-        retry=retry_if_exception_type(BlobUnavailable),
+        retry=retry_if_exception_type(BlobUnavailableError),
         stop=stop_after_attempt(ATTEMPTS),
         wait=wait_random_exponential(multiplier=0.2, max=3.0),
         reraise=True,
@@ -189,10 +192,10 @@ def _download(blob: BlobClient) -> tuple[bytes, str]:
     return stream.readall(), _etag(stream.properties.etag)
 
 
-def _listing(client: ContainerClient, prefix: str) -> dict[str, Stored]:
+def _listing(client: ContainerClient, prefix: str) -> dict[str, StoredBlob]:
     blobs = client.list_blobs(name_starts_with=prefix, include=["metadata"])
     return {
-        b.name.removeprefix(prefix): Stored(
+        b.name.removeprefix(prefix): StoredBlob(
             size=b.size, etag=_etag(b.etag), crc64nvme=(b.metadata or {}).get("crc64nvme", "")
         )
         for b in blobs
@@ -200,20 +203,20 @@ def _listing(client: ContainerClient, prefix: str) -> dict[str, Stored]:
 
 
 def _etag(quoted: str) -> str:
-    """ETags come with quotes from a read and without from a listing."""
+    """Remove the quotes that ETags of reads have and those of listings lack."""
     return quoted.strip('"')
 
 
-def _translated(call: Callable[[], T]) -> T:
+def _call_translated(call: Callable[[], T]) -> T:
     try:
         return call()
     except HttpResponseError as e:
-        raise _meaning(e) from e
+        raise _error_of(e) from e
     except (AzureError, requests.RequestException) as e:
-        raise BlobUnavailable(f"{type(e).__name__}: {without_secrets(str(e))}") from None
+        raise BlobUnavailableError(f"{type(e).__name__}: {redact_sas(str(e))}") from None
 
 
-def _meaning(error: HttpResponseError) -> BlobError:
+def _error_of(error: HttpResponseError) -> BlobError:
     url = getattr(getattr(error.response, "request", None), "url", "")
     code = getattr(error, "error_code", "") or error.reason or ""
-    return refusal(url, error.status_code, str(code))
+    return error_for_status(url, error.status_code, str(code))

@@ -1,4 +1,4 @@
-"""What Blob Storage's refusals mean to us, whoever asked it."""
+"""Errors of Blob Storage."""
 
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -8,54 +8,54 @@ _QUERY = re.compile(r"\?[^\s'\")>]+")
 
 
 class BlobError(Exception):
-    """Blob Storage did not do what was asked."""
+    """A request to Blob Storage failed."""
 
 
-class BlobUnavailable(BlobError):
-    """No answer, or one that says "later". A write may or may not have happened."""
+class BlobUnavailableError(BlobError):
+    """No answer, or a temporary error. A write may or may not have happened."""
 
 
-class BlobNotFound(BlobError):
-    """No such blob."""
+class BlobNotFoundError(BlobError):
+    """The blob does not exist."""
 
 
-class PreconditionFailed(BlobError):
-    """The blob is not as the write or read demanded. Read again."""
+class PreconditionFailedError(BlobError):
+    """The blob is not in the required state. Read it again."""
 
 
-class AccessRefused(BlobError):
-    """The SAS does not allow it; most often it has run out."""
+class AccessRefusedError(BlobError):
+    """The SAS does not allow the request; usually it has expired."""
 
 
-class Unsupported(BlobError):
-    """This Blob Storage does not know a header that we sent."""
+class UnsupportedHeaderError(BlobError):
+    """This Blob Storage does not support a header that we sent."""
 
 
-def refusal(url: str, status: int | None, code: str) -> BlobError:
-    """The error for this answer of Blob's."""
+def error_for_status(url: str, status: int | None, code: str) -> BlobError:
+    """Return the error for an answer of Blob Storage."""
     parts = urlsplit(url)
     said = f"{parts.path}: {status} {code}"
     if code == "FeatureNotSupported":
-        return Unsupported(said)
+        return UnsupportedHeaderError(said)
     if code in _ARCHIVED:
         return BlobError(f"{said}: it is as it was written, and has to be taken out of the archive")
     match status:
         case 404:
-            return BlobNotFound(said)
+            return BlobNotFoundError(said)
         case 409 | 412:
-            return PreconditionFailed(said)
+            return PreconditionFailedError(said)
         case 401 | 403:
             ends = parse_qs(parts.query).get("se", ["its access policy is deleted"])[0]
-            return AccessRefused(
+            return AccessRefusedError(
                 f"{said}: the SAS, valid until {ends}, does not allow this; "
                 "a directive with fresh grants is needed"
             )
         case None | 408 | 429 | 500 | 502 | 503 | 504:
-            return BlobUnavailable(said)
+            return BlobUnavailableError(said)
         case _:
             return BlobError(said)
 
 
-def without_secrets(text: str) -> str:
-    """The text without the query of any URL: that is where a SAS is, and errors quote URLs."""
+def redact_sas(text: str) -> str:
+    """Remove the queries of all URLs from a text: they hold the SAS, and errors quote URLs."""
     return _QUERY.sub("?...", text)

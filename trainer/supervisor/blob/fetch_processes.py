@@ -1,7 +1,7 @@
-"""Processes that fetch what is large.
+"""Processes that fetch large files.
 
-TLS hands Python 16 KiB at a time, each under the interpreter's lock, so the threads of one process
-decrypt some 0.5 GB/s together and get slower the more they are. Processes share no lock.
+TLS hands Python 16 KiB at a time under the interpreter lock, so the threads of one process decrypt
+about 0.5 GB/s together, and less the more they are. Processes share no lock.
 """
 
 import asyncio
@@ -13,68 +13,75 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from functools import cache
 
-from trainer.supervisor.blob.blocks import Blocks, Part, receive
-from trainer.supervisor.blob.errors import BlobUnavailable
+from trainer.supervisor.blob.blocks import BlobRange, BlockClient, receive_range
+from trainer.supervisor.blob.errors import BlobUnavailableError
 
-PATIENCE = 600.0  # seconds for one block; each MiB of it has its own time-out, so none is this slow
-
-
-class CannotStart(Exception):
-    """This machine has no room for such processes now; threads must do."""
+BLOCK_TIMEOUT_SECONDS = (
+    600.0  # seconds for one block; each MiB of it has its own time-out, so none is this slow
+)
 
 
-def started() -> ProcessPoolExecutor:
-    """As many processes as there are cores; each is there once it is needed."""
+class FetchProcessError(Exception):
+    """This machine has no resources for fetch processes now; use threads."""
+
+
+def start_pool() -> ProcessPoolExecutor:
+    """Start a pool of processes, each created when it is needed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    return ProcessPoolExecutor(_count(), mp_context=context, initializer=_begin)
+    return ProcessPoolExecutor(_count(), mp_context=context, initializer=_initialize)
 
 
-class Fetchers:
-    """The processes of one supervisor; where they were killed, others come."""
+class FetchProcesses:
+    """The fetch processes of one supervisor; killed ones are replaced."""
 
     def __init__(
-        self, start: Callable[[], ProcessPoolExecutor] = started, patience: float = PATIENCE
+        self,
+        start: Callable[[], ProcessPoolExecutor] = start_pool,
+        patience: float = BLOCK_TIMEOUT_SECONDS,
     ) -> None:
         self._start, self._patience = start, patience
         self._pool: ProcessPoolExecutor | None = None
         self._seats = asyncio.Semaphore(_count())
 
-    async def receive(self, part: Part) -> tuple[int, int]:
-        """As `blocks.receive`. BlobUnavailable also where a process was killed, or hangs.
+    async def receive(self, part: BlobRange) -> tuple[int, int]:
+        """Receive a range as `blocks.receive_range` does.
 
-        Raises CannotStart where there is none.
+        Raises BlobUnavailableError where a process was killed or hangs, FetchProcessError where
+        none can start.
         """
         async with self._seats:
             pool, begun = self._begun(part)
             work = asyncio.wrap_future(begun)
-            work.add_done_callback(_looked_at)
+            work.add_done_callback(_ignore_result)
             try:
                 async with asyncio.timeout(self._patience):
-                    # Given up, it goes on: with a cancelled one Python 3.11 may lose others.
+                    # Abandoned work continues: cancelling it may make Python 3.11 lose other work.
                     return await asyncio.shield(work)
             except (BrokenExecutor, TimeoutError) as e:
                 self._drop(pool)
-                raise BlobUnavailable(f"a process that fetched {part.path.name} is gone") from e
+                raise BlobUnavailableError(
+                    f"a process that fetched {part.path.name} is gone"
+                ) from e
 
     def close(self) -> None:
-        """Let them end with what they are at."""
+        """Let the processes end after their current work."""
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
-    def _begun(self, part: Part) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
+    def _begun(self, part: BlobRange) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
         try:
             self._pool = self._pool or self._start()
             return self._pool, self._pool.submit(_receive, part)
         except BrokenExecutor as e:
             self._drop(self._pool)
-            raise BlobUnavailable("the processes that fetch are gone") from e
+            raise BlobUnavailableError("the processes that fetch are gone") from e
         except (OSError, EOFError) as e:  # no memory, no semaphore: those are files in memory
             self._drop(self._pool)
-            raise CannotStart(str(e)) from e
+            raise FetchProcessError(str(e)) from e
 
     def _drop(self, pool: ProcessPoolExecutor | None) -> None:
-        """Have others come, and these gone, unless others have come already."""
+        """Kill the pool's processes, unless the pool was replaced already."""
         if pool is not None and pool is self._pool:
             pool.shutdown(wait=False)
             self._pool = None
@@ -82,19 +89,19 @@ class Fetchers:
                 process.kill()
 
 
-def _looked_at(work: "asyncio.Future[tuple[int, int]]") -> None:
-    """How it ends is of no interest any more where it was given up."""
+def _ignore_result(work: "asyncio.Future[tuple[int, int]]") -> None:
+    """Retrieve the exception of abandoned work, so that asyncio does not log it."""
     if not work.cancelled():
         work.exception()
 
 
 def _count() -> int:
-    """One connection to Blob carries some 60 MB/s, so a few more than a small machine has cores."""
+    """Return the number of processes; one connection to Blob carries about 60 MB/s."""
     return min(max(os.cpu_count() or 1, 4), 32)
 
 
-def _begin() -> None:
-    """Leave signals to the supervisor, and end with it however it ends."""
+def _initialize() -> None:
+    """Ignore SIGINT, and end with the supervisor however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -106,10 +113,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _receive(part: Part) -> tuple[int, int]:
-    return receive(_blocks(), part)
+def _receive(part: BlobRange) -> tuple[int, int]:
+    return receive_range(_blocks(), part)
 
 
 @cache
-def _blocks() -> Blocks:
-    return Blocks(threads=1)
+def _blocks() -> BlockClient:
+    return BlockClient(threads=1)

@@ -1,4 +1,4 @@
-"""Sitting out an outage of Blob: for so long as nothing comes, however long it came before."""
+"""Retry work during an outage of Blob, for as long as data still arrives now and then."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -11,51 +11,51 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from trainer.supervisor.blob.container import AccessRefused, BlobUnavailable
-from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.blob.container import AccessRefusedError, BlobUnavailableError
+from trainer.supervisor.clock import NodeClock, NodeLimits
 
-SECTOR = 512  # bytes, in which a file says how much of it is there
+SECTOR = 512  # bytes, the unit of st_blocks
 
 
-class Patience:
-    """Has work done again, also with grants that ran out until there are fresh ones.
+class OutageRetry:
+    """Retries work on outages and, after renewing the grants, on expired grants.
 
-    What is fetched lies below ``folders``: more of it there says that Blob is not away.
+    Growth of the files below ``folders`` proves that Blob answers.
     """
 
     def __init__(
         self,
-        limits: Limits,
-        clock: Clock,
+        limits: NodeLimits,
+        clock: NodeClock,
         regrant: Callable[[], Awaitable[None]],
         *folders: Path,
     ) -> None:
         self._limits, self._clock, self._regrant = limits, clock, regrant
         self._folders = folders
 
-    async def sit_out(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it; raises what it raised last, once nothing has come for as long as may be."""
+    async def run_until_outage_ends(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run the work with retries; raise its last error once no data came for the limit."""
         async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type((BlobUnavailable, AccessRefused)),
-            stop=Standstill(self._came, self._clock.monotonic, self._limits.outage),
+            retry=retry_if_exception_type((BlobUnavailableError, AccessRefusedError)),
+            stop=StopOnStandstill(self._came, self._clock.monotonic, self._limits.outage),
             wait=wait_random_exponential(multiplier=0.5, max=self._limits.retry),
             reraise=True,
         ):
             with attempt:
                 try:
                     await work()
-                except AccessRefused:
+                except AccessRefusedError:
                     await self._regrant()
                     raise
 
     def _came(self) -> int:
-        return sum(bytes_in(folder) for folder in self._folders)
+        return sum(bytes_on_disk(folder) for folder in self._folders)
 
 
-class Standstill:
-    """Asked after each failure: true once nothing more has come for longer than ``seconds``.
+class StopOnStandstill:
+    """A stop condition of tenacity: no more data for longer than ``seconds``.
 
-    A file that is begun again comes anew only where it comes further than before.
+    A file that is fetched again counts only once it is larger than before.
     """
 
     def __init__(
@@ -65,20 +65,20 @@ class Standstill:
         self._most, self._since = came(), monotonic()
 
     def __call__(self, _: RetryCallState | None = None) -> bool:
-        """Whether it is no use any more."""
+        """Return whether to stop retrying."""
         came, now = self._came(), self._monotonic()
         if came > self._most:
             self._most, self._since = came, now
         return now - self._since > self._seconds
 
 
-def bytes_in(folder: Path) -> int:
-    """What has come of the files below a folder; some have their full length from the start."""
+def bytes_on_disk(folder: Path) -> int:
+    """Return the allocated bytes of the files below a folder; some are sparse."""
     paths = (Path(at) / name for at, _, names in os.walk(folder) for name in names)
-    return sum(_there(path) for path in paths)
+    return sum(_allocated_bytes(path) for path in paths)
 
 
-def _there(path: Path) -> int:
+def _allocated_bytes(path: Path) -> int:
     try:
         return path.lstat().st_blocks * SECTOR
     except FileNotFoundError:  # it has just got its name, or was dropped

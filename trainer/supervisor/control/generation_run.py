@@ -1,4 +1,4 @@
-"""One generation's life on this node: fetch, train, upload meanwhile, settle, say how it was."""
+"""Run one generation on this node: fetch, train, upload, settle, report the outcome."""
 
 import asyncio
 import logging
@@ -18,34 +18,34 @@ from trainer.contract import (
     StepMetrics,
     micro_steps,
 )
-from trainer.process.disk_full import advice
-from trainer.rundir import OutOfMemory, write_whole
+from trainer.process.disk_full import error_with_remedy
+from trainer.rundir import OutOfMemoryMark, write_whole
 from trainer.supervisor.blob.container import BlobError, JobContainer
-from trainer.supervisor.blob.retry import Patience
-from trainer.supervisor.blob.transfer import Corrupt, Forged
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.concurrency import first_of
-from trainer.supervisor.control.launch import Launcher, NotConvertible, World
+from trainer.supervisor.blob.retry import OutageRetry
+from trainer.supervisor.blob.transfer import CorruptError, ForgedError
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.concurrency import wait_first
+from trainer.supervisor.control.launch import Launcher, NodeWorld, NotConvertibleError
 from trainer.supervisor.control.results import (
-    hopeless,
-    how_it_ended,
-    out_of_memory,
-    result_of,
-    unhealthy,
+    non_retryable_reason,
+    out_of_memory_marks,
+    read_result,
+    run_phase,
+    unhealthy_reason,
 )
-from trainer.supervisor.control.stop_requests import Wish, Wishes
-from trainer.supervisor.control.stopping import Stopping
-from trainer.supervisor.input.cache import Cache
-from trainer.supervisor.input.fetch import CheckpointBroken, fetch_run_spec
-from trainer.supervisor.input.starting_model import bring
-from trainer.supervisor.input.token_sharing import share
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
+from trainer.supervisor.control.stopping import StopController
+from trainer.supervisor.input.cache import InputCache
+from trainer.supervisor.input.fetch import BrokenCheckpointError, fetch_run_spec
+from trainer.supervisor.input.starting_model import link_converted_base
+from trainer.supervisor.input.token_sharing import share_tokens
 from trainer.supervisor.machine.health import HealthCheck
-from trainer.supervisor.machine.memory_files import Memory
-from trainer.supervisor.report.file_followers import Follower
-from trainer.supervisor.report.heartbeat_reports import Reports
-from trainer.supervisor.report.log_upload import Logs
+from trainer.supervisor.machine.memory_files import MemoryFolder
+from trainer.supervisor.report.file_followers import RunFileFollower
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
+from trainer.supervisor.report.log_upload import LogUploads
 from trainer.supervisor.upload.commit import read_head
-from trainer.supervisor.upload.uploads import Uploads
+from trainer.supervisor.upload.uploads import SaveUploads
 
 LAST_FLUSH_SECONDS = 10.0
 
@@ -53,45 +53,45 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
-    """How a run was, once nothing of it is left."""
+class RunOutcome:
+    """The outcome of a run that has ended."""
 
     how: NodePhase
     error: str = ""
-    broken: BrokenCheckpoint | None = None  # the checkpoint that it could not load
-    out_of_memory: bool = False  # of a rank that has left no result
-    hopeless: bool = False  # the error says what a person must change
+    broken: BrokenCheckpoint | None = None  # the checkpoint that could not be loaded
+    out_of_memory: bool = False  # of a rank without a result
+    hopeless: bool = False  # a person must change the job; see error
     unhealthy: str = ""  # why the machine must be replaced, by a rank's word
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tools:
-    """What every run on this node works with."""
+class RunServices:
+    """What every run on this node uses."""
 
     container: JobContainer
     launcher: Launcher
-    reports: Reports
-    limits: Limits
-    clock: Clock
-    cache: Cache
-    memory: Memory
+    reports: HeartbeatReports
+    limits: NodeLimits
+    clock: NodeClock
+    cache: InputCache
+    memory: MemoryFolder
     health: HealthCheck
     local: Callable[[float], float]  # a time that another program here read off the wall clock
     regrant: Callable[[], Awaitable[None]]  # have the service give fresh grants
 
 
-class Run:
-    """One generation on this node. ``save``, ``kill`` and ``abandon`` may be called at any time."""
+class GenerationRun:
+    """One generation on this node. ``request_save``, ``kill``, ``abandon``: at any time."""
 
     _spec: RunSpec  # once HEAD is known to be this generation's
 
-    def __init__(self, world: World, grants: Grants, tools: Tools) -> None:
+    def __init__(self, world: NodeWorld, grants: Grants, tools: RunServices) -> None:
         self._world = world
         self._grants = grants
         self._tools = tools
-        self._wishes = Wishes(tools.limits, tools.clock)
+        self._wishes = StopRequests(tools.limits, tools.clock)
         self._freed = False  # the memory that the checkpoint to load took
-        self._uploads = Uploads(
+        self._uploads = SaveUploads(
             world,
             tools.container,
             tools.reports,
@@ -100,7 +100,7 @@ class Run:
             tools.regrant,
             self._undelivered,
         )
-        self._stopping = Stopping(
+        self._stopping = StopController(
             world=world,
             wishes=self._wishes,
             traffic=self._uploads,
@@ -109,75 +109,81 @@ class Run:
             limits=tools.limits,
             clock=tools.clock,
         )
-        self._patience = _patience(world, tools)
-        self._logs = Logs(tools.container, world.generation.attempt_id, world.ranks, world.logs)
-        self._follower = Follower(world.folder, tools.reports, tools.clock, tools.local)
+        self._patience = _outage_retry(world, tools)
+        self._logs = LogUploads(
+            tools.container, world.generation.attempt_id, world.ranks, world.logs
+        )
+        self._follower = RunFileFollower(world.folder, tools.reports, tools.clock, tools.local)
 
-    def renew(self, grants: Grants) -> None:
-        """Read inputs with these grants from now on."""
+    def renew_grants(self, grants: Grants) -> None:
+        """Use these grants to read inputs from now on."""
         self._grants = grants
 
-    def machine_goes(self, seconds: float) -> None:
-        """Azure takes the machine in that many seconds: everything has to be done by then."""
-        self._stopping.machine_goes(seconds)
+    def set_machine_deadline(self, seconds: float) -> None:
+        """Record that Azure takes the machine in ``seconds``: everything must end by then."""
+        self._stopping.set_machine_deadline(seconds)
 
     def save(self) -> None:
         """Ask the trainer to save between two steps and to end, unless it has ended."""
         self._follow()
-        self._stopping.save()
+        self._stopping.request_save()
 
     def kill(self) -> None:
-        """Kill the trainer; what lies whole is still uploaded and committed."""
-        self._wishes.ask(Wish.KILL)
+        """Kill the trainer; complete saves are still uploaded and committed."""
+        self._wishes.request(StopRequest.KILL)
 
     def abandon(self) -> None:
-        """Kill the trainer, and upload and commit nothing more."""
-        self._wishes.ask(Wish.ABANDON)
+        """Kill the trainer; upload and commit nothing more."""
+        self._wishes.request(StopRequest.ABANDON)
 
-    async def life(self) -> Ending:
-        """Live it. Returns when no process of the trainer is left and its uploads are settled."""
+    async def run_to_end(self) -> RunOutcome:
+        """Run the generation; return once all processes are gone and uploads are settled."""
         self._began = self._tools.clock.now()
         try:
-            if not await self._unless(Wish.SAVE, self._patience.sit_out(self._claim)):
-                return Ending(how=NodePhase.STOPPED)
+            if not await self._unless(
+                StopRequest.SAVE, self._patience.run_until_outage_ends(self._claim)
+            ):
+                return RunOutcome(how=NodePhase.STOPPED)
             process = await self._tools.launcher.start(self._world, self._spec.nccl)
-            if await self._unless(Wish.SAVE, self._supply(process)):
+            if await self._unless(StopRequest.SAVE, self._supply(process)):
                 return await self._trained(process)
-        except (NotConvertible, Forged) as e:
+        except (NotConvertibleError, ForgedError) as e:
             await self._tools.launcher.kill_all()
-            return Ending(how=NodePhase.FAILED, error=str(e), hopeless=True)
-        except (BlobError, Corrupt, OSError, ValueError, StaleGeneration) as e:
+            return RunOutcome(how=NodePhase.FAILED, error=str(e), hopeless=True)
+        except (BlobError, CorruptError, OSError, ValueError, StaleGeneration) as e:
             await self._tools.launcher.kill_all()
-            broken = e.finding if isinstance(e, CheckpointBroken) else None
-            return Ending(how=NodePhase.STOPPED, error=f"not started: {advice(e)}", broken=broken)
+            broken = e.finding if isinstance(e, BrokenCheckpointError) else None
+            return RunOutcome(
+                how=NodePhase.STOPPED, error=f"not started: {error_with_remedy(e)}", broken=broken
+            )
         await self._tools.launcher.kill_all()
-        return Ending(how=NodePhase.STOPPED)
+        return RunOutcome(how=NodePhase.STOPPED)
 
-    async def salvage(self) -> Ending:
-        """Settle what an earlier supervisor's trainer has left; no process of it lives any more."""
-        self._follower.pass_over_spans()
+    async def salvage_saves(self) -> RunOutcome:
+        """Settle the saves that an earlier supervisor's trainer left; no process of it lives."""
+        self._follower.skip_spans()
         self._follow()
-        self._wishes.ask(Wish.SAVE)
-        self._wishes.gone(ended_well=self._how() is not NodePhase.FAILED)
-        uploading = asyncio.create_task(self._uploads.work(self._wishes, recall=True))
+        self._wishes.request(StopRequest.SAVE)
+        self._wishes.trainer_ended(ended_well=self._how() is not NodePhase.FAILED)
+        uploading = asyncio.create_task(self._uploads.run_to_end(self._wishes, recall=True))
         try:
-            await self._unless(Wish.ABANDON, self._settle(uploading))
+            await self._unless(StopRequest.ABANDON, self._settle(uploading))
         except StaleGeneration as e:
-            return Ending(how=NodePhase.STOPPED, error=str(e))
+            return RunOutcome(how=NodePhase.STOPPED, error=str(e))
         finally:
             uploading.cancel()
             await asyncio.gather(uploading, return_exceptions=True)
         finished = self._how() is NodePhase.FINISHED and not self._lacks_model
         how = NodePhase.FINISHED if finished else NodePhase.STOPPED
-        lacked = out_of_memory(self._world.folder, self._world.ranks)
-        return Ending(how=how, out_of_memory=bool(lacked))
+        lacked = out_of_memory_marks(self._world.folder, self._world.ranks)
+        return RunOutcome(how=how, out_of_memory=bool(lacked))
 
     async def _supply(self, process: Process) -> None:
-        """Fetch while the ranks import and meet; of no use once they have ended."""
-        await first_of(self._patience.sit_out(self._fetch), process.wait())
+        """Fetch while the ranks start; stop when they have ended."""
+        await wait_first(self._patience.run_until_outage_ends(self._fetch), process.wait())
 
     async def _claim(self) -> None:
-        """Find HEAD to be this generation's, and read what the generation trains."""
+        """Check that HEAD belongs to this generation; read the run spec."""
         container, folder = self._tools.container, self._world.folder
         generation = self._world.generation
         head, _ = await read_head(container)
@@ -187,43 +193,43 @@ class Run:
             )
         self._spec = await fetch_run_spec(container, generation, folder)
         write_whole(folder.generation, generation.to_json())
-        self._tools.memory.lay(folder, generation.number)
-        folder.lay_stop()
+        self._tools.memory.assign_folder(folder, generation.number)
+        folder.prepare_stop_flag()
 
     async def _fetch(self) -> None:
-        """Bring what the ranks wait for, then tell them."""
+        """Fetch what the ranks wait for, then tell them."""
         generation, folder, cache = self._world.generation, self._world.folder, self._tools.cache
         spec, size = self._spec.on(generation.rung), generation.world_size
         self._stopping.micro_steps = micro_steps(spec.global_batch, spec.micro_batch, size)
-        await cache.inputs(spec, self._grants, folder)
+        await cache.link_inputs(spec, self._grants, folder)
         if spec.base_model.checkpoint is not None:
-            await bring(spec, self._grants, self._world, cache, self._tools.launcher)
+            await link_converted_base(spec, self._grants, self._world, cache, self._tools.launcher)
         self._spent("fetch_inputs")
         write_whole(folder.ready, "")
         if generation.checkpoint is not None:
-            await cache.checkpoint(generation.checkpoint, folder, size, self._world.ranks)
+            await cache.link_checkpoint(generation.checkpoint, folder, size, self._world.ranks)
             self._spent("fetch_checkpoint")
         await asyncio.to_thread(self._tools.memory.keep_only, generation.number)
 
     def _spent(self, name: str) -> None:
-        """The time since the last span, or since the beginning, went into this."""
+        """Report the time since the last span under this name."""
         now = self._tools.clock.now()
-        self._tools.reports.spent([Span(name=name, started_at=self._began, ended_at=now)])
+        self._tools.reports.add_spans([Span(name=name, started_at=self._began, ended_at=now)])
         self._began = now
 
-    async def _trained(self, process: Process) -> Ending:
-        """From the start of the trainer to the end of its uploads."""
+    async def _trained(self, process: Process) -> RunOutcome:
+        """Run from the start of the trainer to the end of its uploads."""
         shipping = asyncio.create_task(self._ship_logs())
         sharing = asyncio.create_task(self._share())
-        uploading = asyncio.create_task(self._uploads.work(self._wishes))
+        uploading = asyncio.create_task(self._uploads.run_to_end(self._wishes))
         loading = asyncio.create_task(self._load())
         try:
             await self._until_gone(process, uploading, loading)
-            settled = await self._unless(Wish.ABANDON, self._settle(uploading))
-            ending = self._ending(process) if settled else Ending(how=NodePhase.STOPPED)
+            settled = await self._unless(StopRequest.ABANDON, self._settle(uploading))
+            ending = self._ending(process) if settled else RunOutcome(how=NodePhase.STOPPED)
         except StaleGeneration as e:
             await self._tools.launcher.kill_all()
-            ending = Ending(how=NodePhase.STOPPED, error=str(e))
+            ending = RunOutcome(how=NodePhase.STOPPED, error=str(e))
         finally:
             tasks = (shipping, sharing, uploading, loading)
             for task in tasks:
@@ -233,34 +239,36 @@ class Run:
         return ending
 
     async def _load(self) -> None:
-        """Bring what the ranks read of the checkpoint, for as long as they still do."""
+        """Serve the checkpoint's blocks that the ranks read, while they load it."""
         world = self._world
         checkpoint, size = world.generation.checkpoint, world.generation.world_size
         if checkpoint is not None:
-            await self._tools.cache.serve(
-                checkpoint, world.folder, size, world.ranks, self._patience.sit_out
+            await self._tools.cache.serve_tensor_blocks(
+                checkpoint, world.folder, size, world.ranks, self._patience.run_until_outage_ends
             )
 
     async def _until_gone(
         self, process: Process, uploading: asyncio.Task[None], loading: asyncio.Task[None]
     ) -> None:
-        """Return when no process of the trainer is left, by its own will or by ours."""
-        while process.returncode is None and not self._wishes.to_be_killed:
+        """Wait until no process of the trainer is left; kill it when it must end."""
+        while process.returncode is None and not self._wishes.must_be_killed:
             if uploading.done():
                 uploading.result()  # raises: it never ends well before the trainer does
             if loading.done() and not loading.cancelled():
                 loading.result()
             self._follow()
             await self._free_what_is_loaded(loading)
-            await first_of(
-                process.wait(), self._wishes.heard(Wish.KILL), seconds=self._tools.limits.pulse
+            await wait_first(
+                process.wait(),
+                self._wishes.wait_for(StopRequest.KILL),
+                seconds=self._tools.limits.poll_interval,
             )
-        if self._wishes.strongest is Wish.ABANDON:
+        if self._wishes.strongest is StopRequest.ABANDON:
             uploading.cancel()
         await self._tools.launcher.kill_all()
         await process.wait()
         self._follow()
-        self._wishes.gone(ended_well=self._ended_by_itself())
+        self._wishes.trainer_ended(ended_well=self._ended_by_itself())
 
     async def _free_what_is_loaded(self, loading: asyncio.Task[None]) -> None:
         if not self._freed and not self._tools.reports.fresh:
@@ -269,36 +277,36 @@ class Run:
             await self._tools.cache.drop_checkpoint()
 
     async def _settle(self, uploading: asyncio.Task[None]) -> None:
-        if self._wishes.strongest is Wish.ABANDON:
+        if self._wishes.strongest is StopRequest.ABANDON:
             return
-        while not uploading.done() and not self._wishes.uploads_over:
-            await asyncio.wait({uploading}, timeout=self._tools.limits.pulse)
+        while not uploading.done() and not self._wishes.is_upload_time_over:
+            await asyncio.wait({uploading}, timeout=self._tools.limits.poll_interval)
         if uploading.done():
             uploading.result()
 
-    def _ending(self, process: Process) -> Ending:
+    def _ending(self, process: Process) -> RunOutcome:
         how = self._how()
         if how is NodePhase.FAILED and (why := self._never_met()):
-            return Ending(how=NodePhase.STOPPED, error=why)
+            return RunOutcome(how=NodePhase.STOPPED, error=why)
         if how is NodePhase.FAILED:
-            if why := hopeless(self._world.folder, self._world.ranks):
-                return Ending(how=how, error=why, hopeless=True)
-            lacked = out_of_memory(self._world.folder, self._world.ranks)
-            error = self._last_words(process, _lacking(lacked))
-            ill = unhealthy(self._world.folder, self._world.ranks)
-            return Ending(how=how, error=error, out_of_memory=bool(lacked), unhealthy=ill)
+            if why := non_retryable_reason(self._world.folder, self._world.ranks):
+                return RunOutcome(how=how, error=why, hopeless=True)
+            lacked = out_of_memory_marks(self._world.folder, self._world.ranks)
+            error = self._last_words(process, _out_of_memory_text(lacked))
+            ill = unhealthy_reason(self._world.folder, self._world.ranks)
+            return RunOutcome(how=how, error=error, out_of_memory=bool(lacked), unhealthy=ill)
         if how is NodePhase.FINISHED and self._lacks_model:
             error = f"finished, but HEAD does not name the model: {self._uploads.trouble}"
-            return Ending(how=NodePhase.STOPPED, error=error)
-        return Ending(how=how, error="")
+            return RunOutcome(how=NodePhase.STOPPED, error=error)
+        return RunOutcome(how=how, error="")
 
     @property
     def _lacks_model(self) -> bool:
-        """True when the model is ours to commit and is not in HEAD."""
+        """Whether this node must commit the model and HEAD does not name it."""
         return self._world.member.node_rank == 0 and self._uploads.model is None
 
     def _never_met(self) -> str:
-        """Why the ranks could not even find each other, if the reason is another program's."""
+        """Return why the ranks could not meet, if another program took the port."""
         launcher = self._logs.launcher_tail()
         if self._world.member.node_rank != 0 or "EADDRINUSE" not in launcher:
             return ""
@@ -306,17 +314,17 @@ class Run:
         return f"port {port} was taken by another program before the ranks could meet there"
 
     def _ended_by_itself(self) -> bool:
-        """True when what it left deserves all the time: a hopeless run is not tried again."""
-        lost = hopeless(self._world.folder, self._world.ranks)
+        """Return whether its saves deserve full time: finished, stopped or non-retryable."""
+        lost = non_retryable_reason(self._world.folder, self._world.ranks)
         return self._how() is not NodePhase.FAILED or bool(lost)
 
     def _how(self) -> NodePhase:
-        return how_it_ended(self._world.folder, self._world.ranks)
+        return run_phase(self._world.folder, self._world.ranks)
 
     def _last_words(self, process: Process, why: str) -> str:
         folder, ranks = self._world.folder, self._world.ranks
-        silent = [rank for rank in ranks if result_of(folder, rank) is None]
-        cause = "killed" if self._wishes.to_be_killed else f"launcher exit {process.returncode}"
+        silent = [rank for rank in ranks if read_result(folder, rank) is None]
+        cause = "killed" if self._wishes.must_be_killed else f"launcher exit {process.returncode}"
         ended = f"{why}ranks {silent} ended without a result ({cause})"
         said = f"{ended}\n{self._logs.tail(silent)}"
         return (
@@ -329,17 +337,17 @@ class Run:
 
     def _follow(self) -> None:
         try:
-            self._follower.look()
-            self._stopping.followed()
+            self._follower.report_news()
+            self._stopping.record_step()
         except (OSError, ValueError) as e:
             log.warning("trainer.not_followed reason=%s", e)
 
     async def _share(self) -> None:
-        """Share tokens; from a stop on the wire is for saves."""
+        """Share tokens until a stop; then the network is for saves."""
         tools = self._tools
         if self._world.member.node_rank == 0:
-            sharing = share(tools.container, self._world.folder, tools.limits, tools.regrant)
-            await self._unless(Wish.SAVE, sharing)
+            sharing = share_tokens(tools.container, self._world.folder, tools.limits, tools.regrant)
+            await self._unless(StopRequest.SAVE, sharing)
 
     async def _ship_logs(self) -> None:
         while True:
@@ -348,18 +356,18 @@ class Run:
                 log.warning("log.not_flushed reason=%s", reason)
 
     async def _say_goodbye(self) -> None:
-        """The last log lines; they must not hold up what comes next."""
+        """Upload the last log lines, within a time limit."""
         try:
             async with asyncio.timeout(LAST_FLUSH_SECONDS):
                 await self._logs.flush(last=True)
         except TimeoutError:
             log.warning("log.cut_short generation=%d", self._world.generation.number)
 
-    async def _unless(self, wish: Wish, work: Coroutine[Any, Any, None]) -> bool:
-        """Do the work, or drop it as soon as ``wish`` is heard; True when it was done."""
+    async def _unless(self, wish: StopRequest, work: Coroutine[Any, Any, None]) -> bool:
+        """Run the work, or cancel it on this request; return whether it completed."""
         task = asyncio.ensure_future(work)
         try:
-            await first_of(self._wishes.heard(wish), asyncio.wait({task}))
+            await wait_first(self._wishes.wait_for(wish), asyncio.wait({task}))
             if self._wishes.strongest >= wish and not task.done():
                 return False
             task.result()
@@ -369,16 +377,16 @@ class Run:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def _lacking(marks: dict[int, OutOfMemory]) -> str:
-    """Where memory ran out first, in a line; nothing where it did not."""
+def _out_of_memory_text(marks: dict[int, OutOfMemoryMark]) -> str:
+    """Return where memory ran out first, in a line; "" if it did not."""
     for rank, mark in marks.items():
         asked = mark.message.splitlines()[0]
         return f"memory ran out on rank {rank} with micro-batch {mark.micro_batch}: {asked}\n"
     return ""
 
 
-def _patience(world: World, tools: Tools) -> Patience:
-    """With Blob, while a run begins; it watches the node's copies grow (`cache.py`)."""
+def _outage_retry(world: NodeWorld, tools: RunServices) -> OutageRetry:
+    """Return the retry policy for fetches; it watches the node's copies grow."""
     work = world.folder.root.parent
     copies = (work / "inputs", work / "checkpoints", tools.memory.checkpoints)
-    return Patience(tools.limits, tools.clock, tools.regrant, *copies)
+    return OutageRetry(tools.limits, tools.clock, tools.regrant, *copies)

@@ -1,6 +1,6 @@
-"""What the node has to do: the state machine, its memory on disk, and the run that is on.
+"""The node's controller: applies reactions of the state machine and owns the current run.
 
-The new state is on disk before its effects are carried out (see node.py).
+The new state is on disk before its effects are carried out (see node_state.py).
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from trainer.contract import (
     Registered,
     Span,
 )
-from trainer.process.disk_full import advice
+from trainer.process.disk_full import error_with_remedy
 from trainer.rundir import RunDir, write_whole
-from trainer.supervisor.control.generation_run import Ending, Run, Tools
-from trainer.supervisor.control.launch import World
+from trainer.supervisor.control.generation_run import GenerationRun, RunOutcome, RunServices
+from trainer.supervisor.control.launch import NodeWorld
 from trainer.supervisor.control.node_state import (
-    Abandon,
+    AbandonRun,
     Effect,
-    Kill,
-    Launch,
-    Leave,
-    Node,
+    KillTrainer,
+    LaunchTrainer,
+    LeaveAttempt,
+    NodeState,
     Reaction,
-    Salvage,
-    Save,
-    ended,
-    noticed,
-    restarted,
+    SalvageSaves,
+    SaveAndStop,
+    on_eviction_notice,
+    on_run_ended,
+    on_supervisor_restart,
 )
 
 RESTARTED = (
@@ -47,13 +47,13 @@ RESTARTED = (
 log = logging.getLogger(__name__)
 
 
-class Duty:
-    """One node's duty. Reactions are applied one after the other, in the event loop's thread."""
+class NodeController:
+    """Controls one node. Reactions are applied one after the other, in the event loop."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
         self._memory = work / "node.json"
-        self._run: Run | None = None
+        self._run: GenerationRun | None = None
         self._living: asyncio.Task[None] | None = None
         self.node, self._owed = self._remember()  # effects of the restart, until there are tools
         self.error = RESTARTED if self._owed else ""
@@ -65,29 +65,29 @@ class Duty:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def take_up(self, seat: Registered, tools: Tools, group: asyncio.TaskGroup) -> None:
-        """Begin, with these tools; runs live in the group."""
+    def start(self, seat: Registered, tools: RunServices, group: asyncio.TaskGroup) -> None:
+        """Begin with these services; runs are tasks of the group."""
         self._tools, self._group = tools, group
         self._waiting_since = tools.clock.now()
-        self.sit(seat)
+        self.on_registered(seat)
         owed, self._owed = self._owed, ()
         self.apply((self.node, owed))
 
-    def sit(self, seat: Registered) -> None:
-        """The service has answered a registration."""
+    def on_registered(self, seat: Registered) -> None:
+        """Take over node id, grants and epoch of a registration."""
         self._node_id = seat.node_id
-        self.renew(seat.grants)
+        self.renew_grants(seat.grants)
         self.apply((replace(self.node, epoch=seat.epoch), ()))
 
-    def renew(self, grants: Grants) -> None:
+    def renew_grants(self, grants: Grants) -> None:
         """Use these grants from now on."""
         self._grants = grants
         self._tools.container.renew(grants.job)
         if self._run is not None:
-            self._run.renew(grants)
+            self._run.renew_grants(grants)
 
     def apply(self, reaction: Reaction) -> None:
-        """Write the new state down, then carry out its effects."""
+        """Write the new state to disk, then carry out its effects."""
         node, effects = reaction
         if node != self.node:
             self._tools.reports.changed.set()
@@ -105,57 +105,57 @@ class Duty:
             log.info("node.effect effect=%s", type(effect).__name__)
             self._carry_out(effect, trouble)
 
-    def announce(self, notice: EvictionNotice, seconds: float) -> None:
-        """The machine goes in so many seconds: tell the service, save, settle."""
+    def announce_eviction(self, notice: EvictionNotice, seconds: float) -> None:
+        """Report the eviction in ``seconds``, then save and settle."""
         self.notice = notice
         self._tools.reports.changed.set()
         if self._run is not None:
-            self._run.machine_goes(seconds)
-        self.apply(noticed(self.node))
+            self._run.set_machine_deadline(seconds)
+        self.apply(on_eviction_notice(self.node))
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Return when no trainer runs and nothing waits to be uploaded."""
         await self._idle.wait()
 
-    async def end(self) -> None:
-        """Abandon whatever is still on, and return when it is gone."""
+    async def abandon_and_wait(self) -> None:
+        """Abandon the current run; return when it is gone."""
         if self._run is not None:
             self._run.abandon()
         if self._living is not None:
             await asyncio.gather(self._living, return_exceptions=True)
 
     def _remember(self) -> Reaction:
-        """What an earlier supervisor on this disk knew, and what is to be done about it."""
+        """Read the state of an earlier supervisor, and react to the restart."""
         try:
-            before = Node.from_json(self._memory.read_bytes())
+            before = NodeState.from_json(self._memory.read_bytes())
         except FileNotFoundError:
-            return Node(), ()
+            return NodeState(), ()
         except (OSError, ValueError) as e:
             log.warning("node.forgotten reason=%s", e)
-            return Node(), ()
-        return restarted(before)
+            return NodeState(), ()
+        return on_supervisor_restart(before)
 
-    def _write(self, node: Node) -> str:
+    def _write(self, node: NodeState) -> str:
         try:
             write_whole(self._memory, node.to_json())
         except OSError as e:
             log.warning("node.not_written reason=%s", e)
-            return f"{self._memory.name} could not be written: {advice(e)}"
+            return f"{self._memory.name} could not be written: {error_with_remedy(e)}"
         return ""
 
     def _carry_out(self, effect: Effect, trouble: str) -> None:
         match effect:
-            case Launch(generation=generation):
+            case LaunchTrainer(generation=generation):
                 self._launch(generation, trouble)
-            case Save():
+            case SaveAndStop():
                 self._present.save()
-            case Kill():
+            case KillTrainer():
                 self._present.kill()
-            case Salvage():
+            case SalvageSaves():
                 self._salvage()
-            case Abandon():
+            case AbandonRun():
                 self._present.abandon()
-            case Leave():
+            case LeaveAttempt():
                 self.left.set()
             case _:
                 assert_never(effect)
@@ -164,7 +164,7 @@ class Duty:
         member = generation.member(self._node_id)
         if trouble or member is None:
             reason = trouble or f"{self._node_id} is no member of the generation"
-            self._ended(generation.number, Ending(how=NodePhase.STOPPED, error=reason))
+            self._ended(generation.number, RunOutcome(how=NodePhase.STOPPED, error=reason))
             return
         self._waited()
         run = self._run = self._begin(generation, member)
@@ -172,73 +172,75 @@ class Duty:
         self._living = self._group.create_task(life)
 
     def _waited(self) -> None:
-        """Until now the node waited for the others of its generation."""
+        """Report the time that the node waited for its generation."""
         since, now = self._waiting_since, self._tools.clock.now()
-        self._tools.reports.spent([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
+        self._tools.reports.add_spans([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
 
     def _salvage(self) -> None:
-        """Settle what an earlier supervisor has left of its run: its trainer is gone."""
+        """Settle what an earlier supervisor's run left; its trainer is gone."""
         number = self.node.generation
         try:
             left = RunDir(self._root(number)).generation.read_bytes()
             generation = Generation.from_json(left)
-        except (OSError, ValueError) as e:  # it did not come to start a trainer
+        except (OSError, ValueError) as e:  # no trainer was started
             log.info("run.nothing_left number=%d reason=%s", number, e)
-            self._ended(number, Ending(how=NodePhase.STOPPED, error=RESTARTED))
+            self._ended(number, RunOutcome(how=NodePhase.STOPPED, error=RESTARTED))
             return
         member = generation.member(self._node_id)
         if member is None:
-            self._ended(number, Ending(how=NodePhase.STOPPED, error=RESTARTED))
+            self._ended(number, RunOutcome(how=NodePhase.STOPPED, error=RESTARTED))
             return
         self._run = self._begin(generation, member)
         self._living = self._group.create_task(self._settle(self._run, number))
 
-    def _begin(self, generation: Generation, member: Member) -> Run:
+    def _begin(self, generation: Generation, member: Member) -> GenerationRun:
         root = self._root(generation.number)
-        world = World(generation=generation, member=member, folder=RunDir(root), logs=root / "logs")
+        world = NodeWorld(
+            generation=generation, member=member, folder=RunDir(root), logs=root / "logs"
+        )
         checkpoint = generation.checkpoint
-        self._tools.reports.started(checkpoint.step if checkpoint else 0)
-        return Run(world, self._grants, self._tools)
+        self._tools.reports.begin_run(checkpoint.step if checkpoint else 0)
+        return GenerationRun(world, self._grants, self._tools)
 
     def _root(self, number: int) -> Path:
         return self._work / f"gen-{number:04d}"
 
-    async def _settle(self, run: Run, number: int) -> None:
-        ending = await run.salvage()
+    async def _settle(self, run: GenerationRun, number: int) -> None:
+        ending = await run.salvage_saves()
         self._ended(number, replace(ending, error=ending.error or RESTARTED))
 
     async def _live(
-        self, run: Run, generation: Generation, before: asyncio.Task[None] | None
+        self, run: GenerationRun, generation: Generation, before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:
             await before  # it was abandoned
         await asyncio.to_thread(_remove_runs, self._work)
-        self._ended(generation.number, await self._examined(await run.life()))
+        self._ended(generation.number, await self._examined(await run.run_to_end()))
 
-    async def _examined(self, ending: Ending) -> Ending:
-        """Look at the machine before its trainer is blamed: a broken GPU causes any error."""
+    async def _examined(self, ending: RunOutcome) -> RunOutcome:
+        """Check the machine before its trainer is blamed: a broken GPU causes any error."""
         if ending.how is NodePhase.FAILED and not self.unhealthy:
             health = self._tools.health
             self.unhealthy = ending.unhealthy or await health.find_faults()
-            self._tools.reports.gpus_read(await health.read_gpus())  # while the machine is there
+            self._tools.reports.record_gpus(await health.read_gpus())  # while the machine is there
         return replace(ending, hopeless=ending.hopeless and not self.unhealthy)
 
-    def _ended(self, number: int, ending: Ending) -> None:
+    def _ended(self, number: int, ending: RunOutcome) -> None:
         log.info("run.ended number=%d how=%s %s", number, ending.how, ending.error)
         self._waiting_since = now = self._tools.clock.now()
-        self._tools.reports.settled(now)
+        self._tools.reports.end_all_troubles(now)
         if number == self.node.generation:
             self.error, self.broken = ending.error, ending.broken
             self.out_of_memory, self.hopeless = ending.out_of_memory, ending.hopeless
-        self.apply(ended(self.node, number, ending.how))
+        self.apply(on_run_ended(self.node, number, ending.how))
 
     @property
-    def _present(self) -> Run:
+    def _present(self) -> GenerationRun:
         assert self._run is not None, "only a running node is told to stop"
         return self._run
 
 
 def _remove_runs(work: Path) -> None:
-    """Make room: earlier generations have settled, or nobody may settle them any more."""
+    """Delete the folders of earlier generations: they have settled, or never will."""
     for folder in work.glob("gen-*"):
         shutil.rmtree(folder, ignore_errors=True)

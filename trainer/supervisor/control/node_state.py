@@ -1,9 +1,9 @@
-"""What one node does about what it hears: a pure state machine.
+"""The node's state machine, pure: each event maps a state to a new state and effects.
 
-The supervisor writes the new state to its disk before it carries out the effects, so that
-a supervisor killed between the two finds out on its next start and never starts the same
-generation twice. `tests/unit/test_contract_simulation.py` runs this very machine against
-the service's over a wire that loses, doubles and reorders.
+The supervisor writes the new state to its disk before it carries out the effects, so a supervisor
+that is killed between the two finds out on its next start and never starts a generation twice.
+`tests/unit/test_contract_simulation.py` runs this state machine against the service's over a
+network that loses, doubles and reorders messages.
 """
 
 from dataclasses import dataclass, replace
@@ -12,54 +12,54 @@ from trainer.contract import Directive, DirectiveKind, Generation, Message, Node
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node(Message):
+class NodeState(Message):
     """All that a node must remember across a restart of its supervisor."""
 
     epoch: int = 0
     directive: int = 0  # the highest directive acted upon; older ones are replays
     generation: int = 0  # the highest generation ever started or stopped here
     phase: NodePhase = NodePhase.READY
-    stopping: bool = False  # the trainer was told to stop and has not ended yet
+    stopping: bool = False  # the trainer was asked to stop and has not ended yet
     evicting: bool = False  # an eviction notice was seen; nothing is started any more
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class LaunchTrainer:
     """Start the trainer, if HEAD still belongs to this generation."""
 
     generation: Generation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Save:
+class SaveAndStop:
     """Ask the trainer to save between two steps and end; then settle the uploads."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kill:
-    """Kill the trainer; saves that lie complete may still be uploaded and committed."""
+class KillTrainer:
+    """Kill the trainer; complete saves may still be uploaded and committed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Salvage:
-    """Upload and commit what a trainer that was killed with its supervisor has left whole."""
+class SalvageSaves:
+    """Upload and commit the complete saves of a trainer that was killed with its supervisor."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Abandon:
+class AbandonRun:
     """Kill the trainer; upload and commit nothing more."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leave:
-    """Abandon, and end the supervisor: this node is no longer wanted."""
+class LeaveAttempt:
+    """Abandon the run and end the supervisor: this node is no longer needed."""
 
 
-Effect = Launch | Save | Kill | Salvage | Abandon | Leave
-Reaction = tuple[Node, tuple[Effect, ...]]
+Effect = LaunchTrainer | SaveAndStop | KillTrainer | SalvageSaves | AbandonRun | LeaveAttempt
+Reaction = tuple[NodeState, tuple[Effect, ...]]
 
 
-def directed(node: Node, directive: Directive) -> Reaction:
+def on_directive(node: NodeState, directive: Directive) -> Reaction:
     """React to a directive; replays and stale ones change nothing."""
     if directive.kind is DirectiveKind.CARRY_ON or directive.seq <= node.directive:
         return node, ()
@@ -69,10 +69,10 @@ def directed(node: Node, directive: Directive) -> Reaction:
     return _stop(node, directive)
 
 
-def ended(node: Node, number: int, how: NodePhase) -> Reaction:
-    """The trainer of generation ``number`` is gone and its uploads are settled.
+def on_run_ended(node: NodeState, number: int, how: NodePhase) -> Reaction:
+    """React to a run that has ended and settled; ``how`` is STOPPED, FAILED or FINISHED.
 
-    ``how`` is STOPPED, FAILED or FINISHED. One that failed because it was being killed stopped.
+    A run that failed while it was being killed counts as stopped.
     """
     if number != node.generation or node.phase is not NodePhase.RUNNING:
         return node, ()
@@ -81,62 +81,62 @@ def ended(node: Node, number: int, how: NodePhase) -> Reaction:
     return replace(node, phase=how, stopping=False), ()
 
 
-def noticed(node: Node) -> Reaction:
-    """Azure announced that it takes this node."""
+def on_eviction_notice(node: NodeState) -> Reaction:
+    """React to Azure's notice that it takes this node."""
     return _save(replace(node, evicting=True))
 
 
-def overdue(node: Node) -> Reaction:
-    """``stop_by`` has passed and the service was not heard from."""
+def on_stop_by_passed(node: NodeState) -> Reaction:
+    """React to a ``stop_by`` that passed without an answer of the service."""
     return _save(node)
 
 
-def refused(node: Node) -> Reaction:
-    """409: the generation that runs here is stale."""
+def on_stale_generation(node: NodeState) -> Reaction:
+    """React to 409: the generation that runs here is stale."""
     if node.phase is not NodePhase.RUNNING:
         return node, ()
-    return replace(node, stopping=True), (Abandon(),)
+    return replace(node, stopping=True), (AbandonRun(),)
 
 
-def dismissed(node: Node) -> Reaction:
-    """410: the attempt is over."""
-    return replace(node, evicting=True), (Leave(),)
+def on_attempt_over(node: NodeState) -> Reaction:
+    """React to 410: the attempt is over."""
+    return replace(node, evicting=True), (LeaveAttempt(),)
 
 
-def restarted(node: Node) -> Reaction:
-    """The supervisor starts on a disk that remembers ``node``; a leftover trainer was killed.
+def on_supervisor_restart(node: NodeState) -> Reaction:
+    """React to the start of a supervisor on a disk that remembers ``node``.
 
-    The generation has not settled until what lies whole on the disk is uploaded and committed.
-    An eviction notice is forgotten: Azure repeats one that still holds, and a node that was
-    merely told to terminate would otherwise ignore every generation from then on.
+    Any leftover trainer was killed. The generation has not settled until its complete saves are
+    uploaded and committed. An eviction notice is forgotten: Azure repeats one that still holds, and
+    a node that was merely terminated would otherwise ignore every later generation.
     """
     if node.phase is NodePhase.RUNNING:
-        return replace(node, stopping=True, evicting=False), (Salvage(),)
+        return replace(node, stopping=True, evicting=False), (SalvageSaves(),)
     return replace(node, stopping=False, evicting=False), ()
 
 
-def _start(node: Node, generation: Generation | None) -> Reaction:
+def _start(node: NodeState, generation: Generation | None) -> Reaction:
     assert generation is not None, "a START directive carries its generation"
     if node.evicting or generation.number <= node.generation:
         return node, ()
-    left_over: tuple[Effect, ...] = (Abandon(),) if node.phase is NodePhase.RUNNING else ()
+    left_over: tuple[Effect, ...] = (AbandonRun(),) if node.phase is NodePhase.RUNNING else ()
     node = replace(node, generation=generation.number, phase=NodePhase.RUNNING, stopping=False)
-    return node, (*left_over, Launch(generation=generation))
+    return node, (*left_over, LaunchTrainer(generation=generation))
 
 
-def _stop(node: Node, directive: Directive) -> Reaction:
+def _stop(node: NodeState, directive: Directive) -> Reaction:
     if directive.number < node.generation:
         return node, ()
     if node.phase is NodePhase.RUNNING:
         if directive.kind is DirectiveKind.STOP:
-            return replace(node, stopping=True), (Kill(),)
+            return replace(node, stopping=True), (KillTrainer(),)
         return _save(node)
     if directive.number == node.generation:
-        return node, ()  # it has settled already, and says how
+        return node, ()  # it has settled and reported already
     return replace(node, generation=directive.number, phase=NodePhase.STOPPED), ()
 
 
-def _save(node: Node) -> Reaction:
+def _save(node: NodeState) -> Reaction:
     if node.phase is not NodePhase.RUNNING or node.stopping:
         return node, ()
-    return replace(node, stopping=True), (Save(),)
+    return replace(node, stopping=True), (SaveAndStop(),)

@@ -1,8 +1,8 @@
-"""How a trainer is asked to save and to end: after its step, at once, or not at all.
+"""Stop a trainer with a save: after its step, at once, or without a save.
 
-By what was measured of the run so far. Azure's notice sets the time; any other stop leaves enough
-to end a short step. The ranks of all nodes agree on the most urgent of what their nodes ask for, so
-a machine that goes soon has its way, and peers that the service tells later cost it no step.
+The decision uses measurements of the run. An eviction notice sets the time; any other stop leaves
+enough for a short step. The ranks of all nodes agree on the most urgent request, so one machine
+that must go soon decides for all.
 """
 
 import logging
@@ -11,51 +11,51 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainer.contract import NodePhase
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.control.launch import World
-from trainer.supervisor.control.results import how_it_ended
-from trainer.supervisor.control.stop_requests import Wish, Wishes
-from trainer.supervisor.machine.memory_files import Memory
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.control.launch import NodeWorld
+from trainer.supervisor.control.results import run_phase
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
+from trainer.supervisor.machine.memory_files import MemoryFolder
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.eviction_plan import (
-    Choice,
-    Outlook,
-    Verdict,
-    decide,
-    leaves_a_step,
-    sentence,
+    EvictionChoice,
+    EvictionDecision,
+    EvictionOutlook,
+    decide_on_eviction,
+    decision_message,
+    has_time_for_step,
 )
 
 _STEPS_REMEMBERED = 16
 log = logging.getLogger(__name__)
 
 
-class Tempo:
-    """How long a training step takes, from when each of the last few was heard of."""
+class StepTimer:
+    """Mean duration of the last few training steps, by when each was reported."""
 
     def __init__(self) -> None:
         self._heard: deque[tuple[int, float]] = deque(maxlen=_STEPS_REMEMBERED)
 
-    def heard(self, step: int, at: float) -> None:
+    def record_step(self, step: int, at: float) -> None:
         """Record that the trainer has come to ``step`` by ``at`` (monotonic seconds)."""
         if not self._heard or step > self._heard[-1][0]:
             self._heard.append((step, at))
 
     @property
     def seconds(self) -> float | None:
-        """Return the mean seconds of a step; None until two steps were seen."""
+        """Mean seconds of a step; None until two steps were seen."""
         if len(self._heard) < 2:
             return None
         (first, began), (last, ended) = self._heard[0], self._heard[-1]
         return (ended - began) / (last - first)
 
 
-class Traffic(Protocol):
-    """What is on its way to Blob."""
+class UploadProgress(Protocol):
+    """Progress of the uploads to Blob."""
 
     @property
-    def pending(self) -> int:
-        """Bytes that wait for it."""
+    def pending_bytes(self) -> int:
+        """Bytes that still have to be uploaded."""
 
     @property
     def rate(self) -> float | None:
@@ -63,86 +63,86 @@ class Traffic(Protocol):
 
 
 @dataclass(kw_only=True)
-class Stopping:
-    """Of one run on this node."""
+class StopController:
+    """Stops one run on this node."""
 
-    world: World
-    wishes: Wishes
-    traffic: Traffic
-    memory: Memory
-    reports: Reports
-    limits: Limits
-    clock: Clock
-    micro_steps: int = 1  # in a step: so often a stop is looked for
-    _tempo: Tempo = field(default_factory=Tempo)
-    _gently: bool = False  # the flag that is up leaves time for the step
+    world: NodeWorld
+    wishes: StopRequests
+    traffic: UploadProgress
+    memory: MemoryFolder
+    reports: HeartbeatReports
+    limits: NodeLimits
+    clock: NodeClock
+    micro_steps: int = 1  # in a step: a stop is checked before each
+    _tempo: StepTimer = field(default_factory=StepTimer)
+    _gently: bool = False  # the stop flag lets the step finish
 
-    def followed(self) -> None:
-        """Time the steps. What the trainer has loaded is none of its own, and took far longer."""
+    def record_step(self) -> None:
+        """Time the steps; the step that was loaded from a checkpoint does not count."""
         if not self.reports.fresh:
-            self._tempo.heard(self.reports.step, self.clock.monotonic())
+            self._tempo.record_step(self.reports.step, self.clock.monotonic())
 
-    def save(self) -> None:
+    def request_save(self) -> None:
         """Ask the trainer to save between two steps and to end.
 
-        Before its first own step there is nothing to save, and it may wait for a peer that
-        never comes. Once it has ended, what it left is uploaded, however long that takes.
+        Before its first own step there is nothing to save, and it may be waiting for a peer that
+        never comes: then it is killed. Once it has ended, its saves are uploaded without a limit.
         """
         if self._ended:
-            self.wishes.ask(Wish.SAVE)
+            self.wishes.request(StopRequest.SAVE)
         elif self.reports.fresh:
-            self.wishes.ask(Wish.KILL)
+            self.wishes.request(StopRequest.KILL)
         elif (verdict := self._verdict()) is None:
-            self._raise(gently=leaves_a_step(self.limits.save, self._tempo.seconds))
+            self._raise(gently=has_time_for_step(self.limits.save, self._tempo.seconds))
         else:
             self._obey(verdict)
 
-    def machine_goes(self, seconds: float) -> None:
-        """Azure takes the machine; a stop that was in no hurry is in one now."""
-        self.wishes.machine_goes(seconds)
+    def set_machine_deadline(self, seconds: float) -> None:
+        """Record that Azure takes the machine; make an unhurried stop urgent."""
+        self.wishes.set_machine_deadline(seconds)
         if not self._gently or self._ended:
             return
         verdict = self._verdict()
-        if verdict is not None and verdict.choice is not Choice.FINISH_STEP:
+        if verdict is not None and verdict.choice is not EvictionChoice.FINISH_STEP:
             self.world.folder.stop.unlink(missing_ok=True)
             self._raise(gently=False)
 
     @property
     def _ended(self) -> bool:
-        """Nothing is left to be saved; torchrun may take a while to notice."""
+        """Whether all ranks have left results; torchrun may take a while to notice."""
         if self.wishes.trainer_gone.is_set():
             return True
-        return how_it_ended(self.world.folder, self.world.ranks) is not NodePhase.FAILED
+        return run_phase(self.world.folder, self.world.ranks) is not NodePhase.FAILED
 
-    def _obey(self, verdict: Verdict) -> None:
+    def _obey(self, verdict: EvictionDecision) -> None:
         log.info("notice.verdict choice=%s needs=%s", verdict.choice.name, verdict.needs)
-        self.reports.said("notice", sentence(verdict), self.clock.now())
-        if verdict.choice is Choice.RELY:
-            self.wishes.ask(Wish.KILL)
+        self.reports.add_notice("notice", decision_message(verdict), self.clock.now())
+        if verdict.choice is EvictionChoice.RELY:
+            self.wishes.request(StopRequest.KILL)
         else:
-            self._raise(gently=verdict.choice is Choice.FINISH_STEP)
+            self._raise(gently=verdict.choice is EvictionChoice.FINISH_STEP)
 
     def _raise(self, *, gently: bool) -> None:
         self._gently = gently
         try:
-            self.world.folder.raise_stop(after_step=gently)
+            self.world.folder.raise_stop_flag(after_step=gently)
         except OSError as e:
             log.warning("stop.not_raised reason=%s", e)
-            self.wishes.ask(Wish.KILL)
+            self.wishes.request(StopRequest.KILL)
         else:
-            self.wishes.ask(Wish.SAVE)
+            self.wishes.request(StopRequest.SAVE)
 
-    def _verdict(self) -> Verdict | None:
-        """What the time that is left allows; None when nobody takes the machine."""
-        left = self.wishes.left
+    def _verdict(self) -> EvictionDecision | None:
+        """Return the decision for the time that is left; None without an eviction."""
+        left = self.wishes.seconds_left
         if left is None:
             return None
-        outlook = Outlook(
+        outlook = EvictionOutlook(
             left=left - self.limits.upload_margin,
             step=self._tempo.seconds,
             micro_steps=self.micro_steps,
             size=self.memory.save_size(self.world.folder),
-            pending=self.traffic.pending,
+            pending=self.traffic.pending_bytes,
             rate=self.traffic.rate,
         )
-        return decide(outlook)
+        return decide_on_eviction(outlook)

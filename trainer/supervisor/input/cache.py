@@ -1,10 +1,9 @@
-"""The node's own copies of what its job reads: each fetched and verified once, whoever asks.
+"""The node's local copies of what its job reads: each is fetched and verified once.
 
-What a job will read is known as soon as the node has joined, so fetching begins then, while
-other machines still boot. A generation that starts waits for what is under way, and asks
-again for what has failed. A copy has its name only once it is verified; that of a checkpoint's
-tensors comes block by block (`shards.py`). Tokens alone are not waited for: a trainer that does
-not find them makes them.
+Fetching begins as soon as the node has joined, while other machines still boot. A generation that
+starts joins the fetches under way and retries failed ones. A copy gets its name once it is
+verified; a checkpoint's tensors arrive block by block (`tensor_blocks.py`). Only tokens are
+optional: a trainer that does not find them tokenizes.
 """
 
 import asyncio
@@ -27,45 +26,50 @@ from trainer.contract import (
     RunSpec,
 )
 from trainer.data.token_cache import data_files, tokens_name
-from trainer.process.disk_full import is_full
+from trainer.process.disk_full import is_disk_full
 from trainer.rundir import RunDir, drop_checkpoint, write_whole
 from trainer.supervisor.blob.container import BlobError, JobContainer
-from trainer.supervisor.blob.transfer import Corrupt
-from trainer.supervisor.concurrency import together
+from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.concurrency import gather_or_cancel
 from trainer.supervisor.input.fetch import (
+    fetch_checkpoint_file,
     fetch_input,
-    fetch_own,
-    fetch_shard,
-    inputs_of,
-    inside,
-    manifest_in,
-    needed,
+    fetch_job_file,
+    files_needed_whole,
+    input_files,
+    parse_manifest,
+    path_inside,
     read_converted_base,
     read_manifest,
 )
-from trainer.supervisor.input.single_flight import UnderWay
-from trainer.supervisor.input.tensor_blocks import Laid, Patiently, Shards, own_blocks
+from trainer.supervisor.input.single_flight import SingleFlight
+from trainer.supervisor.input.tensor_blocks import (
+    LocalCheckpoint,
+    Retry,
+    TensorBlockFetcher,
+    own_blocks,
+)
 from trainer.supervisor.input.token_sharing import fetch_tokens
-from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.machine.memory_files import MemoryFolder
 from trainer.supervisor.upload.commit import read_head
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Where a starting checkpoint, its run spec and its base model lie on this node."""
+class StartingCheckpointPaths:
+    """Paths of a starting checkpoint, its run spec and its base model on this node."""
 
     checkpoint: Path
     run_spec: Path
     base: Path
 
 
-class Cache:
-    """Copies below one folder; it outlives generations and supervisors."""
+class InputCache:
+    """Copies below one folder; they outlive generations and supervisors."""
 
     def __init__(
-        self, folder: Path, memory: Memory, container: JobContainer, processes: int
+        self, folder: Path, memory: MemoryFolder, container: JobContainer, processes: int
     ) -> None:
         self._inputs = folder.resolve() / "inputs"
         self._tokens = folder.resolve() / "tokens"
@@ -73,180 +77,186 @@ class Cache:
         self._memory = memory
         self.container = container
         self._processes = processes  # of this node
-        self._under_way = UnderWay()
-        self._shards = Shards(container, memory, self._spilled, self._under_way)
-        self._wanted: Path | None = None  # the checkpoint that a generation asked for
+        self._under_way = SingleFlight()
+        self._shards = TensorBlockFetcher(container, memory, self._spilled, self._under_way)
+        self._wanted: Path | None = None  # the requested checkpoint
 
     async def prefetch(self, grants: Grants) -> None:
-        """Fetch what a generation will most likely ask for. It is no error when that fails."""
+        """Fetch what a generation will most likely need; errors are ignored."""
         try:
             data, _ = await self.container.read(RUN_SPEC)
             head, _ = await read_head(self.container)
             spec = RunSpec.from_json(data)
-            calls = [self._input(f, grants) for f in inputs_of(spec)]
+            calls = [self._input(f, grants) for f in input_files(spec)]
             if spec.base_model.checkpoint is not None and spec.nodes == 1:
                 calls.append(self._starting_model(spec.base_model, grants))
             alone = range(self._processes)
             if head.newest is not None and self._wanted is None and spec.nodes == 1:
                 calls.append(self._ahead(head.newest, alone))
-            await together(calls)
+            await gather_or_cancel(calls)
             self._begin_tokens(spec)
-        except (BlobError, Corrupt, OSError, ValueError) as e:
+        except (BlobError, CorruptError, OSError, ValueError) as e:
             log.info("prefetch.given_up reason=%s", e)
 
-    async def inputs(self, spec: RunSpec, grants: Grants, folder: RunDir) -> None:
-        """Link base model, data files and the place of the tokens into the folder."""
-        files = inputs_of(spec)
-        await together(self._input(file, grants) for file in files)
+    async def link_inputs(self, spec: RunSpec, grants: Grants, folder: RunDir) -> None:
+        """Link base model, data files and the token folder into the run folder."""
+        files = input_files(spec)
+        await gather_or_cancel(self._input(file, grants) for file in files)
         for file in files:
             _link(folder.input(file.path), self._inputs / file.path)
         self._tokens.mkdir(parents=True, exist_ok=True)
         _link(folder.cache, self._tokens)
         self._begin_tokens(spec)
 
-    async def starting_checkpoint(self, base: BaseModel, grants: Grants) -> Sources:
-        """Bring a starting checkpoint, and what it is converted with."""
+    async def fetch_starting_checkpoint(
+        self, base: BaseModel, grants: Grants
+    ) -> StartingCheckpointPaths:
+        """Fetch a starting checkpoint, and what its conversion needs."""
         assert base.checkpoint is not None
         files, spec = base.checkpoint.files, base.checkpoint.run_spec
-        await together(self._input(file, grants) for file in (*files, *base.files, spec))
-        return Sources(
-            checkpoint=inside(self._inputs, files[0].path).parent,
-            run_spec=inside(self._inputs, spec.path),
-            base=inside(self._inputs, base.files[0].path).parent,
+        await gather_or_cancel(self._input(file, grants) for file in (*files, *base.files, spec))
+        return StartingCheckpointPaths(
+            checkpoint=path_inside(self._inputs, files[0].path).parent,
+            run_spec=path_inside(self._inputs, spec.path),
+            base=path_inside(self._inputs, base.files[0].path).parent,
         )
 
     def drop_starting_checkpoint(self, base: BaseModel) -> None:
-        """Free the disk of what was converted: it is not read again."""
+        """Delete the inputs of the conversion: they are not read again."""
         assert base.checkpoint is not None
         for file in (*base.checkpoint.files, base.checkpoint.run_spec, *base.files):
-            inside(self._inputs, file.path).unlink(missing_ok=True)
+            path_inside(self._inputs, file.path).unlink(missing_ok=True)
 
-    def adopt(self, made: ConvertedBase, folder: Path) -> None:
-        """Take over the files of a base model that was converted into ``folder`` on this node."""
+    def adopt_converted_base(self, made: ConvertedBase, folder: Path) -> None:
+        """Move the files of a base model that was converted on this node into the cache."""
         for file in made.files:
-            path = inside(self._inputs, file.path)
+            path = path_inside(self._inputs, file.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             (folder / file.name).replace(path)
         shutil.rmtree(folder)
 
-    async def converted_base(self, made: ConvertedBase, folder: RunDir) -> None:
-        """Link the base model that was made of a starting checkpoint into the folder."""
+    async def link_converted_base(self, made: ConvertedBase, folder: RunDir) -> None:
+        """Fetch and link the converted base model into the run folder."""
         await self._own(made)
-        _link(folder.converted_base, inside(self._inputs, made.files[0].path).parent)
+        _link(folder.converted_base, path_inside(self._inputs, made.files[0].path).parent)
 
-    async def checkpoint(
+    async def link_checkpoint(
         self, committed: Committed, folder: RunDir, world_size: int, ranks: range
     ) -> None:
         """Link the checkpoint that these ranks load into their folder; drop every other.
 
-        Its tensors may come later: see `serve`.
+        Its tensors may come later: see `serve_tensor_blocks`.
         """
         self._wanted = self._folder_of(committed)
         await self._drop_others(self._wanted)
         await self._checkpoint(committed, world_size, ranks)
         _link(folder.checkpoint, self._wanted)
 
-    async def serve(
+    async def serve_tensor_blocks(
         self,
         committed: Committed,
         folder: RunDir,
         world_size: int,
         ranks: range,
-        patiently: Patiently,
+        patiently: Retry,
     ) -> None:
-        """Bring what these ranks read of it, in the order in which they do, until all have it."""
+        """Fetch the blocks that these ranks read, in their order, until all have them."""
         here = self._folder_of(committed)
-        data = await asyncio.to_thread(_kept, here / MANIFEST)
-        laid = Laid(committed.path, here, Manifest.from_json(data))
-        await together(
-            self._shards.serve(laid, world_size, rank, folder.wanted(rank), patiently)
+        data = await asyncio.to_thread(_read_if_present, here / MANIFEST)
+        laid = LocalCheckpoint(committed.path, here, Manifest.from_json(data))
+        await gather_or_cancel(
+            self._shards.serve_rank(laid, world_size, rank, folder.wanted(rank), patiently)
             for rank in ranks
         )
 
     async def drop_checkpoint(self) -> None:
-        """Free the memory: every rank has loaded it."""
+        """Free the memory of the checkpoint: every rank has loaded it."""
         if self._wanted is not None:
-            await self._under_way.end([self._wanted])
+            await self._under_way.cancel([self._wanted])
             for folder in (self._wanted, self._spilled / self._wanted.name):
                 await asyncio.to_thread(drop_checkpoint, folder)
 
     async def close(self) -> None:
-        """Give up what is under way."""
-        await self._under_way.end()
+        """Cancel the fetches under way."""
+        await self._under_way.cancel()
 
     async def _input(self, file: InputFile, grants: Grants) -> None:
-        path = inside(self._inputs, file.path)
+        path = path_inside(self._inputs, file.path)
         work = partial(fetch_input, self.container, grants, file, path)
-        await self._under_way.once(path, work)
+        await self._under_way.run_once(path, work)
 
     async def _own(self, made: ConvertedBase) -> None:
-        paths = {inside(self._inputs, file.path): file for file in made.files}
-        await together(
-            self._under_way.once(path, partial(fetch_own, self.container, file, path))
+        paths = {path_inside(self._inputs, file.path): file for file in made.files}
+        await gather_or_cancel(
+            self._under_way.run_once(path, partial(fetch_job_file, self.container, file, path))
             for path, file in paths.items()
         )
 
     async def _starting_model(self, base: BaseModel, grants: Grants) -> None:
-        """Bring the converted base model, or what it will be converted from."""
+        """Fetch the converted base model, or the inputs of its conversion."""
         if (made := await read_converted_base(self.container)) is not None:
             await self._own(made)
         else:
-            await self.starting_checkpoint(base, grants)
+            await self.fetch_starting_checkpoint(base, grants)
 
     async def _ahead(self, committed: Committed, ranks: range) -> None:
-        """All that the ranks will read, if they are those of the world that saved."""
+        """Fetch all that the ranks will read, if the world size is the one that saved."""
         laid = await self._checkpoint(committed, len(ranks), ranks)
         for rank in ranks:
-            await self._shards.bring(laid, own_blocks(laid.manifest, len(ranks), rank))
+            await self._shards.fetch_blocks(laid, own_blocks(laid.manifest, len(ranks), rank))
 
-    async def _checkpoint(self, committed: Committed, world_size: int, ranks: range) -> Laid:
+    async def _checkpoint(
+        self, committed: Committed, world_size: int, ranks: range
+    ) -> LocalCheckpoint:
         folder = self._folder_of(committed)
-        data = await asyncio.to_thread(_kept, folder / MANIFEST)
+        data = await asyncio.to_thread(_read_if_present, folder / MANIFEST)
         data = data or await read_manifest(self.container, committed)
-        manifest = manifest_in(data, committed.path)
-        whole = needed(manifest, world_size, ranks)
-        laid = [self._shards.lay(file, folder) for file in manifest.files if file.blocks]
-        await together([*laid, *(self._file(committed.path, file, folder) for file in whole)])
+        manifest = parse_manifest(data, committed.path)
+        whole = files_needed_whole(manifest, world_size, ranks)
+        laid = [self._shards.prepare_file(file, folder) for file in manifest.files if file.blocks]
+        await gather_or_cancel(
+            [*laid, *(self._file(committed.path, file, folder) for file in whole)]
+        )
         write_whole(folder / MANIFEST, data)
-        return Laid(committed.path, folder, manifest)
+        return LocalCheckpoint(committed.path, folder, manifest)
 
     async def _file(self, path: str, file: FileEntry, folder: Path) -> None:
-        target = inside(folder, file.name)
-        await self._under_way.once(target, partial(self._bring, path, file, target))
+        target = path_inside(folder, file.name)
+        await self._under_way.run_once(target, partial(self._bring, path, file, target))
 
     async def _bring(self, path: str, file: FileEntry, target: Path) -> None:
-        """From this machine's memory, else from Blob; onto the disk where memory has no room."""
-        if await asyncio.to_thread(self._memory.give, file, target):
+        """Take the file from this machine's memory, else from Blob; spill to disk when full."""
+        if await asyncio.to_thread(self._memory.reuse_file, file, target):
             return
         try:
-            await fetch_shard(self.container, path, file, target)
+            await fetch_checkpoint_file(self.container, path, file, target)
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             spilled = self._spilled / target.parent.name / target.name
-            await fetch_shard(self.container, path, file, spilled)
+            await fetch_checkpoint_file(self.container, path, file, spilled)
             _link(target, spilled)
 
     def _begin_tokens(self, spec: RunSpec) -> None:
         for file in data_files(spec):
             path = self._tokens / tokens_name(spec, file)
-            self._under_way.begin(path, partial(fetch_tokens, self.container, path))
+            self._under_way.start(path, partial(fetch_tokens, self.container, path))
 
     def _folder_of(self, committed: Committed) -> Path:
-        """The manifest names every byte of a checkpoint, and its hash the manifest."""
-        return inside(self._memory.checkpoints, committed.manifest_sha256)
+        """Return the folder of a checkpoint, which is named by its manifest's hash."""
+        return path_inside(self._memory.checkpoints, committed.manifest_sha256)
 
     async def _drop_others(self, wanted: Path) -> None:
-        """Make room: a job's checkpoint may be the largest thing on the disk."""
+        """Delete other checkpoints: one may be the largest thing on the disk."""
         places = (self._memory.checkpoints, self._spilled)
         others = [p for place in places for p in place.glob("*") if p.name != wanted.name]
-        await self._under_way.end(others)
+        await self._under_way.cancel(others)
         for folder in others:
             await asyncio.to_thread(drop_checkpoint, folder)
 
 
-def _kept(path: Path) -> bytes:
-    """What was fetched before, as its folder's name says; empty if nothing."""
+def _read_if_present(path: Path) -> bytes:
+    """Return the file's content; empty if it is missing."""
     return path.read_bytes() if path.exists() else b""
 
 

@@ -1,8 +1,8 @@
-"""The base model of a job that begins with a checkpoint: made once, read by every attempt.
+"""The base model of a job that begins with a checkpoint: converted once, read by every attempt.
 
 The node of rank 0 converts the checkpoint in the job's first generation, uploads the files, and
-then writes CONVERTED_BASE, which never changes. So a later attempt, on whatever machine, begins
-with the same bits, and fetches neither optimizer states nor the earlier base model.
+then writes CONVERTED_BASE, which never changes. Later attempts begin with the same bits, and fetch
+neither optimizer states nor the earlier base model.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import logging
 import os
 from pathlib import Path
 
-from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.checksum import describe_file
 from trainer.contract import (
     BASE_FOLDER,
     CONVERTED_BASE,
@@ -21,11 +21,11 @@ from trainer.contract import (
     converted_base_path,
 )
 from trainer.rundir import SavedFile
-from trainer.supervisor.blob.container import BlobError, JobContainer, PreconditionFailed
-from trainer.supervisor.blob.transfer import upload
-from trainer.supervisor.concurrency import together
-from trainer.supervisor.control.launch import Launcher, World
-from trainer.supervisor.input.cache import Cache
+from trainer.supervisor.blob.container import BlobError, JobContainer, PreconditionFailedError
+from trainer.supervisor.blob.transfer import upload_file
+from trainer.supervisor.concurrency import gather_or_cancel
+from trainer.supervisor.control.launch import Launcher, NodeWorld
+from trainer.supervisor.input.cache import InputCache
 from trainer.supervisor.input.fetch import read_converted_base
 
 POLL_SECONDS = 2.0  # of the nodes that wait for rank 0's
@@ -34,61 +34,60 @@ CONVERTED = "converted"  # in the run folder, until it is uploaded
 log = logging.getLogger(__name__)
 
 
-async def bring(
-    spec: RunSpec, grants: Grants, world: World, cache: Cache, launcher: Launcher
+async def link_converted_base(
+    spec: RunSpec, grants: Grants, world: NodeWorld, cache: InputCache, launcher: Launcher
 ) -> None:
     """Link the converted base model into the run folder; rank 0's node makes it if it is missing.
 
-    Raises NotConvertible, and whatever a fetch or an upload raises: calling again goes on with what
-    is there.
+    Raises NotConvertibleError, and whatever a fetch or an upload raises; calling again continues.
     """
     container, leads = cache.container, world.member.node_rank == 0
     while (made := await read_converted_base(container)) is None:
         if leads:
-            await _make(spec, grants, world, cache, launcher)
+            await _convert_and_upload(spec, grants, world, cache, launcher)
         else:
             await asyncio.sleep(POLL_SECONDS)
-    await cache.converted_base(made, world.folder)
+    await cache.link_converted_base(made, world.folder)
     if leads:
         await _delete_others(container, made)
 
 
-async def _make(
-    spec: RunSpec, grants: Grants, world: World, cache: Cache, launcher: Launcher
+async def _convert_and_upload(
+    spec: RunSpec, grants: Grants, world: NodeWorld, cache: InputCache, launcher: Launcher
 ) -> None:
     folder = world.folder.root / CONVERTED
     if not folder.exists():  # else its upload broke off
-        sources = await cache.starting_checkpoint(spec.base_model, grants)
+        sources = await cache.fetch_starting_checkpoint(spec.base_model, grants)
         await launcher.convert(sources.checkpoint, folder, sources.base, sources.run_spec)
     path = converted_base_path(world.generation.number)
-    files = await asyncio.to_thread(_described, folder)
-    await together(_upload(cache.container, path, folder, file) for file in files)
-    made = _named(spec, path, files)
+    files = await asyncio.to_thread(_describe_files, folder)
+    await gather_or_cancel(_upload(cache.container, path, folder, file) for file in files)
+    made = _converted_base(spec, path, files)
     try:
         await cache.container.write_new(CONVERTED_BASE, made.to_json().encode())
-    except PreconditionFailed:
-        log.info("starting_model.made_elsewhere")  # by a generation that is cut off
+    except PreconditionFailedError:
+        log.info("starting_model.made_elsewhere")  # by a generation that lost its connection
     else:
-        await asyncio.to_thread(cache.adopt, made, folder)
+        await asyncio.to_thread(cache.adopt_converted_base, made, folder)
     await asyncio.to_thread(cache.drop_starting_checkpoint, spec.base_model)
 
 
-def _described(folder: Path) -> list[SavedFile]:
-    """The model's files, on the disk for good; adapters lie in a folder of their own."""
+def _describe_files(folder: Path) -> list[SavedFile]:
+    """Sync the model's files to disk and describe them; adapters are in a subfolder."""
     found = []
     for path in sorted(p for p in folder.iterdir() if p.is_file()):
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        found.append(describe(path, path.name))
+        found.append(describe_file(path, path.name))
     return found
 
 
 async def _upload(container: JobContainer, path: str, folder: Path, file: SavedFile) -> None:
     blob = container.blob(f"{path}/{file.name}")
-    await upload(container.access, blob, folder / file.name, file.crc64nvme)
+    await upload_file(container.access, blob, folder / file.name, file.crc64nvme)
 
 
-def _named(spec: RunSpec, path: str, files: list[SavedFile]) -> ConvertedBase:
+def _converted_base(spec: RunSpec, path: str, files: list[SavedFile]) -> ConvertedBase:
     return ConvertedBase(
         files=tuple(
             InputFile(
@@ -103,10 +102,10 @@ def _named(spec: RunSpec, path: str, files: list[SavedFile]) -> ConvertedBase:
 
 
 async def _delete_others(container: JobContainer, made: ConvertedBase) -> None:
-    """Delete what other generations have left; best effort."""
+    """Delete what other generations left; best effort."""
     kept = {file.path.split("/", 1)[1] for file in made.files} | {CONVERTED_BASE}
     try:
-        for name in await container.listing(f"{BASE_FOLDER}/"):
+        for name in await container.list_blobs(f"{BASE_FOLDER}/"):
             if (whole := f"{BASE_FOLDER}/{name}") not in kept:
                 await container.delete(whole)
     except BlobError as e:

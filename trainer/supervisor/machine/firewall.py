@@ -1,8 +1,8 @@
-"""Who may reach this node: told to the machine's firewall before a generation's ranks meet.
+"""Tell the machine's firewall who may reach this node, before a generation's ranks meet.
 
-The firewall is root's, outside the container (`service/cloud/node_firewall.py`): it reads lines of
-NUMBER ADDRESS... from a FIFO and, when each has become its rules, leaves the line in a file. Where
-there is no FIFO there is no such firewall: on an emulated machine, a process tree of a host.
+The firewall belongs to root, outside the container (`service/cloud/node_firewall.py`). It reads
+lines of NUMBER ADDRESS... from a FIFO, applies each as its rules, then writes the line to a file.
+Without the FIFO there is no firewall: an emulated machine is a process tree of a host.
 """
 
 import asyncio
@@ -15,18 +15,20 @@ from pathlib import Path
 
 from trainer.contract import Generation
 
-DOOR = Path("/run/rekindle")
+FIREWALL_FOLDER = Path("/run/rekindle")
 ASKED, APPLIED = "members", "applied"  # in it
 SECONDS = 30.0  # for the rules to be there; the hook needs some milliseconds
 _POLL_SECONDS = 0.02
 
 
 class FirewallError(OSError):
-    """The firewall did not admit the members; without it no rank may start."""
+    """The firewall did not admit the members; no rank may start."""
 
 
-async def admit(generation: Generation, door: Path = DOOR, seconds: float = SECONDS) -> None:
-    """Let its members and no others reach this node; return when it is so, or raise an OSError."""
+async def admit_members(
+    generation: Generation, door: Path = FIREWALL_FOLDER, seconds: float = SECONDS
+) -> None:
+    """Admit the generation's members only; return once applied, or raise an OSError."""
     if not (door / ASKED).exists():
         return
     addresses = {str(ipaddress.IPv4Address(member.address)) for member in generation.members}
@@ -35,8 +37,8 @@ async def admit(generation: Generation, door: Path = DOOR, seconds: float = SECO
         raise FirewallError(f"{len(line)} bytes of addresses; the firewall takes {select.PIPE_BUF}")
     try:
         async with asyncio.timeout(seconds):
-            await _until(lambda: _ask(door / ASKED, line))
-            await _until(lambda: _is_applied(door / APPLIED, line))
+            await _poll_until(lambda: _write_request(door / ASKED, line))
+            await _poll_until(lambda: _is_applied(door / APPLIED, line))
     except TimeoutError:
         raise FirewallError(
             f"the node's firewall did not answer for {seconds:.0f} s;"
@@ -44,15 +46,15 @@ async def admit(generation: Generation, door: Path = DOOR, seconds: float = SECO
         ) from None
 
 
-async def _until(done: Callable[[], bool]) -> None:
-    """Look again and again; the firewall gives no signal."""
+async def _poll_until(done: Callable[[], bool]) -> None:
+    """Poll until ``done``: the firewall sends no signal."""
     while True:
         if done():
             return
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _ask(fifo: Path, line: str) -> bool:
+def _write_request(fifo: Path, line: str) -> bool:
     """Write the line whole; return False while the FIFO has no reader or no room."""
     try:
         pipe = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)

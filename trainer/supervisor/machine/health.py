@@ -1,7 +1,7 @@
-"""Whether this machine may train: its GPUs and links are as the VM size promises.
+"""Check that this machine's GPUs and links are as the VM size promises.
 
-Looked for before the node joins, and again after a trainer has failed here. The container has no
-capabilities and sees no kernel log (`dmesg` needs CAP_SYSLOG): a unit of the machine copies the
+It runs before the node joins, and again after a trainer has failed here. The container has no
+capabilities and no kernel log (`dmesg` needs CAP_SYSLOG): a systemd unit of the machine copies the
 driver's Xid errors into a file.
 """
 
@@ -24,20 +24,20 @@ from trainer.supervisor.machine.gpu_report import (
 )
 
 XIDS = "xids"  # beside NODE_CONFIG
-MOST_BYTES = 4 * 2**20  # of what one call says; eight GPUs say 150 KB
-MOST_FAULTS = 5  # told one by one
+MOST_BYTES = 4 * 2**20  # of one call's output; eight GPUs print 150 KB
+MOST_FAULTS = 5  # listed; the others are counted
 _TO_DIE = 2.0  # seconds for a killed process; one that hangs in the driver does not end
 
 log = logging.getLogger(__name__)
 
 
-class NoAnswer(Exception):
-    """nvidia-smi says nothing that can be used; the text is the fault."""
+class NoAnswerError(Exception):
+    """nvidia-smi gives no usable answer; the text is the fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuReading:
-    """What the driver says of the GPUs now; errors are counted from the boot on."""
+    """Loads of the GPUs now, and their errors since the boot."""
 
     loads: tuple[GpuLoad, ...] = ()
     errors: GpuErrors = field(default_factory=GpuErrors)
@@ -45,7 +45,7 @@ class GpuReading:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthCheck:
-    """Looks at one machine; the defaults are where a node has these things."""
+    """Checks one machine; the defaults are a node's paths."""
 
     expected: ExpectedHardware | None = None  # None: nothing is looked at, as without GPUs
     smi: str = "nvidia-smi"
@@ -56,7 +56,7 @@ class HealthCheck:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def find_faults(self) -> str:
-        """Say what is broken and why the machine must be replaced; empty if it is healthy."""
+        """Return why the machine must be replaced; "" if it is healthy."""
         if self.expected is None:
             return ""
         found = [*await self._gpus(self.expected), *self._xids()]
@@ -67,12 +67,12 @@ class HealthCheck:
         return "; ".join(found[:MOST_FAULTS]) + (f"; and {more} more" if more > 0 else "")
 
     async def read_gpus(self) -> GpuReading:
-        """Read how busy the GPUs are and count their errors; empty where they do not answer."""
+        """Return loads and error counts of the GPUs; empty where they do not answer."""
         if self.expected is None:
             return GpuReading()
         try:
             report = await self._answer("-q", "-x")
-        except NoAnswer:
+        except NoAnswerError:
             report = ""
         errors = errors_of_gpus(report, self._xid_log())
         return GpuReading(loads=loads_of_gpus(report), errors=errors)
@@ -82,7 +82,7 @@ class HealthCheck:
             found = faults_of_gpus(await self._ask("-q", "-x"), expected)
             if expected.nvlink_gbytes:
                 found += faults_of_nvlink(await self._ask("nvlink", "--status"))
-        except (NoAnswer, ValueError) as e:
+        except (NoAnswerError, ValueError) as e:
             return [str(e)]
         return found
 
@@ -95,7 +95,7 @@ class HealthCheck:
         return ""
 
     async def _ports(self, expected: ExpectedHardware) -> list[str]:
-        """InfiniBand ports that are missing, once they had the time to come up."""
+        """Return missing InfiniBand ports, after waiting for them to come up."""
         if not expected.infiniband_gbps:
             return []
         up = 0
@@ -109,13 +109,13 @@ class HealthCheck:
         return [f"{up} of {expected.gpus} InfiniBand ports are active at {rate} Gb/s"]
 
     async def _ask(self, *arguments: str) -> str:
-        """Ask, and once more where that fails: one probe that fails is no proof.
+        """Run nvidia-smi; retry once, since one failed probe proves nothing.
 
         A busy, healthy machine may miss one (skypilot-org/skypilot issue 10162).
         """
         try:
             return await self._answer(*arguments)
-        except NoAnswer as e:
+        except NoAnswerError as e:
             log.warning("machine.not_probed reason=%s", e)
             return await self._answer(*arguments)
 
@@ -126,32 +126,34 @@ class HealthCheck:
                 self.smi, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=STDOUT
             )
         except OSError as e:
-            raise NoAnswer(f"{command} cannot be run, so no GPU can be used: {e.strerror}") from e
+            raise NoAnswerError(
+                f"{command} cannot be run, so no GPU can be used: {e.strerror}"
+            ) from e
         try:
             async with asyncio.timeout(self.patience):
-                said = await _read(process, command)
+                said = await _read_output(process, command)
                 status = await process.wait()
         except TimeoutError as e:
-            raise NoAnswer(f"{command} did not answer within {self.patience:.0f} s") from e
+            raise NoAnswerError(f"{command} did not answer within {self.patience:.0f} s") from e
         finally:
-            await _end(process)
+            await _kill_process(process)
         if status:
             why = STATUSES.get(status) or said.strip().rpartition("\n")[2][:200] or "no reason told"
-            raise NoAnswer(f"{command} failed with status {status}: {why}")
+            raise NoAnswerError(f"{command} failed with status {status}: {why}")
         return said
 
 
-async def _read(process: asyncio.subprocess.Process, command: str) -> str:
+async def _read_output(process: asyncio.subprocess.Process, command: str) -> str:
     assert process.stdout is not None, "it is piped"
     try:
         await process.stdout.readexactly(MOST_BYTES)
     except asyncio.IncompleteReadError as e:
         return e.partial.decode(errors="replace")
-    raise NoAnswer(f"{command} printed more than {MOST_BYTES // 2**20} MiB")
+    raise NoAnswerError(f"{command} printed more than {MOST_BYTES // 2**20} MiB")
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill what still runs, and wait for it no longer than a moment."""
+async def _kill_process(process: asyncio.subprocess.Process) -> None:
+    """Kill a running process, and wait for it only briefly."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
@@ -160,21 +162,21 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _active_ports(root: Path, gbps: int) -> int:
-    """Ports of InfiniBand, not of Ethernet, that are up at this rate or a higher one.
+    """Count the InfiniBand ports, not Ethernet, that are up at this rate or higher.
 
-    The kernel's Documentation/ABI/stable/sysfs-class-infiniband: state "4: ACTIVE", rate
-    "400 Gb/sec (4X NDR)". Azure's check is check_hw_ib RATE PORT for each of eight ports.
+    The kernel's Documentation/ABI/stable/sysfs-class-infiniband: state "4: ACTIVE", rate "400
+    Gb/sec (4X NDR)". Azure's check is check_hw_ib RATE PORT for each of eight ports.
     """
     ports = root.glob("*/ports/*")
     return sum(
-        _said(port / "link_layer") == "InfiniBand"
-        and _said(port / "state").endswith("ACTIVE")
-        and _rate(_said(port / "rate")) >= gbps
+        _read_sysfs(port / "link_layer") == "InfiniBand"
+        and _read_sysfs(port / "state").endswith("ACTIVE")
+        and _rate(_read_sysfs(port / "rate")) >= gbps
         for port in ports
     )
 
 
-def _said(path: Path) -> str:
+def _read_sysfs(path: Path) -> str:
     with suppress(OSError, ValueError):
         return path.read_text().strip()
     return ""

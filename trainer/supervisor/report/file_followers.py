@@ -1,4 +1,4 @@
-"""Following the files that a trainer appends to while it runs."""
+"""Follow the files that a trainer appends to while it runs."""
 
 import logging
 from collections.abc import Callable
@@ -8,23 +8,23 @@ from typing import TypeVar
 
 from trainer.contract import Message, SaveCost, Span, StepMetrics
 from trainer.rundir import RunDir
-from trainer.supervisor.clock import Clock
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.clock import NodeClock
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 
 M = TypeVar("M", bound=Message)
 
 log = logging.getLogger(__name__)
 
 
-class Tail:
-    """The lines of one file that were not read before; a half line waits for its end."""
+class LineTail:
+    """The unread lines of one file; a half line waits for its end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
 
-    def lines(self) -> list[bytes]:
-        """Whole lines that are new."""
+    def read_new_lines(self) -> list[bytes]:
+        """Return the complete lines that are new."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -35,40 +35,46 @@ class Tail:
         return data[:end].splitlines()
 
 
-class Follower:
-    """Carries measurements, spans and progress of one run into the reports."""
+class RunFileFollower:
+    """Passes metrics, spans and progress of one run to the reports."""
 
     def __init__(
-        self, folder: RunDir, reports: Reports, clock: Clock, local: Callable[[float], float]
+        self,
+        folder: RunDir,
+        reports: HeartbeatReports,
+        clock: NodeClock,
+        local: Callable[[float], float],
     ) -> None:
         self._clock, self._local = clock, local
         self._skipped = folder.skipped
         self._progress, self._save_cost = folder.progress, folder.save_cost
-        self._metrics = Tail(folder.metrics)
-        self._spans = Tail(folder.spans)
+        self._metrics = LineTail(folder.metrics)
+        self._spans = LineTail(folder.spans)
         self._warnings = folder.warnings
         self._warned: set[str] = set()
         self._reports = reports
 
-    def pass_over_spans(self) -> None:
-        """An earlier supervisor has told those that are there."""
-        self._spans.lines()
+    def skip_spans(self) -> None:
+        """Skip the existing spans: an earlier supervisor has reported them."""
+        self._spans.read_new_lines()
 
-    def look(self) -> None:
-        """Pass on what is new."""
-        metrics = _parsed(StepMetrics, self._metrics.lines())
-        self._reports.measured([replace(m, at=self._local(m.at)) for m in metrics])
-        self._reports.spent([self._dated(s) for s in _parsed(Span, self._spans.lines())])
+    def report_news(self) -> None:
+        """Report what is new."""
+        metrics = _parse_lines(StepMetrics, self._metrics.read_new_lines())
+        self._reports.add_metrics([replace(m, at=self._local(m.at)) for m in metrics])
+        self._reports.add_spans(
+            [self._dated(s) for s in _parse_lines(Span, self._spans.read_new_lines())]
+        )
         if skipped := sorted(self._skipped.glob("rank-*")):
-            self._reports.troubled("disk", skipped[0].read_text(), self._clock.now())
+            self._reports.begin_trouble("disk", skipped[0].read_text(), self._clock.now())
         else:
-            self._reports.mended("disk", self._clock.now())
+            self._reports.end_trouble("disk", self._clock.now())
         for warning in sorted(self._warnings.glob("*.txt")):
             if warning.name not in self._warned:
                 self._warned.add(warning.name)
-                self._reports.said("training", warning.read_text(), self._clock.now())
+                self._reports.add_notice("training", warning.read_text(), self._clock.now())
         if self._progress.exists() and (step := int(self._progress.read_text())):
-            self._reports.stepped(step)
+            self._reports.record_step(step)
         if self._save_cost.exists():
             self._reports.save_cost = SaveCost.from_json(self._save_cost.read_bytes())
 
@@ -77,7 +83,7 @@ class Follower:
         return replace(span, started_at=started, ended_at=ended)
 
 
-def _parsed(kind: type[M], lines: list[bytes]) -> list[M]:
+def _parse_lines(kind: type[M], lines: list[bytes]) -> list[M]:
     parsed = []
     for line in lines:
         try:

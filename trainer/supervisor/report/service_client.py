@@ -1,4 +1,4 @@
-"""The node's side of the node protocol: register, heartbeat, directive. The node always calls."""
+"""HTTP client of the node protocol: register, heartbeat, directive. The node always calls."""
 
 import math
 from collections.abc import Callable
@@ -22,32 +22,32 @@ ANSWER_SECONDS = 15.0
 M = TypeVar("M", bound=Message)
 
 
-class ServiceError(Exception):
-    """The service did not answer as hoped. Go on, and try again later."""
+class ServiceCallError(Exception):
+    """The call failed. Go on, and retry later."""
 
 
-class Unreachable(ServiceError):
-    """No answer, or one that says that the service is unwell."""
+class ServiceUnreachableError(ServiceCallError):
+    """No answer, or a server error."""
 
 
-class Unauthorized(ServiceError):
-    """401, 403 or 404: the service does not know us (any more). Register again."""
+class NodeUnauthorizedError(ServiceCallError):
+    """401, 403 or 404: the service does not know this node. Register again."""
 
 
-class Refused(ServiceError):
-    """409: what the node does is stale; ``code`` says what."""
+class StaleNodeError(ServiceCallError):
+    """409: the node's epoch or generation is stale; see ``code``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-class Dismissed(ServiceError):
+class AttemptOverError(ServiceCallError):
     """410: the attempt is over. Leave."""
 
 
-class Service:
-    """HTTP client of the control plane. Tries once; whoever calls decides about trying again."""
+class ServiceClient:
+    """HTTP client of the service. It does not retry."""
 
     def __init__(self, config: NodeConfig, *, long_poll: float) -> None:
         self._config = config
@@ -59,7 +59,7 @@ class Service:
         self._seat: Registered | None = None
 
     async def register(self, registration: Registration) -> Registered:
-        """Say who this machine is; from then on the node's own token is used."""
+        """Register this machine; later calls use the node's own token."""
         request = self._http.build_request(
             "POST",
             "/internal/nodes",
@@ -70,7 +70,7 @@ class Service:
         return self._seat
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
-        """Say how things are."""
+        """Send a heartbeat."""
         seat = self._seated()
         request = self._http.build_request(
             "POST",
@@ -81,7 +81,7 @@ class Service:
         return _read(HeartbeatAnswer.from_json, await self._send(request))
 
     async def directive(self, after: int) -> Directive:
-        """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while."""
+        """Wait for a directive newer than ``after``; CARRY_ON when there is none."""
         seat = self._seated()
         request = self._http.build_request(
             "GET",
@@ -111,9 +111,11 @@ class Service:
         try:
             response = await self._http.send(request)
         except httpx.HTTPError as e:
-            raise Unreachable(f"{request.url.path}: {type(e).__name__} {e}".strip()) from e
+            raise ServiceUnreachableError(
+                f"{request.url.path}: {type(e).__name__} {e}".strip()
+            ) from e
         if response.status_code != httpx.codes.OK:
-            raise _refusal(request, response)
+            raise _error_for(request, response)
         return response
 
 
@@ -125,25 +127,27 @@ def _read(parse: Callable[[bytes], M], response: httpx.Response) -> M:
     try:
         return parse(response.content)
     except ValueError as e:
-        raise Unreachable(f"{response.request.url.path}: answer makes no sense: {e}") from e
+        raise ServiceUnreachableError(
+            f"{response.request.url.path}: answer makes no sense: {e}"
+        ) from e
 
 
-def _refusal(request: httpx.Request, response: httpx.Response) -> ServiceError:
-    """The error that a status other than 200 stands for."""
+def _error_for(request: httpx.Request, response: httpx.Response) -> ServiceCallError:
+    """Return the error for a status other than 200."""
     said = f"{request.url.path}: {response.status_code} {response.text[:500]}"
     match response.status_code:
         case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN | httpx.codes.NOT_FOUND:
-            return Unauthorized(said)
+            return NodeUnauthorizedError(said)
         case httpx.codes.CONFLICT:
-            return Refused(_code(response), said)
+            return StaleNodeError(_code(response), said)
         case httpx.codes.GONE:
-            return Dismissed(said)
+            return AttemptOverError(said)
         case _:
-            return Unreachable(said)
+            return ServiceUnreachableError(said)
 
 
 def _code(response: httpx.Response) -> str:
-    """``error.code`` of the answer's body, "" where there is none."""
+    """Return ``error.code`` of the answer's body, "" where there is none."""
     try:
         body = response.json()
         return str(body["error"]["code"])

@@ -1,31 +1,40 @@
-"""The node's conversation with the service: joining, heartbeats, directives, refusals."""
+"""The node's session with the service: registration, heartbeats, directives, errors."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
 from trainer.contract import PROTOCOL, Heartbeat, NodePhase, Registered, Registration, Span
-from trainer.supervisor.clock import ServiceTime, StopBy
-from trainer.supervisor.concurrency import first_of
-from trainer.supervisor.context import Surroundings
-from trainer.supervisor.control.node_controller import Duty
-from trainer.supervisor.control.node_state import directed, dismissed, refused
+from trainer.supervisor.clock import ServiceTime, StopDeadline
+from trainer.supervisor.concurrency import wait_first
+from trainer.supervisor.context import SupervisorContext
+from trainer.supervisor.control.node_controller import NodeController
+from trainer.supervisor.control.node_state import on_attempt_over, on_directive, on_stale_generation
 from trainer.supervisor.machine import network
 from trainer.supervisor.machine.boot_times import START_SUPERVISOR
-from trainer.supervisor.machine.metadata import Instance, MetadataError
-from trainer.supervisor.report.heartbeat_reports import Reports
-from trainer.supervisor.report.service_client import Dismissed, Refused, ServiceError, Unauthorized
+from trainer.supervisor.machine.metadata import MetadataError, VmInstance
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
+from trainer.supervisor.report.service_client import (
+    AttemptOverError,
+    NodeUnauthorizedError,
+    ServiceCallError,
+    StaleNodeError,
+)
 
 _ENDED = frozenset({NodePhase.STOPPED, NodePhase.FAILED})
 
 log = logging.getLogger(__name__)
 
 
-class Conversation:
-    """Joins first; then ``heartbeats`` and ``directives`` run side by side until cancelled."""
+class ServiceSession:
+    """Registers; then ``send_heartbeats`` and ``follow_directives`` run until cancelled."""
 
     def __init__(
-        self, given: Surroundings, duty: Duty, reports: Reports, time: ServiceTime
+        self,
+        given: SupervisorContext,
+        duty: NodeController,
+        reports: HeartbeatReports,
+        time: ServiceTime,
     ) -> None:
         self._given = given
         self._duty = duty
@@ -37,41 +46,43 @@ class Conversation:
         self._seq = 0
         self._port = 0
         self._time = time
-        self.stop_by = StopBy()
+        self.stop_by = StopDeadline()
 
-    async def join(self) -> tuple[Instance, Registered]:
-        """Find out who this machine is and register it, however long that takes."""
+    async def join(self) -> tuple[VmInstance, Registered]:
+        """Find this machine's identity and register it, however long that takes."""
         self._joining_since = self._given.clock.now(), self._given.clock.monotonic()
-        async for attempt in self._given.stubborn(MetadataError):
+        async for attempt in self._given.retry_forever(MetadataError):
             with attempt:
                 self._instance = await self._given.metadata.instance()
         self._seat = await self._register()
         now = self._given.clock.now()  # from here on by the service's clock
-        self._reports.spent([Span(name="join", started_at=now - self._joined_for, ended_at=now)])
+        self._reports.add_spans(
+            [Span(name="join", started_at=now - self._joined_for, ended_at=now)]
+        )
         return self._instance, self._seat
 
-    async def heartbeats(self) -> None:
-        """Say how things are: regularly, and at once when something has changed."""
+    async def send_heartbeats(self) -> None:
+        """Send heartbeats regularly, and at once when something has changed."""
         while True:
             await self._speak(self._beat, self._until_news)
             await self._until_news(self._given.limits.heartbeat)
 
-    async def directives(self) -> None:
-        """Ask what to do, and do it."""
+    async def follow_directives(self) -> None:
+        """Poll for directives, and apply them."""
         while True:
             self._newer.clear()
-            # A poll that hangs on a dead connection is given up when a heartbeat tells of more.
-            await first_of(self._speak(self._poll, asyncio.sleep), self._newer.wait())
+            # Cancel a poll on a dead connection when a heartbeat announces a newer directive.
+            await wait_first(self._speak(self._poll, asyncio.sleep), self._newer.wait())
 
-    async def told(self) -> None:
-        """Return once the service has heard of the node's present state."""
+    async def wait_until_reported(self) -> None:
+        """Return once the service knows the node's present state."""
         while not self._has_told():
             self._answered.clear()
             await self._answered.wait()
 
     @property
     def _joined_for(self) -> float:
-        """Seconds since the joining began, whatever the wall clock does."""
+        """Seconds since the joining began, by the monotonic clock."""
         return self._given.clock.monotonic() - self._joining_since[1]
 
     def _has_told(self) -> bool:
@@ -81,12 +92,12 @@ class Conversation:
         return (told.phase, told.generation) == (node.phase, node.generation)
 
     async def _register(self) -> Registered:
-        async for attempt in self._given.stubborn(ServiceError):
+        async for attempt in self._given.retry_forever(ServiceCallError):
             with attempt:
                 sent = self._given.clock.monotonic()
                 seat = await self._given.service.register(self._registration())
-                self.stop_by.heard(sent=sent, now=seat.now, stop_by=seat.stop_by)
-                self._time.heard(sent=sent, now=seat.now)
+                self.stop_by.extend(sent=sent, now=seat.now, stop_by=seat.stop_by)
+                self._time.record_answer(sent=sent, now=seat.now)
                 return seat
         raise AssertionError("retried for ever")
 
@@ -102,64 +113,64 @@ class Conversation:
             address=self._instance.address,
             gpus=self._given.gpus,
             vm_size=self._instance.vm_size,
-            network=network.shown(self._instance.address, self._instance.vm_size),
+            network=network.network_report(self._instance.address, self._instance.vm_size),
             spans=(*given.booted, supervisor),
             now=since + self._joined_for,  # by the wall clock that dated the spans
         )
 
-    async def regrant(self) -> None:
-        """Have fresh grants: a registration of the same boot brings them and changes nothing."""
+    async def renew_grants(self) -> None:
+        """Get fresh grants by registering the same boot again."""
         try:
             await self._rejoin(self._seat)
-        except Dismissed as e:
+        except AttemptOverError as e:
             self._leave(e)
 
     async def _rejoin(self, seat: Registered) -> None:
-        """Register again, once, however many loops find that ``seat`` is not ours any more."""
+        """Register again once, although several loops may find ``seat`` outdated."""
         async with self._joining:
             if self._seat is seat:
                 self._seat = await self._register()
-                self._duty.sit(self._seat)
+                self._duty.on_registered(self._seat)
 
     async def _speak(
         self, say: Callable[[], Awaitable[None]], wait: Callable[[float], Awaitable[None]]
     ) -> None:
-        """Say it until it is answered with 200; act upon every other answer."""
+        """Repeat the call until it is answered with 200; react to other answers."""
         try:
-            async for attempt in self._given.stubborn(ServiceError, wait):
+            async for attempt in self._given.retry_forever(ServiceCallError, wait):
                 with attempt:
                     await self._say(say)
-        except Dismissed as e:
+        except AttemptOverError as e:
             self._leave(e)
 
-    def _leave(self, dismissal: Dismissed) -> None:
+    def _leave(self, dismissal: AttemptOverError) -> None:
         log.info("node.dismissed reason=%s", dismissal)
-        self._duty.apply(dismissed(self._duty.node))
+        self._duty.apply(on_attempt_over(self._duty.node))
 
     async def _say(self, say: Callable[[], Awaitable[None]]) -> None:
         seat = self._seat
         try:
             await say()
-        except ServiceError as e:
+        except ServiceCallError as e:
             log.warning("service.refused reason=%s", e)
             await self._heed(e, seat)
             raise
 
-    async def _heed(self, answer: ServiceError, seat: Registered) -> None:
+    async def _heed(self, answer: ServiceCallError, seat: Registered) -> None:
         match answer:
-            case Unauthorized() | Refused(code="stale_epoch"):
+            case NodeUnauthorizedError() | StaleNodeError(code="stale_epoch"):
                 await self._rejoin(seat)
-            case Refused():
-                self._duty.apply(refused(self._duty.node))
+            case StaleNodeError():
+                self._duty.apply(on_stale_generation(self._duty.node))
             case _:
-                pass  # it will be said again
+                pass  # it will be retried
 
     async def _until_news(self, seconds: float) -> None:
-        await first_of(self._reports.changed.wait(), seconds=seconds)
+        await wait_first(self._reports.changed.wait(), seconds=seconds)
 
     async def _beat(self) -> None:
         self._reports.changed.clear()
-        batch = self._reports.batch()
+        batch = self._reports.next_payload()
         self._seq += 1
         node, sent = self._duty.node, self._given.clock.monotonic()
         heartbeat = Heartbeat(
@@ -184,9 +195,9 @@ class Conversation:
             gpu_errors=batch.gpu_errors,
         )
         answer = await self._given.service.heartbeat(heartbeat)
-        self.stop_by.heard(sent=sent, now=answer.now, stop_by=answer.stop_by)
-        self._time.heard(sent=sent, now=answer.now)
-        self._reports.answered(batch)
+        self.stop_by.extend(sent=sent, now=answer.now, stop_by=answer.stop_by)
+        self._time.record_answer(sent=sent, now=answer.now)
+        self._reports.mark_delivered(batch)
         self._told = heartbeat
         self._answered.set()
         if answer.directive_seq > self._duty.node.directive:
@@ -196,12 +207,12 @@ class Conversation:
         clock = self._given.clock
         after, sent = self._duty.node.directive, clock.monotonic()
         directive = await self._given.service.directive(after)
-        self.stop_by.heard(sent=sent, now=directive.now, stop_by=directive.stop_by)
+        self.stop_by.extend(sent=sent, now=directive.now, stop_by=directive.stop_by)
         if directive.grants is not None:
-            self._duty.renew(directive.grants)
-        self._duty.apply(directed(self._duty.node, directive))
-        if directive.seq <= after and clock.monotonic() - sent < self._given.limits.pulse:
-            await asyncio.sleep(self._given.limits.pulse)  # the service does not wait; we do
+            self._duty.renew_grants(directive.grants)
+        self._duty.apply(on_directive(self._duty.node, directive))
+        if directive.seq <= after and clock.monotonic() - sent < self._given.limits.poll_interval:
+            await asyncio.sleep(self._given.limits.poll_interval)  # the service does not wait
 
     def _free_port(self) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Making a checkpoint exist: its manifest, then one compare-and-swap of HEAD. Node rank 0 only."""
+"""Commit a checkpoint: its manifest, then one compare-and-swap of HEAD. Node rank 0 only."""
 
 import asyncio
 import hashlib
@@ -23,14 +23,14 @@ from trainer.contract import (
 from trainer.rundir import RankSave, SavedFile, rank_record
 from trainer.supervisor.blob.container import (
     BlobError,
-    BlobUnavailable,
+    BlobUnavailableError,
     JobContainer,
-    PreconditionFailed,
-    Stored,
+    PreconditionFailedError,
+    StoredBlob,
 )
-from trainer.supervisor.blob.transfer import Corrupt
-from trainer.supervisor.clock import Clock
-from trainer.supervisor.concurrency import together
+from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.clock import NodeClock
+from trainer.supervisor.concurrency import gather_or_cancel
 
 SWAP_ATTEMPTS = 8
 
@@ -38,19 +38,19 @@ log = logging.getLogger(__name__)
 
 
 async def read_head(container: JobContainer) -> tuple[Head, str]:
-    """HEAD and its ETag."""
+    """Return HEAD and its ETag."""
     data, etag = await container.read(HEAD)
     return Head.from_json(data), etag
 
 
 class Committer:
-    """Commits the saves of one generation as soon as every writer's record is in Blob."""
+    """Commits the saves of one generation once every writer's record is in Blob."""
 
     def __init__(
         self,
         container: JobContainer,
         generation: Generation,
-        clock: Clock,
+        clock: NodeClock,
         undelivered: Callable[[int], Sequence[StepMetrics]] = lambda _: (),
         valid_loss: Callable[[int], float | None] = lambda _: None,
     ) -> None:
@@ -64,36 +64,36 @@ class Committer:
         self.dropped: list[str] = []  # folders that HEAD does not name any more
 
     @property
-    def idle(self) -> bool:
-        """True when nothing waits for a commit."""
+    def is_idle(self) -> bool:
+        """Whether nothing waits for a commit."""
         return not self._pending
 
-    def expect(self, save: RankSave) -> None:
-        """This node's part of the save is in Blob; the peers' will follow."""
+    def expect_commit(self, save: RankSave) -> None:
+        """Record that this node's part of the save is in Blob; peers' parts will follow."""
         self._pending[save.path] = save
 
-    async def recall(self) -> Committed | None:
-        """Expect what an earlier supervisor of rank 0's node sent and did not come to commit.
+    async def expect_earlier_saves(self) -> Committed | None:
+        """Expect what an earlier supervisor of rank 0's node sent and did not commit.
 
         Returns the model that HEAD names, if it does.
         """
         head, _ = await read_head(self._container)
         named = {c.path for c in head.checkpoints}
         for folder in ("checkpoints/", "models/"):
-            stored = await self._container.listing(folder)
+            stored = await self._container.list_blobs(folder)
             for name in stored:
                 path, _, record = f"{folder}{name}".rpartition("/")
                 if record == rank_record(0) and path not in named:
                     await self._recall(f"{path}/{record}", head)
         return head.model
 
-    async def look(self) -> list[Committed]:
-        """Commit what is complete in Blob by now, oldest first. May raise StaleGeneration."""
+    async def commit_complete(self) -> list[Committed]:
+        """Commit what is complete in Blob, oldest first. May raise StaleGeneration."""
         done = []
         for save in sorted(self._pending.values(), key=lambda s: s.step):
             try:
                 entry = await self._commit(save)
-            except Corrupt as e:
+            except CorruptError as e:
                 log.error("checkpoint.refused reason=%s", e)  # noqa: TRY400 - the reason is all
                 del self._pending[save.path]
                 continue
@@ -103,11 +103,11 @@ class Committer:
         return done
 
     async def delete_dropped(self) -> None:
-        """Delete the checkpoints that HEAD has let go of, the manifest first; best effort."""
+        """Delete the checkpoints that HEAD has dropped, manifest first; best effort."""
         while self.dropped:
             prefix = f"{self.dropped.pop()}/"
             try:
-                names = await self._container.listing(prefix)
+                names = await self._container.list_blobs(prefix)
                 for name in sorted(names, key=lambda n: n != MANIFEST):
                     await self._container.delete(prefix + name)
             except BlobError as e:
@@ -119,7 +119,7 @@ class Committer:
         newest = head.newest.step if head.newest else -1
         ours = save.generation == self._generation.number == head.generation
         if ours and save.step >= newest and not (save.kind == "final" and head.model):
-            self.expect(save)
+            self.expect_commit(save)
 
     async def _commit(self, save: RankSave) -> Committed | None:
         manifest = await self._manifest(save)
@@ -131,19 +131,21 @@ class Committer:
         return entry
 
     async def _leave_measured(self, save: RankSave) -> None:
-        """No later generation does these steps again, and this machine may go at any moment."""
+        """Store undelivered metrics: no later generation repeats these steps."""
         if lines := [m.to_json() for m in self._undelivered(save.step)]:
-            await self._container.put(f"{save.path}/{MEASURED}", "\n".join(lines).encode())
+            await self._container.overwrite(f"{save.path}/{MEASURED}", "\n".join(lines).encode())
 
     async def _manifest(self, save: RankSave) -> Manifest | None:
-        """The manifest of a save, or None while a writer's part is missing."""
-        stored = await self._container.listing(f"{save.path}/")
+        """Return the manifest of a save, or None while a writer's part is missing."""
+        stored = await self._container.list_blobs(f"{save.path}/")
         names = [rank_record(rank) for rank in range(save.writers)]
         if not all(name in stored for name in names):
             return None
-        reads = await together(self._container.read(f"{save.path}/{name}") for name in names)
+        reads = await gather_or_cancel(
+            self._container.read(f"{save.path}/{name}") for name in names
+        )
         records = [RankSave.from_json(data) for data, _ in reads]
-        return manifest_of(records, stored, self._generation)
+        return build_manifest(records, stored, self._generation)
 
     async def _publish(self, path: str, manifest: Manifest) -> Committed:
         data = manifest.to_json().encode()
@@ -163,14 +165,14 @@ class Committer:
         )
 
     async def _swap(self, entry: Committed) -> None:
-        """Have HEAD name the entry. Whatever became of a write, HEAD itself is asked again."""
+        """Make HEAD name the entry; after any failed write HEAD is read again."""
         let_go: set[str] = set()
         retention = await self._kept()
         checkpoint = self._generation.checkpoint
         loaded = checkpoint.path if checkpoint else ""
         for attempt in range(SWAP_ATTEMPTS):
             head, etag = await read_head(self._container)
-            if names(head, entry):
+            if is_named(head, entry):
                 self.dropped += sorted(let_go - {c.path for c in head.checkpoints})
                 return
             if entry.kind == "final":
@@ -180,44 +182,44 @@ class Committer:
             let_go |= {c.path for c in head.checkpoints} - {c.path for c in new.checkpoints}
             try:
                 await self._container.write(HEAD, new.to_json().encode(), if_match=etag)
-            except (PreconditionFailed, BlobUnavailable) as e:
+            except (PreconditionFailedError, BlobUnavailableError) as e:
                 log.warning("head.not_written path=%s reason=%s", entry.path, e)
                 await asyncio.sleep(0.1 * attempt)
-        raise BlobUnavailable(f"{HEAD}: could not be written in {SWAP_ATTEMPTS} attempts")
+        raise BlobUnavailableError(f"{HEAD}: could not be written in {SWAP_ATTEMPTS} attempts")
 
     async def _kept(self) -> Retention:
-        """Which checkpoints the job keeps; its run spec never changes."""
+        """Return the job's retention; its run spec never changes."""
         if self._retention is None:
             data, _ = await self._container.read(RUN_SPEC)
             self._retention = RunSpec.from_json(data).retention
         return self._retention
 
     def _settle(self, entry: Committed) -> None:
-        """Forget the entry, and older checkpoints that HEAD would not take any more."""
+        """Forget the entry, and older checkpoints that HEAD would refuse now."""
         del self._pending[entry.path]
         late = [p for p, s in self._pending.items() if s.step < entry.step and s.kind != "final"]
         for path in late:
             del self._pending[path]
 
 
-def names(head: Head, entry: Committed) -> bool:
-    """True when HEAD names the very manifest that the entry speaks of."""
+def is_named(head: Head, entry: Committed) -> bool:
+    """Return whether HEAD names exactly this entry's manifest."""
     named = (*head.checkpoints, *((head.model,) if head.model else ()))
     return any((c.path, c.manifest_sha256) == (entry.path, entry.manifest_sha256) for c in named)
 
 
-def manifest_of(
-    records: Sequence[RankSave], stored: Mapping[str, Stored], generation: Generation
+def build_manifest(
+    records: Sequence[RankSave], stored: Mapping[str, StoredBlob], generation: Generation
 ) -> Manifest:
-    """The manifest of a save from all writers' records and the listing of its folder."""
+    """Build the manifest of a save from all writers' records and its folder's listing."""
     first = records[0]
-    if any(_of(record) != _of(first) for record in records):
-        raise Corrupt(f"{first.path}: the ranks' records disagree about what was saved")
+    if any(_agreed_members(record) != _agreed_members(first) for record in records):
+        raise CorruptError(f"{first.path}: the ranks' records disagree about what was saved")
     if first.generation != generation.number:
         raise StaleGeneration(f"{first.path} was saved by generation {first.generation}")
-    files = [_entry(first.path, f, stored) for r in records for f in r.files]
+    files = [_file_entry(first.path, f, stored) for r in records for f in r.files]
     if len({f.name for f in files}) < len(files):
-        raise Corrupt(f"{first.path}: two ranks wrote a file of the same name")
+        raise CorruptError(f"{first.path}: two ranks wrote a file of the same name")
     return Manifest(
         step=first.step,
         consumed_samples=first.consumed_samples,
@@ -231,16 +233,18 @@ def manifest_of(
     )
 
 
-def _of(record: RankSave) -> tuple[object, ...]:
-    """What all ranks have to agree about."""
+def _agreed_members(record: RankSave) -> tuple[object, ...]:
+    """Return the members in which all ranks' records must agree."""
     what = (record.path, record.writers, record.step, record.consumed_samples)
     return (*what, record.world_size, record.generation, record.kind, record.parameters_sha256)
 
 
-def _entry(path: str, file: SavedFile, stored: Mapping[str, Stored]) -> FileEntry:
+def _file_entry(path: str, file: SavedFile, stored: Mapping[str, StoredBlob]) -> FileEntry:
     seen = stored.get(file.name)
     if seen is None or (seen.size, seen.crc64nvme) != (file.size, file.crc64nvme):
-        raise Corrupt(f"{path}/{file.name}: the blob is not what the rank's record says ({seen})")
+        raise CorruptError(
+            f"{path}/{file.name}: the blob is not what the rank's record says ({seen})"
+        )
     return FileEntry(
         name=file.name,
         size=file.size,

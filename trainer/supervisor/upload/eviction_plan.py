@@ -1,7 +1,7 @@
-"""What to do with the seconds that Azure leaves a machine. Pure.
+"""Decide what to do in the seconds before an eviction. Pure.
 
-A save is worth what it saves: the steps since the last committed one. It is worth nothing when it
-cannot be whole in Blob in time, and then the wire belongs to what can.
+A save is worth the steps since the last commit. It is worth nothing if it cannot be complete in
+Blob in time; then the network belongs to earlier saves.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 COMMIT_SECONDS = 2.0  # records, manifest and HEAD, once all data is in Blob
-CAUTION = 1.2  # on everything that was measured
-USED = 0.7  # of its cap: an upload that came so far may have been held back by it
-UNCAPPED = 2.0  # what the wire then gives without, at least: ND A100 v4 has three times our cap
-LEISURE = 0.25  # of the time for a save, for a step: asked just after a look, two of them are done
+CAUTION = 1.2  # safety factor on all measurements
+USED = 0.7  # share of the cap: an upload this fast may have been limited by it
+UNCAPPED = 2.0  # minimum rate without the cap; ND A100 v4 has three times our cap
+LEISURE = 0.25  # of the time for a save; a request just after a check waits for two steps
 
 
-class Choice(Enum):
-    """What is done about a notice."""
+class EvictionChoice(Enum):
+    """What to do about a notice."""
 
     FINISH_STEP = "finish the step that is under way, then save"
     SAVE_NOW = "drop what is done of the step, and save"
@@ -24,45 +24,45 @@ class Choice(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
-    """One node's part, as far as it was measured; None: not yet. Bytes and seconds."""
+class EvictionOutlook:
+    """Measurements of one node, in bytes and seconds; None: not measured yet."""
 
-    left: float  # until this machine goes
+    left: float  # until the eviction
     step: float | None  # one training step
-    micro_steps: int  # in a step: so often a stop is looked for
+    micro_steps: int  # in a step: a stop is checked before each
     size: int  # of this node's part of a save
     pending: int  # of earlier saves, still to be uploaded
     rate: float | None  # of the last upload, bytes per second
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The choice, and what it rests on."""
+class EvictionDecision:
+    """The choice, and its reason."""
 
-    choice: Choice
+    choice: EvictionChoice
     needs: float | None = None  # seconds for a save now; None: nothing was measured
     left: float = 0.0
 
 
-def decide(outlook: Outlook) -> Verdict:
-    """Choose by the time that a save needs, `t_boundary + (pending + size) / rate + t_commit`.
+def decide_on_eviction(outlook: EvictionOutlook) -> EvictionDecision:
+    """Decide by the time that a save needs, `t_boundary + (pending + size) / rate + t_commit`.
 
-    Without a measurement a save is tried: it may fit, and nothing is lost by it.
+    Without measurements a save is tried: it may succeed and costs nothing.
     """
     if outlook.rate is None or outlook.step is None:
-        return Verdict(choice=Choice.SAVE_NOW, left=outlook.left)
+        return EvictionDecision(choice=EvictionChoice.SAVE_NOW, left=outlook.left)
     needs = seconds_to_save(outlook)
     if needs > outlook.left:
-        choice = Choice.RELY
+        choice = EvictionChoice.RELY
     elif needs + CAUTION * outlook.step <= outlook.left:
-        choice = Choice.FINISH_STEP
+        choice = EvictionChoice.FINISH_STEP
     else:
-        choice = Choice.SAVE_NOW
-    return Verdict(choice=choice, needs=needs, left=outlook.left)
+        choice = EvictionChoice.SAVE_NOW
+    return EvictionDecision(choice=choice, needs=needs, left=outlook.left)
 
 
-def seconds_to_save(outlook: Outlook) -> float:
-    """From the notice to the commit: the next micro-step's end, what is on its way, ours."""
+def seconds_to_save(outlook: EvictionOutlook) -> float:
+    """Return the seconds from the notice to the commit: micro-step, uploads, commit."""
     assert outlook.rate is not None
     assert outlook.step is not None
     boundary = outlook.step / outlook.micro_steps
@@ -70,35 +70,35 @@ def seconds_to_save(outlook: Outlook) -> float:
     return CAUTION * (boundary + wire) + COMMIT_SECONDS
 
 
-def leaves_a_step(patience: float, step: float | None) -> bool:
-    """Whether a stop for which there are so many seconds may wait for the end of a step."""
+def has_time_for_step(patience: float, step: float | None) -> bool:
+    """Return whether a stop with ``patience`` seconds may wait for the end of a step."""
     return step is not None and step <= LEISURE * patience
 
 
-def unsent(sizes: Sequence[int], sent: float) -> int:
-    """Bytes of saves that still have to go, when so many of the first one have."""
+def unsent_bytes(sizes: Sequence[int], sent: float) -> int:
+    """Return the bytes of saves still to upload, when ``sent`` of the first one are."""
     first, *others = sizes or (0,)
     return max(first - int(sent), 0) + sum(others)
 
 
-def full_rate(measured: float | None, cap: float) -> float | None:
-    """What uploads get from the wire once their cap is lifted, from what they had under it."""
+def uncapped_rate(measured: float | None, cap: float) -> float | None:
+    """Estimate the upload rate without its cap, from the rate under it."""
     if measured is None or measured < USED * cap:
         return measured
     return UNCAPPED * cap
 
 
-def sentence(verdict: Verdict) -> str:
-    """For the user, about this machine."""
+def decision_message(verdict: EvictionDecision) -> str:
+    """Return the decision as a message to the user."""
     left = f"{verdict.left:.0f} s"
     if verdict.needs is None:
         return f"Azure takes the machine in {left}: saving at once"
     needs = f"a save takes about {verdict.needs:.0f} s"
-    if verdict.choice is Choice.RELY:
+    if verdict.choice is EvictionChoice.RELY:
         return (
             f"Azure takes the machine in {left}, and {needs}: it would not be whole. Training goes "
             "on from the newest checkpoint that is committed by then"
         )
-    if verdict.choice is Choice.SAVE_NOW:
+    if verdict.choice is EvictionChoice.SAVE_NOW:
         return f"Azure takes the machine in {left}, and {needs}: saving at once"
     return f"Azure takes the machine in {left}, and {needs}: the step is finished first"

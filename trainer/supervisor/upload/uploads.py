@@ -1,4 +1,4 @@
-"""From the trainer's outbox to a committed checkpoint: while it trains, and after it is gone."""
+"""Upload and commit the trainer's saves, during training and after its end."""
 
 import asyncio
 import logging
@@ -6,37 +6,37 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from trainer.contract import Committed, StepMetrics
 from trainer.rundir import RankSave
-from trainer.supervisor.blob.container import AccessRefused, BlobError, JobContainer
-from trainer.supervisor.blob.transfer import Corrupt
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.concurrency import first_of
-from trainer.supervisor.control.launch import World
-from trainer.supervisor.control.stop_requests import Wish, Wishes
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.blob.container import AccessRefusedError, BlobError, JobContainer
+from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.concurrency import wait_first
+from trainer.supervisor.control.launch import NodeWorld
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.commit import Committer
-from trainer.supervisor.upload.eviction_plan import full_rate, unsent
+from trainer.supervisor.upload.eviction_plan import uncapped_rate, unsent_bytes
 from trainer.supervisor.upload.outbox import Outbox
-from trainer.supervisor.upload.rate_limiter import Pace
+from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
 
 log = logging.getLogger(__name__)
 
 
-class Uploads:
+class SaveUploads:
     """The saves of one generation on this node; node rank 0 commits them."""
 
     def __init__(
         self,
-        world: World,
+        world: NodeWorld,
         container: JobContainer,
-        reports: Reports,
-        limits: Limits,
-        clock: Clock,
+        reports: HeartbeatReports,
+        limits: NodeLimits,
+        clock: NodeClock,
         regrant: Callable[[], Awaitable[None]],
         undelivered: Callable[[int], Sequence[StepMetrics]],
     ) -> None:
         self._share = limits.ingress_share(len(world.generation.members))
         self.paced_at = min(limits.upload_rate, self._share)  # bytes a second
-        self._pace = Pace(self.paced_at, clock.monotonic)
+        self._pace = UploadRateLimiter(self.paced_at, clock.monotonic)
         self._outbox = Outbox(container, world.folder, world.ranks, self._pace)
         self._committer = Committer(
             container, world.generation, clock, undelivered, reports.valid_loss
@@ -57,15 +57,17 @@ class Uploads:
         self.model: Committed | None = None
 
     @property
-    def pending(self) -> int:
-        """Bytes of saves that lie whole and, going by the last upload's rate, are not in Blob."""
-        saves = [sum(f.size for r in records for f in r.files) for records in self._outbox.whole()]
-        return unsent(saves, self._of_this_one())
+    def pending_bytes(self) -> int:
+        """Bytes of complete saves that are not in Blob yet, estimated by the last rate."""
+        saves = [
+            sum(f.size for r in records for f in r.files) for records in self._outbox.whole_saves()
+        ]
+        return unsent_bytes(saves, self._of_this_one())
 
     @property
     def rate(self) -> float | None:
-        """Bytes a second that wire and account give when nothing paces it; None: unknown."""
-        rate = full_rate(self._measured, self.paced_at)
+        """Bytes a second of network and account without the cap; None: unknown."""
+        rate = uncapped_rate(self._measured, self.paced_at)
         return rate if rate is None else min(rate, self._share)
 
     @property
@@ -73,16 +75,16 @@ class Uploads:
         return self._sent / self._seconds if self._seconds else None
 
     def _of_this_one(self) -> float:
-        """Bytes of the save under way that are in Blob by now, as fast as the last one went."""
+        """Estimate the bytes of the save under way that are in Blob by now."""
         if self._sending_since is None or self._measured is None:
             return 0.0
         return self._measured * (self._clock.monotonic() - self._sending_since)
 
-    async def work(self, wishes: Wishes, *, recall: bool = False) -> None:
+    async def run_to_end(self, wishes: StopRequests, *, recall: bool = False) -> None:
         """Upload and commit until the trainer is gone and nothing is left, or time is up.
 
-        ``recall``: an earlier supervisor may have sent what it did not come to commit.
-        May raise StaleGeneration: then nothing more can be committed.
+        ``recall``: an earlier supervisor may have sent saves without committing them. Raises
+        StaleGeneration when nothing more can be committed.
         """
         lifting = asyncio.create_task(self._hurry(wishes))
         try:
@@ -93,23 +95,23 @@ class Uploads:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _hurry(self, wishes: Wishes) -> None:
-        """From a stop or the last step on nobody trains any more: the wire is for saves."""
-        await first_of(wishes.heard(Wish.SAVE), wishes.trainer_gone.wait())
-        self._pace.lift()
+    async def _hurry(self, wishes: StopRequests) -> None:
+        """Lift the rate limit after a stop request or the trainer's end."""
+        await wait_first(wishes.wait_for(StopRequest.SAVE), wishes.trainer_gone.wait())
+        self._pace.lift_cap()
 
-    async def _work(self, wishes: Wishes, *, recall: bool) -> None:
+    async def _work(self, wishes: StopRequests, *, recall: bool) -> None:
         waiting_since: float | None = None
         self._recall = recall and self._commits
         while True:
-            gone = wishes.trainer_gone.is_set()  # asked first: what it left is then all there
+            gone = wishes.trainer_gone.is_set()  # before the check of the outbox
             self._hopeless = False
             failures = self._failures
             sent = await self._send()
             if gone and sent and waiting_since is None:
                 waiting_since = self._clock.monotonic()
             # Asked before the look, so that one look follows the end of our patience.
-            over = gone and _over(wishes, waiting_since)
+            over = gone and _is_time_over(wishes, waiting_since)
             done = await self._commit() and sent
             if self._failures == failures:
                 self._worked()
@@ -119,28 +121,32 @@ class Uploads:
                 self._make_room(wishes)
             await self._pause(wishes)
 
-    def _make_room(self, wishes: Wishes) -> None:
-        """Have deleted what HEAD let go of, beside the uploads, until a stop is asked for.
+    def _make_room(self, wishes: StopRequests) -> None:
+        """Delete dropped checkpoints beside the uploads, until a stop is requested.
 
-        It may be hundreds of blobs. What is left then the service's sweep finds.
+        There may be hundreds of blobs; the service's sweep deletes the rest.
         """
         if self._deleting is not None and self._deleting.done():
             self._deleting.result()
             self._deleting = None
-        idle = self._deleting is None and wishes.strongest is Wish.NONE
+        idle = self._deleting is None and wishes.strongest is StopRequest.NONE
         if idle and self._committer.dropped:
-            deleting = first_of(wishes.heard(Wish.SAVE), self._committer.delete_dropped())
+            deleting = wait_first(
+                wishes.wait_for(StopRequest.SAVE), self._committer.delete_dropped()
+            )
             self._deleting = asyncio.create_task(deleting)
 
     async def _send(self) -> bool:
-        """Upload what lies whole in the outbox; True when nothing of it is left."""
+        """Upload the complete saves of the outbox; return whether nothing is left."""
         try:
             while save := await self._timed_send():
                 if self._commits:
-                    self._committer.expect(save)
-                if self._commits and self._outbox.whole():  # which may not come in time any more
+                    self._committer.expect_commit(save)
+                if (
+                    self._commits and self._outbox.whole_saves()
+                ):  # the next upload may not be in time
                     await self._commit()
-        except (BlobError, Corrupt, OSError) as e:  # a corrupt save is out of the way now
+        except (BlobError, CorruptError, OSError) as e:  # a corrupt save is out of the way now
             await self._failed(e)
             return False
         except ValueError as e:
@@ -161,12 +167,12 @@ class Uploads:
         return save
 
     async def _commit(self) -> bool:
-        """Commit what is complete in Blob; True when nothing is left to commit."""
+        """Commit what is complete in Blob; return whether nothing is left to commit."""
         try:
             if self._recall:
-                self.model = await self._committer.recall()
+                self.model = await self._committer.expect_earlier_saves()
                 self._recall = False
-            entries = await self._committer.look()
+            entries = await self._committer.commit_complete()
         except BlobError as e:
             await self._failed(e)
             return False
@@ -174,21 +180,23 @@ class Uploads:
             await self._failed(e)
             self._hopeless = True
             return False
-        self._reports.committed(entries)
+        self._reports.add_committed(entries)
         self.model = next((e for e in entries if e.kind == "final"), self.model)
-        return self._committer.idle
+        return self._committer.is_idle
 
-    async def _pause(self, wishes: Wishes) -> None:
+    async def _pause(self, wishes: StopRequests) -> None:
         if wishes.trainer_gone.is_set():
-            await asyncio.sleep(self._limits.pulse)
+            await asyncio.sleep(self._limits.poll_interval)
         else:
-            back_off = min(self._limits.pulse * 2 ** min(self._failures, 10), self._limits.retry)
-            await first_of(wishes.trainer_gone.wait(), seconds=back_off)
+            back_off = min(
+                self._limits.poll_interval * 2 ** min(self._failures, 10), self._limits.retry
+            )
+            await wait_first(wishes.trainer_gone.wait(), seconds=back_off)
 
     def _worked(self) -> None:
-        """Everything that could be done was done; parts of peers may still be missing."""
+        """Record success; peers' parts may still be missing."""
         self._failures = 0
-        self._reports.mended("uploads", self._clock.now())
+        self._reports.end_trouble("uploads", self._clock.now())
 
     async def _failed(self, error: Exception) -> None:
         now = self._clock.now()
@@ -201,12 +209,12 @@ class Uploads:
                 "Checkpoints cannot be uploaded at the moment; training goes on, and the newest "
                 f"waits on the node: {error}"
             )
-            self._reports.troubled("uploads", message, self._failing_since)
-        if isinstance(error, AccessRefused):
+            self._reports.begin_trouble("uploads", message, self._failing_since)
+        if isinstance(error, AccessRefusedError):
             await self._regrant()
 
 
-def _over(wishes: Wishes, waiting_since: float | None) -> bool:
+def _is_time_over(wishes: StopRequests, waiting_since: float | None) -> bool:
     if waiting_since is None:
-        return wishes.uploads_over
-    return wishes.peers_over(waiting_since)
+        return wishes.is_upload_time_over
+    return wishes.is_peer_time_over(waiting_since)
