@@ -1,6 +1,5 @@
 """The language between `[` and `]` in a template: parsed into a tree, evaluated in a scope."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -57,13 +56,13 @@ Node = Literal | Call | Member
 class Scope(Protocol):
     """Where names have their meaning."""
 
-    def call(self, name: str, arguments: list[Callable[[], Any]]) -> Any:  # noqa: ANN401 - JSON
-        """The value of a function; it evaluates those arguments that it needs."""
+    def call(self, name: str, values: list[Any]) -> Any:  # noqa: ANN401 - JSON
+        """Return the value of a function."""
         ...
 
 
 def evaluate(value: Any, scope: Scope) -> Any:  # noqa: ANN401 - JSON
-    """The value with every expression in it replaced, whatever its depth."""
+    """Return the value with every expression in it evaluated, at any depth."""
     if isinstance(value, str):
         return evaluate_text(value, scope)
     if isinstance(value, list):
@@ -79,7 +78,7 @@ def is_expression(text: str) -> bool:
 
 
 def evaluate_text(text: str, scope: Scope) -> Any:  # noqa: ANN401 - JSON
-    """The value of one string."""
+    """Return the value of one string."""
     if text.startswith("[["):
         return text[1:]
     if not is_expression(text):
@@ -145,12 +144,8 @@ def _value(node: Node, scope: Scope) -> Any:  # noqa: ANN401 - JSON
     if isinstance(node, Literal):
         return node.value
     if isinstance(node, Call):
-        return scope.call(node.name, [_later(part, scope) for part in node.arguments])
+        return scope.call(node.name, [_value(part, scope) for part in node.arguments])
     return _member(_value(node.target, scope), _value(node.key, scope))
-
-
-def _later(node: Node, scope: Scope) -> Callable[[], Any]:
-    return lambda: _value(node, scope)
 
 
 def _member(target: Any, key: Any) -> Any:  # noqa: ANN401 - JSON
