@@ -82,7 +82,7 @@ TYPES = Types([route.path for route in ARM] + [f"/providers/{kind}" for kind in 
 
 
 def arm(fabric: Fabric) -> Starlette:
-    """What answers at management.azure.com, login.microsoftonline.com and prices.azure.com."""
+    """Build the application of ARM, sign-in and the price list."""
     if fabric.settings.access == "enforced":
         owner.install(fabric)
     application = _application(fabric, ARM)
@@ -92,7 +92,7 @@ def arm(fabric: Fabric) -> Starlette:
 
 
 def metadata_service(fabric: Fabric) -> Starlette:
-    """What answers at 169.254.169.254 in every VM; and the admin calls, for plain http."""
+    """Build the application of the metadata service, with the admin calls over plain HTTP."""
     return _application(fabric, METADATA)
 
 

@@ -86,7 +86,7 @@ class Fabric:
         self._stepping = asyncio.Lock()
 
     def now(self) -> float:
-        """The time in the emulator, in unix seconds."""
+        """Return the time in the emulator, in unix seconds."""
         return self._time.at(self._clock())
 
     def changed(self) -> None:
@@ -131,7 +131,7 @@ class Fabric:
         return instance.booted and processes.alive(self.folder(instance))
 
     def by_token(self, token: str) -> Found | None:
-        """The instance whose metadata service has this token, with its scale set."""
+        """Return the instance whose metadata service has this token, with its scale set."""
         return self._agenda.by_token(token)
 
     def instances(self) -> Iterator[Found]:
@@ -141,11 +141,11 @@ class Fabric:
                 yield scale_set, instance
 
     def operations(self, target: str, kind: str) -> list[Operation]:
-        """The unfinished operations of one kind on one resource."""
+        """Return the unfinished operations of one kind on one resource."""
         return [o for o in self._agenda.operations(target) if o.kind == kind]
 
     def due(self, kinds: Container[str]) -> list[Operation]:
-        """The unfinished operations of these kinds whose time has come."""
+        """Return the unfinished operations of these kinds that are due."""
         return [o for o in self._agenda.due_operations(self.now()) if o.kind in kinds]
 
     def under_way(self) -> Iterator[Operation]:
@@ -153,7 +153,7 @@ class Fabric:
         return self._agenda.under_way()
 
     def next_address(self) -> str:
-        """An address that no VM had before."""
+        """Return an address that no VM had before."""
         number, prefix = self.state.globals.next_address, self.settings.address_prefix
         self.state.change(self.state.globals, next_address=number + 1)
         return f"{prefix}.{number // 250 % 250}.{number % 250 + 1}" if prefix else "127.0.0.1"
@@ -191,7 +191,7 @@ class Fabric:
                 self._doom(scale_set, operation)
 
     def _sets(self, target: str) -> list[ScaleSet]:
-        """The scale set of this key, or those of the resource group of this key."""
+        """Return the scale set of this key, or those of the resource group of this key."""
         if "/providers/" not in target:
             inside = target + "/"
             sets = self.state.scale_sets.values()
@@ -200,7 +200,7 @@ class Fabric:
         return [found] if found else []
 
     def _concerning(self, scale_set: ScaleSet) -> list[Operation]:
-        """What is under way on a scale set, or on the resource group that it lies in."""
+        """Return the unfinished operations on a scale set or on its resource group."""
         key = scale_set.owner or scale_set.key
         targets = (scale_set.key, key.partition("/providers/")[0])
         return [o for target in targets for o in self._agenda.operations(target)]
@@ -223,7 +223,7 @@ class Fabric:
                 self.state.change(instance, doom="surplus")
 
     def _waiting(self, scale_set: ScaleSet, operation: Operation) -> list[Instance]:
-        """The instances that the operation is to find room for; others restore their own."""
+        """Return the instances that the operation allocates; restores have their own."""
         others = {
             name
             for other in self.operations(scale_set.key, "restore")

@@ -40,7 +40,7 @@ class Need:
 
 
 def needed(method: str, path: str) -> Need | None:
-    """The permission, or None where anybody who is signed in will do."""
+    """Return the permission that a request needs; None if any signed-in caller may make it."""
     path = path.rstrip("/")
     if _FREE.fullmatch(path):
         return None
@@ -58,7 +58,7 @@ def lists(method: str, path: str) -> bool:
 
 
 def type_of(resource_id: str) -> str:
-    """The type in a resource id: "Microsoft.Network/virtualNetworks/subnets"."""
+    """Return the type in a resource id, such as "Microsoft.Network/virtualNetworks/subnets"."""
     _, _, after = resource_id.rpartition("/providers/")
     namespace, *parts = after.split("/")
     return "/".join([namespace, *parts[::2]])

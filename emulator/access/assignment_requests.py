@@ -83,7 +83,7 @@ async def list_all(request: Request) -> Response:
 
 
 async def permissions(request: Request) -> Response:
-    """What the caller may do at the scope."""
+    """List the permissions of the caller at the scope."""
     fabric, caller = fabric_of(request), _caller(request)
     if fabric.settings.access == "open":
         return JSONResponse({"value": [{"actions": ["*"], "notActions": []}]})
@@ -92,7 +92,7 @@ async def permissions(request: Request) -> Response:
 
 
 def _checked(body: dict[str, Any]) -> dict[str, str]:
-    """The properties that were put, or ArmError 400."""
+    """Return the properties of the assignment in a body, or raise ArmError 400."""
     told = body.get("properties")
     told = told if isinstance(told, dict) else {}
     for name in ("roleDefinitionId", "principalId"):
@@ -110,7 +110,7 @@ def _checked(body: dict[str, Any]) -> dict[str, str]:
 
 
 def _check_group(request: Request, scope: str) -> None:
-    """A role can be given at a resource that is not there yet, but not in such a group."""
+    """Raise ArmError if the group of the scope is missing; the resource itself may be missing."""
     found = _GROUP.match(scope)
     if found and found[0].lower() not in fabric_of(request).state.groups:
         raise group_not_found(found[1])
@@ -178,7 +178,7 @@ def _dates(request: Request) -> dict[str, str]:
 
 
 def _plain(resource: Resource, name: str) -> str:
-    """A member that may not change, without the forms in which it can be written."""
+    """Return a member that is fixed, normalized: lower case, the GUID of a role only."""
     told = str(resource.body["properties"][name]).lower()
     return told.rpartition("/")[2] if name == "roleDefinitionId" else told
 

@@ -35,7 +35,7 @@ def every(state: State) -> Iterator[Assignment]:
 
 
 def roles_at(state: State, object_id: str, scope: str) -> Iterator[Role]:
-    """The roles that a principal has at a scope, inherited ones too."""
+    """Iterate over the roles that a principal has at a scope, inherited ones too."""
     for assignment in every(state):
         held = assignment.principal_id == object_id and within(scope, assignment.scope)
         if held and (role := roles.find(state, assignment.role_id)):

@@ -67,7 +67,7 @@ async def put(request: Request) -> Response:
 
 
 def shown(role: Role, subscription: str) -> dict[str, Any]:
-    """A definition as ARM answers it."""
+    """Return a role definition as ARM answers it."""
     return {
         "id": _id(role.id, subscription),
         "type": DEFINITION,
@@ -83,7 +83,7 @@ def shown(role: Role, subscription: str) -> dict[str, Any]:
 
 
 def _checked(told: dict[str, Any]) -> dict[str, Any]:
-    """The properties of a custom role, whole, or ArmError 400."""
+    """Return the properties of a custom role with all members, or raise ArmError 400."""
     name, scopes = told.get("roleName"), told.get("assignableScopes")
     permissions = told.get("permissions")
     if not isinstance(name, str) or not name:
@@ -108,7 +108,7 @@ def _checked(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_scopes(request: Request, *scopes: str) -> None:
-    """A role is for all its scopes: who changes it needs the right at each, wherever they ask."""
+    """Raise ArmError 403 unless the caller may write role definitions at each of the scopes."""
     caller: Caller = request.scope["caller"]
     for scope in scopes:
         enforcement.demand(fabric_of(request), caller, Need(f"{DEFINITION}/write", scope))
@@ -159,6 +159,6 @@ def _id(name: str, subscription: str) -> str:
 
 
 def _subscription(request: Request) -> str:
-    """The subscription of the scope, with which ids in answers begin; empty at the root."""
+    """Return the subscription of the scope, which begins the ids in answers; "" at the root."""
     kind, _, rest = request.path_params.get("scope", "").partition("/")
     return f"/subscriptions/{rest.split('/')[0]}" if kind.lower() == "subscriptions" else ""

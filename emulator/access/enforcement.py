@@ -143,7 +143,7 @@ def _own(fabric: Fabric, caller: Caller) -> Iterator[Assignment]:
 
 
 def _held(fabric: Fabric, caller: Caller) -> Iterator[tuple[str, Role]]:
-    """The roles of the caller, each with its scope."""
+    """Iterate over the roles of the caller, each with its scope."""
     for assignment in _own(fabric, caller):
         if role := roles.find(fabric.state, assignment.role_id):
             yield assignment.scope, role

@@ -31,13 +31,13 @@ def admit(fabric: Fabric, request: Request) -> None:
 
 
 def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """The rows of a list that the caller may see."""
+    """Return the rows of a list that the caller may see."""
     sees = request.scope.get("sees")
     return rows if sees is None else [row for row in rows if sees(row["id"])]
 
 
 def watched(fabric: Fabric, scope: Scope, receive: Receive) -> Receive:
-    """The body on its way to the handler; ArmError 403 in its place if it names what it may not."""
+    """Wrap the body; raise ArmError 403 if it names resources that the caller may not use."""
     caller, enforced = scope.get("caller"), fabric.settings.access == "enforced"
     if caller is None or not enforced or scope["method"] not in ("PUT", "PATCH"):
         return receive

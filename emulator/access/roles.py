@@ -40,7 +40,7 @@ def matches(patterns: list[str] | None, action: str) -> bool:
 
 
 def all_roles(state: State) -> Iterator[Role]:
-    """The built-in roles, then the custom ones."""
+    """Iterate over the built-in roles, then the custom ones."""
     yield from built_in().values()
     for resource in state.resources.values():
         if resource.type == DEFINITION:
@@ -48,7 +48,7 @@ def all_roles(state: State) -> Iterator[Role]:
 
 
 def find(state: State, definition_id: str) -> Role | None:
-    """The role with this GUID, at the end of an id in any of its forms."""
+    """Return the role whose GUID ends the id, in any form of the id."""
     name = definition_id.rstrip("/").rpartition("/")[2].lower()
     return built_in().get(name) or next((r for r in all_roles(state) if r.id == name), None)
 
@@ -69,7 +69,7 @@ def built_in() -> dict[str, Role]:
 
 
 def custom(resource: Resource) -> Role:
-    """The role that somebody put."""
+    """Return the custom role that a resource holds."""
     told = resource.body["properties"]
     return Role(
         id=resource.name.lower(),

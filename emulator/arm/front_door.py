@@ -93,18 +93,18 @@ class FrontDoor:
 
 
 def fabric_of(request: Request) -> Fabric:
-    """The fabric behind this application."""
+    """Return the fabric behind this application."""
     fabric: Fabric = request.app.state.fabric
     return fabric
 
 
 def base_url(request: Request) -> str:
-    """The address that the client used; links in answers begin with it."""
+    """Return the address that the client used; links in answers begin with it."""
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
 async def read_json(request: Request, *, lenient: bool = False) -> dict[str, Any]:
-    """The body as a JSON object, or ArmError; ``lenient`` as deployments are."""
+    """Return the body as a JSON object, or raise ArmError; ``lenient`` as deployments are."""
     body = await read_value(request, lenient=lenient)
     if not isinstance(body, dict):
         raise _unreadable("An object is expected. Path '', line 1, position 1.")
@@ -112,14 +112,14 @@ async def read_json(request: Request, *, lenient: bool = False) -> dict[str, Any
 
 
 async def read_order(request: Request, *members: str) -> dict[str, Any]:
-    """The body of an admin call, which has these members and no others."""
+    """Return the body of an admin call; raise ArmError if it has other members."""
     body = await read_json(request)
     refuse_unknown(body, members, "member")
     return body
 
 
 async def read_value(request: Request, *, lenient: bool = False) -> Any:  # noqa: ANN401 - JSON
-    """The body as any JSON, or ArmError."""
+    """Return the body as any JSON, or raise ArmError."""
     try:
         text = (await request.body()).decode("utf-8-sig") or "{}"
         body = lenient_json.loads(text) if lenient else json.loads(text, parse_constant=_no_number)
@@ -156,7 +156,7 @@ def page(request: Request, rows: Sequence[dict[str, Any]]) -> Response:
 
 
 def refuse(request: Request, error: Exception) -> Response:
-    """An error as ARM answers it."""
+    """Return an error as ARM answers it."""
     if isinstance(error, HTTPException):
         error = _unknown(request, error.status_code)
     assert isinstance(error, ArmError)
@@ -167,18 +167,18 @@ def refuse(request: Request, error: Exception) -> Response:
 
 
 async def broken(request: Request, _error: Exception) -> Response:
-    """What is wrong here is told on standard error; the client sees what Azure would say."""
+    """Answer 500 as Azure does; the server logs the traceback on standard error."""
     error = ArmError(500, "InternalServerError", "Encountered internal server error.")
     return refuse(request, error)
 
 
 async def hung_up(_request: Request, _error: Exception) -> Response:
-    """The client is gone with half of its body sent; nobody reads this."""
+    """Answer a client that disconnected in the middle of its body."""
     return Response(status_code=400)
 
 
 def _bounded(receive: Receive) -> Receive:
-    """The body; ArmError 413 in its place when it grows too large."""
+    """Wrap the body; raise ArmError 413 when it grows too large."""
     size = 0
 
     async def receive_some() -> Message:

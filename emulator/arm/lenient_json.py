@@ -11,7 +11,7 @@ BARE_KEY = re.compile(STRING + r"|([A-Za-z_$][\w$]*)(?=\s*:)", re.DOTALL)
 
 
 def loads(text: str) -> Any:  # noqa: ANN401 - JSON
-    """What the text says; ValueError if even so it says nothing."""
+    """Parse lenient JSON, or raise ValueError."""
     text = COMMENT.sub(lambda found: found[1] or " ", text)
     text = COMMA.sub(lambda found: found[1] or "", text)
     text = BARE_KEY.sub(lambda found: found[1] or f'"{found[2]}"', text)

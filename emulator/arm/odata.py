@@ -15,7 +15,7 @@ class BadFilter(Exception):
 
 
 def parse(text: str, fields: Mapping[str, str], *, fold: bool) -> Test:
-    """The filter as a test of rows. ``fields`` are the names in a filter, in lower case."""
+    """Return the filter as a test of rows; ``fields`` maps names in lower case to members."""
     wanted: list[tuple[str, str]] = []
     for clause in re.split(r"\band\b(?=(?:[^']*'[^']*')*[^']*$)", text, flags=re.IGNORECASE):
         found = CLAUSE.fullmatch(clause)

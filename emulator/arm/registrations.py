@@ -33,7 +33,7 @@ def check_provider(fabric: Fabric, subscription: str, namespace: str) -> None:
 
 
 def state(fabric: Fabric, path: str) -> str:
-    """What Azure calls the state of a provider or a feature."""
+    """Return Azure's word for the registration state of a provider or a feature."""
     return "Registered" if _is_registered(fabric, path) else "NotRegistered"
 
 

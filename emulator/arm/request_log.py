@@ -90,7 +90,7 @@ class Logged:
             )
 
     def _masked(self, path: str) -> tuple[str, str]:
-        """The path without a VM's token, and the name of that VM."""
+        """Return the path without a VM's token, and the name of that VM."""
         named = VM.match(path)
         if not named:
             return path, ""
@@ -100,7 +100,7 @@ class Logged:
 
 
 async def show(request: Request) -> Response:
-    """The requests that fit ?method=, ?path= (a regular expression), ?since= (an id), oldest first.
+    """List the requests that match ?method=, ?path= (a regular expression) and ?since= (an id).
 
     At most ?limit= of them; while ``nextSince`` is there, ask again with it.
     """

@@ -37,7 +37,7 @@ def narrowed(request: Request, rows: list[Row]) -> list[Row]:
 
 
 def _test(text: str) -> Callable[[Row], bool]:
-    """A filter is by tag, or by anything else: Azure does not mix them."""
+    """Return a filter as a test of rows: by tag, or by other members, which Azure does not mix."""
     if found := TAG.fullmatch(text):
         return _test_of_tags(found)
     try:

@@ -95,7 +95,7 @@ async def delete(request: Request) -> Response:
 
 
 def find_group(request: Request) -> ResourceGroup:
-    """The resource group that the path names; ArmError if it is gone, or going and written to."""
+    """Return the resource group in the path, or raise ArmError; none that goes is written to."""
     group = _found(request)
     if group.deleting and request.method in ("PUT", "PATCH"):
         raise _being_deleted(group)

@@ -8,7 +8,7 @@ MOST = 50
 
 
 def tags_of(body: dict[str, Any]) -> dict[str, str]:
-    """The tags in a body, or ArmError."""
+    """Return the tags in a body, or raise ArmError."""
     tags = body.get("tags") or {}
     if not isinstance(tags, dict) or not all(isinstance(v, str) for v in tags.values()):
         raise invalid("The tags must be an object of strings.", "InvalidTags")

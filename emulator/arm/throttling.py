@@ -101,7 +101,7 @@ class Throttled:
         return [*rows, (f"{policy.name}SubscriptionMaximum", bucket)]
 
     def _region(self, path: str) -> str:
-        """The region of the scale set; of one to be made, that of its group."""
+        """Return the region of the scale set in the path, or else that of its group."""
         state = self._fabric.state
         if (found := SCALE_SET.match(path)) and found[0] in state.scale_sets:
             return state.scale_sets[found[0]].location
@@ -126,7 +126,7 @@ class Throttled:
 
 
 def _resource(policy: Policy, path: str) -> str:
-    """The part of the path that names what is measured."""
+    """Return the part of the path that names the measured resource."""
     found = re.match(rf".*?{policy.measured}", path)
     return found[0] if found else path
 

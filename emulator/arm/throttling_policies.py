@@ -88,7 +88,7 @@ RULES = [
 
 
 def policy_of(method: str, path: str, *, exists: bool) -> Policy | None:
-    """What a request is measured by; ``path`` in lower case."""
+    """Return the policy that limits a request; ``path`` is in lower case."""
     for methods, pattern, policy in RULES:
         if method in methods.split() and pattern.search(path):
             return CREATE_SET if policy is UPDATE_SET and method == "PUT" and not exists else policy

@@ -22,7 +22,7 @@ def wants(request: Request, part: str) -> bool:
 
 
 def group_body(group: ResourceGroup) -> dict[str, Any]:
-    """A resource group."""
+    """Return a resource group as ARM shows it."""
     return {
         "id": group_id(group.subscription, group.name),
         "name": group.name,
@@ -34,7 +34,7 @@ def group_body(group: ResourceGroup) -> dict[str, Any]:
 
 
 def scale_set_body(scale_set: ScaleSet, *, user_data: bool = False) -> dict[str, Any]:
-    """A scale set: its model with what Azure adds; user data only if asked for."""
+    """Return a scale set as ARM shows it: its model with what Azure adds, and user data."""
     facts = {
         "provisioningState": scale_set.provisioning_state,
         "uniqueId": scale_set.unique_id,
@@ -62,7 +62,7 @@ def scale_set_body(scale_set: ScaleSet, *, user_data: bool = False) -> dict[str,
 
 
 def scale_set_view(fabric: Fabric, scale_set: ScaleSet) -> dict[str, Any]:
-    """The instance view of a scale set; the cause of a failed allocation is found here."""
+    """Return the instance view of a scale set, with the cause of a failed allocation."""
     states = Counter(provisioning(i).lower() for i in scale_set.instances.values())
     return {
         "virtualMachine": {
@@ -155,7 +155,7 @@ def instance_view(fabric: Fabric, scale_set: ScaleSet, instance: Instance) -> di
 
 
 def power(fabric: Fabric, instance: Instance) -> str:
-    """The power state: empty until there is a machine."""
+    """Return the power state; empty until there is a machine."""
     if instance.phase in ("creating", "failed"):
         return ""
     if instance.busy in ON_THE_WAY:
@@ -171,7 +171,7 @@ def power(fabric: Fabric, instance: Instance) -> str:
 
 
 def provisioning(instance: Instance) -> str:
-    """The provisioning state of one VM."""
+    """Return the provisioning state of one VM."""
     if instance.busy == "delete_instances" or instance.doom in ("evicted", "deleted", "surplus"):
         return "Deleting"
     if instance.phase == "creating":

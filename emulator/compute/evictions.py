@@ -27,7 +27,7 @@ def strike(state: State, instance: Instance, at: float, *, lingers: bool = False
 
 
 def acknowledge(state: State, instance: Instance, event_id: str) -> bool:
-    """The VM need not be waited for; False if it has no such event."""
+    """Start an announced event now, as the VM agreed; return whether it has this event."""
     instance = state.now(instance)
     eviction = instance.eviction
     if eviction is None or not eviction.announced or eviction.event_id != event_id:
@@ -38,7 +38,7 @@ def acknowledge(state: State, instance: Instance, event_id: str) -> bool:
 
 
 def document(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
-    """The Scheduled Events document of one VM."""
+    """Return the Scheduled Events document of one VM."""
     eviction = instance.eviction
     events = []
     if eviction and eviction.announced:

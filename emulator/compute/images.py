@@ -31,7 +31,7 @@ PATHS = (PUBLISHERS, OFFERS, SKUS, VERSIONS, VERSIONS + "/{version}")
 
 
 async def show(request: Request) -> Response:
-    """The names at one level (publishers, offers, skus, versions), or one version."""
+    """List the names at one level (publishers, offers, skus, versions), or show one version."""
     names = dict(request.path_params)
     place = Region.of(names["subscription"], names["location"]).location
     rows: Any = IMAGES

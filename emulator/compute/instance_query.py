@@ -10,7 +10,7 @@ OF_SET = re.compile(r"'?virtualMachineScaleSet/id'?\s+eq\s+'([^']*)'", re.IGNORE
 
 
 def scale_set_filter(request: Request) -> str:
-    """The id of the scale set to whose virtual machines a list is narrowed; empty for all."""
+    """Return the id of the scale set that $filter names; empty for all scale sets."""
     text = request.query_params.get("$filter", "").strip()
     if not text:
         return ""
@@ -20,5 +20,5 @@ def scale_set_filter(request: Request) -> str:
 
 
 def unsupported(text: str) -> Exception:
-    """The refusal of any other filter."""
+    """Return the error for an unsupported filter."""
     return invalid(f"The filter '{text[:200]}' is not supported.", "BadRequest", "$filter")

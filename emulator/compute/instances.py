@@ -86,7 +86,7 @@ def begin_deletion(request: Request, scale_set: ScaleSet, ids: tuple[str, ...]) 
 
 
 def find_instance(request: Request) -> tuple[ScaleSet, Instance]:
-    """The instance that the path names, or ArmError."""
+    """Return the instance that the path names, or raise ArmError."""
     scale_set = find_scale_set(request)
     name = request.path_params["instance"]
     if scale_set.flexible:
@@ -100,7 +100,7 @@ def find_instance(request: Request) -> tuple[ScaleSet, Instance]:
 
 
 def not_active(name: str) -> ArmError:
-    """The order names an instance that is not there (any more)."""
+    """Return the error for an order to an instance that does not exist."""
     message = (
         f"The provided instanceId {name} is not an active Virtual Machine Scale Set VM instanceId."
     )

@@ -6,12 +6,12 @@ GOING = ("evicted", "deleted")  # dooms
 
 
 def staying(scale_set: ScaleSet) -> list[Instance]:
-    """The instances that the capacity counts: what is evicted or deleted takes its share along."""
+    """Return the instances that count towards the capacity: all but those scaled in."""
     return [i for i in scale_set.instances.values() if i.doom != "surplus"]
 
 
 def surplus(scale_set: ScaleSet) -> list[Instance]:
-    """The instances beyond the capacity: the doomed, those never allocated, then the newest."""
+    """Return the instances beyond the capacity: doomed ones, unallocated ones, then the newest."""
     newest = staying(scale_set)[::-1]
     leaving = sorted(newest, key=lambda i: (i.doom not in GOING, i.phase != "creating"))
     return leaving[: max(len(newest) - scale_set.capacity, 0)]

@@ -25,7 +25,7 @@ NEEDS_POWER = ("restart", "redeploy")
 
 
 def on_set(kind: str) -> Handler:
-    """What answers the order to a scale set, for the instances that the body names or for all."""
+    """Return the handler of an order to the instances that the body names, or to all."""
 
     async def handler(request: Request) -> Response:
         scale_set = find_scale_set(request)
@@ -38,7 +38,7 @@ def on_set(kind: str) -> Handler:
 
 
 def on_instance(kind: str) -> Handler:
-    """What answers the order to one instance."""
+    """Return the handler of an order to one instance."""
 
     async def handler(request: Request) -> Response:
         scale_set, instance = find_instance(request)
@@ -109,7 +109,7 @@ def overtake(fabric: Fabric, scale_set: ScaleSet, ids: tuple[str, ...]) -> None:
 
 
 def release(fabric: Fabric, scale_set: ScaleSet, operation: Operation) -> None:
-    """The instances have done with the order, and the scale set if nothing else is going on."""
+    """Mark the instances of an ended order as no longer busy with it."""
     for name in operation.instance_ids:
         if (instance := scale_set.instances.get(name)) and instance.busy == operation.kind:
             fabric.state.change(instance, busy="")

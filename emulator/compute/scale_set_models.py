@@ -29,7 +29,7 @@ FIXED_IN_PROFILE = (
 
 
 def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> ScaleSet:
-    """A scale set that is not there yet."""
+    """Return a new scale set as its first PUT describes it, or raise ArmError."""
     body = formed(body, SCALE_SET)
     flexible = (body.get("properties") or {}).get("orchestrationMode") == "Flexible"
     place = check_location(body.get("location"), SCALE_SETS)
@@ -58,7 +58,7 @@ def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> Sc
 
 
 def merged(old: ScaleSet, body: dict[str, Any]) -> ScaleSet:
-    """A version of the scale set with the body merged in; other members stay as they are."""
+    """Return a version of the scale set with the body merged in, or raise ArmError."""
     body = formed(body, SCALE_SET)
     changes, custom_data = _without_secrets({k: body[k] for k in MODEL if body.get(k) is not None})
     place = region_name(changes.pop("location", old.location))
@@ -77,7 +77,7 @@ def merged(old: ScaleSet, body: dict[str, Any]) -> ScaleSet:
 
 
 def _without_secrets(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The body without password and custom data (which Azure never shows), and the latter."""
+    """Return the body without password and custom data, which Azure never shows, and the latter."""
     model = copy.deepcopy(body)
     whole = (model.get("properties") or {}).get("virtualMachineProfile") or {}
     profile_rules.check_password(whole)

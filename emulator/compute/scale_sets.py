@@ -126,7 +126,7 @@ def check_room_in_quota(fabric: Fabric, scale_set: ScaleSet, more: int) -> None:
 
 
 def find_scale_set(request: Request) -> ScaleSet:
-    """The scale set that the path names, or ArmError 404."""
+    """Return the scale set that the path names, or raise ArmError 404."""
     find_group(request)
     if (found := _lookup(request)) is None:
         raise scale_set_not_found(request.path_params["group"], request.path_params["name"])
@@ -134,7 +134,7 @@ def find_scale_set(request: Request) -> ScaleSet:
 
 
 def refused_of_flexible(call: str, scale_set: ScaleSet) -> Exception:
-    """What only Uniform scale sets answer."""
+    """Return the error for a call that only Uniform scale sets answer."""
     return invalid(
         f"Operation 'VirtualMachineScaleSets.{call}' is not allowed on Virtual Machine Scale Set "
         f"'{scale_set.name}'.",

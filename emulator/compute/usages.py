@@ -60,7 +60,7 @@ class Quota:
 
 
 async def list_all(request: Request) -> Response:
-    """The quotas of one region, with what is used of them."""
+    """List the quotas of one region, with what is used of them."""
     fabric, names = fabric_of(request), request.path_params
     region = Region.of(names["subscription"], names["location"])
     return page(request, [_row(fabric, region, quota) for quota in quotas(fabric, region)])
@@ -127,7 +127,7 @@ def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
 
 
 def used_up(fabric: Fabric, wanted: ScaleSet, code: str) -> ArmError:
-    """The refusal as if not one more core were allowed."""
+    """Return the refusal as if not one more core were allowed."""
     region = Region(wanted.subscription, wanted.location)
     usage = used_cores(fabric, region, spot=wanted.spot, hidden=bool(wanted.owner))
     return quota_exceeded(
@@ -148,7 +148,7 @@ def _holding(scale_set: ScaleSet) -> int:
 
 
 def _here(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSet]:
-    """The scale sets of a region: one's own, or those behind Azure ML, which has its own quota.
+    """Return the scale sets of a region; ``hidden``: those of Azure ML, which has its own quota.
 
     MicrosoftDocs/azure-ai-docs, machine-learning/how-to-manage-quotas.md.
     """

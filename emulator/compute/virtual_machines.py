@@ -60,7 +60,7 @@ async def simulate_eviction(request: Request) -> Response:
 
 
 def ordered(kind: str) -> Handler:
-    """What answers the order to one."""
+    """Return the handler of an order to one virtual machine."""
 
     async def handler(request: Request) -> Response:
         scale_set, instance = find_vm(request)
@@ -72,7 +72,7 @@ def ordered(kind: str) -> Handler:
 
 
 def find_vm(request: Request) -> tuple[ScaleSet, Instance]:
-    """The virtual machine that the path names, or ArmError."""
+    """Return the virtual machine that the path names, or raise ArmError."""
     group = find_group(request)
     if (found := _lookup(request)) is None:
         path = f"Microsoft.Compute/virtualMachines/{request.path_params['vm']}"

@@ -33,7 +33,7 @@ class Agenda:
             self._look(path)
 
     def operations(self, target: str) -> list[Operation]:
-        """The unfinished operations on one resource."""
+        """Return the unfinished operations on one resource."""
         self._catch_up()
         found = (self._state.operations.get(name) for name in self._by_target.get(target, ()))
         return [operation for operation in found if operation]
@@ -64,21 +64,21 @@ class Agenda:
         ]
 
     def due_evictions(self, now: float) -> list[Instance]:
-        """The instances that Azure wants back now."""
+        """Return the instances whose eviction is due."""
         return [row for row in self._due(now) if isinstance(row, Instance)]
 
     def doomed(self) -> list[Found]:
-        """The instances that are to be killed."""
+        """Return the instances that are to be killed."""
         self._catch_up()
         return list(self._instances(self._doomed))
 
     def fresh(self) -> list[Found]:
-        """The instances that have room and are to be booted."""
+        """Return the instances that are allocated and to be booted."""
         self._catch_up()
         return list(self._instances(self._fresh))
 
     def by_token(self, token: str) -> Found | None:
-        """The instance whose metadata service has this token."""
+        """Return the instance whose metadata service has this token."""
         self._catch_up()
         path = self._by_token.get(token)
         return next(self._instances([path]), None) if path else None

@@ -82,12 +82,12 @@ class Catalog:
         return self.sizes.get(name.lower())
 
     def offer(self, name: str, location: str) -> Offer | None:
-        """The offer of a size in a region, or None where it is not sold."""
+        """Return the offer of a size in a region, or None if it is not sold there."""
         return self.by_place.get((name.lower(), location.lower()))
 
 
 def check_location(given: object, type_: str) -> str:
-    """The name of a region, or ArmError for none or one that Azure does not have."""
+    """Return the name of a region, or raise ArmError for none or an unknown one."""
     if not given:
         raise invalid("The location property is required for this definition.", "LocationRequired")
     place, known = region_name(given), catalog().locations
@@ -104,7 +104,7 @@ OWN = ("catalog.json", "everywhere.json")
 
 
 def region_name(text: object) -> str:
-    """A region's name from any spelling: "East US" is "eastus"."""
+    """Return a region's name from any spelling: "East US" is "eastus"."""
     return str(text).lower().replace(" ", "")
 
 
@@ -115,7 +115,7 @@ def catalog() -> Catalog:
 
 
 def read(*more: Path) -> Catalog:
-    """The catalog with what these files add; ValueError, KeyError or TypeError if misshapen."""
+    """Read the catalog and more files; raise ValueError, KeyError or TypeError if malformed."""
     own, common = (json.loads(files("emulator.core").joinpath(n).read_text()) for n in OWN)
     added = [json.loads(file.read_text()) for file in more]
     prices = {s: members.pop("on_demand") for s, members in common["sizes"].items()}
@@ -143,7 +143,7 @@ def add(file: Path) -> None:
 
 
 def _common(size: str, place: Location, price: str) -> dict[str, Any]:
-    """The row of a size that is sold in every region; Spot at a fifth, as Low Priority."""
+    """Return the row of a size that every region sells; Spot and Low Priority cost a fifth."""
     fifth = str(Decimal(price) / 5)
     members = {"size": size, "location": place.name, "zones": place.zones}
     return members | {"on_demand": price, "spot": fifth, "low_priority": fifth}

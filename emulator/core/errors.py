@@ -32,7 +32,7 @@ class ArmError(Exception):
 
 
 def invalid(message: str, code: str = "InvalidParameter", target: str = "") -> ArmError:
-    """The request can never succeed as it stands."""
+    """Return 400: the request can never succeed as it stands."""
     return ArmError(400, code, message, target)
 
 
@@ -44,23 +44,23 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str], what: str) -> Non
 
 
 def missing(name: str) -> ArmError:
-    """The request lacks something."""
+    """Return 400: a required parameter is missing."""
     return invalid(f"Required parameter '{name}' is missing (null).", target=name)
 
 
 def not_allowed(message: str) -> ArmError:
-    """The request could succeed if things were otherwise."""
+    """Return 409 OperationNotAllowed: the state of the resource forbids it."""
     return ArmError(409, "OperationNotAllowed", message)
 
 
 def change_not_allowed(name: str) -> ArmError:
-    """The member is fixed when the resource is made."""
+    """Return 409: the member is fixed when the resource is created."""
     message = f"Changing property '{name}' is not allowed."
     return ArmError(409, "PropertyChangeNotAllowed", message, name)
 
 
 def elsewhere(name: str, location: str, group: str, wanted: str) -> ArmError:
-    """The resource is in another region, and resources do not move."""
+    """Return 409: the resource exists in another region."""
     return ArmError(
         409,
         "InvalidResourceLocation",
@@ -91,13 +91,13 @@ def scale_set_not_found(group: str, name: str) -> ArmError:
 
 
 def instance_not_found(instance_id: str) -> ArmError:
-    """The scale set has no instance with this id (any more)."""
+    """Return 404: the scale set has no instance with this id."""
     message = f"The entity was not found: no virtual machine with instance id '{instance_id}'."
     return ArmError(404, "NotFound", message)
 
 
 def marked_for_deletion(operation: str, name: str) -> ArmError:
-    """The scale set is being deleted and takes no other orders."""
+    """Return 409: the scale set is being deleted."""
     return ArmError(
         409,
         "OperationNotAllowed",
@@ -108,13 +108,13 @@ def marked_for_deletion(operation: str, name: str) -> ArmError:
 
 
 def precondition_failed() -> ArmError:
-    """The resource is not (or not any more) what If-Match or If-None-Match supposed."""
+    """Return 412: If-Match or If-None-Match does not hold."""
     message = "The condition specified using HTTP conditional header(s) is not met."
     return ArmError(412, "PreconditionFailed", message)
 
 
 def sku_not_available(name: str, location: str, subscription: str) -> ArmError:
-    """The size is not sold there."""
+    """Return 409: the size is not available in the region."""
     return ArmError(
         409,
         "SkuNotAvailable",
@@ -125,7 +125,7 @@ def sku_not_available(name: str, location: str, subscription: str) -> ArmError:
 
 
 def disallowed_by_policy(name: str, subscription: str, policy: str) -> ArmError:
-    """An Azure Policy of the subscription denies the resource.
+    """Return 403: an Azure Policy of the subscription denies the resource.
 
     Form: azure-docs, automation/enforce-job-execution-hybrid-worker.
     """
@@ -166,7 +166,7 @@ def quota_exceeded(
     more: int,
     code: str = "OperationNotAllowed",
 ) -> ArmError:
-    """The subscription may not hold that many cores in the region."""
+    """Return 409: the cores would exceed a quota of the region."""
     return ArmError(
         409,
         code,

@@ -147,12 +147,12 @@ class ScaleSet(Row):
         return replace(self, model=self.model | {"sku": self.model["sku"] | {"capacity": capacity}})
 
     def vm_name(self, instance: Instance) -> str:
-        """The name of one instance as ARM and the metadata service give it."""
+        """Return the name of one instance, as ARM and the metadata service give it."""
         name = instance.instance_id
         return name if self.flexible else f"{self.name}_{name}"
 
     def computer_name(self, instance: Instance) -> str:
-        """The host name of one instance: the prefix with its id in base 36, six wide."""
+        """Return the host name of one instance: the prefix with its id in base 36, six digits."""
         prefix = (self.profile.get("osProfile") or {}).get("computerNamePrefix") or self.name
         if self.flexible:
             return f"{prefix}{instance.instance_id[-8:-2]}".lower()
@@ -163,7 +163,7 @@ class ScaleSet(Row):
         return f"{prefix}{digits:0>6}".lower()
 
     def vm_resource_id(self, instance: Instance) -> str:
-        """The resource id of one instance."""
+        """Return the resource id of one instance."""
         if self.flexible:
             return virtual_machine_id(self.subscription, self.group, instance.instance_id)
         return f"{self.id}/virtualMachines/{instance.instance_id}"

@@ -15,7 +15,7 @@ class Anchor(Row):
     speed: float
 
     def at(self, real: float) -> float:
-        """The time in the emulator; exactly the real one while it never ran faster."""
+        """Return the emulator's time; equal to the real time while it never ran faster."""
         return real + (self.virtual - self.real) + (self.speed - 1) * (real - self.real)
 
 

@@ -52,7 +52,7 @@ class Answers:
         self._known: dict[tuple[str, str], httpx.Response] = {}
 
     def show(self, resource_id: str, version: str) -> dict[str, Json]:
-        """A resource as ARM shows it."""
+        """Return a resource as ARM shows it; raise Unasked if it must be fetched first."""
         if resource_id.lower() in self._missing:
             raise NotYet(resource_id)
         wanted = Unasked(resource_id, version)
@@ -68,7 +68,7 @@ class Answers:
 
 
 def refusal(answer: httpx.Response) -> ArmError:
-    """The error in an answer."""
+    """Return the error in an answer."""
     try:
         error = answer.json()["error"]
         return ArmError(answer.status_code, error["code"], error["message"])

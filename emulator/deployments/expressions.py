@@ -1,12 +1,22 @@
 """The language between `[` and `]` in a template: parsed into a tree, evaluated in a scope."""
 
-import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
-_TOKEN = re.compile(r"\s*(?:('(?:[^']|'')*')|(-?\d+)|([A-Za-z_]\w*)|([().,\[\]]))")
-DEEPEST = 100  # levels of nesting
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
+
+GRAMMAR = r"""
+?start: STRING -> string
+      | INTEGER -> number
+      | NAME "(" [start ("," start)*] ")" -> call
+      | start "." NAME -> member
+      | start "[" start "]" -> element
+STRING: /'([^']|'')*'/
+INTEGER: /-?[0-9]+/
+NAME: /[A-Za-z_]\w*/
+%ignore /\s+/
+"""
 
 
 class TemplateError(Exception):
@@ -46,13 +56,13 @@ Node = Literal | Call | Member
 class Scope(Protocol):
     """Where names have their meaning."""
 
-    def call(self, name: str, arguments: list[Callable[[], Any]]) -> Any:  # noqa: ANN401 - JSON
-        """The value of a function; it evaluates those arguments that it needs."""
+    def call(self, name: str, values: list[Any]) -> Any:  # noqa: ANN401 - JSON
+        """Return the value of a function."""
         ...
 
 
 def evaluate(value: Any, scope: Scope) -> Any:  # noqa: ANN401 - JSON
-    """The value with every expression in it replaced, whatever its depth."""
+    """Return the value with every expression in it evaluated, at any depth."""
     if isinstance(value, str):
         return evaluate_text(value, scope)
     if isinstance(value, list):
@@ -68,108 +78,74 @@ def is_expression(text: str) -> bool:
 
 
 def evaluate_text(text: str, scope: Scope) -> Any:  # noqa: ANN401 - JSON
-    """The value of one string."""
+    """Return the value of one string."""
     if text.startswith("[["):
         return text[1:]
-    return _value(parse(text[1:-1]), scope) if is_expression(text) else text
+    if not is_expression(text):
+        return text
+    try:
+        return _value(parse(text[1:-1]), scope)
+    except RecursionError:
+        raise TemplateError("The language expression is nested too deeply.") from None
 
 
 def parse(text: str) -> Node:
-    """Read an expression, or raise TemplateError."""
-    tokens = _Tokens(text)
-    node = _node(tokens, 0)
-    if tokens.now:
-        raise tokens.unexpected()
+    """Return the tree of an expression, or raise TemplateError."""
+    try:
+        tree: Any = _parser().parse(text)
+    except UnexpectedToken as error:
+        found = "end of expression" if error.token.type == "$END" else error.token
+        raise TemplateError(
+            f"The language expression '{text}' is not valid: the string token '{found}' was not "
+            "expected."
+        ) from None
+    except UnexpectedCharacters as error:
+        raise TemplateError(
+            f"Unable to parse language expression '{text}': unexpected token '{error.char}' at "
+            f"position '{error.pos_in_stream}'."
+        ) from None
+    node: Node = tree
     return node
 
 
-class _Tokens:
-    """The tokens of an expression; ``now`` is empty at the end."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._rest = self._split()
-        self.now = ""
-        self.next()
-
-    def next(self) -> str:
-        """Step on and return the token that was there."""
-        before = self.now
-        self.now = next(self._rest, "")
-        return before
-
-    def expect(self, *wanted: str) -> str:
-        """Step over one of these tokens."""
-        if self.now not in wanted:
-            raise self.unexpected()
-        return self.next()
-
-    def unexpected(self) -> TemplateError:
-        """The complaint about the token that is there."""
-        return TemplateError(
-            f"The language expression '{self._text}' is not valid: the string token "
-            f"'{self.now or 'end of expression'}' was not expected."
-        )
-
-    def _split(self) -> Iterator[str]:
-        place, text = 0, self._text.rstrip()
-        while place < len(text):
-            found = _TOKEN.match(text, place)
-            if found is None:
-                raise TemplateError(
-                    f"Unable to parse language expression '{self._text}': unexpected token "
-                    f"'{text[place]}' at position '{place}'."
-                )
-            place = found.end()
-            yield found[found.lastindex or 0]
+@cache
+def _parser() -> Lark:
+    return Lark(
+        GRAMMAR, parser="lalr", lexer="basic", transformer=_Nodes(), maybe_placeholders=False
+    )
 
 
-def _node(tokens: _Tokens, depth: int) -> Node:
-    if depth > DEEPEST:
-        raise TemplateError("The language expression is nested too deeply.")
-    node = _primary(tokens, depth)
-    while tokens.now in (".", "["):
-        if tokens.next() == ".":
-            if not re.fullmatch(r"[A-Za-z_]\w*", tokens.now):
-                raise tokens.unexpected()
-            key: Node = Literal(tokens.next())
-        else:
-            key = _node(tokens, depth + 1)
-            tokens.expect("]")
-        node = Member(node, key)
-    return node
+@v_args(inline=True)
+class _Nodes(Transformer[Token, Node]):
+    """Makes a node of each rule of the grammar."""
 
+    def string(self, token: Token) -> Node:
+        """Return a string without its quotes."""
+        return Literal(token[1:-1].replace("''", "'"))
 
-def _primary(tokens: _Tokens, depth: int) -> Node:
-    if tokens.now.startswith("'"):
-        return Literal(tokens.next()[1:-1].replace("''", "'"))
-    if re.fullmatch(r"-?\d+", tokens.now):
-        return Literal(int(tokens.next()))
-    if not re.fullmatch(r"[A-Za-z_]\w*", tokens.now):
-        raise tokens.unexpected()
-    name = tokens.next()
-    tokens.expect("(")
-    arguments: list[Node] = []
-    while tokens.now != ")":
-        arguments.append(_node(tokens, depth + 1))
-        if tokens.now != ")":
-            tokens.expect(",")
-            if tokens.now == ")":
-                raise tokens.unexpected()
-    tokens.next()
-    return Call(name, tuple(arguments))
+    def number(self, token: Token) -> Node:
+        """Return an integer."""
+        return Literal(int(token))
+
+    def call(self, name: Token, *arguments: Node) -> Node:
+        """Return the call of a function."""
+        return Call(str(name), arguments)
+
+    def member(self, target: Node, name: Token) -> Node:
+        """Return the member of an object."""
+        return Member(target, Literal(str(name)))
+
+    def element(self, target: Node, key: Node) -> Node:
+        """Return the element of an array or an object."""
+        return Member(target, key)
 
 
 def _value(node: Node, scope: Scope) -> Any:  # noqa: ANN401 - JSON
     if isinstance(node, Literal):
         return node.value
     if isinstance(node, Call):
-        return scope.call(node.name, [_later(part, scope) for part in node.arguments])
+        return scope.call(node.name, [_value(part, scope) for part in node.arguments])
     return _member(_value(node.target, scope), _value(node.key, scope))
-
-
-def _later(node: Node, scope: Scope) -> Callable[[], Any]:
-    return lambda: _value(node, scope)
 
 
 def _member(target: Any, key: Any) -> Any:  # noqa: ANN401 - JSON

@@ -16,7 +16,7 @@ GUIDS = uuid.UUID("11fb06fb-712d-4ddd-98c7-e71bbd588830")
 
 
 def text(value: Json) -> str:
-    """A value as `string` and `concat` write it."""
+    """Return a value as text, as `string` and `concat` write it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or value is None:
@@ -66,7 +66,7 @@ FUNCTIONS: dict[str, Callable[..., Json]] = {
 
 
 def apply(name: str, arguments: list[Json]) -> Json:
-    """The value of a function, or TemplateError."""
+    """Return the value of a function, or raise TemplateError."""
     function = FUNCTIONS.get(name.lower())
     if function is None:
         raise TemplateError(

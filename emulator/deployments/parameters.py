@@ -19,7 +19,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 def resolve(declared: Json, given: Json, scope: Scope) -> dict[str, Json]:
-    """The value of every parameter, or ArmError."""
+    """Return the value of every parameter, or raise ArmError."""
     if not isinstance(declared, dict) or not isinstance(given, dict):
         raise invalid_template("The template parameters must be an object.")
     _refuse_unknown(declared, given)

@@ -48,7 +48,7 @@ def check(fabric: Fabric, request: Request, name: str, plan: Plan) -> None:
 
 
 def partly(name: str, value: Json, scope: Scope) -> Json:
-    """A value with as many expressions replaced as can be before the deployment runs."""
+    """Evaluate the expressions in a value that need no running deployment."""
     try:
         return evaluate(value, scope)
     except TemplateError as error:

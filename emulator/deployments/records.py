@@ -33,7 +33,7 @@ def running(resource: Resource) -> bool:
 
 
 def place(group: ResourceGroup) -> Place:
-    """What `resourceGroup()` and `subscription()` are in a deployment."""
+    """Return the values of `resourceGroup()` and `subscription()` in a deployment."""
     return Place(
         subscription={
             "id": f"/subscriptions/{group.subscription}",
@@ -46,7 +46,7 @@ def place(group: ResourceGroup) -> Place:
 
 
 def new(fabric: Fabric, id_: str, plan: Plan, asked: Json, call: Json) -> Resource:
-    """A deployment that is to be carried out; ``call`` is what a PUT of its resources needs."""
+    """Return a new deployment; ``call`` is what a PUT of its resources needs."""
     properties = summary(fabric, plan)
     properties["provisioningState"] = "Running"
     run = {
@@ -75,7 +75,7 @@ def close(fabric: Fabric, resource: Resource, **properties: Json) -> None:
 
 
 def summary(fabric: Fabric, plan: Plan) -> dict[str, Json]:
-    """The properties of a deployment that has just been found to be in order."""
+    """Return the properties of a deployment that is valid."""
     return {
         "parameters": parameters.shown(plan.declared, plan.scope.parameters),
         "mode": "Incremental",
@@ -87,7 +87,7 @@ def summary(fabric: Fabric, plan: Plan) -> dict[str, Json]:
 
 
 def body(resource: Resource) -> dict[str, Json]:
-    """A deployment as ARM answers it."""
+    """Return a deployment as ARM answers it."""
     return {
         "id": resource.id,
         "name": resource.name,
@@ -97,7 +97,7 @@ def body(resource: Resource) -> dict[str, Json]:
 
 
 def target(resource_id: str, type_: str) -> dict[str, str]:
-    """A resource as operations name it."""
+    """Return a resource as deployment operations name it."""
     path = parse(resource_id)
     name = path.full_name if path else resource_id.rpartition("/")[2]
     return {"id": resource_id, "resourceType": type_, "resourceName": name}

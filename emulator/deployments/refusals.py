@@ -25,7 +25,7 @@ class DetailedError(ArmError):
 
 
 def invalid_template(message: str) -> ArmError:
-    """The template, or what was passed to it, can never be deployed."""
+    """Return 400: the template or its parameters are invalid."""
     return ArmError(400, "InvalidTemplate", f"Deployment template validation failed: '{message}'.")
 
 
@@ -35,7 +35,7 @@ def invalid_resource(name: str, message: str) -> ArmError:
 
 
 def not_valid(name: str, tracking: str, details: list[dict[str, Any]]) -> ArmError:
-    """A resource provider would refuse what the template asks for."""
+    """Return 400: a resource provider would refuse what the template asks for."""
     return DetailedError(
         400,
         "InvalidTemplateDeployment",
@@ -66,7 +66,7 @@ def failed(deployment_id: str, details: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def active(name: str) -> ArmError:
-    """The deployment runs already."""
+    """Return 409: the deployment is running already."""
     return ArmError(
         409,
         "DeploymentActive",

@@ -80,7 +80,7 @@ async def list_all(request: Request) -> Response:
 
 
 async def operations(request: Request) -> Response:
-    """What one has done so far."""
+    """List the operations of a deployment so far."""
     return page(request, _found(request).body["operations"])
 
 
@@ -99,7 +99,7 @@ def _found(request: Request) -> Resource:
 
 
 async def _planned(request: Request, name: str) -> tuple[Json, Plan]:
-    """What the body asks for, and the plan that it makes."""
+    """Return the properties in the body and the plan of its template, or raise ArmError."""
     group = find_group(request)
     if not re.fullmatch(records.NAME, name):
         raise invalid(
@@ -127,7 +127,7 @@ async def _planned(request: Request, name: str) -> tuple[Json, Plan]:
 
 
 def _call(request: Request) -> dict[str, str]:
-    """What it takes to make requests in the same name."""
+    """Return what requests on behalf of the same caller need."""
     return {
         "base": base_url(request),
         "authorization": request.headers.get("authorization", ""),

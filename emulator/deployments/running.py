@@ -175,7 +175,7 @@ class _Deployment:
         return True
 
     async def _settled(self, value: Callable[[Scope], T]) -> T:
-        """The value of something, with all that it asks about other resources."""
+        """Return the result of ``value``, fetching the resources that its expressions refer to."""
         assert self._plan
         pending = (s for s in self._plan.steps if s.wanted)
         missing = {s.key for s in pending if not self._is(s, "done")}

@@ -1,6 +1,6 @@
 """Template functions that need to know where they are: parameters, ids, other resources."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -10,14 +10,13 @@ from emulator.deployments import functions
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 
 Json = Any
-Argument = Callable[[], Json]
 
 
 class Cloud(Protocol):
     """The resources that a deployment can ask about while it runs."""
 
     def show(self, resource_id: str, version: str) -> dict[str, Json]:
-        """A resource as ARM shows it; NotYet while it is still to be deployed."""
+        """Return a resource as ARM shows it, or raise NotYet while it is still to be deployed."""
         ...
 
 
@@ -45,17 +44,22 @@ class Scope:
     cloud: Cloud | None = None  # none before the deployment runs
     under_way: tuple[str, ...] = ()  # variables that are being evaluated
 
-    def call(self, name: str, arguments: list[Argument]) -> Json:
-        """The value of a function."""
+    def call(self, name: str, values: list[Json]) -> Json:
+        """Return the value of a function."""
         known = FUNCTIONS.get(name.lower())
-        if known:
-            return known(self, arguments)
-        return functions.apply(name, [argument() for argument in arguments])
+        if known is None:
+            return functions.apply(name, values)
+        least, most, function = known
+        if not least <= len(values) <= most:
+            raise TemplateError(
+                f"Unable to evaluate template language function '{name}': function requires "
+                f"{least} to {most} argument(s) while {len(values)} were provided. Please see "
+                "https://aka.ms/arm-functions for usage details."
+            )
+        return function(self, *map(str, values))
 
 
-def _parameters(scope: Scope, arguments: list[Argument]) -> Json:
-    _count("parameters", arguments, 1, 1)
-    name = str(arguments[0]())
+def _parameters(scope: Scope, name: str) -> Json:
     for known, value in scope.parameters.items():
         if known.lower() == name.lower():
             return value
@@ -65,9 +69,8 @@ def _parameters(scope: Scope, arguments: list[Argument]) -> Json:
     )
 
 
-def _variables(scope: Scope, arguments: list[Argument]) -> Json:
-    _count("variables", arguments, 1, 1)
-    name = str(arguments[0]()).lower()
+def _variables(scope: Scope, name: str) -> Json:
+    name = name.lower()
     if name in scope.under_way:
         raise TemplateError(f"The template variable '{name}' refers to itself.")
     for known, value in scope.variables.items():
@@ -79,31 +82,14 @@ def _variables(scope: Scope, arguments: list[Argument]) -> Json:
     )
 
 
-def _providers(_scope: Scope, arguments: list[Argument]) -> Json:
-    """`providers(namespace, type)`, as the templates of `az vmss create` ask: its api-versions."""
-    _count("providers", arguments, 2, 2)
-    _, kind = (str(argument()) for argument in arguments)
+def _providers(_scope: Scope, _namespace: str, kind: str) -> Json:
+    """Return a resource type's api-versions, for which the templates of `az vmss create` ask."""
     regions = [region.display for region in catalog().regions.values()]
     return {"resourceType": kind, "locations": regions, "apiVersions": [NEWEST]}
 
 
-def _resource_id(scope: Scope, arguments: list[Argument]) -> Json:
-    """`resourceId(type, name...)`."""
-    return _id_below(scope.place.group_id, arguments)
-
-
-def _subscription_resource_id(scope: Scope, arguments: list[Argument]) -> Json:
-    """`subscriptionResourceId(type, name...)`."""
-    return _id_below(str(scope.place.subscription["id"]), arguments)
-
-
-def _id_below(base: str, arguments: list[Argument]) -> str:
-    kind, *names = [str(argument()) for argument in arguments] or [""]
-    return join_id(base, kind, names)
-
-
-def join_id(base: str, kind: str, names: list[str]) -> str:
-    """An id from a scope, a full type and as many names as the type has steps."""
+def join_id(base: str, kind: str, names: Sequence[str]) -> str:
+    """Return an id from a scope, a full type, and one name for each segment of the type."""
     namespace, *types = kind.split("/")
     names = [part for name in names for part in name.split("/")]
     if len(types) != len(names) or not types:
@@ -116,20 +102,17 @@ def join_id(base: str, kind: str, names: list[str]) -> str:
     return "/".join((base, "providers", namespace, *steps))
 
 
-def _reference(scope: Scope, arguments: list[Argument]) -> Json:
-    """`reference(name or id, [apiVersion], ['Full'])`."""
-    _count("reference", arguments, 1, 3)
-    given = [str(argument()) for argument in arguments]
+def _reference(scope: Scope, name: str, version: str = "", full: str = "") -> Json:
+    """Return the properties of a resource, or (``full`` is Full) all of it."""
     if scope.cloud is None:
-        raise NotYet(given[0])
-    resource_id, known = _resolve(scope, given[0])
-    version = given[1] if len(given) > 1 and given[1] else known
-    shown = scope.cloud.show(resource_id, version)
-    return shown if len(given) > 2 and given[2].lower() == "full" else shown.get("properties", {})
+        raise NotYet(name)
+    resource_id, known = _resolve(scope, name)
+    shown = scope.cloud.show(resource_id, version or known)
+    return shown if full.lower() == "full" else shown.get("properties", {})
 
 
 def _resolve(scope: Scope, what: str) -> tuple[str, str]:
-    """The id and api-version that an id or a plain name stands for."""
+    """Return the id and api-version that an id or a plain name refers to."""
     for known, version in scope.versions.items():
         short = known.lower().partition("/providers/")[2]
         if what.lower() in (known.lower(), short, known.lower().rpartition("/")[2]):
@@ -142,22 +125,18 @@ def _resolve(scope: Scope, what: str) -> tuple[str, str]:
     return what, ""
 
 
-def _count(name: str, arguments: list[Argument], least: int, most: int) -> None:
-    if not least <= len(arguments) <= most:
-        raise TemplateError(
-            f"Unable to evaluate template language function '{name}': function requires "
-            f"{least} to {most} argument(s) while {len(arguments)} were provided. Please see "
-            "https://aka.ms/arm-functions for usage details."
-        )
-
-
-FUNCTIONS: dict[str, Callable[[Scope, list[Argument]], Json]] = {
-    "parameters": _parameters,
-    "variables": _variables,
-    "resourceid": _resource_id,
-    "subscriptionresourceid": _subscription_resource_id,
-    "reference": _reference,
-    "providers": _providers,
-    "resourcegroup": lambda scope, _: scope.place.group,
-    "subscription": lambda scope, _: scope.place.subscription,
+MANY = 100  # arguments
+# By name in lower case: the fewest and the most arguments, and the function itself.
+FUNCTIONS: dict[str, tuple[int, int, Callable[..., Json]]] = {
+    "parameters": (1, 1, _parameters),
+    "variables": (1, 1, _variables),
+    "resourceid": (1, MANY, lambda s, kind, *names: join_id(s.place.group_id, kind, names)),
+    "subscriptionresourceid": (
+        *(1, MANY),
+        lambda s, kind, *names: join_id(str(s.place.subscription["id"]), kind, names),
+    ),
+    "reference": (1, 3, _reference),
+    "providers": (2, 2, _providers),
+    "resourcegroup": (0, 0, lambda scope: scope.place.group),
+    "subscription": (0, 0, lambda scope: scope.place.subscription),
 }

@@ -70,7 +70,7 @@ def plan(template: Json, given: Json, place: Place) -> Plan:
 
 
 def body(step: Step) -> dict[str, Json]:
-    """What is sent for a step, still with its expressions."""
+    """Return the body of a step's PUT, with its expressions not yet evaluated."""
     return {name: value for name, value in step.raw.items() if name not in CONTROL}
 
 
@@ -109,7 +109,7 @@ def _rows(resources: Json) -> list[Json]:
 
 
 def _unrolled(row: Json, scope: Scope, *, parent: Step | None) -> Iterator[Step]:
-    """The step of one resource, then those nested in it."""
+    """Iterate over the step of one resource and those nested in it."""
     if not isinstance(row, dict) or not isinstance(row.get("type"), str) or "name" not in row:
         raise invalid_template(f"A template resource needs a type and a name: '{row}'.")
     if "copy" in row or row["type"].lower() == "microsoft.resources/deployments":
@@ -159,7 +159,7 @@ def _below(parent: Step, kind: str, name: str) -> tuple[str, str]:
 
 
 def _base(name: str, row: dict[str, Json], scope: Scope) -> str:
-    """The id that the resource's own steps are appended to: that of its `scope`, or the group's."""
+    """Return the id that a resource's own segments follow: its `scope`, or the group."""
     given = str(_evaluated(name, row.get("scope") or scope.place.group_id, scope))
     return given.rstrip("/")
 

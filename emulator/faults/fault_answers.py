@@ -62,7 +62,7 @@ class Faulty:
 
 
 def _target(fabric: Fabric, request: Request, body: bytes) -> Target:
-    """The request, with the place of the scale set that it is about."""
+    """Return the request as a target, with the region and size of its scale set."""
     path = request.url.path
     told = _told(body) if request.method == "PUT" else {}
     for scale_set in fabric.state.scale_sets.values():
@@ -86,7 +86,7 @@ def _told(body: bytes) -> dict[str, object]:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body once more, then whatever the client does."""
+    """Return a receiver that repeats the body, then passes on what the client sends."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:
@@ -127,7 +127,7 @@ def _failed(fault: Fault) -> Response:
 
 
 async def _nobody(_message: Message) -> None:
-    """An answer that is sent to nobody."""
+    """Drop a message of the answer."""
 
 
 def _late(send: Send, delay: float) -> Send:

@@ -33,7 +33,7 @@ class Harm:
 
 
 def read(folder: Path) -> Harm:
-    """What is done to the VM of this folder."""
+    """Read what is done to the VM of this folder."""
     try:
         return Harm(**json.loads((folder / "harm.json").read_text()))
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def tell(pid: int) -> None:
 
 
 def obeyed(folder: Path) -> int:
-    """The change that the VM's init has carried out last."""
+    """Return the number of the last change that the VM's init applied."""
     try:
         return int((folder / "harm.obeyed").read_text() or 0)
     except FileNotFoundError:
@@ -62,5 +62,5 @@ def obeyed(folder: Path) -> int:
 
 
 def obey(folder: Path, change: int) -> None:
-    """The init has carried it out."""
+    """Note that the init has applied a change."""
     (folder / "harm.obeyed").write_text(str(change))

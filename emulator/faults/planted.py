@@ -68,7 +68,7 @@ def plant(state: State, body: dict[str, Any], now: float) -> Fault:
 
 
 def take(state: State, kinds: Iterable[str], target: Target, now: float) -> Fault | None:
-    """The first fault of these kinds that meets the target; it counts as struck."""
+    """Return the first fault of these kinds that matches the target, counting one more strike."""
     wanted = set(kinds)
     for fault in state.faults.values():
         if fault.kind in wanted and fault.live(now) and _meets(fault, target):

@@ -186,7 +186,7 @@ class _Line:
         far.sendall(line)
 
     def _end_tunnel(self) -> None:
-        """The client writes no more; what still comes from the far side is for it."""
+        """Close the tunnel for writing, and wait for what the far side still sends."""
         if self._far is not None and self._answers is not None:
             with suppress(OSError):
                 self._far.shutdown(socket.SHUT_WR)
@@ -204,7 +204,7 @@ class _Line:
 
 
 def read_request(stream: BufferedReader) -> Request | None:
-    """The next request to a proxy, or None at the end; raise Broken where it is none."""
+    """Read the next request to a proxy; None at the end. Raise Broken if it is malformed."""
     if not (first := stream.readline(LONGEST_LINE)):
         return None
     method, target, version = [*first.split(), b"", b"", b""][:3]

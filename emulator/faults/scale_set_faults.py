@@ -20,7 +20,7 @@ VERY_LONG = 86_400.0  # seconds
 
 
 def met(fabric: Fabric, scale_set: ScaleSet, method: str) -> Fault | None:
-    """The planted fault that this order for the scale set meets."""
+    """Return the planted fault that this order for the scale set meets."""
     target = Target(
         method=method, path=scale_set.id, region=scale_set.location, vm_size=scale_set.vm_size
     )

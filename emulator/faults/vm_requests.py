@@ -63,7 +63,7 @@ async def disk(request: Request) -> Response:
 
 
 async def crash(request: Request) -> Response:
-    """A VM dies without a word, and its instance stays.
+    """Kill a VM without notice; its instance stays.
 
     ``as`` panic: Azure sees it running still. shutdown: its system ended, Azure sees it
     stopped. hardware: Azure sees it, shows Reboot as Started and brings it up elsewhere.
@@ -122,7 +122,7 @@ async def call_off(request: Request) -> Response:
 
 
 def named(fabric: Fabric, name: object) -> Found:
-    """The VM with this name or id, or ArmError."""
+    """Return the VM with this name or id, or raise ArmError."""
     wanted = str(name or "").lower()
     for scale_set, instance in fabric.instances():
         if wanted in (scale_set.vm_name(instance).lower(), instance.vm_id.lower()):

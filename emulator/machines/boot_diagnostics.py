@@ -34,7 +34,7 @@ async def of_virtual_machine(request: Request) -> Response:
 
 
 async def serial_log(request: Request) -> Response:
-    """What the VM has printed so far, to who has a SAS for it."""
+    """Show what the VM has printed so far; requires a SAS."""
     fabric, wanted, query = fabric_of(request), request.path_params["vm_id"], request.query_params
     found = next((i for _, i in fabric.instances() if i.vm_id == wanted), None)
     expires = query.get("se", "")

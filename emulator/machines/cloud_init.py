@@ -42,7 +42,7 @@ class Boot:
     ignored: tuple[str, ...] = ()
 
     def below(self, root: str, script: str) -> str:
-        """The script with the paths of written files moved below ``root``."""
+        """Return the script with the paths of written files moved below ``root``."""
         for path in sorted({file.path for file in self.files}, key=len, reverse=True):
             alone = rf"(?<![\w./-]){re.escape(path)}(?![\w./-])"
             script = re.sub(alone, (root + path).replace("\\", r"\\"), script)
@@ -124,7 +124,7 @@ def _load(text: str) -> dict[str, Any]:
 
 
 def _entries(told: object) -> list[dict[str, Any]]:
-    """The files in the order in which they are written."""
+    """Return the files in the order in which they are written."""
     if not isinstance(told, list) or not all(isinstance(entry, dict) for entry in told):
         raise BadUserData("write_files must be a list of mappings")
     return sorted(told, key=lambda entry: bool(entry.get("defer")))

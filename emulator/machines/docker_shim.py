@@ -120,13 +120,13 @@ def _mounts(folder: Path, volumes: list[str]) -> list[tuple[str, str]]:
 
 
 def _below(folder: Path, path: str) -> Path:
-    """A path of the VM as it lies on this machine; one that was mapped already stays."""
+    """Return a path of the VM as it is on this machine; one that is mapped already stays."""
     root = folder / "fs"
     return Path(path) if Path(path).is_relative_to(root) else root / path.lstrip("/")
 
 
 def _inside(word: str, mounts: list[tuple[str, str]]) -> str:
-    """The word with a mounted path at its beginning, or after an '=', made real."""
+    """Map a mounted path at the beginning of a word, or after its '=', to this machine."""
     name, equals, value = word.partition("=")
     if equals and name.startswith("-"):
         return f"{name}={_inside(value, mounts)}"
@@ -143,7 +143,7 @@ def _environment(
     flags: dict[str, list[str]],
     mounts: list[tuple[str, str]],
 ) -> dict[str, str]:
-    """The container's environment: the image's, then --env-file, then -e."""
+    """Return the container's environment: the image's, then --env-file, then -e."""
     pairs = list(image.get("env", {}).items())
     for file in _all(flags, "--env-file"):
         lines = _below(folder, file).read_text().splitlines()
@@ -194,7 +194,7 @@ def _detach(folder: Path, container: dict[str, Any], name: str) -> None:
 
 
 def _inner(container: dict[str, Any]) -> dict[str, str]:
-    """What a container sees: of the VM's own environment very little."""
+    """Return the environment of a container, with few variables of the VM's own."""
     inherited = {name: value for name, value in os.environ.items() if name in OF_THE_VM}
     environment: dict[str, str] = inherited | container["environment"]
     return environment
@@ -252,7 +252,7 @@ def _is_pulled(folder: Path, image: str) -> bool:
 
 
 def _planted(vm: dict[str, Any], image: str) -> str:
-    """What a planted fault has docker say instead of pulling; nothing where there is none."""
+    """Return what docker prints if a planted fault fails the pull; "" without one."""
     from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - slow to load
     from urllib.parse import quote, urlsplit  # noqa: PLC0415 - the same
 

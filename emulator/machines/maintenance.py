@@ -39,7 +39,7 @@ class Event:
     started_at: float | None = None
 
     def row(self, vm_name: str) -> dict[str, Any]:
-        """The event as the metadata service shows it."""
+        """Return the event as the metadata service shows it."""
         started = self.started_at is not None or self.agreed
         return {
             "EventId": self.id,
@@ -85,7 +85,7 @@ def announce(
 
 
 def host_failed(fabric: Fabric, instance: Instance, now: float) -> None:
-    """The machine beneath broke: Started at once, and the VM is brought up on another one."""
+    """Have the host of a VM fail: the event starts at once, and the VM boots on another host."""
     id_ = str(uuid.uuid4()).upper()
     event = Event(id=id_, kind="Reboot", not_before=now, why=_FAILED, started_at=now)
     fabric.doom(instance, "redeploy")
@@ -93,7 +93,7 @@ def host_failed(fabric: Fabric, instance: Instance, now: float) -> None:
 
 
 def agree(state: State, instance: Instance, event_id: str) -> bool:
-    """The VM need not be waited for; False if it has no such event."""
+    """Start an announced event now, as the VM agreed; return whether it has this event."""
     for event in events(instance):
         if event.id.lower() == event_id.lower():
             _put(state, instance, replace(event, agreed=True))
@@ -148,7 +148,7 @@ def _begin(fabric: Fabric, instance: Instance, event: Event) -> None:
 
 
 def _over(fabric: Fabric, instance: Instance, event: Event, now: float) -> bool:
-    """A freeze lasts as long as it said; a reboot until the VM is up again."""
+    """Return whether an event is over: a freeze after its duration, a reboot once the VM is up."""
     if event.kind == "Freeze":
         return now >= (event.started_at or now) + event.seconds
     return not instance.doom and (fabric.running(instance) or instance.phase != "allocated")

@@ -73,7 +73,7 @@ async def instance(request: Request) -> Response:
 
 
 async def scheduled_events(request: Request) -> Response:
-    """What is about to happen to this VM."""
+    """Show the Scheduled Events of this VM."""
     version = _check(request, EVENT_VERSIONS)
     scale_set, vm = _who(request)
     vm = await _until_enabled(fabric_of(request), vm)
@@ -108,7 +108,7 @@ async def pull(request: Request) -> Response:
 
 
 async def start_requests(request: Request) -> Response:
-    """The VM agrees to its events: they happen now."""
+    """Start events now, as the VM agrees to them."""
     fabric = fabric_of(request)
     _check(request, EVENT_VERSIONS)
     _, vm = _who(request)
@@ -147,7 +147,7 @@ def _count(request: Request, token: str, now: float) -> None:
 
 
 def _check(request: Request, known: tuple[str, ...]) -> str:
-    """The api-version, once everything is there that every request needs."""
+    """Return the api-version, or raise Refused if the request lacks what all need."""
     _check_headers(request)
     names = [name for name, _ in request.query_params.multi_items()]
     if len(names) != len(set(names)):
@@ -181,7 +181,7 @@ def _inside(found: Any, word: str) -> Any:  # noqa: ANN401 - parsed JSON
 
 
 def _as_text(found: Any) -> str:  # noqa: ANN401 - parsed JSON
-    """A leaf as it is; of anything else what is in it, with a slash where more is below."""
+    """Return a leaf as text, or the names of the members; "/" follows those with members."""
     if not isinstance(found, dict | list):
         return str(found)
     rows = found.items() if isinstance(found, dict) else enumerate(found)
@@ -189,7 +189,7 @@ def _as_text(found: Any) -> str:  # noqa: ANN401 - parsed JSON
 
 
 async def _until_enabled(fabric: Fabric, vm: Instance) -> Instance:
-    """The first question in a day switches the events on, which takes its time."""
+    """Wait until Scheduled Events are on: the first request in a day enables them, slowly."""
     now = fabric.now()
     if not vm.events_asked_at or now - vm.events_asked_at > DAY:
         on_at = now + fabric.settings.first_events_call_seconds

@@ -75,7 +75,7 @@ def alive(folder: Path) -> bool:
 
 
 def init_pid(folder: Path) -> int | None:
-    """The process id of the VM's init, or None when it does not live."""
+    """Return the process id of the VM's init, or None if it is not running."""
     while alive(folder):
         if text := (folder / "alive").read_text().strip():
             return int(text)
@@ -97,7 +97,7 @@ def kill(folder: Path, metadata_url: str, *, wipe: bool = True) -> None:
 
 
 def note_crash(folder: Path) -> None:
-    """The VM is about to die in a way that Azure does not see; forgotten at its next boot."""
+    """Note that a VM dies without Azure noticing, until its next boot."""
     (folder / "crashed").touch()
 
 
@@ -136,7 +136,7 @@ def kill_tree(pid: int) -> None:
 
 
 def _signal_all(folder: Path, metadata_url: str, number: signal.Signals) -> None:
-    """The init first, so that it adopts nothing unseen; then what is below it."""
+    """Signal the init first, so that it adopts nothing unseen, then its descendants."""
     pid = init_pid(folder)
     if pid is None or not _belongs(pid, metadata_url):
         return
@@ -154,8 +154,10 @@ def _signal_all(folder: Path, metadata_url: str, number: signal.Signals) -> None
 
 
 def _below(root: psutil.Process) -> list[psutil.Process]:
-    """All descendants. On Linux the kernel lists them: to look at every process takes so long,
-    on a busy machine, that a chain of forks goes on unseen meanwhile.
+    """Return all descendants.
+
+    On Linux the kernel lists them. To look at every process takes so long, on a busy machine, that
+    a chain of forks goes on unseen meanwhile.
     """
     if sys.platform != "linux":
         return root.children(recursive=True)
@@ -187,7 +189,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _strays(metadata_url: str) -> list[psutil.Process]:
-    """Processes of the VM that no longer hang below its init, known by their environment."""
+    """Return processes of the VM that are no longer below its init, found by their environment."""
     found = []
     for pid in psutil.pids():
         try:

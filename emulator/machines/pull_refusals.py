@@ -22,7 +22,7 @@ CODES = tuple(_WORDS)
 
 
 def words(code: str, image: str) -> str:
-    """What docker prints about this image."""
+    """Return what docker prints about this image."""
     path, _, tag = image.partition("@")[0].partition(":")
     first, slash, rest = path.partition("/")
     named = slash and ("." in first or ":" in first)

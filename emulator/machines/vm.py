@@ -130,7 +130,7 @@ def _execute(script: str, file: Path, environment: dict[str, str]) -> None:
 
 
 def _environment(folder: Path, vm: dict[str, Any], proxy: Proxy | None) -> dict[str, str]:
-    """The VM's own environment; its PATH begins with the shims."""
+    """Write the shims and return the VM's environment, whose PATH begins with them."""
     shims = folder / "shims"
     shims.mkdir(exist_ok=True)
     words = [sys.executable, "-I", "-S", str(SHIM), str(folder)]
@@ -155,7 +155,7 @@ def _by_proxy(url: str, metadata_url: str) -> dict[str, str]:
 
 
 def _up_since(folder: Path) -> str:
-    """The machine beneath is up for longer than this one, and its clock is right."""
+    """Return the time of boot as `uptime -s` prints it: now."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
 
 

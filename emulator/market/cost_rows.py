@@ -53,7 +53,7 @@ MEASURES: dict[str, Callable[[Usage], float]] = {
 
 
 def tag(usage: Usage, name: str) -> str | None:
-    """The value of a tag; names of tags know no case."""
+    """Return the value of a tag, ignoring the case of its name."""
     found = (v for k, v in usage.record.tags.items() if k.lower() == name.lower())
     return next(found, None)
 
@@ -63,7 +63,7 @@ def total(
     keys: list[Callable[[Usage], Any]],
     measures: list[Callable[[Usage], float]],
 ) -> list[list[Any]]:
-    """Sums of the measures for every combination of the keys, in the order of the keys."""
+    """Sum the measures for every combination of the keys, sorted by the keys."""
     sums: dict[tuple[Any, ...], list[float]] = {}
     for usage in rows:
         key = tuple(of(usage) for of in keys)

@@ -55,7 +55,7 @@ async def query(request: Request) -> Response:
 
 
 def bad(why: str) -> ArmError:
-    """The query can never succeed as it stands."""
+    """Return 400 for an invalid query."""
     return ArmError(400, "BadRequest", f"Invalid query definition: {why}")
 
 
@@ -74,7 +74,7 @@ def _wanted(given: Any) -> Callable[[Usage], bool]:  # noqa: ANN401 - as it came
 
 
 def _dimension(name: object) -> Column:
-    """A dimension as it is written, and how to read it."""
+    """Return the column of a dimension, or raise ArmError."""
     found = next((d for d in DIMENSIONS if d.lower() == str(name).lower()), None)
     if found is None:
         raise bad(f"Dimension '{name}' is not supported. Allowed: {','.join(DIMENSIONS)}.")
@@ -116,7 +116,7 @@ def _within(scope: str, resource: str) -> bool:
 
 
 def _measures(dataset: dict[str, Any]) -> dict[str, str]:
-    """The measure of each aggregation. All are sums."""
+    """Return the measure of each aggregation, or raise ArmError; all are sums."""
     given = dataset.get("aggregation")
     if not isinstance(given, dict) or not given:
         raise bad("dataset.aggregation is missing; ask for the Sum of PreTaxCost.")

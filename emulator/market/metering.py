@@ -110,7 +110,7 @@ class Meters:
 
 
 def slices(record: Metered, until: float) -> Iterator[tuple[float, float, float]]:
-    """The life of a record up to a moment: from when, until when, US dollars per hour."""
+    """Iterate over the life of a record: start, end (unix seconds), US dollars per hour."""
     end = until if record.ended_at is None else min(record.ended_at, until)
     ends = [at for at, _ in record.prices[1:]] + [end]
     for (begin, price), last in zip(record.prices, ends, strict=True):
@@ -119,7 +119,7 @@ def slices(record: Metered, until: float) -> Iterator[tuple[float, float, float]
 
 
 def _billed(scale_set: ScaleSet) -> str:
-    """The id of the resource that the bill names: of an Azure ML node that of its workspace.
+    """Return the id of the billed resource: the workspace for an Azure ML node.
 
     Cost Management tells clusters apart by their tags only (MicrosoftDocs/azure-docs issue 121393).
     """

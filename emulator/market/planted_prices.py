@@ -54,7 +54,7 @@ async def clear(request: Request) -> Response:
 
 
 def added(planted: PlantedPrice, own: dict[str, Any]) -> dict[str, Any]:
-    """The row: the size's ``own`` one with what was planted."""
+    """Return the size's ``own`` row with the planted members."""
     row = own | planted.row
     return {name: value for name, value in row.items() if value is not None}
 

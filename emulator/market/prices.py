@@ -36,7 +36,7 @@ FIELDS = {
 
 
 async def list_all(request: Request) -> Response:
-    """The meters that fit $filter, a page at a time."""
+    """List the meters that match $filter, a page at a time."""
     fabric, query = fabric_of(request), request.query_params
     try:
         named = SIZE.search(query.get("$filter", ""))

@@ -43,7 +43,7 @@ async def list_all(request: Request) -> Response:
 
 
 def find(fabric: Fabric, size: str, region: str) -> Restriction | None:
-    """The restriction of a size in a region."""
+    """Return the restriction of a size in a region."""
     return fabric.state.restrictions.get(f"{size}/{region}".lower())
 
 

@@ -41,7 +41,7 @@ class Draft:
         return section(self.body, "sku")
 
     def refuse(self, code: str, message: str, status: int = 400) -> ArmError:
-        """A refusal, to raise."""
+        """Return an error to raise."""
         return ArmError(status, code, message)
 
     @property
@@ -52,7 +52,7 @@ class Draft:
         return any((other.type.lower(), other.name.lower()) == mine for other in others)
 
     def need(self, resource_id: object) -> Resource:
-        """The resource that an id in the body names, or ArmError."""
+        """Return the resource that an id in the body names, or raise ArmError."""
         path = parse(resource_id) if isinstance(resource_id, str) else None
         if path is None:
             raise self.refuse(
@@ -115,7 +115,7 @@ def check(kind: Kind, draft: Draft) -> None:
 
 
 def section(body: Json, name: str) -> Json:
-    """A member that must be an object; empty where it is missing."""
+    """Return a member that must be an object; empty if it is missing."""
     value = body.get(name)
     if value is None:
         return {}
@@ -125,7 +125,7 @@ def section(body: Json, name: str) -> Json:
 
 
 def rows(body: Json, name: str) -> list[Json]:
-    """A member that must be a list of objects; empty where it is missing."""
+    """Return a member that must be a list of objects; empty if it is missing."""
     value = body.get(name)
     if value is None:
         return []

@@ -59,5 +59,5 @@ def _link(draft: Draft, part: str, row: Json) -> None:
 
 
 def _number(name: str, value: object) -> object:
-    """A port may come as text."""
+    """Return a port as a number, which may have come as text; other members as they are."""
     return int(value) if name in PORTS and isinstance(value, str) and value.isdigit() else value

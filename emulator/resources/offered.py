@@ -54,7 +54,7 @@ async def locations(request: Request) -> Response:
 
 
 def _types(request: Request) -> dict[str, set[str]]:
-    """The types by provider, as the routes and the kinds name them."""
+    """Return the resource types by provider, as the routes and the kinds name them."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     paths = [getattr(route, "path", "") for route in request.app.routes]
     for namespace, kind in (pair for path in paths for pair in PROVIDED.findall(path)):

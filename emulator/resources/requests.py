@@ -72,7 +72,7 @@ async def delete(request: Request) -> Response:
 
 
 async def post(request: Request) -> Response:
-    """An action on one resource, e.g. listKeys."""
+    """Carry out an action on one resource, such as listKeys."""
     fabric, names = fabric_of(request), request.path_params
     rest, _, action = names["rest"].rpartition("/")
     path = below(names["subscription"], names["group"], rest)
@@ -112,7 +112,7 @@ async def list_in_group(request: Request) -> Response:
 
 
 def merged(old: Json, changes: Json) -> Json:
-    """A copy of ``old`` with the changes made."""
+    """Return a copy of ``old`` with the changes merged in."""
     result = copy.deepcopy(old)
     for name, value in changes.items():
         before = result.get(name)
@@ -165,7 +165,7 @@ def _rows(request: Request) -> list[Json]:
 
 
 def _row(body: Json, created_at: float, extra: list[str]) -> Json:
-    """A resource without its properties, but with what is asked for."""
+    """Return a resource without its properties, with the members that $expand names."""
     made = timestamp(created_at)
     state = (body.get("properties") or {}).get("provisioningState", "Succeeded")
     more = {"createdTime": made, "changedTime": made, "provisioningState": state}

@@ -20,7 +20,7 @@ PARTS = ("subnets", "securityRules", "defaultSecurityRules", *FILLED)
 
 
 def lookup(fabric: Fabric, path: ResourcePath) -> Resource | None:
-    """The resource that a path names; of a network's subnets its own list tells."""
+    """Return the resource that a path names; subnets are looked up in their network."""
     if (above := path.parent) is None or path.types[-1] not in INSIDE:
         return fabric.state.resources.get(path.key)
     if (parent := fabric.state.resources.get(above.key)) is None:
@@ -30,7 +30,7 @@ def lookup(fabric: Fabric, path: ResourcePath) -> Resource | None:
 
 
 def listed(fabric: Fabric, path: ResourcePath, kind: Kind) -> list[Resource]:
-    """What a list path names."""
+    """Return the resources that a list path names."""
     if (above := path.parent) and path.types[-1] in INSIDE:
         parent = fabric.state.resources.get(above.key)
         return [_inside(parent, path, row) for row in _rows(parent, path)] if parent else []
@@ -86,7 +86,7 @@ def delete(fabric: Fabric, resource: Resource) -> None:
 
 
 def shown(resource: Resource) -> dict[str, Any]:
-    """A resource as ARM answers it; parts of it that are resources themselves have ids too."""
+    """Return a resource as ARM answers it; its parts that are resources have ids too."""
     etag = f'"{resource.etag}"'
     told = {"id": resource.id, "name": resource.name, "type": resource.type, "etag": etag}
     body = {**told, **copy.deepcopy(resource.body)}

@@ -29,7 +29,7 @@ ELSEWHERE = {
 
 
 def find(path: ResourcePath, version: str) -> Kind:
-    """The kind that the path names, or ArmError as Azure refuses what it does not know."""
+    """Return the kind that the path names, or raise ArmError for an unknown one."""
     namespaces = {kind.type.partition("/")[0].lower() for kind in KINDS.values()} | ELSEWHERE
     if path.namespace.lower() not in namespaces:
         raise ArmError(

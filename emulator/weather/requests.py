@@ -46,7 +46,7 @@ def _dated(entry: Any, now: float) -> Any:  # noqa: ANN401 - as it came
 
 
 def _row(sky: Sky, now: float) -> dict[str, Any]:
-    """The entry, without the recording itself; of weather for any size, that of none is shown."""
+    """Return an entry of the weather without its recording, with the present capacity."""
     shown = {k: v for k, v in sky.entry.items() if k != "data"}
     there = at(sky.trace(sky.region, sky.size), now)
     return shown | {"capacity_now": there}

@@ -58,11 +58,11 @@ class Sky:
         return self.spot is spot and all(mine in ("", other) for mine, other in wanted)
 
     def whim(self, name: str) -> Any:  # noqa: ANN401 - as JSON has it
-        """What the entry says of one of WHIMS."""
+        """Return the entry's value for one of WHIMS, or its default."""
         return self.entry.get(name, WHIMS[name])
 
     def trace(self, region: str, size: str) -> Trace:
-        """What there is, of one size in one region."""
+        """Return the capacity over time of one size in one region."""
         told = OF_KIND[self.entry["kind"]] | self.entry
         if self.entry["kind"] == "constant":
             return Constant(told["capacity"])
@@ -79,7 +79,7 @@ class Sky:
 
 
 def read(file: Path) -> list[Sky]:
-    """The entries of a weather file; ArmError for what is none."""
+    """Read the entries of a weather file, or raise ArmError."""
     try:
         entries = json.loads(file.read_text())
     except (OSError, ValueError) as error:
@@ -116,7 +116,7 @@ def _text(entry: dict[str, Any], name: str) -> str:
 
 
 def _with_recording(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The entry with the recording itself, so that it stays when the file goes."""
+    """Return the entry with the recording in it, so that it outlives the file."""
     if "file" not in entry:
         whole = dict(entry)
     else:

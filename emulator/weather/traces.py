@@ -26,7 +26,7 @@ class Trace(Protocol):
         ...
 
     def steps(self, since: float, until: float) -> Steps:
-        """What there is at ``since``, and every change up to ``until``, that moment included."""
+        """Return the capacity at ``since``, and every change up to and including ``until``."""
         ...
 
 
@@ -60,7 +60,7 @@ class Recorded:
         return max(self.counts)
 
     def steps(self, since: float, until: float) -> Steps:
-        """The recorded counts, without those that change nothing."""
+        """Return the recorded counts, without those that change nothing."""
         first, last = (int((at - self.start) // self.gap) for at in (since, until))
         found = [(since, self._count(first))]
         for tick in range(first + 1, last + 1):
@@ -104,12 +104,12 @@ class Random:
 
 
 def at(trace: Trace, now: float) -> int:
-    """What there is now."""
+    """Return the capacity now."""
     return trace.steps(now, now)[0][1]
 
 
 def lowest(trace: Trace, since: float, until: float) -> int:
-    """The least there is in a span of time."""
+    """Return the lowest capacity in a span of time."""
     return min(count for _, count in trace.steps(since, until))
 
 
@@ -127,7 +127,7 @@ def falls(trace: Trace, since: float, until: float) -> int:
 
 @lru_cache(maxsize=4096)
 def _day(trace: Random, day: int) -> Steps:
-    """The steps of one day, from its beginning."""
+    """Return the steps of one day, from its beginning."""
     begin, end = day * DAY, (day + 1) * DAY
     reach = int(trace.order_hours * LONGEST_ORDER * HOUR // DAY) + 1
     changes: dict[float, int] = {begin: 0}
@@ -145,7 +145,7 @@ def _day(trace: Random, day: int) -> Steps:
 
 @lru_cache(maxsize=4096)
 def _orders(trace: Random, day: int) -> tuple[tuple[float, float, int], ...]:
-    """The orders that come on one day: from when, until when, how many."""
+    """Draw the orders that arrive on one day: start, end, number of machines."""
     draw = random.Random(f"{trace.seed}/{day}")  # noqa: S311 - weather, no secret
     longest = trace.order_hours * LONGEST_ORDER
     come, found = day * DAY, []

@@ -34,7 +34,7 @@ class Pool:
         return at(self.trace, now)
 
     def lowest(self, since: float, until: float) -> int:
-        """The least there is in a span of time."""
+        """Return the lowest capacity in a span of time."""
         return lowest(self.trace, since, until)
 
 
@@ -80,7 +80,7 @@ class Weather:
         return self.over(scale_set.location, zone, scale_set.vm_size, spot=spot)
 
     def over(self, region: str, zone: str, size: str, *, spot: bool = True) -> Pool | None:
-        """The pool of a place. Without a zone, what is told of zones does not count."""
+        """Return the pool of a place. Without a zone, entries for zones do not count."""
         place = region.lower(), zone, size.lower(), spot
         if place not in self._pools:
             self._pools[place] = self._find(*place)

@@ -11,7 +11,7 @@ from emulator.arm.front_door import base_url, fabric_of
 
 
 async def endpoints(request: Request) -> Response:
-    """The cloud's endpoints, as `az cloud register` reads them."""
+    """Show the cloud's endpoints, as `az cloud register` reads them."""
     here = base_url(request)
     return JSONResponse(
         {
@@ -37,7 +37,7 @@ async def endpoints(request: Request) -> Response:
 
 
 async def subscriptions(request: Request) -> Response:
-    """The one subscription, if the caller has any role in it."""
+    """List the one subscription, if the caller has any role in it."""
     seen = enforcement.sees_subscription(fabric_of(request), request.scope["caller"], SUBSCRIPTION)
     rows = [_subscription(SUBSCRIPTION)] if seen else []
     return JSONResponse({"value": rows, "count": {"type": "Total", "value": len(rows)}})
@@ -49,7 +49,7 @@ async def subscription(request: Request) -> Response:
 
 
 async def tenants(_: Request) -> Response:
-    """The one tenant."""
+    """List the one tenant."""
     row = {
         "id": f"/tenants/{TENANT}",
         "tenantId": TENANT,

@@ -51,7 +51,7 @@ def stranger(client_id: str) -> Principal:
 
 
 def object_id_of(client_id: str) -> str:
-    """The object id of an application's principal, the same in every emulator."""
+    """Return the object id of an application's principal, the same in every emulator."""
     return str(uuid.uuid5(_OBJECT_IDS, client_id.lower()))
 
 
@@ -66,7 +66,7 @@ def principals(state: State) -> Iterator[Principal]:
 
 
 def by_client(state: State, client_id: str) -> Principal | None:
-    """The principal with this client id."""
+    """Return the principal with this client id."""
     if found := state.resources.get(_key(client_id)):
         return _registered(found)
     wanted = client_id.lower()
@@ -74,13 +74,13 @@ def by_client(state: State, client_id: str) -> Principal | None:
 
 
 def by_object(state: State, object_id: str) -> Principal | None:
-    """The principal with this object id."""
+    """Return the principal with this object id."""
     wanted = object_id.lower()
     return next((p for p in principals(state) if p.object_id.lower() == wanted), None)
 
 
 def identity(resource: Resource) -> Principal:
-    """The principal behind a user-assigned identity."""
+    """Return the principal behind a user-assigned identity."""
     told = resource.body["properties"]
     return Principal(told["clientId"], told["principalId"], resource.name, resource.id)
 
@@ -92,7 +92,7 @@ def has_system(scale_set: ScaleSet) -> bool:
 
 
 def of_system(scale_set: ScaleSet) -> Principal:
-    """The principal behind that identity; it goes with the scale set."""
+    """Return the principal of a scale set's system-assigned identity."""
 
     def drawn(what: str) -> str:
         return str(uuid.uuid5(_OBJECT_IDS, f"{what} of {scale_set.unique_id}"))

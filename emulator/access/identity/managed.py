@@ -77,7 +77,7 @@ async def of_app_service(request: Request) -> Response:
 
 
 def reachable(fabric: Fabric, principal: Principal) -> dict[str, str]:
-    """The environment in which a program is this principal, as on App Service."""
+    """Return the environment variables that make a program this principal, as on App Service."""
     return {
         "IDENTITY_ENDPOINT": f"{fabric.metadata_base}/msi/token",
         "IDENTITY_HEADER": signer(fabric).identity_header(principal.client_id),
@@ -129,7 +129,7 @@ def _is(
 
 
 def _resource_id(request: Request) -> str | None:
-    """The clients do not agree on how to spell it."""
+    """Return the resource id of the identity asked for, in any of the clients' spellings."""
     query = request.query_params
     return query.get("mi_res_id") or query.get("msi_res_id") or query.get("resource_id")
 
@@ -151,7 +151,7 @@ def _answer(fabric: Fabric, principal: Principal, resource: str) -> dict[str, st
 
 
 def _host_of(principal: Principal) -> str:
-    """The app whose own identity a registered principal stands for; `az` wants to see one."""
+    """Return the id of an App Service app that stands for a principal; `az` expects one."""
     group = f"/subscriptions/{SUBSCRIPTION}/resourcegroups/emulator"
     return f"{group}/providers/Microsoft.Web/sites/{principal.name}"
 

@@ -18,7 +18,7 @@ EVERY_TENANT = ("common", "organizations", TENANT)
 
 
 async def token(request: Request) -> Response:
-    """A token of the v2.0 endpoint, which takes a scope."""
+    """Issue a token at the v2.0 endpoint, which takes a scope."""
     return await _token(request)
 
 
@@ -44,7 +44,7 @@ async def openid_configuration(request: Request) -> Response:
 
 
 async def keys(request: Request) -> Response:
-    """The public key that tokens are checked with."""
+    """Show the public key that verifies tokens."""
     return JSONResponse(signer(fabric_of(request)).jwks())
 
 
@@ -117,7 +117,7 @@ def _known(fabric: Fabric, form: dict[str, str]) -> Principal:
 
 
 def _audience(form: dict[str, str]) -> str:
-    """What the token is for; ARM where nothing is named, which the real endpoints refuse."""
+    """Return the audience of a token; "" (ARM) if none is named, which Azure refuses."""
     if "scope" not in form:
         return form.get("resource", "")
     if not (scope := form["scope"]).endswith("/.default"):
@@ -145,7 +145,7 @@ def _missing(name: str) -> SignInRefused:
 
 
 def _refused(fabric: Fabric, refusal: SignInRefused) -> Response:
-    """The error as Entra ID words it."""
+    """Return a refusal as Entra ID words it."""
     trace, correlation = str(uuid.uuid4()), str(uuid.uuid4())
     at = datetime.fromtimestamp(fabric.now(), UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     body = {

@@ -46,7 +46,7 @@ class Signer:
     def issue(
         self, principal: Principal, audience: str, begins: float, ends: float, **more: str
     ) -> str:
-        """A token for an audience."""
+        """Issue a token for an audience."""
         claims: dict[str, Any] = {
             "aud": audience,
             "iss": ISSUER.format(TENANT),
@@ -64,22 +64,22 @@ class Signer:
         return jwt.encode(claims | more, self._key, "RS256", {"kid": self.key_id})
 
     def jwks(self) -> dict[str, Any]:
-        """The public key, as the discovery endpoint shows it."""
+        """Return the public key as the discovery endpoint shows it."""
         key = json.loads(RSAAlgorithm.to_jwk(self._public))
         shown = {k: key[k] for k in ("kty", "n", "e")}
         return {"keys": [shown | {"use": "sig", "kid": self.key_id, "x5t": self.key_id}]}
 
     def identity_header(self, client_id: str) -> str:
-        """The secret that a principal's App Service host would have in IDENTITY_HEADER."""
+        """Return the secret that a principal's App Service host would have in IDENTITY_HEADER."""
         return hmac.new(self._pepper, client_id.lower().encode(), "sha256").hexdigest()
 
     def _read(self, token: str) -> dict[str, Any]:
-        """The claims, if this key signed them; jwt.InvalidTokenError if not."""
+        """Return the claims if this key signed them, or raise jwt.InvalidTokenError."""
         return jwt.decode(token, self._public, ["RS256"], options=_LAX)  # type: ignore[arg-type] # a TypedDict of bools
 
 
 def signer(fabric: Fabric) -> Signer:
-    """The signer of this emulator."""
+    """Return the signer of this emulator."""
     return _signer(fabric.settings.folder)
 
 
@@ -93,7 +93,7 @@ def lifetime(fabric: Fabric) -> tuple[int, int]:
 
 
 def check(fabric: Fabric, header: str, host: str) -> dict[str, Any]:
-    """The claims of a bearer token that is good for ARM at ``host``, or ArmError 401."""
+    """Return the claims of a bearer token valid for ARM at ``host``, or raise ArmError 401."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise ArmError(
@@ -131,7 +131,7 @@ def _kept(file: Path) -> bytes:
 
 @cache
 def _drawn() -> bytes:
-    """A new key; emulators that begin in one process share it, for drawing takes a while."""
+    """Generate a key once per process: that takes a while, and emulators in tests share it."""
     return rsa.generate_private_key(65537, 2048).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

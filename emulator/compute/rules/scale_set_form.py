@@ -95,7 +95,7 @@ ORDER: dict[str, Any] = {"instanceIds": [TEXT]}
 
 
 def formed(value: Any, form: Any, path: str = "") -> Any:  # noqa: ANN401 - JSON, as it came
-    """The value with its choices in Azure's spelling, or ArmError for the first wrong member."""
+    """Return the value with choices in Azure's spelling, or raise ArmError for a wrong member."""
     if value is None:
         return None
     if isinstance(form, tuple):

@@ -22,7 +22,7 @@ WITHOUT = ("hostGroup", "standbyPoolProfile", "capacityReservation")
 
 
 def sizes(scale_set: ScaleSet) -> list[str]:
-    """The sizes to try, best first; [""] without a mix. ArmError for a mix that Azure refuses."""
+    """Return the sizes to try, best first ([""] without a mix), or raise ArmError for a bad mix."""
     mix = scale_set.model["properties"].get("skuProfile")
     if mix is None:
         return [""]

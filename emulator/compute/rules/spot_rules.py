@@ -37,7 +37,7 @@ def check(profile: dict[str, Any], offer: Offer) -> None:
 
 
 def max_price(profile: dict[str, Any]) -> Decimal:
-    """The most that is to be paid for an hour; -1 for whatever it costs."""
+    """Return the maximum price in US dollars per hour; -1 for any price."""
     given = (profile.get("billingProfile") or {}).get("maxPrice")
     return ANY_PRICE if given is None else Decimal(str(given))
 
