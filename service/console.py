@@ -10,7 +10,7 @@ from functools import partial
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contract.choices import Scope
-from service.domain.queue.admission import Quota
+from service.domain.queue.admission import ProjectQuota
 from service.operations import admission, budgets, keys, quotas, sign_in
 
 _KEY_ACTIONS = (
@@ -84,7 +84,7 @@ def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 async def answer(
-    engine: AsyncEngine, options: argparse.Namespace, now: datetime, usual: Quota
+    engine: AsyncEngine, options: argparse.Namespace, now: datetime, usual: ProjectQuota
 ) -> list[str]:
     """Run the command; return the lines to print. ``usual``: the default quota of a project."""
     if options.command == "quota":
@@ -121,7 +121,9 @@ async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetim
         return [await budgets.in_words(conn, options.project, now)]
 
 
-async def _quota(engine: AsyncEngine, options: argparse.Namespace, usual: Quota) -> list[str]:
+async def _quota(
+    engine: AsyncEngine, options: argparse.Namespace, usual: ProjectQuota
+) -> list[str]:
     told = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
     changes = {n: None if v == _ANY else v for n, v in told.items() if v is not None}
     most = {n: getattr(options, f"max_{n}") for n in _LIMITS}

@@ -16,7 +16,7 @@ from contract.printable import printable, printable_lines
 from service import check, console, migration, telemetry
 from service.db.core.engine import make_engine
 from service.domain.errors import ServiceError
-from service.domain.queue.admission import Quota
+from service.domain.queue.admission import ProjectQuota
 from service.settings import DatabaseSettings, Settings
 
 
@@ -77,7 +77,7 @@ def _refused(error: Exception) -> int:
     return 1
 
 
-async def _console(engine: AsyncEngine, usual: Quota, options: argparse.Namespace) -> int:
+async def _console(engine: AsyncEngine, usual: ProjectQuota, options: argparse.Namespace) -> int:
     """Run an operator command and print its lines."""
     try:
         lines = await console.answer(engine, options, now(), usual)

@@ -17,14 +17,14 @@ from contract.figures import WORKSPACE
 from service.cloud.azure_policy import AzurePolicy
 from service.domain.cloud.fleet import Offering
 from service.domain.datasets.dataset import Limits
-from service.domain.lifecycle.attempt import Pace
+from service.domain.lifecycle.attempt import AttemptTiming
 from service.domain.money.budget import Allowance
 from service.domain.money.cost import Egress
-from service.domain.queue.admission import Quota
+from service.domain.queue.admission import ProjectQuota
 from service.domain.queue.project_limits import REQUESTS_PER_MINUTE
-from service.domain.spot.capacity_traces import Place, place_of
+from service.domain.spot.capacity_traces import SpotPool, spot_pool_of
 from service.domain.states import TIME_LIMITS, AttemptState, CapacityType
-from service.domain.storage.access_tiers import Account
+from service.domain.storage.access_tiers import StorageAccount
 from service.storage.store import is_account_url
 
 _SHORTEST_SECRET = 32  # characters
@@ -43,9 +43,9 @@ class DatabaseSettings(BaseSettings, Described):
     """GPUs that a project without its own quota may use at once; default: no limit."""
 
     @property
-    def usual_quota(self) -> Quota:
+    def usual_quota(self) -> ProjectQuota:
         """Return the quota of a project without one of its own."""
-        return Quota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
+        return ProjectQuota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
 
 
 class Settings(DatabaseSettings):
@@ -206,9 +206,9 @@ class Settings(DatabaseSettings):
         )
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> AttemptTiming:
         """Return the intervals and time limits of attempts."""
-        return Pace(
+        return AttemptTiming(
             poll=timedelta(seconds=self.poll_seconds),
             read_lag=timedelta(seconds=self.read_lag_seconds),
             silence=timedelta(seconds=self.silence_seconds),
@@ -246,10 +246,10 @@ class Settings(DatabaseSettings):
         return Egress(home=self.account.region, per_gib=self.egress_per_gib)
 
     @property
-    def account(self) -> Account:
+    def account(self) -> StorageAccount:
         """Return the region and redundancy of the main storage account."""
         region = self.storage_region or self.offerings[0].region
-        return Account(region=region, redundancy=self.storage_redundancy)
+        return StorageAccount(region=region, redundancy=self.storage_redundancy)
 
     @property
     def spot_pools(self) -> tuple[str, ...]:
@@ -258,10 +258,10 @@ class Settings(DatabaseSettings):
         return tuple(sorted(spot))
 
     @property
-    def spot_places(self) -> tuple[Place, ...]:
+    def spot_places(self) -> tuple[SpotPool, ...]:
         """Return the Spot machine types by region."""
         spot = (o for o in self.offerings if o.capacity_type is CapacityType.SPOT)
-        return tuple(dict.fromkeys(map(place_of, spot)))
+        return tuple(dict.fromkeys(map(spot_pool_of, spot)))
 
     @field_validator("offerings", mode="before")
     @classmethod

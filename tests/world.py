@@ -22,7 +22,7 @@ from service.cloud.fake import FakeCloud
 from service.db.core.engine import driver_url
 from service.db.core.notify import Listener
 from service.domain.cloud.fleet import Offering, Price
-from service.domain.lifecycle.attempt import Pace
+from service.domain.lifecycle.attempt import AttemptTiming
 from service.domain.states import CapacityType
 from service.operations import keys, models
 from service.operations.grants import Granter
@@ -79,7 +79,7 @@ class World:
     cloud: FakeCloud
     store: MemoryStore
     key: str
-    pace: Pace
+    pace: AttemptTiming
     attempts: AttemptReconciler = field(init=False)
     jobs: JobReconciler = field(init=False)
     orphans: OrphanSweep = field(init=False)
@@ -190,7 +190,7 @@ async def open_world(
             cloud=cloud,
             store=store,
             key=key,
-            pace=Pace(),
+            pace=AttemptTiming(),
         )
 
 

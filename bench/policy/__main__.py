@@ -30,13 +30,13 @@ from bench.policy.lives import (
 from bench.policy.picture import draw
 from bench.policy.traces import BadTrace, Folder, read
 from bench.report import Measure
-from service.domain.simulation.simulator import Signs
+from service.domain.simulation.simulator import AvailabilitySignals
 
 STDOUT = Path("-")
 FAILED = 2
 BAR = 1.1  # of the optimum, at 1.25 and looser
 OTHERS = (WARM, STAYING, ASKING)
-USUAL = Signs()
+USUAL = AvailabilitySignals()
 
 
 def main() -> int:
@@ -115,7 +115,7 @@ def _rules(options: argparse.Namespace) -> Rules:
         history=options.history,
         staying=options.staying,
         asking=options.asking,
-        signs=Signs(
+        signs=AvailabilitySignals(
             every_s=options.sign_minutes * 60, sees=options.sign_sees, errs=options.sign_errs
         ),
     )

@@ -7,13 +7,13 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.domain.placement.capacity_history import Past
-from service.domain.placement.capacity_outages import after_evictions
+from service.domain.placement.capacity_history import CapacityHistory
+from service.domain.placement.capacity_outages import expected_aftermath
 from service.domain.planning import forecast as live
-from service.domain.simulation.monte_carlo import Job, Lived, forecast, one_life
-from service.domain.spot.age_hazard import Ages
+from service.domain.simulation.monte_carlo import SpotJob, SpotRun, simulate_run, simulate_runs
+from service.domain.spot.age_hazard import Exposure
 
-JOB = Job(work_s=24 * 3600, cold_start_s=720, lost_s=300)
+JOB = SpotJob(work_s=24 * 3600, cold_start_s=720, lost_s=300)
 _DAYS = 10  # of history that a forecast may have seen
 _SAMPLES = 100  # lives per forecast
 
@@ -33,10 +33,10 @@ def coverage(lives: int, seed: int) -> Coverage:
     for _ in range(lives):
         hold, drought = _law(draw, 1.5), _law(draw, 1.0)
         holds, droughts = _history(hold, drought)
-        odds = forecast(JOB, draw, lives=_SAMPLES, holds=holds, droughts=droughts)
-        life: Lived = one_life(JOB, hold, drought)
-        dollars += odds.dollars.holds(life.dollars)
-        seconds += odds.seconds.holds(life.seconds)
+        odds = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, droughts=droughts)
+        life: SpotRun = simulate_run(JOB, hold, drought)
+        dollars += odds.dollars.contains(life.dollars)
+        seconds += odds.seconds.contains(life.seconds)
     return Coverage(
         dollars_pct=round(100 * dollars / lives, 1), seconds_pct=round(100 * seconds / lives, 1)
     )
@@ -49,15 +49,15 @@ def _law(draw: random.Random, median_h: float) -> Callable[[], float]:
     return lambda: draw.lognormvariate(middle, spread)
 
 
-def _history(hold: Callable[[], float], drought: Callable[[], float]) -> tuple[Ages, Ages]:
+def _history(hold: Callable[[], float], drought: Callable[[], float]) -> tuple[Exposure, Exposure]:
     """What ten days of jobs there have recorded; what still lasted was cut."""
-    left, holds, droughts = _DAYS * 24.0, Ages(), Ages()
+    left, holds, droughts = _DAYS * 24.0, Exposure(), Exposure()
     while left > 0:
         up, down = hold(), drought()
-        holds += Ages.of([(min(up, left), up < left)])
+        holds += Exposure.of([(min(up, left), up < left)])
         left -= up
         if left > 0:
-            droughts += Ages.of([(min(down, left), down < left)])
+            droughts += Exposure.of([(min(down, left), down < left)])
             left -= down
     return holds, droughts
 
@@ -88,7 +88,7 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
             seen=seen,
             after=after,
         )
-        for after in (live.NO_WAIT, after_evictions(job.past, 1))
+        for after in (live.NO_WAIT, expected_aftermath(job.past, 1))
     )
     began, waited = job.seconds, job.waited
     job.live_until(job.steps)
@@ -127,12 +127,14 @@ class _Shown:
         self.left = self.draw.lognormvariate(self.median, self.spread) * 3600
         self.machines = self.draw.lognormvariate(0, 0.03)
 
-    def _past(self) -> Past:
+    def _past(self) -> CapacityHistory:
         """What ten days of other jobs there have told."""
         hold = _law(self.draw, 1.5)
         _, droughts = _history(hold, self.drought)
         evictions = round(sum(droughts.ends) / self.dry)
-        return Past(droughts=droughts, given_again=(evictions, evictions - sum(droughts.ends)))
+        return CapacityHistory(
+            droughts=droughts, regrants=(evictions, evictions - sum(droughts.ends))
+        )
 
     def live_until(self, done: float) -> None:
         """Train, be evicted, come back."""

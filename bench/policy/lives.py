@@ -11,8 +11,8 @@ from bench.policy.nomad import SkyNomad
 from bench.policy.optimum import optimum
 from bench.policy.traces import Folder
 from bench.policy.world import Result, World
-from service.domain.placement.policy_state import Moves
-from service.domain.simulation.simulator import Signs
+from service.domain.placement.policy_state import MoveMode
+from service.domain.simulation.simulator import AvailabilitySignals
 
 DEADLINES = (1.1, 1.25, 1.5, 2.0)
 OURS, ORACLE = "rekindle", "optimum"
@@ -35,7 +35,7 @@ class Rules:
     history: bool
     staying: bool
     asking: bool = False
-    signs: Signs = ours.USUAL
+    signs: AvailabilitySignals = ours.USUAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +113,9 @@ def _results(
     weather = [folder.weather[z] for z in zones]
     yield OURS, ours.play(world, weather, begin, ours.fresh(world), signs=rules.signs)
     if rules.staying:
-        yield STAYING, ours.play(world, weather, begin, ours.fresh(world), Moves.STAYS)
+        yield STAYING, ours.play(world, weather, begin, ours.fresh(world), MoveMode.STAYS)
     if rules.asking:
-        yield ASKING, ours.play(world, weather, begin, ours.fresh(world), Moves.ASKS_FIRST)
+        yield ASKING, ours.play(world, weather, begin, ours.fresh(world), MoveMode.ASKS_FIRST)
     if rules.history:
         seen = ours.fresh(world)
         ours.play(world, weather, begin - world.deadline, seen, signs=rules.signs)

@@ -2,7 +2,7 @@
 job is behind. Lifetimes are learnt from probes: every two hours each zone is held for a minute."""
 
 from bench.policy.rivals import ON_DEMAND, View, Zone, last_course, pressed
-from service.domain.spot.lifetimes import Lifetimes
+from service.domain.spot.lifetimes import SurvivalCurve
 
 _PROBE_S = 7200.0
 _BILLED_S = 60.0
@@ -16,7 +16,7 @@ class SkyNomad:
     def __init__(self) -> None:
         self.up_since: dict[Zone, int] = {}
         self.lives: dict[Zone, list[tuple[float, bool]]] = {}
-        self.curves: dict[Zone, Lifetimes] = {}
+        self.curves: dict[Zone, SurvivalCurve] = {}
         self.due = 0
 
     def __call__(self, view: View) -> Zone | None:
@@ -35,7 +35,7 @@ class SkyNomad:
             if zone not in view.here and zone in self.up_since:
                 hours = (view.now - self.up_since.pop(zone)) * tick_s / 3600
                 self.lives.setdefault(zone, []).append((hours, True))
-                self.curves[zone] = Lifetimes.of(self.lives[zone])
+                self.curves[zone] = SurvivalCurve.of(self.lives[zone])
         if view.now < self.due:
             return
         self.due = view.now + max(1, round(_PROBE_S / tick_s))
@@ -61,7 +61,7 @@ class SkyNomad:
         hours = world.tick_s / 3600
         age = (view.now - self.up_since.get(zone, view.now)) * hours
         curve = self.curves.get(zone)
-        rest = curve.expected_rest(age, left * hours) if curve else _UNKNOWN_H
+        rest = curve.mean_residual_life(age, left * hours) if curve else _UNKNOWN_H
         return max(min(rest / hours, left), 1)
 
 

@@ -4,29 +4,34 @@ from dataclasses import replace
 
 from bench.policy.world import Result, Weather, World
 from service.domain.cloud.fleet import Offering
-from service.domain.placement.policy_state import Candidate, Moves
-from service.domain.simulation.simulator import Case, Experience, Signs, live
+from service.domain.placement.policy_state import Candidate, MoveMode
+from service.domain.simulation.simulator import (
+    AvailabilitySignals,
+    MarketExperience,
+    SimulationCase,
+    simulate,
+)
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
-USUAL = Signs()
+USUAL = AvailabilitySignals()
 
 
-def fresh(world: World) -> Experience:
+def fresh(world: World) -> MarketExperience:
     """Nothing seen yet."""
-    return Experience.none(len(world.regions))
+    return MarketExperience.empty(len(world.regions))
 
 
 def play(
     world: World,
     weather: Weather,
     begin: int,
-    seen: Experience,
-    moves: Moves = Moves.LEAVES_FIRST,
-    signs: Signs = USUAL,
+    seen: MarketExperience,
+    moves: MoveMode = MoveMode.LEAVES_FIRST,
+    signs: AvailabilitySignals = USUAL,
 ) -> Result:
     """One life, which adds to what was seen; as production does unless ``moves`` says otherwise."""
-    life = live(replace(_case(world), moves=moves, signs=signs), weather, begin, seen)
+    life = simulate(replace(_case(world), moves=moves, signs=signs), weather, begin, seen)
     return Result(
         cost=life.dollars * HOUR / world.tick_s,
         finished=life.finished,
@@ -36,7 +41,7 @@ def play(
     )
 
 
-def _case(world: World) -> Case:
+def _case(world: World) -> SimulationCase:
     zones = tuple(
         Candidate(
             offering=_offering(region, f"zone-{zone}", CapacityType.SPOT),
@@ -51,7 +56,7 @@ def _case(world: World) -> Case:
         hourly=1.0,
         cold_start_s=world.cold * world.tick_s,
     )
-    return Case(
+    return SimulationCase(
         tick_s=world.tick_s,
         work=world.work,
         deadline=world.deadline,

@@ -57,7 +57,7 @@ def _shown(record: Record, now: datetime) -> Attempt:
         "created_at": seconds(row.created_at),
         "ended_at": seconds(row.ended_at),
         **_steps(record),
-        "cost": money(cost.spent(record.ledger, now)),
+        "cost": money(cost.machine_cost(record.ledger, now)),
         "machine_hours": money(cost.machine_hours(record.ledger, now)),
         "generations": [_generation(o) for o in record.generations],
         "timeline": [_entry(e, now) for e in record.timeline],

@@ -12,7 +12,12 @@ from service.api.job_views import money
 from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import Audit, Resource
 from service.domain.errors import ServiceUnavailable
-from service.domain.lifecycle.audit import SCALE_SET, Found, Standing, per_hour
+from service.domain.lifecycle.audit import (
+    SCALE_SET,
+    AuditedResource,
+    AuditStanding,
+    hourly_by_standing,
+)
 from service.operations import audit
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
@@ -44,8 +49,8 @@ async def take(
     return page(Audit, rest[: limit + 1], limit, _shown, summary=summary)
 
 
-def _summary(found: list[Found]) -> dict[str, Any]:
-    costs = per_hour(found)
+def _summary(found: list[AuditedResource]) -> dict[str, Any]:
+    costs = hourly_by_standing(found)
     groups = {
         standing: {
             _counted_as(standing): sum(f.standing is standing for f in found),
@@ -59,11 +64,11 @@ def _summary(found: list[Found]) -> dict[str, Any]:
     return {"currency": "USD", "groups": groups, "leaks": len(leaks), "unpriced_leaks": unpriced}
 
 
-def _counted_as(standing: Standing) -> str:
-    return "resources" if standing is Standing.STRAY else "scale_sets"
+def _counted_as(standing: AuditStanding) -> str:
+    return "resources" if standing is AuditStanding.STRAY else "scale_sets"
 
 
-def _shown(found: Found) -> Resource:
+def _shown(found: AuditedResource) -> Resource:
     members: dict[str, Any] = {
         "id": found.name,
         "object": "scale_set" if found.kind == SCALE_SET else "resource",

@@ -25,8 +25,8 @@ from service.db.projects.keys import Caller
 from service.domain.cloud.fleet import Offering
 from service.domain.datasets.dataset import Limits
 from service.domain.errors import InvalidRequest
-from service.domain.money.budget import USUAL, Allowance
-from service.domain.storage.access_tiers import Account
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
+from service.domain.storage.access_tiers import StorageAccount
 from service.operations import keys, operators
 from service.operations.cache import Cache
 from service.operations.grants import Granter
@@ -76,11 +76,13 @@ class Parts:
     accepted_secret: str = ""  # node tokens derived from it are good as well
     cloud: CloudProvider | None = None  # for operators alone; None: this face cannot ask it
     operator_project: str = "operators"  # its keys may see what belongs to all projects
-    allowance: Allowance = USUAL  # that budgets keep for the end of machines
+    allowance: Allowance = DEFAULT_ALLOWANCE  # that budgets keep for the end of machines
     registers_models: bool = False  # in a workspace of Azure ML
     trackers: frozenset[str] = frozenset({"tensorboard"})  # types of integrations
     mlflow_experiment: str = ""  # gets jobs that name none; "": they are in no experiment
-    account: Account = field(default_factory=Account)  # that the jobs' containers are in
+    account: StorageAccount = field(
+        default_factory=StorageAccount
+    )  # that the jobs' containers are in
     limits: Limits = field(default_factory=Limits)  # of an uploaded file
     graders: GraderProcess = field(default_factory=GraderProcess)
     staging: Staging = field(default_factory=Staging)  # of parts of uploads

@@ -17,8 +17,8 @@ from service.db.spot import market
 from service.domain import humanize
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.performance.vm_catalogue import lookup
-from service.domain.queue.admission import Cores
-from service.domain.spot.capacity_traces import Place
+from service.domain.queue.admission import RegionCores
+from service.domain.spot.capacity_traces import SpotPool
 from service.domain.states import CapacityType
 from service.operations import fleet
 from service.operations.fleet import Overview
@@ -59,7 +59,7 @@ async def get_prices(
     """Show how the Spot prices of the offered places went, as Azure published them."""
     since = now - timedelta(days=days)
     spot = (o for o in parts.plan_defaults.offerings if o.capacity_type is CapacityType.SPOT)
-    places = sorted({Place(o.region, o.vm_size) for o in spot})
+    places = sorted({SpotPool(o.region, o.vm_size) for o in spot})
     known = await market.prices(db, places, since, now)
     return PriceHistories(
         data=[_history(place, known.get(place, [])) for place in places],
@@ -69,14 +69,14 @@ async def get_prices(
     )
 
 
-def _history(place: Place, points: list[Any]) -> PriceHistory:
+def _history(place: SpotPool, points: list[Any]) -> PriceHistory:
     prices = [PricePoint(at=seconds(at), per_hour=money(hourly)) for at, hourly in points]
     return PriceHistory(region=place.region, vm_size=place.vm_size, prices=prices)
 
 
 def _offering(row: RowMapping, found: Overview) -> shown.FleetOffering:
     offering, sku = offering_of(row), lookup(row["vm_size"])
-    prices = found.prices[Place(offering.region, offering.vm_size)]
+    prices = found.prices[SpotPool(offering.region, offering.vm_size)]
     is_spot = offering.capacity_type is CapacityType.SPOT
     return shown.FleetOffering(
         region=offering.region,
@@ -96,7 +96,7 @@ def _offering(row: RowMapping, found: Overview) -> shown.FleetOffering:
     )
 
 
-def _cores(cores: Cores | None) -> shown.Cores | None:
+def _cores(cores: RegionCores | None) -> shown.Cores | None:
     """Return the Spot cores of a region; null where Azure was not asked lately."""
     if cores is None:
         return None
@@ -158,7 +158,7 @@ def _queued(row: RowMapping) -> shown.QueuedJob:
         priority=row["priority"],
         gpus=row["gpus"],
         code=row["code"],
-        reason=humanize.sentence(row["why"]) if row["why"] else None,
+        reason=humanize.as_sentence(row["why"]) if row["why"] else None,
         since=seconds(row["waits_since"]),
     )
 

@@ -13,7 +13,7 @@ from contract.strict import HyperparametersRequest
 from contract.terms import TermsRequest
 from contract.training import LoraRequest, TrainingRequest
 from service.domain.errors import InvalidRequest
-from service.domain.lifecycle.constraints import NO_TERMS, Terms
+from service.domain.lifecycle.constraints import UNCONSTRAINED, JobConstraints
 from service.domain.training.recipe import (
     DEFAULT_BETA,
     Hyperparameters,
@@ -91,12 +91,12 @@ def with_default_precision(asked: JobRequest, accelerator: str) -> JobRequest:
     return asked.model_copy(update={"training": training})
 
 
-def terms_of(asked: JobRequest) -> Terms:
+def terms_of(asked: JobRequest) -> JobConstraints:
     """Return the limits of money, time and place."""
-    return terms_after(NO_TERMS, asked.infrastructure)
+    return terms_after(UNCONSTRAINED, asked.infrastructure)
 
 
-def terms_after(before: Terms, asked: TermsRequest) -> Terms:
+def terms_after(before: JobConstraints, asked: TermsRequest) -> JobConstraints:
     """Return ``before`` with the members that were sent."""
     members: dict[str, Any] = dict(vars(before))
     told = asked.model_fields_set
@@ -115,7 +115,7 @@ def terms_after(before: Terms, asked: TermsRequest) -> Terms:
         members["engine"] = asked.engine
     if "priority" in told:
         members["priority"] = asked.priority
-    return Terms(**members)
+    return JobConstraints(**members)
 
 
 def new_metadata(asked: JobPatch) -> dict[str, str] | Unchanged | None:

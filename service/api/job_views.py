@@ -11,16 +11,16 @@ from service.api.schemas.jobs import Job, JobSummary
 from service.db.jobs.job_facts import Around, Checkpoint
 from service.db.jobs.jobs import JobRow
 from service.domain import humanize
-from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money import cost
 from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.planning import forecast
 from service.domain.planning.forecast import ToCome
-from service.domain.queue.admission import BEAT, Standing
+from service.domain.queue.admission import BEAT, QueueStanding
 from service.domain.reporting import status_message
 from service.domain.reporting.progress import OF_A_STEP
 from service.domain.reporting.status_message import Story
-from service.domain.spot.capacity_backoff import LOOK_AGAIN
+from service.domain.spot.capacity_backoff import RECHECK_INTERVAL
 from service.domain.states import JOB_TERMINAL, OPENAI_STATUS, JobState
 from service.operations import run_specs
 from service.operations.models import full_name
@@ -78,7 +78,7 @@ def costs(around: Around, now: datetime) -> dict[str, Any]:
     over = job.state in JOB_TERMINAL
     saved = machines.on_demand - machines.spent
     low, middle, high = _forecast(around)
-    budget = Terms.from_dict(job.terms).budget
+    budget = JobConstraints.from_dict(job.terms).budget
     spent = machines.spent + storage.spent
     return {
         "currency": cost.CURRENCY,
@@ -157,7 +157,7 @@ def _basic(around: Around, now: datetime | None = None) -> dict[str, Any]:
         "version": job.version,
         "updated_at": seconds(job.updated_at),
         "phase": told.phase,
-        "status_reason": _reason(told, BEAT if around.facts.queue else LOOK_AGAIN, now),
+        "status_reason": _reason(told, BEAT if around.facts.queue else RECHECK_INTERVAL, now),
         "queue": _queue(around.facts.queue, now),
     }
 
@@ -175,7 +175,7 @@ def _reason(told: Story, beat: timedelta, now: datetime | None) -> dict[str, Any
     }
 
 
-def _queue(standing: Standing | None, now: datetime | None) -> dict[str, Any] | None:
+def _queue(standing: QueueStanding | None, now: datetime | None) -> dict[str, Any] | None:
     """Return the job's place in the queue; null once it is admitted."""
     if standing is None:
         return None
@@ -184,7 +184,7 @@ def _queue(standing: Standing | None, now: datetime | None) -> dict[str, Any] | 
         "position": place,
         "ahead": None if place is None else place - 1,
         "code": standing.code,
-        "reason": humanize.sentence(standing.why) if standing.why else None,
+        "reason": humanize.as_sentence(standing.why) if standing.why else None,
         "since": seconds(standing.since),
     }
     return shown | {"next_try_at": seconds(now + BEAT)} if now else shown
@@ -274,7 +274,7 @@ def _checkpoint(newest: Checkpoint | None) -> dict[str, Any] | None:
 
 def _outlook(around: Around, now: datetime) -> dict[str, Any]:
     """Return when the job finishes and how likely it meets its deadline, or why unknown."""
-    left, deadline = around.finish, Terms.from_dict(around.job.terms).deadline
+    left, deadline = around.finish, JobConstraints.from_dict(around.job.terms).deadline
     turn = around.turn
     told = turn is None or turn.after is not None
     odds = left.odds(forecast.left_until(deadline, now)) if deadline else None
@@ -292,7 +292,7 @@ def _at(left: ToCome, now: datetime) -> dict[str, int]:
 
 def _terms(job: JobRow) -> dict[str, Any]:
     """Return the job's current limits of money, time and place."""
-    terms = Terms.from_dict(job.terms).as_dict()
+    terms = JobConstraints.from_dict(job.terms).as_dict()
     budget, most = terms["budget"], terms["max_price"]
     usd = {"currency": cost.CURRENCY}
     return {

@@ -19,7 +19,7 @@ from service.api.schemas.plans import JobPlan, OfferedPlan
 from service.db.jobs import job_facts
 from service.db.jobs.job_facts import Around
 from service.db.projects.keys import Caller
-from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.planning.plan_limits import Limits
 from service.operations import jobs, tiers
 from service.operations.jobs import Sending
@@ -107,7 +107,7 @@ async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, asked: 
         await tiers.may_be_paid(parts.reading, parts.outside, caller.project_id, job_id)
     async with parts.engine.begin() as conn:
         job = await jobs.get_to_change(conn, caller.project_id, job_id)
-        before = Terms.from_dict(job.terms)
+        before = JobConstraints.from_dict(job.terms)
         terms = job_requests.terms_after(before, asked.infrastructure)
         metadata, allowance = job_requests.new_metadata(asked), parts.allowance
         await jobs.change(conn, caller, job, terms, now, metadata=metadata, allowance=allowance)

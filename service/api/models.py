@@ -184,7 +184,7 @@ async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) 
     blob = next((found for found in listed if found.name == name), None)
     if blob is None:
         raise ModelNotFound(tiers.gone(job_id, f"Blob {name}"))
-    if tier_rules.presence([blob]) is not Presence.ONLINE:
+    if tier_rules.folder_presence([blob]) is not Presence.ONLINE:
         seen = await tiers.look(parts.engine, parts.outside, caller.project_id, job_id, None)
         tiers.must_be_online(seen)
 

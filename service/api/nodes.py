@@ -27,7 +27,7 @@ from service.domain.errors import (
     InvalidRequest,
     NotSeenYet,
 )
-from service.domain.lifecycle.boot_report import Phase, Report, Said
+from service.domain.lifecycle.boot_report import BootPhase, BootReport, BootStatus
 from service.operations import aside, boots, nodes
 from service.operations.nodes import Standing
 from trainer.contract import (
@@ -207,15 +207,15 @@ async def _in_full(parts: Parts, standing: Standing, after: int) -> Directive:
     )
 
 
-def _report(query: Mapping[str, str], text: str) -> Report:
+def _report(query: Mapping[str, str], text: str) -> BootReport:
     machine = query.get("machine", "")
     try:
-        phase, said = Phase(query.get("phase", "")), Said(query.get("said", ""))
+        phase, said = BootPhase(query.get("phase", "")), BootStatus(query.get("said", ""))
     except ValueError as error:
         raise InvalidRequest(f"A report of a boot: {error!s:.100}.") from None
     if not _MACHINE.fullmatch(machine):
         raise InvalidRequest("machine is no name of a machine.", param="machine")
-    return Report(phase=phase, said=said, machine=machine, text=text)
+    return BootReport(phase=phase, said=said, machine=machine, text=text)
 
 
 def _whole_number(request: Request, name: str) -> int:
@@ -245,7 +245,7 @@ def _check(request: Request, derive: Callable[[str, str], str], name: str) -> No
     """Raise InvalidApiKey unless the token was derived from an accepted secret and this name."""
     parts, given = parts_of(request), bearer(request.headers.get("authorization"))
     secrets = filter(None, (parts.secret, parts.accepted_secret))
-    if not any(tokens.same(given, derive(secret, name)) for secret in secrets):
+    if not any(tokens.is_same(given, derive(secret, name)) for secret in secrets):
         raise InvalidApiKey("This token is not valid here. Register with the bootstrap token.")
 
 

@@ -12,7 +12,7 @@ from service.api.schemas.organization import ProjectSavings, ProjectSavingsList,
 from service.db.money import project_savings
 from service.db.money.project_savings import Saved
 from service.domain.errors import InvalidRequest
-from service.domain.money.billing_reconciliation import day_of
+from service.domain.money.billing_reconciliation import start_of_day
 from service.domain.money.cost import CURRENCY
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
@@ -34,7 +34,7 @@ async def take(
 ) -> ProjectSavingsList:
     """List the cost of machines by project, highest first; ``whole`` is of all projects."""
     now = _moment(until, after, now)
-    since = day_of(now.date()) - timedelta(days=days - 1)
+    since = start_of_day(now.date()) - timedelta(days=days - 1)
     limit = clamp(limit, _MOST)
     found = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
     rows = known(None if found is None else found.page, after)

@@ -13,11 +13,11 @@ from service.db.money import bills
 from service.db.money.bills import Look
 from service.domain.money.billing_reconciliation import (
     UNTAGGED,
-    Billed,
-    Line,
-    Reconciliation,
+    BilledDay,
+    BillReconciliation,
+    ReconciliationLine,
+    complete_period,
     reconcile,
-    settled,
 )
 from service.domain.money.cost import CURRENCY
 from service.operations import operators
@@ -45,7 +45,7 @@ async def take(
     look = await bills.last_look(db)
     sees_all = await operators.are(db, caller, parts.operator_project)
     nobodys = await bills.of_nobody(db, since, until) if sees_all else []
-    found = reconcile(metered, billed, settled(look.told_at, look.first_day))
+    found = reconcile(metered, billed, complete_period(look.told_at, look.first_day))
     members = {
         "since": since.isoformat(),
         "until": until.isoformat(),
@@ -61,7 +61,7 @@ async def take(
     return schemas.Reconciliation(**members)
 
 
-def _page(found: Reconciliation, limit: int, after: str | None) -> dict[str, Any]:
+def _page(found: BillReconciliation, limit: int, after: str | None) -> dict[str, Any]:
     """Return the attempts with the largest differences first."""
     lines = sorted(found.attempts.items(), key=lambda i: (-abs(i[1].billed - i[1].metered), i[0]))
     if after is not None:
@@ -80,7 +80,7 @@ def _trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
     return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else theirs}
 
 
-def _of_nobody(one: Billed) -> dict[str, Any]:
+def _of_nobody(one: BilledDay) -> dict[str, Any]:
     """Return a cost that no project is charged with; for operators only."""
     untagged = one.attempt_id == UNTAGGED
     why = (
@@ -96,7 +96,7 @@ def _seconds(at: datetime) -> int:
     return int(at.timestamp())
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: ReconciliationLine) -> dict[str, Any]:
     return {
         "metered": money(line.metered),
         "billed": money(line.billed),

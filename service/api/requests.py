@@ -81,7 +81,7 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
         return strict_json.loads(body.decode())
     except UnicodeDecodeError:
         raise InvalidRequest("The body is not UTF-8. Send JSON in UTF-8.") from None
-    except strict_json.BadText as error:
+    except strict_json.UnstorableText as error:
         where = ".".join(str(p - 1) if isinstance(p, int) else p for p in error.path)
         raise InvalidRequest(f"{error}.", param=f"{where!a}"[1:-1] or None) from None
     except ValueError as error:

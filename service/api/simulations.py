@@ -12,9 +12,9 @@ from service.api.deps import Now, PartsDep, Reader
 from service.api.requests import JsonRoute
 from service.api.schemas.simulations import Simulation, Way
 from service.db.attempts import machine_history
-from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.planning.plan import Plan
-from service.domain.simulation.job_simulation import Trial, trials
+from service.domain.simulation.job_simulation import StrategyResult, simulate_job
 from service.operations import jobs
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Simulations"], route_class=JsonRoute)
@@ -39,10 +39,10 @@ async def simulate(
         job = await jobs.get(conn, caller.project_id, job_id)
         plan = Plan.from_dict(job.plan)
         lived = await machine_history.of(conn, [option.offering for option in plan.options], now)
-    deadline = Terms.from_dict(job.terms).kept_seconds(job.created_at, body.deadline_hours)
+    deadline = JobConstraints.from_dict(job.terms).kept_seconds(job.created_at, body.deadline_hours)
     async with _ONE_AT_A_TIME:
         found = await asyncio.to_thread(
-            trials,
+            simulate_job,
             plan.options,
             {offering: seen.holds for offering, seen in lived.items()},
             deadline_s=deadline,
@@ -54,7 +54,7 @@ async def simulate(
     return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=shown)
 
 
-def _shown(trial: Trial) -> Way:
+def _shown(trial: StrategyResult) -> Way:
     """Return one way of running the job; null where a simulated life has no end."""
     plain = trial.as_dict()
     plain["dollars"] = {name: f"{value:.4f}" for name, value in plain["dollars"].items()}

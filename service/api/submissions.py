@@ -26,17 +26,17 @@ from service.db.jobs.jobs import JobRow
 from service.db.projects.keys import Caller
 from service.db.spot import market
 from service.domain.errors import FileJustDeleted, InvalidRequest
-from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.models import base_models, lineage
 from service.domain.models.base_models import BaseModel as KnownModel
 from service.domain.performance.calibration import Past
-from service.domain.placement.offering_choice import gpus_of
+from service.domain.placement.offering_choice import gpus_per_machine
 from service.domain.planning import feasibility
 from service.domain.planning.plan import Plan, make_plan
 from service.domain.planning.plan_limits import Limits
 from service.domain.planning.plan_request import Accelerator, Offer, PlanRequest
-from service.domain.spot.capacity_traces import place_of
-from service.domain.spot.market import prior
+from service.domain.spot.capacity_traces import spot_pool_of
+from service.domain.spot.market import eviction_prior
 from service.domain.training import preflight
 from service.domain.training.preflight import Data
 from service.domain.training.recipe import resolve
@@ -339,11 +339,11 @@ async def _offers(parts: Parts) -> tuple[Offer, ...]:
     """Return every offering of the deployment with its price and eviction rate."""
     defaults = parts.plan_defaults
     async with parts.reading.connect() as conn:
-        bands = await market.bands(conn, map(place_of, defaults.offerings))
+        bands = await market.bands(conn, map(spot_pool_of, defaults.offerings))
     prices = await parts.prices.prices(list(defaults.offerings))
     found = []
     for offering in defaults.offerings:
-        known = prior(bands.get(place_of(offering)), defaults.hazard_per_hour)
+        known = eviction_prior(bands.get(spot_pool_of(offering)), defaults.hazard_per_hour)
         offer = Offer(
             offering=offering,
             price=prices.get(offering),
@@ -354,10 +354,10 @@ async def _offers(parts: Parts) -> tuple[Offer, ...]:
     return tuple(found)
 
 
-def _allowed(offers: tuple[Offer, ...], terms: Terms) -> tuple[Offer, ...]:
+def _allowed(offers: tuple[Offer, ...], terms: JobConstraints) -> tuple[Offer, ...]:
     """Return the offers, with the reason on each that the request's limits forbid."""
     forbids = terms.forbids
-    told = [forbids(o.offering, o.price, gpus_of(o.offering.vm_size)) for o in offers]
+    told = [forbids(o.offering, o.price, gpus_per_machine(o.offering.vm_size)) for o in offers]
     return tuple(
         replace(offer, forbidden=why) if why else offer
         for offer, why in zip(offers, told, strict=True)

@@ -9,18 +9,31 @@ from service.api.schemas import storage as schemas
 from service.db.jobs.job_facts import Around
 from service.db.storage.tier_moves import TierMove
 from service.domain.money import cost
-from service.domain.money.storage_cost import Quote, Rehydration, StoragePrices, billed
+from service.domain.money.storage_cost import (
+    Rehydration,
+    StoragePrices,
+    TierMoveQuote,
+    billed_bytes,
+)
 from service.domain.storage import access_tiers as rules
-from service.domain.storage.access_tiers import Account, Presence, Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import (
+    AccessTier,
+    ArchivePriority,
+    Presence,
+    StorageAccount,
+    StoredBlob,
+)
 from service.operations import tiers
 from service.operations.tiers import Folder, Look
 
 
 def storage(
-    around: Around, blobs: list[StoredBlob], looks: list[Look], where: Account
+    around: Around, blobs: list[StoredBlob], looks: list[Look], where: StorageAccount
 ) -> schemas.Storage:
     """Return all that a job's container holds, by tier and by folder."""
-    sizes = {str(tier): sum(billed(b) for b in blobs if b.tier is tier) for tier in Tier}
+    sizes = {
+        str(tier): sum(billed_bytes(b) for b in blobs if b.tier is tier) for tier in AccessTier
+    }
     shown: dict[str, Any] = {
         "object": "fine_tuning.job.storage",
         "job": around.job.id,
@@ -39,7 +52,11 @@ def storage(
 
 
 def move(
-    seen: Look, tier: Tier, priority: Priority, made: Quote, wish: TierMove | None
+    seen: Look,
+    tier: AccessTier,
+    priority: ArchivePriority,
+    made: TierMoveQuote,
+    wish: TierMove | None,
 ) -> dict[str, Any]:
     """Return the cost and the progress of a move."""
     return {
@@ -65,7 +82,7 @@ def move(
     }
 
 
-def account(where: Account) -> schemas.Account:
+def account(where: StorageAccount) -> schemas.Account:
     """Return the account that the prices are for."""
     return schemas.Account(region=where.region or None, redundancy=where.redundancy)
 
@@ -76,7 +93,7 @@ def _folder(seen: Look) -> dict[str, Any]:
     shown: dict[str, Any] = {
         **_named(seen.folder),
         "bytes": sum(b.size for b in seen.blobs),
-        "tier": str(rules.coolest(seen.blobs)),
+        "tier": str(rules.coolest_tier(seen.blobs)),
         "state": str(presence),
         "moving_to": str(seen.under_way.tier) if seen.under_way else None,
     }
@@ -107,7 +124,9 @@ def _way(way: Rehydration) -> dict[str, Any]:
 def _priority(blobs: Iterable[StoredBlob]) -> str | None:
     """Return the slowest blob's priority: the folder is back when the last blob is."""
     found = {blob.priority for blob in blobs if blob.rehydrating}
-    slowest = Priority.STANDARD if Priority.STANDARD in found else Priority.HIGH
+    slowest = (
+        ArchivePriority.STANDARD if ArchivePriority.STANDARD in found else ArchivePriority.HIGH
+    )
     return str(slowest) if found - {None} else None
 
 

@@ -11,7 +11,7 @@ from service.api.requests import JsonRoute
 from service.api.schemas.storage import Storage, TierMove
 from service.db.projects.keys import Caller
 from service.db.storage.tier_moves import open_of
-from service.domain.storage.access_tiers import Priority, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority
 from service.operations import jobs, tier_moves, tiers
 from service.operations.tier_moves import Wish
 from service.operations.tiers import Look
@@ -78,8 +78,8 @@ async def _move(
         project_id=caller.project_id,
         job_id=job_id,
         checkpoint_id=checkpoint_id,
-        tier=Tier(asked.tier),
-        priority=Priority(asked.priority),
+        tier=AccessTier(asked.tier),
+        priority=ArchivePriority(asked.priority),
     )
     if asked.dry_run:
         seen, made = await tier_moves.price(parts.engine, parts.outside, wish, parts.now)

@@ -14,7 +14,7 @@ from service.api.pages import After, clamp, known, page
 from service.api.schemas.organization import AvailabilityTrace, TraceList
 from service.db.spot import capacity_observations as rows
 from service.domain.errors import InvalidRequest
-from service.domain.spot.capacity_traces import TICKS_AT_MOST, Place, Trace, Window
+from service.domain.spot.capacity_traces import MAX_TICKS, CapacityTrace, SpotPool, TraceWindow
 from service.operations import traces
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
@@ -58,21 +58,21 @@ async def get_traces(
     )
 
 
-def _window(end: datetime, days: int, gap_seconds: int) -> Window:
+def _window(end: datetime, days: int, gap_seconds: int) -> TraceWindow:
     """Return the window of the last ``days``, in whole ticks."""
     ticks = days * 86_400 // gap_seconds
-    if ticks > TICKS_AT_MOST:
+    if ticks > MAX_TICKS:
         raise InvalidRequest(
-            f"{days} days at {gap_seconds} s are {ticks} counts, more than {TICKS_AT_MOST}. "
+            f"{days} days at {gap_seconds} s are {ticks} counts, more than {MAX_TICKS}. "
             "Ask for fewer days or a larger gap_seconds.",
             param="gap_seconds",
         )
     gap = timedelta(seconds=gap_seconds)
     whole = datetime.fromtimestamp(int(end.timestamp()), UTC)
-    return Window(begins=whole - ticks * gap, ticks=ticks, gap=gap)
+    return TraceWindow(begins=whole - ticks * gap, ticks=ticks, gap=gap)
 
 
-def _shown(place: Place, found: Trace | None) -> AvailabilityTrace:
+def _shown(place: SpotPool, found: CapacityTrace | None) -> AvailabilityTrace:
     return AvailabilityTrace(
         id=str(place),
         region=place.region,

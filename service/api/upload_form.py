@@ -54,7 +54,9 @@ class UploadForm:
 
     def expires_after(self) -> int | None:
         """Return the file's lifetime in seconds (known at the form's end), or refuse it."""
-        return file_expiry.of_form(self._values.get(ANCHOR_FIELD), self._values.get(SECONDS_FIELD))
+        return file_expiry.parse_form(
+            self._values.get(ANCHOR_FIELD), self._values.get(SECONDS_FIELD)
+        )
 
     async def find_file(self) -> None:
         """Read up to the file's first byte."""

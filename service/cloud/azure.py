@@ -36,7 +36,13 @@ from service.cloud.provider import (
     ScaleSetNotFound,
 )
 from service.cloud.remaining import TellRemaining
-from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetPhase, ScaleSetSpec, SpotCores
+from service.domain.cloud.fleet import (
+    ScaleSet,
+    ScaleSetPhase,
+    ScaleSetSpec,
+    SpotCores,
+    TaggedResource,
+)
 
 RESOURCES_VERSION = "2021-04-01"  # of the list of everything, which the compute client lacks
 # What carries our tag and is listed by its own kind.
@@ -139,7 +145,7 @@ class AzureCloud:
             pages = self._sets.list(self._settings.resource_group)
             return [scale_set(found, ()) async for found in pages if self._owns(found)]
 
-    async def list_tagged(self) -> list[Resource]:
+    async def list_tagged(self) -> list[TaggedResource]:
         """Return the other resources with our owner tag, without scale sets and clusters."""
         where = f"tagName eq '{OWNER_TAG}' and tagValue eq '{self._settings.owner}'"
         path = (

@@ -25,7 +25,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.cloud.fleet import Failure
+from service.domain.cloud.fleet import ScaleSetFailure
 
 _IMAGE = (
     "Correct REKINDLE_AZURE_IMAGE: the image must exist in the region (replicate a gallery image"
@@ -197,14 +197,17 @@ def classify(code: str, status: int, message: str) -> Row:
     return next(matching, Row(error=CloudError))
 
 
-def failed(code: str, message: str) -> tuple[Failure, str]:
+def failed(code: str, message: str) -> tuple[ScaleSetFailure, str]:
     """Return the kind of an accepted operation's failure, and its message.
 
     Poll and view answer HTTP 200 whatever the code is.
     """
     row = classify(code, 200, message)
-    kind = {InsufficientCapacity: Failure.NO_CAPACITY, Misconfigured: Failure.MISCONFIGURED}
-    return kind.get(row.error, Failure.TRANSIENT), _told(row, message)
+    kind = {
+        InsufficientCapacity: ScaleSetFailure.NO_CAPACITY,
+        Misconfigured: ScaleSetFailure.MISCONFIGURED,
+    }
+    return kind.get(row.error, ScaleSetFailure.TRANSIENT), _told(row, message)
 
 
 def translated(error: AzureError) -> CloudError:

@@ -13,7 +13,7 @@ from azure.mgmt.compute.models import (
 )
 
 from service.cloud.azure_errors import failed
-from service.domain.cloud.fleet import Instance, Resource, ScaleSet, ScaleSetPhase, SpotCores
+from service.domain.cloud.fleet import Instance, ScaleSet, ScaleSetPhase, SpotCores, TaggedResource
 from service.domain.states import CapacityType
 
 _FAILED = "provisioningstate/failed"
@@ -62,9 +62,9 @@ def failure(
     )
 
 
-def resource(row: Mapping[str, Any]) -> Resource:
+def resource(row: Mapping[str, Any]) -> TaggedResource:
     """Return the resource in a row of Azure's list of all kinds."""
-    return Resource(
+    return TaggedResource(
         kind=row["type"],
         name=row["name"],
         region=row.get("location") or "",

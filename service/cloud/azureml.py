@@ -27,7 +27,7 @@ from service.cloud.provider import (
     Misconfigured,
     NoSerialLog,
 )
-from service.domain.cloud.fleet import Offering, Resource, ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.cloud.fleet import Offering, ScaleSet, ScaleSetSpec, SpotCores, TaggedResource
 
 CALL_SECONDS = 60.0  # for one verb, all its requests together
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class AzureMlCloud:
         """List clusters with our owner tag, without nodes; and our jobs on named clusters."""
         return await self._do("list clusters", self._list)
 
-    async def list_tagged(self) -> list[Resource]:
+    async def list_tagged(self) -> list[TaggedResource]:
         """Return nothing: what Azure ML makes beside clusters goes with them, or costs nothing."""
         return []
 

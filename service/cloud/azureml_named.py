@@ -29,7 +29,13 @@ from service.cloud.provider import (
     Misconfigured,
     ScaleSetNotFound,
 )
-from service.domain.cloud.fleet import Failure, Offering, ScaleSet, ScaleSetSpec, scale_set_name
+from service.domain.cloud.fleet import (
+    Offering,
+    ScaleSet,
+    ScaleSetFailure,
+    ScaleSetSpec,
+    scale_set_name,
+)
 from service.domain.performance.vm_catalogue import lookup
 from service.domain.states import CapacityType
 
@@ -47,7 +53,7 @@ class NamedClusters:
         name = self.names[spec.offering]
         if wrong := misfit(self._cluster(name), name, spec):
             kind, text = wrong
-            full = kind is Failure.NO_CAPACITY
+            full = kind is ScaleSetFailure.NO_CAPACITY
             raise (InsufficientCapacity if full else Misconfigured)(text, "ClusterMisfit")
         return name
 

@@ -15,9 +15,9 @@ from contract.choices import Engine
 from service.cloud.azure_errors import failed
 from service.cloud.provider import ATTEMPT_TAG
 from service.domain.cloud.fleet import (
-    Failure,
     Instance,
     ScaleSet,
+    ScaleSetFailure,
     ScaleSetPhase,
     ScaleSetSpec,
     SpotCores,
@@ -97,7 +97,7 @@ def _scale_set(
         instances=machines,
         error_code=error[0] if error else "",
         error_message=error[2] if error else "",
-        failure=error[1] if error else Failure.TRANSIENT,
+        failure=error[1] if error else ScaleSetFailure.TRANSIENT,
         region=(found.location or "").lower().replace(" ", ""),
         vm_size=found.size or "",
         capacity_type=CapacityType.SPOT if found.tier == LOW_PRIORITY else CapacityType.ON_DEMAND,
@@ -111,7 +111,7 @@ def _failure(
     status: str | None,
     errors: Sequence[Any],
     why: str,
-) -> tuple[str, Failure, str] | None:
+) -> tuple[str, ScaleSetFailure, str] | None:
     """Return the code of a failure, its meaning and the remedy; None where nothing failed."""
     if errors:
         told = errors[0].error
@@ -119,20 +119,20 @@ def _failure(
     if code := found.provisioning_errors:
         return (code, *failed(code, f"Azure ML could not make the cluster: {code}"))
     if _PULL.search(why):
-        report = boot_report.Report(
-            phase=boot_report.Phase.PULL_IMAGE,
-            said=boot_report.Said.GAVE_UP,
+        report = boot_report.BootReport(
+            phase=boot_report.BootPhase.PULL_IMAGE,
+            said=boot_report.BootStatus.GAVE_UP,
             machine="Azure ML",
             text=why,
         )
-        hopeless = all(cause.hopeless for cause in boot_report.causes(report))
-        kind = Failure.MISCONFIGURED if hopeless else Failure.TRANSIENT
-        return str(status), kind, boot_report.sentence(report)
+        hopeless = all(cause.hopeless for cause in boot_report.failure_causes(report))
+        kind = ScaleSetFailure.MISCONFIGURED if hopeless else ScaleSetFailure.TRANSIENT
+        return str(status), kind, boot_report.failure_sentence(report)
     if status in OVER:
         where = f"Azure ML studio shows its logs under the job {name}"
         said = f" ({why[:LONGEST_TEXT]})" if why else ""
         text = f"The Azure ML job ended as {status}{said}; {where}."
-        return str(status), Failure.TRANSIENT, text
+        return str(status), ScaleSetFailure.TRANSIENT, text
     return None
 
 
@@ -140,22 +140,22 @@ def misfit(
     found: Any | None,  # noqa: ANN401 - AmlCompute
     name: str,
     spec: ScaleSetSpec,
-) -> tuple[Failure, str] | None:
+) -> tuple[ScaleSetFailure, str] | None:
     """Return why the named cluster cannot run the job, and what to do; None if it can."""
     if found is None:
-        return Failure.MISCONFIGURED, (
+        return ScaleSetFailure.MISCONFIGURED, (
             f"The workspace has no cluster {name}. Create it, or correct REKINDLE_OFFERINGS."
         )
     offering, seen = spec.offering, cluster(found)
     wanted = (offering.vm_size.lower(), offering.region, offering.capacity_type)
     if (seen.vm_size.lower(), seen.region, seen.capacity_type) != wanted:
         bought = str(seen.capacity_type).replace("_", "-")
-        return Failure.MISCONFIGURED, (
+        return ScaleSetFailure.MISCONFIGURED, (
             f"Cluster {name} has {seen.vm_size} in {seen.region} ({bought}), and"
             f" REKINDLE_OFFERINGS says {offering}. Correct one of them."
         )
     if found.max_instances < spec.instance_count:
-        return Failure.NO_CAPACITY, (
+        return ScaleSetFailure.NO_CAPACITY, (
             f"Cluster {name} has {found.max_instances} nodes at most, and the job needs"
             f" {spec.instance_count}. Raise its maximum: az ml compute update -n {name}"
             f" --max-instances {spec.instance_count}"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from contract.choices import Engine
 from service.cloud.provider import CloudError, CloudProvider, NoSerialLog, ScaleSetNotFound
-from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores, pool
+from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, SpotCores, TaggedResource, pool_name
 
 log = logging.getLogger(__name__)
-_AZUREML = pool("", Engine.AZUREML)
+_AZUREML = pool_name("", Engine.AZUREML)
 
 
 class WithoutClusters(list[ScaleSet]):
@@ -51,7 +51,7 @@ class Engines:
             log.warning("sweep.list_failed", extra={"cause": str(fault)})
             return WithoutClusters(sets, str(fault))
 
-    async def list_tagged(self) -> list[Resource]:
+    async def list_tagged(self) -> list[TaggedResource]:
         """Implement CloudProvider.list_tagged."""
         return [*await self.scale_sets.list_tagged(), *await self.azureml.list_tagged()]
 

@@ -25,11 +25,11 @@ from service.cloud.provider import (
 from service.domain.cloud.fleet import (
     Instance,
     Offering,
-    Resource,
     ScaleSet,
     ScaleSetPhase,
     ScaleSetSpec,
     SpotCores,
+    TaggedResource,
 )
 from service.domain.performance.vm_catalogue import lookup
 from service.domain.states import CapacityType
@@ -80,7 +80,9 @@ class FakeCloud:
     fail_next: list[CloudError] = field(default_factory=list)  # raised by the next calls
     fail_creates: list[CloudError] = field(default_factory=list)  # raised by the next creates
     spot_quotas: dict[str, SpotCores] = field(default_factory=dict)  # by region; others: no limit
-    strays: list[Resource] = field(default_factory=list)  # beside scale sets, whoever's they are
+    strays: list[TaggedResource] = field(
+        default_factory=list
+    )  # beside scale sets, whoever's they are
     serial_logs: dict[str, bytes] = field(default_factory=dict)  # by name; others: a line
     fail_serial_logs: bool = False
     lose_answers: int = 0  # so many creates and deletes are done, yet seem to fail
@@ -133,7 +135,7 @@ class FakeCloud:
             if self._visible(entry) and entry.tags[OWNER_TAG] == self.owner
         ]
 
-    async def list_tagged(self) -> list[Resource]:
+    async def list_tagged(self) -> list[TaggedResource]:
         self._admit()
         return [stray for stray in self.strays if stray.tags.get(OWNER_TAG) == self.owner]
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, SpotCores, TaggedResource
 
 OWNER_TAG = "rekindle-owner"  # value: the deployment's name; the sweep touches nothing else
 ATTEMPT_TAG = "rekindle-attempt"
@@ -66,7 +66,7 @@ class CloudProvider(Protocol):
         """
         ...
 
-    async def list_tagged(self) -> list[Resource]:
+    async def list_tagged(self) -> list[TaggedResource]:
         """List all other resources with this deployment's owner tag; Rekindle makes none."""
         ...
 

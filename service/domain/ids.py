@@ -1,4 +1,4 @@
-"""Sortable ids with OpenAI's prefixes: 48 bits of milliseconds, then randomness, in base 32."""
+"""Create sortable ids with OpenAI's prefixes: 48 bits of milliseconds, then randomness, base 32."""
 
 import secrets
 from datetime import datetime
@@ -9,16 +9,16 @@ _LENGTH = 26
 
 
 def new_id(prefix: str, now: datetime) -> str:
-    """A fresh id, e.g. ``ftjob-01jd8m4x9g5v0c3k2n7p6q8r1s``; later ids sort after earlier."""
-    return _written(prefix, now, secrets.randbits(80))
+    """Return a fresh id, e.g. ``ftjob-01jd8m4x9g5v0c3k2n7p6q8r1s``; ids sort by time."""
+    return _format_id(prefix, now, secrets.randbits(80))
 
 
-def earliest(prefix: str, at: datetime) -> str:
-    """No id that was drawn ``at`` this moment or later sorts before it."""
-    return _written(prefix, at, 0)
+def lower_bound_id(prefix: str, at: datetime) -> str:
+    """Return a bound that every id created ``at`` this moment or later sorts after."""
+    return _format_id(prefix, at, 0)
 
 
-def _written(prefix: str, at: datetime, drawn: int) -> str:
+def _format_id(prefix: str, at: datetime, drawn: int) -> str:
     number = (int(at.timestamp() * 1000) << 80) | drawn
     pairs = [_PAIRS[number >> 5 * place & 1023] for place in range(_LENGTH - 2, -1, -2)]
     return f"{prefix}-{''.join(pairs)}"

@@ -1,7 +1,7 @@
-"""The life cycle of a job and of an attempt, written down once.
+"""Define the life cycle of a job and of an attempt, once.
 
-Everything that needs to know which moves exist (the guarded write, the CHECK
-constraints, the diagram in docs/lifecycle.md) is derived from the tables here.
+Everything that needs to know which transitions exist (the guarded write, the CHECK constraints, the
+diagram in docs/lifecycle.md) is derived from the tables here.
 """
 
 from datetime import timedelta
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """What the user waits for."""
+    """The state of a job, as its user sees it."""
 
     VALIDATING = "validating"
     QUEUED = "queued"  # no training step of any attempt has run yet
@@ -22,7 +22,7 @@ class JobState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """One hold on one scale set; it owns money."""
+    """The state of one hold on one scale set, which costs money."""
 
     PENDING = "pending"  # nothing exists in the cloud yet
     PROVISIONING = "provisioning"  # the scale set may exist

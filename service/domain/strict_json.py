@@ -1,6 +1,7 @@
-"""Reads JSON that means the same to every program: names once, numbers in range, text that is text.
+"""Parse JSON strictly, so that every program reads it alike.
 
-Other parsers disagree about the rest, PostgreSQL does not store it, and tokenizers fail on it.
+Names occur once in an object, numbers are in range, and strings are valid text. Other parsers
+disagree about the rest, PostgreSQL does not store it, and tokenizers fail on it.
 """
 
 import json
@@ -28,12 +29,12 @@ _LONGEST_INTEGER = 20  # characters of the longest that fits into 64 bits
 Path = tuple[str | int, ...]  # names of members, numbers of items
 
 
-class BadText(ValueError):
-    """A string that holds NUL or half of a surrogate pair, and where it stands."""
+class UnstorableText(ValueError):
+    """A string that holds NUL or half of a surrogate pair, and its position."""
 
     def __init__(self, path: Path, why: str) -> None:
         self.path = path
-        super().__init__(f"{_shown(path)}: {why}" if path else why)
+        super().__init__(f"{_format_path(path)}: {why}" if path else why)
 
 
 def loads(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
@@ -41,7 +42,7 @@ def loads(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
     opened = text.count("{") + text.count("[")
     if opened > MOST_OPENED or text.count(",") > MOST_VALUES:
         raise ValueError(_TOO_MUCH)
-    value = _parsed(text)
+    value = _parse(text)
     if opened > MOST_LEVELS:
         _check_depth(value)
     if "\\" in text and _BAD_ESCAPE.search(text):
@@ -50,13 +51,13 @@ def loads(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
 
 
 def _check_text(value: object) -> None:
-    """Raise BadText that says where the first string is that no program can store."""
+    """Raise UnstorableText for the first string that cannot be stored."""
     for path, text in _strings(value, ()):
         if why := _flaw(text):
-            raise BadText(path, why)
+            raise UnstorableText(path, why)
 
 
-def _parsed(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _parse(text: str) -> Any:  # noqa: ANN401 - whatever JSON holds
     try:
         value, end = _SCAN(text, 0)
         if end == len(text) or not text[end:].strip(_SPACE):
@@ -83,7 +84,7 @@ def _containers(value: object) -> list[object]:
 
 
 def _strings(value: object, path: Path) -> Iterator[tuple[Path, str]]:
-    """Every string with its place; names of members are strings, too."""
+    """Yield every string with its position; names of members are strings, too."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):
@@ -103,7 +104,7 @@ def _flaw(text: str) -> str | None:
     return None
 
 
-def _shown(path: Path) -> str:
+def _format_path(path: Path) -> str:
     parts = (f"item {part}" if isinstance(part, int) else f"{part!a:.40}"[1:-1] for part in path)
     return ", ".join(parts)
 

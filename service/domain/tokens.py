@@ -1,4 +1,4 @@
-"""Secrets that can be computed again: no table of them, and a create can be repeated as it was."""
+"""Derive secrets that can be recomputed: no table of them, and a repeated create is identical."""
 
 import hashlib
 import hmac
@@ -8,22 +8,22 @@ KEY_PREFIX = "rk-"
 
 
 def bootstrap_token(secret: str, attempt_id: str) -> str:
-    """What cloud-init hands to the nodes of an attempt, to register with."""
+    """Return the token that cloud-init gives the nodes of an attempt to register with."""
     return _derive(secret, f"bootstrap:{attempt_id}")
 
 
 def node_token(secret: str, node_id: str) -> str:
-    """What a registered node shows from then on."""
+    """Return the token that a node authenticates with after registration."""
     return _derive(secret, f"node:{node_id}")
 
 
-def same(given: str, wanted: str) -> bool:
-    """Compare without telling by the time it takes."""
+def is_same(given: str, wanted: str) -> bool:
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode(), wanted.encode())
 
 
 def new_api_key() -> str:
-    """A fresh key for a user; shown once, kept only as a hash."""
+    """Return a fresh API key; shown once, stored only as a hash."""
     return KEY_PREFIX + secrets.token_urlsafe(32)
 
 
@@ -32,8 +32,8 @@ def new_sign_in_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def digest(api_key: str) -> bytes:
-    """What is kept of a key. It is 256 random bits, so a plain hash is enough."""
+def key_digest(api_key: str) -> bytes:
+    """Return the stored hash of a key. A key is 256 random bits, so a plain hash suffices."""
     return hashlib.sha256(api_key.encode()).digest()
 
 

@@ -17,11 +17,19 @@ from service.db.spot import capacity_outages
 from service.domain import humanize
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import InvalidRequest
-from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.performance.vm_catalogue import lookup
-from service.domain.placement.offering_choice import Place, gpus_of
+from service.domain.placement.offering_choice import OfferingState, gpus_per_machine
 from service.domain.planning.plan import Plan
-from service.domain.queue.admission import Admitted, Cores, Project, Quota, Told, Want, decide
+from service.domain.queue.admission import (
+    AdmittedJob,
+    ProjectQuota,
+    ProjectUsage,
+    RegionCores,
+    RegionRequest,
+    WaitingJob,
+    decide_admissions,
+)
 from service.domain.spot.capacity_backoff import Shortage
 from service.domain.states import CapacityType
 from service.instruments import QUEUE_WAIT
@@ -37,7 +45,7 @@ _LOOK_AGAIN = timedelta(seconds=15)  # where the quota of cores is used up
 async def ask(
     engine: AsyncEngine,
     row: JobRow,
-    usual: Quota,
+    usual: ProjectQuota,
     prices: Mapping[Offering, Price],
     now: datetime,
 ) -> bool:
@@ -57,7 +65,7 @@ async def ask(
         return True
 
 
-async def let_in(conn: AsyncConnection, usual: Quota, now: datetime) -> int:
+async def let_in(conn: AsyncConnection, usual: ProjectQuota, now: datetime) -> int:
     """Admit the jobs that may start, update the others' positions; return the number admitted."""
     await queue.take_turn(conn)
     known = await queue.waiting(conn)
@@ -66,7 +74,9 @@ async def let_in(conn: AsyncConnection, usual: Quota, now: datetime) -> int:
     waiting = [waits for waits, _ in known.values()]
     projects = await _projects(conn, {w.project_id for w in waiting}, usual)
     regions = await quotas.regions(conn, now)
-    decision = await asyncio.to_thread(decide, waiting, projects, regions, now)  # may be thousands
+    decision = await asyncio.to_thread(
+        decide_admissions, waiting, projects, regions, now
+    )  # may be thousands
     news = [told for told in decision.told if _is_news(known[told.job_id][1], told)]
     named = [a.job_id for a in decision.admitted] + [told.job_id for told in news]
     await locks.take(conn, tables.jobs, named)
@@ -81,8 +91,8 @@ async def let_in(conn: AsyncConnection, usual: Quota, now: datetime) -> int:
 
 
 async def with_room(
-    conn: AsyncConnection, job_id: str, places: Sequence[Place], nodes: int, now: datetime
-) -> list[Place]:
+    conn: AsyncConnection, job_id: str, places: Sequence[OfferingState], nodes: int, now: datetime
+) -> list[OfferingState]:
     """Mark the places whose region has too few free Spot cores for the job as sold out.
 
     Holds the lock on core counts until the transaction ends: the caller must write the attempt that
@@ -123,7 +133,7 @@ async def with_room_for_all(
 
 
 async def queues_again(
-    conn: AsyncConnection, row: JobRow, places: Sequence[Place], now: datetime
+    conn: AsyncConnection, row: JobRow, places: Sequence[OfferingState], now: datetime
 ) -> bool:
     """Send a job that found no free cores in time back into the queue; return whether it was sent.
 
@@ -132,7 +142,7 @@ async def queues_again(
     ever. It stays admitted where there is no such place or where its deadline may have it buy on
     demand: a job that waits for a price or for Azure keeps cores from no other.
     """
-    terms = Terms.from_dict(row.terms)
+    terms = JobConstraints.from_dict(row.terms)
     dear = {
         p.offering for p in places if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
     }
@@ -153,18 +163,18 @@ async def settle(conn: AsyncConnection, row: JobRow, offering: Offering) -> None
 
 
 async def set_quota(
-    conn: AsyncConnection, name: str, changes: dict[str, float | None], usual: Quota
+    conn: AsyncConnection, name: str, changes: dict[str, float | None], usual: ProjectQuota
 ) -> None:
     """Change the quota of the project of that name; members that are not named stay."""
     project_id = await project_of(conn, name)
     (project,) = await quotas.of(conn, {}, [project_id], usual)
-    quota = Quota(**vars(project.quota) | changes)
+    quota = ProjectQuota(**vars(project.quota) | changes)
     if min(quota.max_jobs or 0, quota.max_gpus or 0) < 0 or quota.weight <= 0:
         raise InvalidRequest("Numbers of jobs and GPUs are 0 or more, and a weight is above 0.")
     await quotas.put(conn, project_id, quota)
 
 
-async def in_words(conn: AsyncConnection, name: str, usual: Quota) -> str:
+async def in_words(conn: AsyncConnection, name: str, usual: ProjectQuota) -> str:
     """Describe a project's quota in one line, for a terminal."""
     (project,) = await _projects(conn, [await project_of(conn, name)], usual)
     quota = project.quota
@@ -185,14 +195,14 @@ def gang_of(
     Leaves out ``closed`` offerings while there is another that it would buy, and ``dear`` ones
     (above its price limit) while it would buy any.
     """
-    plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
+    plan, terms = Plan.from_dict(row.plan), JobConstraints.from_dict(row.terms)
     nodes = plan.chosen.nodes
     every = [option.offering for option in plan.options]
     allowed = [o for o in every if not terms.forbids(o, None, 0)]
     bought = terms.buys([o for o in allowed if o not in dear] or allowed)
     open_ = [o for o in bought if o not in closed]
     wants = [
-        Want(region=offering.pool, cores=_spot_cores(offering, nodes))
+        RegionRequest(region=offering.pool, cores=_spot_cores(offering, nodes))
         for offering in open_ or bought or every
     ]
     return Gang(
@@ -212,21 +222,21 @@ async def _where_open(
     On demand needs no cores: a job that may buy there tries again as soon as the shortage has
     ended.
     """
-    plan, terms = Plan.from_dict(row.plan), Terms.from_dict(row.terms)
+    plan, terms = Plan.from_dict(row.plan), JobConstraints.from_dict(row.terms)
     every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
     known = await capacity_outages.of(conn, every)
     refused = {
         o
         for o, short in known.items()
-        if o.capacity_type is CapacityType.SPOT and short.holds(now - _REFUSED_LATELY, nodes)
+        if o.capacity_type is CapacityType.SPOT and short.covers(now - _REFUSED_LATELY, nodes)
     }
     dear = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
     return gang_of(row, refused, dear)
 
 
 async def _at_once(
-    conn: AsyncConnection, gang: Gang, usual: Quota, now: datetime
-) -> Admitted | None:
+    conn: AsyncConnection, gang: Gang, usual: ProjectQuota, now: datetime
+) -> AdmittedJob | None:
     """Admit a job that need not wait, or return None.
 
     Takes the queue's lock only where a quota applies: unlimited jobs are admitted side by side.
@@ -237,23 +247,23 @@ async def _at_once(
     quota = project.quota
     limited = quota.max_jobs is not None or quota.max_gpus is not None
     if not limited and not await quotas.any_region(conn, now):
-        return Admitted(job_id=gang.job_id)
+        return AdmittedJob(job_id=gang.job_id)
     await queue.take_turn(conn)
     if await queue.anybody_waits(conn):
         return None
     projects = await _projects(conn, [gang.project_id], usual)
-    alone = decide([gang.waiting(now)], projects, await quotas.regions(conn, now), now)
+    alone = decide_admissions([gang.waiting(now)], projects, await quotas.regions(conn, now), now)
     return alone.admitted[0] if alone.admitted else None
 
 
 async def _projects(
-    conn: AsyncConnection, project_ids: Sequence[str] | set[str], usual: Quota
-) -> list[Project]:
+    conn: AsyncConnection, project_ids: Sequence[str] | set[str], usual: ProjectQuota
+) -> list[ProjectUsage]:
     held = await queue.held(conn, project_ids)
     return await quotas.of(conn, held, project_ids, usual)
 
 
-def _is_news(before: Before, told: Told) -> bool:
+def _is_news(before: Before, told: WaitingJob) -> bool:
     """Return whether the new position is worth a write: most of ten thousand jobs move little."""
     if before.position is None or before.code != told.code:
         return True
@@ -262,7 +272,9 @@ def _is_news(before: Before, told: Told) -> bool:
     return abs(before.position - told.position) > told.position / _EXACT
 
 
-def _or_short(place: Place, cores: Cores | None, nodes: int, now: datetime) -> Place:
+def _or_short(
+    place: OfferingState, cores: RegionCores | None, nodes: int, now: datetime
+) -> OfferingState:
     offering, sku = place.offering, lookup(place.offering.vm_size)
     if cores is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
         return place
@@ -276,7 +288,7 @@ def _or_short(place: Place, cores: Cores | None, nodes: int, now: datetime) -> P
         ends_at=now + _LOOK_AGAIN,
         in_a_row=0,
         nodes=nodes,
-        reason=humanize.sentence(f"{left}, and {needed} are needed"),
+        reason=humanize.as_sentence(f"{left}, and {needed} are needed"),
     )
     return replace(place, shortage=short)
 
@@ -289,4 +301,4 @@ def _spot_cores(offering: Offering, nodes: int) -> int:
 
 def _gpus(vm_size: str) -> int:
     """Return the GPUs of one machine; a machine without GPUs counts as one."""
-    return max(gpus_of(vm_size), 1)
+    return max(gpus_per_machine(vm_size), 1)

@@ -21,10 +21,10 @@ from service.cloud.provider import (
     Misconfigured,
 )
 from service.db.schema.tables import attempts
-from service.domain.cloud.fleet import Offering, Price, Resource
+from service.domain.cloud.fleet import Offering, Price, TaggedResource
 from service.domain.errors import ServiceUnavailable
 from service.domain.lifecycle import audit
-from service.domain.lifecycle.audit import Found, Owner
+from service.domain.lifecycle.audit import AuditedResource, ScaleSetOwner
 from service.domain.states import AttemptState
 from service.operations import containers
 from service.pricing.source import PriceSource, PricesUnavailable
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 class Audit:
     """What was found, by name, and why strays may be missing from it."""
 
-    found: list[Found]
+    found: list[AuditedResource]
     unseen: str  # what could not be listed and what to do; empty: all was
     unknown_containers: int | None  # of jobs that no row knows; None: Blob did not answer
 
@@ -65,11 +65,11 @@ async def take(
     tagged = {s.tags.get(ATTEMPT_TAG, "") for s in there} - {""}
     async with engine.connect() as conn:
         owners = await _owners(conn, tagged)
-    prices = await _prices(source, audit.unpriced(there, owners))
+    prices = await _prices(source, audit.unpriced_offerings(there, owners))
     tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
     if why:  # what was not listed is not missing
         owners = {i: o for i, o in owners.items() if o.engine is not Engine.AZUREML}
-    found = audit.audit(there, owners, now, prices=prices, strays=strays, **tags)
+    found = audit.audit_resources(there, owners, now, prices=prices, strays=strays, **tags)
     blobs = await _unknown_containers(engine, store, now)
     return Audit(found=found, unseen=unseen, unknown_containers=blobs)
 
@@ -91,7 +91,7 @@ async def _unknown_containers(engine: AsyncEngine, store: BlobStore, now: dateti
         return None
 
 
-async def _strays(cloud: CloudProvider) -> tuple[list[Resource], str]:
+async def _strays(cloud: CloudProvider) -> tuple[list[TaggedResource], str]:
     """Return untracked resources, or none and the reason: scale sets alone are most of the cost."""
     try:
         return await cloud.list_tagged(), ""
@@ -110,12 +110,12 @@ def _unseen(fault: CloudError, then: str) -> str:
     return f"Whether anything but scale sets carries our tag is not known: {fault} - {then}"
 
 
-async def _owners(conn: AsyncConnection, tagged: Collection[str]) -> dict[str, Owner]:
+async def _owners(conn: AsyncConnection, tagged: Collection[str]) -> dict[str, ScaleSetOwner]:
     """Return the attempts that have not ended and those that a scale set names in its tags."""
     c = attempts.c
     query = select(attempts).where(or_(c.state != AttemptState.ENDED, c.id.in_(tagged)))
     return {
-        r.id: Owner(
+        r.id: ScaleSetOwner(
             attempt_id=r.id,
             job_id=r.job_id,
             state=AttemptState(r.state),

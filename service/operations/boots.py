@@ -13,7 +13,7 @@ from service.db.core import leases
 from service.db.jobs import events
 from service.db.schema import tables
 from service.domain.lifecycle import boot_report
-from service.domain.lifecycle.boot_report import Report, Said
+from service.domain.lifecycle.boot_report import BootReport, BootStatus
 from service.domain.states import AttemptState
 from service.operations import help_wanted, nodes
 from service.operations.help_wanted import CannotBoot
@@ -21,22 +21,22 @@ from service.operations.help_wanted import CannotBoot
 _NO_NODES_YET = (AttemptState.PROVISIONING, AttemptState.STARTING)
 
 
-async def record(conn: AsyncConnection, attempt_id: str, report: Report, now: datetime) -> None:
+async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now: datetime) -> None:
     """Record a booting machine's report. Raises Gone when its attempt has ended."""
     attempt = await nodes.live_attempt(conn, attempt_id)
-    ends = boot_report.is_hopeless(report) and attempt.state in _NO_NODES_YET
+    ends = boot_report.is_not_retryable(report) and attempt.state in _NO_NODES_YET
     if ends:
         await leases.hint(conn, tables.attempts, attempt.id, now)  # before any lock on the job
-    if report.said is Said.BEGUN:
+    if report.said is BootStatus.BEGUN:
         await _tell_phase(conn, attempt, report, now)
     else:
         await _tell_failure(conn, attempt, report, now)
     if ends:
-        await help_wanted.call(conn, attempt, CannotBoot(boot_report.last_word(report)), now)
+        await help_wanted.call(conn, attempt, CannotBoot(boot_report.final_reason(report)), now)
 
 
 async def _tell_phase(
-    conn: AsyncConnection, attempt: AttemptRow, report: Report, now: datetime
+    conn: AsyncConnection, attempt: AttemptRow, report: BootReport, now: datetime
 ) -> None:
     """Add an event for the first machine of the attempt that reaches the phase."""
     facts = {"attempt": attempt.id, "phase": str(report.phase)}
@@ -47,14 +47,14 @@ async def _tell_phase(
 
 
 async def _tell_failure(
-    conn: AsyncConnection, attempt: AttemptRow, report: Report, now: datetime
+    conn: AsyncConnection, attempt: AttemptRow, report: BootReport, now: datetime
 ) -> None:
-    cause = boot_report.causes(report)[-1].name
+    cause = boot_report.failure_causes(report)[-1].name
     told = {"phase": str(report.phase), "machine": report.machine, "cause": cause}
     facts = {"attempt": attempt.id, "said": str(report.said), **told}
     code, job_id = "node.boot_failed", attempt.job_id
     if await events.known(conn, job_id, code, facts) or await events.are_enough(conn, job_id, code):
         return
-    message = boot_report.sentence(report)
+    message = boot_report.failure_sentence(report)
     given = (conn, job_id, now, code, message)
     await events.add(*given, attempt_id=attempt.id, level="warn", data=facts)

@@ -14,7 +14,7 @@ from service.db.money.budgets import Caps
 from service.domain import humanize
 from service.domain.errors import InvalidRequest
 from service.domain.money import budget
-from service.domain.money.budget import Allowance, Standing
+from service.domain.money.budget import Allowance, BudgetStanding
 from service.domain.money.cost import CURRENCY, cents
 from service.domain.states import ATTEMPT_OVER
 from service.operations.keys import project as project_of
@@ -53,12 +53,12 @@ async def refusal(
 ) -> Refusal | None:
     """Return why the job's budgets do not cover such machines, or None. Locks nothing."""
     caps = await budgets.caps(conn, job_id)
-    needed = budget.needed(rate, allowance.of_job(caps.save_seconds), until_first_step)
+    needed = budget.required_to_start(rate, allowance.of_job(caps.save_seconds), until_first_step)
     for standing in await _standings(conn, caps, now, allowance):
         if standing.left >= needed:
             continue
         for_good = standing.cap - standing.metered < needed  # what was seen to be spent
-        because = budget.why_exhausted(standing, job_id, short_of=needed)
+        because = budget.exhausted_message(standing, job_id, short_of=needed)
         if not for_good:
             because = (
                 f"{cents(standing.reserved + standing.unmetered)} {CURRENCY} of the "
@@ -78,38 +78,38 @@ async def guard(
             await budgets.nodes_stop_by(conn, row.id, None)
         return
     standing = await _of_job(conn, caps, now, allowance)
-    if budget.threshold(standing, caps.told) or standing.is_exhausted:
+    if budget.reached_threshold(standing, caps.told) or standing.is_exhausted:
         caps = await budgets.lock(conn, row.job_id)  # other terms, once answered, bind
         if caps.terms.budget is None:
             return
         standing = await _of_job(conn, caps, now, allowance)
-    if reached := budget.threshold(standing, caps.told):
+    if reached := budget.reached_threshold(standing, caps.told):
         await budgets.told(conn, row.job_id, reached)
         await tell(conn, row.job_id, standing, reached, now)
     if row.state in ATTEMPT_OVER:
         return
-    spare = budget.nodes_may_go_on(standing, allowance)
+    spare = budget.allowed_silence(standing, allowance)
     await budgets.nodes_stop_by(conn, row.id, now + spare)
     if standing.is_exhausted and caps.over_budget_at is None:
-        await exhaust(conn, row.job_id, budget.why_exhausted(standing, row.job_id), now)
+        await exhaust(conn, row.job_id, budget.exhausted_message(standing, row.job_id), now)
 
 
 async def guard_project(
     conn: AsyncConnection, project_id: str, allowance: Allowance, now: datetime
-) -> tuple[Standing | None, int]:
+) -> tuple[BudgetStanding | None, int]:
     """Return a project's standing, and the newly reached threshold (percent; 0: none)."""
     cap, since, told = await budgets.project(conn, project_id, to_write=True)
     if cap is None or since is None:
         return None, 0
     standing = await _of_project(conn, project_id, cap, since, now, allowance)
-    if reached := budget.threshold(standing, told):
+    if reached := budget.reached_threshold(standing, told):
         await budgets.told_of_project(conn, project_id, reached)
     return standing, reached
 
 
 async def exhausted_by(
     conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime
-) -> Standing | None:
+) -> BudgetStanding | None:
     """Return the exhausted budget of the job, if there is one. Locks the job, then its project."""
     caps = await budgets.lock(conn, job_id)
     standings = await _standings(conn, caps, now, allowance)
@@ -128,19 +128,19 @@ async def exhaust(
     Does not wake its attempts: a caller that is not reconciling one of them calls jobs.wish first.
     """
     await budgets.exhaust(conn, job_id, because, now)
-    text = f"{humanize.sentence(because)} {what_now}"
+    text = f"{humanize.as_sentence(because)} {what_now}"
     await events.add(conn, job_id, now, "job.budget_exhausted", text, level="warn")
 
 
 async def tell(
-    conn: AsyncConnection, job_id: str, standing: Standing, reached: int, now: datetime
+    conn: AsyncConnection, job_id: str, standing: BudgetStanding, reached: int, now: datetime
 ) -> None:
     """Add the event of a reached threshold; an overrun is logged for the operator too."""
-    passed = reached == budget.PASSED
+    passed = reached == budget.CAP_PASSED
     code = "job.budget_passed" if passed else "job.budget_threshold"
     level = "error" if passed else "info" if reached < budget.THRESHOLDS[-1] else "warn"
     data = {"percent": standing.percent, "spent": str(cents(standing.spent))}
-    text = budget.why_told(standing, reached)
+    text = budget.threshold_message(standing, reached)
     await events.add(conn, job_id, now, code, text, level=level, data=data)
     if passed:
         log.error("job.budget_passed", extra={"job": job_id, "cause": text, **data})
@@ -179,7 +179,7 @@ async def in_words(conn: AsyncConnection, name: str, now: datetime) -> str:
 
 async def _standings(
     conn: AsyncConnection, caps: Caps, now: datetime, allowance: Allowance
-) -> list[Standing]:
+) -> list[BudgetStanding]:
     found = []
     if caps.terms.budget is not None:
         found.append(await _of_job(conn, caps, now, allowance))
@@ -191,11 +191,11 @@ async def _standings(
 
 async def _of_job(
     conn: AsyncConnection, caps: Caps, now: datetime, allowance: Allowance
-) -> Standing:
+) -> BudgetStanding:
     assert caps.terms.budget is not None, "asked for only where there is one"
     spent = await budgets.spent_by_job(conn, caps.job_id, now)
     holds = await budgets.holds_of_job(conn, caps.job_id)
-    return budget.standing(caps.terms.budget, spent, holds, now, allowance)
+    return budget.budget_standing(caps.terms.budget, spent, holds, now, allowance)
 
 
 async def _of_project(
@@ -205,7 +205,7 @@ async def _of_project(
     since: datetime,
     now: datetime,
     allowance: Allowance,
-) -> Standing:
+) -> BudgetStanding:
     spent = await budgets.spent_by_project(conn, project_id, since, now)
     holds = await budgets.holds_of_project(conn, project_id)
-    return budget.standing(cap, spent, holds, now, allowance, whose=budget.OF_PROJECT)
+    return budget.budget_standing(cap, spent, holds, now, allowance, whose=budget.PROJECT_BUDGET)

@@ -9,8 +9,8 @@ from contract.choices import OnRisk
 from service.db.core.leases import Claim
 from service.db.jobs import events, jobs
 from service.db.jobs.jobs import JobRow
-from service.domain.lifecycle.constraints import Terms
-from service.domain.placement.policy_state import Decision, Kind
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.placement.policy_state import Decision, DecisionKind
 
 _NOTHING_ELSE = "It goes on with Spot; a later deadline or more nodes would help."
 _ONLY_TOLD = "It goes on with Spot, as on_deadline_risk says notify."
@@ -20,20 +20,20 @@ _MOVES = "It saves a checkpoint and goes on there."
 
 def wants_to_move(row: JobRow, risk: Decision) -> bool:
     """Return whether ``warn`` would move the job from Spot to machines that are still available."""
-    wanted = Terms.from_dict(row.terms).on_deadline_risk
+    wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
     return wanted is OnRisk.SWITCH and risk.candidate is not None
 
 
 def may_return(row: JobRow) -> bool:
     """Return whether the job may go back to Spot; it may once."""
-    wanted = Terms.from_dict(row.terms).on_deadline_risk
+    wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
     return wanted is OnRisk.SWITCH and row.returns_since is None
 
 
 def stays(risk: Decision, because: str) -> Decision:
     """Return the decision to stay on Spot because the budget does not cover the move."""
     why = f"{risk.why} {risk.candidate} would make it, but: {because}."
-    return replace(risk, kind=Kind.STAY, candidate=None, why=why)
+    return replace(risk, kind=DecisionKind.STAY, candidate=None, why=why)
 
 
 async def goes_back(
@@ -55,7 +55,7 @@ async def tell_passed(conn: AsyncConnection, claim: Claim, row: JobRow, now: dat
 
     Raises LeaseLost where the job's terms have changed since ``row`` was read.
     """
-    deadline = Terms.from_dict(row.terms).deadline
+    deadline = JobConstraints.from_dict(row.terms).deadline
     assert deadline is not None, "the caller has seen that it passed"
     data = {"deadline": int(deadline.timestamp())}
     if await events.known(conn, row.id, "job.deadline_passed", data):
@@ -77,7 +77,7 @@ async def warn(
     Once for the same terms: another risk does not undo a switch. Locks the attempts before the job,
     as every wish does. Raises LeaseLost as ``goes_back`` does.
     """
-    wanted = Terms.from_dict(row.terms).on_deadline_risk
+    wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
     columns: dict[str, datetime] = {"at_risk_at": now}
     if wanted is OnRisk.CANCEL:
         columns["cancel_requested_at"] = now

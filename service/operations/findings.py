@@ -12,37 +12,41 @@ from service.db.core.leases import Claim
 from service.db.jobs import events
 from service.db.schema import tables
 from service.db.storage import checkpoints
-from service.domain.storage.checkpoint_faults import Fault
+from service.domain.storage.checkpoint_faults import CheckpointFault
 from service.operations import manifests
 from service.operations.manifests import ManifestUnusable
 from service.storage.store import LISTED, BlobArchived, BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, Committed
 
 
-async def look(store: BlobStore, job_id: str, entry: Committed) -> Fault | None:
+async def look(store: BlobStore, job_id: str, entry: Committed) -> CheckpointFault | None:
     """Return the first fault that the manifest and the blob list show; reads no data file."""
     try:
         data = await manifests.load(store, job_id, entry.path)
         if hashlib.sha256(data).hexdigest() != entry.manifest_sha256:
-            return Fault(file=MANIFEST, reason="is another one than was committed")
+            return CheckpointFault(file=MANIFEST, reason="is another one than was committed")
         manifest = await manifests.parse(data)
     except BlobNotFound:
-        return Fault(file=MANIFEST, reason="is gone")
+        return CheckpointFault(file=MANIFEST, reason="is gone")
     except BlobArchived:
-        return Fault(file=MANIFEST, reason="is archived")
+        return CheckpointFault(file=MANIFEST, reason="is archived")
     except ManifestUnusable as error:
-        return Fault(file=MANIFEST, reason=str(error))
+        return CheckpointFault(file=MANIFEST, reason=str(error))
     prefix = f"{entry.path}/"
     listed = await store.list_blobs(job_id, prefix, most=LISTED)
     there = {b.name.removeprefix(prefix): (b.size, b.etag) for b in listed}
     for file in manifest.files:
         if file.name not in there:
-            return Fault(file=file.name, reason="is gone")
+            return CheckpointFault(file=file.name, reason="is gone")
         size, etag = there[file.name]
         if size != file.size:
-            return Fault(file=file.name, reason=f"has {size} bytes instead of {file.size}")
+            return CheckpointFault(
+                file=file.name, reason=f"has {size} bytes instead of {file.size}"
+            )
         if etag != file.etag:
-            return Fault(file=file.name, reason="was written again since it was committed")
+            return CheckpointFault(
+                file=file.name, reason="was written again since it was committed"
+            )
     return None
 
 
@@ -50,7 +54,7 @@ async def give_up(
     conn: AsyncConnection,
     claim: Claim,
     row: AttemptRow,
-    broken: Sequence[tuple[Committed, Fault]],
+    broken: Sequence[tuple[Committed, CheckpointFault]],
     rest: Committed | None,
     now: datetime,
 ) -> list[dict[str, object]]:
@@ -93,7 +97,7 @@ def _sentence(entry: Committed, because: str, rest: Committed | None) -> str:
     )
 
 
-def _facts(entry: Committed, fault: Fault, rest: Committed | None) -> dict[str, object]:
+def _facts(entry: Committed, fault: CheckpointFault, rest: Committed | None) -> dict[str, object]:
     step = rest.step if rest else 0
     facts = {"path": entry.path, "file": fault.file, "reason": fault.reason, "step": entry.step}
     return facts | {"from_step": step, "lost_steps": entry.step - step}

@@ -15,8 +15,8 @@ from service.db.money import price_doubts
 from service.db.projects.keys import Caller
 from service.db.queue import quotas
 from service.domain.cloud.fleet import Offering
-from service.domain.queue.admission import Cores
-from service.domain.spot.capacity_traces import Place
+from service.domain.queue.admission import RegionCores
+from service.domain.spot.capacity_traces import SpotPool
 from service.domain.states import CapacityType
 from service.operations import operators
 
@@ -26,8 +26,8 @@ class Overview:
     """The rows, and what is known of the offerings' prices and cores."""
 
     rows: Fleet
-    prices: Mapping[Place, Mapping[CapacityType, Decimal]]
-    cores: Mapping[str, Cores]  # by pool
+    prices: Mapping[SpotPool, Mapping[CapacityType, Decimal]]
+    cores: Mapping[str, RegionCores]  # by pool
     all_projects: bool
 
 
@@ -42,7 +42,7 @@ async def overview(
     every = await operators.are(conn, caller, operator_project)
     project = None if every else caller.project_id
     rows = await fleet.of(conn, project, [values(o) for o in dict.fromkeys(offerings)])
-    places = dict.fromkeys(Place(o.region, o.vm_size) for o in map(offering_of, rows.capacity))
+    places = dict.fromkeys(SpotPool(o.region, o.vm_size) for o in map(offering_of, rows.capacity))
     return Overview(
         rows=rows,
         prices={place: await price_doubts.paid(conn, place, now) for place in places},

@@ -19,7 +19,7 @@ from service.domain import humanize
 from service.domain.cloud.rate_limit import Deferral
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import JOINS, OpenGeneration
-from service.domain.lifecycle.generation import Halt
+from service.domain.lifecycle.generation import HaltGeneration
 from service.domain.planning.checkpoint_interval import Interval, SaveHistory
 from service.operations import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
@@ -140,7 +140,7 @@ class Halting:
     claim: Claim
     row: AttemptRow
     generation: Generation
-    step: Halt
+    step: HaltGeneration
     again: timedelta = _SOON  # until the next look, if nobody asks for one
     deferral: Deferral | None = None  # a call to the cloud that goes on waiting
 
@@ -176,7 +176,7 @@ def _taken(row: AttemptRow, step: OpenGeneration) -> str:
     noticed = sum(n.evicting for n in step.lost)
     how = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
     how = how or (" with notice" if noticed else " without notice")
-    return f"Azure took {len(step.lost)} of {humanize.machines(row.instance_count)} back{how}"
+    return f"Azure took {len(step.lost)} of {humanize.count_machines(row.instance_count)} back{how}"
 
 
 def _less(step: OpenGeneration) -> str:
@@ -191,9 +191,9 @@ def _sentence(row: AttemptRow, opened: Generation, before: Generation | None) ->
     known = {m.node_id for m in before.members} if before else set()
     fresh = sum(m.node_id not in known for m in opened.members)
     if before is None or (count == len(known) == full and not fresh):
-        begin = humanize.either(count, "node starts", "nodes start")
+        begin = humanize.pluralize(count, "node starts", "nodes start")
         return f"{count} {begin} training {start} {number}"
     on = f"oing on with {count} of {full} nodes {start} {number}"
     if fresh == 1:
-        return f"The {humanize.nth(count)} node joins: g{on}"
+        return f"The {humanize.ordinal(count)} node joins: g{on}"
     return f"{fresh} nodes join: g{on}" if fresh else f"G{on}"

@@ -62,7 +62,7 @@ class Taken:
     @property
     def must_act(self) -> bool:
         """Whether the reconciler must act on it."""
-        return rules.must_act(self.speaker.record, self.after, self.heartbeat)
+        return rules.should_wake_reconciler(self.speaker.record, self.after, self.heartbeat)
 
     @property
     def is_notice(self) -> bool:
@@ -125,11 +125,11 @@ def decide_change(
         return NodeNotFound(f"No node {node:.80}. Register first.")
     if speaker.over:
         return Gone(OVER)
-    after = rules.heard(speaker.record, heartbeat, now.timestamp())
-    if isinstance(after, rules.StaleEpoch):
+    after = rules.apply_heartbeat(speaker.record, heartbeat, now.timestamp())
+    if isinstance(after, rules.StaleHeartbeat):
         return another_boot()
     answer = Heard(directive_seq=speaker.record.directive_seq, stop_by=speaker.stop_by)
-    if isinstance(after, rules.Ignored):
+    if isinstance(after, rules.IgnoredHeartbeat):
         return answer
     stale = rules.is_stale(heartbeat, speaker.current)
     refusal = GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")

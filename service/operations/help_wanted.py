@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.attempts.attempts import AttemptRow
 from service.db.jobs import events
 from service.db.jobs.events import Event
-from service.domain.lifecycle.attempt import Move, Step
+from service.domain.lifecycle.attempt import AttemptStep, MoveAttempt
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations.heads import HeadUnreadable
 
@@ -94,7 +94,7 @@ async def call(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: da
     log.error("attempt.needs_help", extra=facts | data)
 
 
-def is_over(call: Call | None, row: AttemptRow, step: Step) -> bool:
+def is_over(call: Call | None, row: AttemptRow, step: AttemptStep) -> bool:
     """Return whether ``step``, taken without a fault, proves that the fault is fixed.
 
     HEAD is read only while there are nodes. An attempt that is only written or given up made no
@@ -106,7 +106,7 @@ def is_over(call: Call | None, row: AttemptRow, step: Step) -> bool:
         return row.state in ATTEMPT_WITH_NODES
     if call.about == "boot":
         return row.state is AttemptState.RUNNING
-    return not (isinstance(step, Move) and step.to in _NO_PROOF)
+    return not (isinstance(step, MoveAttempt) and step.to in _NO_PROOF)
 
 
 async def call_off(conn: AsyncConnection, row: AttemptRow, call: Call, now: datetime) -> None:

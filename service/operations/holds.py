@@ -15,7 +15,7 @@ from service.domain.errors import Archived, InvalidRequest
 from service.domain.models import lineage
 from service.domain.models.lineage import Source
 from service.domain.planning.plan import Plan
-from service.domain.storage.access_tiers import Tier
+from service.domain.storage.access_tiers import AccessTier
 
 
 def turn(job_id: str, path: str) -> str:
@@ -35,7 +35,7 @@ async def hold(conn: AsyncConnection, project_id: str, sources: Iterable[Source]
         await jobs.take_turn(conn, turn(job.id, path))
         _, option = await _folder(conn, job, source)
         move = await tier_moves.open_for(conn, job.id, path)
-        if move is not None and move.tier is Tier.ARCHIVE:
+        if move is not None and move.tier is AccessTier.ARCHIVE:
             raise Archived(
                 f"{_named(source)} is on its way to the archive. Bring it back first: "
                 f"rekindle tier {job.id} hot{option}."

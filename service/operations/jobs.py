@@ -24,11 +24,11 @@ from service.domain.errors import (
     InvalidState,
     JobNotFound,
 )
-from service.domain.ids import earliest, new_id
-from service.domain.lifecycle.constraints import NO_TERMS, Terms
+from service.domain.ids import lower_bound_id, new_id
+from service.domain.lifecycle.constraints import UNCONSTRAINED, JobConstraints
 from service.domain.models import lineage
 from service.domain.money import budget
-from service.domain.money.budget import USUAL, Allowance
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.planning.plan import Plan
 from service.domain.planning.plan_request import PlanRequest
 from service.domain.states import JOB_TERMINAL, JobState
@@ -77,7 +77,7 @@ class Submission:
     training_file: File
     validation_file: File | None
     plan: Plan
-    terms: Terms = NO_TERMS
+    terms: JobConstraints = UNCONSTRAINED
     planned: PlanRequest | None = None  # what the plan answers; None: it was stored before
 
     @property
@@ -114,7 +114,7 @@ async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) ->
     return await jobs.find_sent_before(
         conn,
         project_id,
-        table.c.id >= earliest("ftjob", since),  # else every job of the project is looked at
+        table.c.id >= lower_bound_id("ftjob", since),  # else every job of the project is looked at
         table.c.api_key_id == sending.caller.api_key_id,
         table.c.body_sha256 == sending.body_sha256,
         table.c.created_at > since,
@@ -172,10 +172,10 @@ async def change(
     conn: AsyncConnection,
     caller: Caller,
     job: JobRow,
-    terms: Terms,
+    terms: JobConstraints,
     now: datetime,
     metadata: dict[str, str] | Unchanged | None = UNCHANGED,
-    allowance: Allowance = USUAL,
+    allowance: Allowance = DEFAULT_ALLOWANCE,
 ) -> None:
     """Change the job's terms; a job that stopped for lack of money goes on if there is some.
 
@@ -184,7 +184,7 @@ async def change(
     _must_be_live(job, "changed")
     if not isinstance(metadata, Unchanged):
         await jobs.set_metadata(conn, job.id, metadata)
-    before = Terms.from_dict(job.terms)
+    before = JobConstraints.from_dict(job.terms)
     if terms != before:
         _check_terms(job, before, terms, now)
         await budgets.set_terms(conn, job.id, before, terms, now)
@@ -321,11 +321,11 @@ async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: 
     if standing is None:
         await budgets.has_money(conn, job_id)
     else:
-        because = budget.why_exhausted(standing, job_id)
+        because = budget.exhausted_message(standing, job_id)
         await budgets.still_exhausted(conn, job_id, because)
 
 
-def _check_terms(job: JobRow, before: Terms, terms: Terms, now: datetime) -> None:
+def _check_terms(job: JobRow, before: JobConstraints, terms: JobConstraints, now: datetime) -> None:
     """Refuse impossible terms; money and time are checked when machines are requested next."""
     is_new = terms.deadline != before.deadline  # one that passed meanwhile forbids no more money
     if is_new and terms.deadline is not None and terms.deadline <= now:
@@ -371,7 +371,7 @@ def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> 
         )
 
 
-def _what_changed(before: Terms, after: Terms) -> str:
+def _what_changed(before: JobConstraints, after: JobConstraints) -> str:
     """Describe the terms that differ, with their new values."""
     was, told = before.as_dict(), after.as_dict()
     news = [f"{name} to {told[name] or 'none'}" for name in told if told[name] != was[name]]

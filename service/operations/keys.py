@@ -110,7 +110,7 @@ async def _make(
         expires_at=expires_at,
         created_by=created_by,
     )
-    await keys.add(conn, key, tokens.digest(secret))
+    await keys.add(conn, key, tokens.key_digest(secret))
     return key, secret
 
 
@@ -170,7 +170,7 @@ async def authenticate(
     A key in the cache ``known`` is not looked up again.
     """
     secret = _secret(authorization)
-    digest = tokens.digest(secret)
+    digest = tokens.key_digest(secret)
     key = await known.get(digest, partial(_look_up, engine, digest, now))
     if key is None:
         raise InvalidApiKey(f"No API key of this service ends in {secret[-4:]!r}. {_MAKE}")

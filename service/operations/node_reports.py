@@ -9,7 +9,7 @@ from service.db.attempts import nodes
 from service.db.attempts.heartbeats import Speaker
 from service.db.jobs import events
 from service.db.storage import checkpoint_fault_reports
-from service.domain.storage.checkpoint_faults import Finding
+from service.domain.storage.checkpoint_faults import CheckpointFinding
 from service.instruments import NODES_UNHEALTHY
 from service.operations.nodes import generation_of, printable
 from trainer.contract import Heartbeat, Trouble
@@ -68,7 +68,7 @@ async def _believe_later(conn: AsyncConnection, speaker: Speaker, heartbeat: Hea
     loaded = generation.checkpoint if generation else None
     if loaded is None or loaded.path != broken.path:
         return
-    finding = Finding(
+    finding = CheckpointFinding(
         node_id=node.node_id,
         attempt_id=node.attempt_id,
         generation=heartbeat.generation,

@@ -8,8 +8,8 @@ from decimal import Decimal
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.money import price_doubts
-from service.domain.money.price_check import Doubt
-from service.domain.spot.capacity_traces import Place
+from service.domain.money.price_check import PriceDoubt
+from service.domain.spot.capacity_traces import SpotPool
 from service.domain.states import CapacityType
 
 
@@ -20,17 +20,17 @@ class DatabaseMemory:
     engine: AsyncEngine
     now: Callable[[], datetime]
 
-    async def paid(self, place: Place) -> dict[CapacityType, Decimal]:
+    async def paid(self, place: SpotPool) -> dict[CapacityType, Decimal]:
         """Return the last good prices of a place, as far as any are known."""
         async with self.engine.connect() as conn:
             return await price_doubts.paid(conn, place, self.now())
 
-    async def doubts(self, meters: Collection[str]) -> dict[str, Doubt]:
+    async def doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
         """Return the price jumps of these meters, settled ones included."""
         async with self.engine.connect() as conn:
             return await price_doubts.of(conn, meters)
 
-    async def doubt(self, meter: str, doubt: Doubt) -> None:
+    async def doubt(self, meter: str, doubt: PriceDoubt) -> None:
         """Store a doubt in place of an earlier one of the meter."""
         async with self.engine.begin() as conn:
             await price_doubts.save(conn, meter, doubt, self.now())

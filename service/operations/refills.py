@@ -14,7 +14,7 @@ from service.db.core.leases import Claim
 from service.db.jobs import events
 from service.domain import humanize
 from service.domain.cloud.fleet import ScaleSetPhase
-from service.domain.lifecycle.attempt import Seen
+from service.domain.lifecycle.attempt import AttemptView
 from service.domain.states import TIME_LIMITS, AttemptState
 
 
@@ -22,7 +22,7 @@ async def intend(
     conn: AsyncConnection,
     claim: Claim,
     row: AttemptRow,
-    seen: Seen,
+    seen: AttemptView,
     useless: Collection[str],
     now: datetime,
 ) -> None:
@@ -48,7 +48,7 @@ async def intend(
             row.job_id,
             now,
             "node.replacement_asked",
-            f"Azure is asked for {humanize.machines(missing)} {lost}",
+            f"Azure is asked for {humanize.count_machines(missing)} {lost}",
             attempt_id=row.id,
             data={"machines": missing},
         )
@@ -74,9 +74,9 @@ async def _tell_useless(
         row.job_id,
         now,
         "node.useless",
-        f"{humanize.machines(len(useless))} of attempt {row.number} did not join within"
-        f" {humanize.duration(limit.total_seconds())}, or went silent: deleted, as it costs money;"
-        " another is asked for while it can be of use",
+        f"{humanize.count_machines(len(useless))} of attempt {row.number} did not join within"
+        f" {humanize.format_duration(limit.total_seconds())}, or went silent: deleted, as it costs"
+        " money; another is asked for while it can be of use",
         attempt_id=row.id,
         level="warn",
         data=facts,
@@ -92,7 +92,7 @@ async def _no_room(conn: AsyncConnection, row: AttemptRow, why: str, now: dateti
         row.job_id,
         now,
         "node.no_replacement",
-        f"Azure gives no more machines now ({humanize.sentence(why).rstrip('.')}); {goes_on},"
+        f"Azure gives no more machines now ({humanize.as_sentence(why).rstrip('.')}); {goes_on},"
         " and they are asked for again, every 5 minutes in the end",
         attempt_id=row.id,
         level="warn",

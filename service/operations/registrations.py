@@ -21,7 +21,7 @@ from service.db.jobs.events import Event
 from service.db.jobs.jobs import JobRow
 from service.db.schema import tables
 from service.domain.errors import Gone
-from service.domain.lifecycle.node import NodeRecord, node_id, registered
+from service.domain.lifecycle.node import NodeRecord, apply_registration, node_id
 from service.domain.states import ATTEMPT_OVER
 from service.operations import nodes as nodes_operations
 from service.operations.nodes import OVER, Standing
@@ -107,7 +107,7 @@ def _is_listed(one: Asks, live: Mapping[str, AttemptRow]) -> bool:
 
 
 def _fresh(one: Asks) -> New:
-    record = registered(None, one.said, 0)
+    record = apply_registration(None, one.said, 0)
     spans = [s.to_plain() for s in _in_our_time(one.said, one.at.timestamp())]
     return New(record=record, name=one.said.name, spans=spans)
 
@@ -133,7 +133,9 @@ async def register_again(conn: AsyncConnection, said: Registration, now: datetim
     attempt = await nodes_operations.live_attempt(conn, said.attempt_id)
     before = await nodes.lock(conn, node_id(attempt.id, said.vm_id))
     assert before is not None, "who has a node is told so by its row"
-    record = registered(before, said, await nodes_operations.current_number(conn, attempt.id))
+    record = apply_registration(
+        before, said, await nodes_operations.current_number(conn, attempt.id)
+    )
     if before != record:
         await _welcome_back(conn, record, said, attempt, now)
     job = await nodes_operations.job_of(conn, attempt)

@@ -25,7 +25,7 @@ async def create_token(
     """Return a new token for a key of this project, which is made if need be."""
     granted = Granted(await key_rows.project(conn, project, now), scope)
     token = tokens.new_sign_in_token()
-    await sign_in.add(conn, tokens.digest(token), granted, now, now + life)
+    await sign_in.add(conn, tokens.key_digest(token), granted, now, now + life)
     return token
 
 
@@ -34,7 +34,7 @@ async def exchange(conn: AsyncConnection, token: str, now: datetime) -> tuple[Ke
 
     Raises InvalidSignIn, which does not say whether the token was wrong, used or expired.
     """
-    granted = await sign_in.use(conn, tokens.digest(token), now)
+    granted = await sign_in.use(conn, tokens.key_digest(token), now)
     if granted is None:
         raise InvalidSignIn(
             "This sign-in link is not valid: a link works once and for 10 minutes. Make another "

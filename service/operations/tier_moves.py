@@ -19,9 +19,15 @@ from service.domain.errors import Archived, Conflict
 from service.domain.ids import new_id
 from service.domain.models.lineage import Source
 from service.domain.money import storage_cost
-from service.domain.money.storage_cost import Quote
+from service.domain.money.storage_cost import TierMoveQuote
 from service.domain.storage import access_tiers as rules
-from service.domain.storage.access_tiers import Presence, Priority, Standing, StoredBlob, Tier
+from service.domain.storage.access_tiers import (
+    AccessTier,
+    ArchivePriority,
+    FolderFacts,
+    Presence,
+    StoredBlob,
+)
 from service.operations import holds
 from service.operations.tiers import Look, Outside, look, lost, on_its_way
 
@@ -33,17 +39,19 @@ class Wish:
     project_id: str
     job_id: str
     checkpoint_id: str | None
-    tier: Tier
-    priority: Priority
+    tier: AccessTier
+    priority: ArchivePriority
 
 
-def quote(seen: Look, redundancy: str, tier: Tier, priority: Priority, now: datetime) -> Quote:
+def quote(
+    seen: Look, redundancy: str, tier: AccessTier, priority: ArchivePriority, now: datetime
+) -> TierMoveQuote:
     """Return the cost of the move; raises Conflict when the folder may not be in that tier.
 
     Raises CheckpointNotFound or ModelNotFound when its blobs were deleted.
     """
     folder = seen.folder
-    standing = Standing(
+    standing = FolderFacts(
         what=folder.name,
         job_is_over=folder.job_is_over,
         newer=folder.newer,
@@ -51,18 +59,18 @@ def quote(seen: Look, redundancy: str, tier: Tier, priority: Priority, now: date
         redundancy=redundancy,
         needed_by=seen.needed_by,
     )
-    if why := rules.refusal(standing, tier):
+    if why := rules.tier_refusal(standing, tier):
         raise Conflict(why, param="tier")
     if seen.presence is Presence.GONE:
         raise lost(folder)
     if seen.presence is Presence.REHYDRATING and _elsewhere(seen, tier):
         raise Archived(on_its_way(seen) + " Azure takes no other order until then.")
-    return storage_cost.quote(seen.blobs, tier, priority, seen.prices, now)
+    return storage_cost.quote_move(seen.blobs, tier, priority, seen.prices, now)
 
 
 async def price(
     engine: AsyncEngine, outside: Outside, wish: Wish, now: Callable[[], datetime]
-) -> tuple[Look, Quote]:
+) -> tuple[Look, TierMoveQuote]:
     """Inspect the folder and quote the move; raises as ``quote`` does."""
     seen = await look(engine, outside, wish.project_id, wish.job_id, wish.checkpoint_id)
     return seen, quote(seen, outside.account.redundancy, wish.tier, wish.priority, now())
@@ -70,7 +78,7 @@ async def price(
 
 async def move(
     engine: AsyncEngine, outside: Outside, wish: Wish, now: Callable[[], datetime]
-) -> tuple[Look, Quote, TierMove | None]:
+) -> tuple[Look, TierMoveQuote, TierMove | None]:
     """Inspect, quote and write the request. No move: the folder is in that tier and stays there.
 
     Repeats where the folder's moves have changed since the inspection. This ends: a concurrent
@@ -84,7 +92,7 @@ async def move(
             before = await tier_moves.open_for(conn, folder.job_id, folder.path)
             if before is not None and before.tier is wish.tier:
                 return seen, made, await _again(conn, seen, wish, before, now())
-            if wish.tier is Tier.ARCHIVE and await _is_needed_now(conn, wish, folder.source):
+            if wish.tier is AccessTier.ARCHIVE and await _is_needed_now(conn, wish, folder.source):
                 continue
             if await _still(conn, seen, before, now()):
                 return seen, made, await _ask(conn, seen, wish, made, before, now())
@@ -112,7 +120,11 @@ async def _again(
 ) -> TierMove | None:
     """Return the open move of the same request; hurry a rehydration if the new priority is high."""
     expected_at = _expected(seen.blobs, wish.tier, wish.priority, now)
-    if wish.priority is Priority.HIGH and before.priority is not wish.priority and expected_at:
+    if (
+        wish.priority is ArchivePriority.HIGH
+        and before.priority is not wish.priority
+        and expected_at
+    ):
         charge = before.charge + _hurrying(seen, wish.tier, now)
         await tier_moves.hurry(conn, before, charge, expected_at, now)
     return await tier_moves.open_for(conn, before.job_id, before.path)
@@ -122,7 +134,7 @@ async def _ask(
     conn: AsyncConnection,
     seen: Look,
     wish: Wish,
-    made: Quote,
+    made: TierMoveQuote,
     before: TierMove | None,
     now: datetime,
 ) -> TierMove | None:
@@ -153,32 +165,32 @@ async def _ask(
     return asked
 
 
-def _hurrying(seen: Look, tier: Tier, now: datetime) -> Decimal:
+def _hurrying(seen: Look, tier: AccessTier, now: datetime) -> Decimal:
     """Return the extra cost of high priority for the blobs that are not back yet."""
     quick, slow = (
-        storage_cost.quote(seen.blobs, tier, priority, seen.prices, now).charge
-        for priority in (Priority.HIGH, Priority.STANDARD)
+        storage_cost.quote_move(seen.blobs, tier, priority, seen.prices, now).charge
+        for priority in (ArchivePriority.HIGH, ArchivePriority.STANDARD)
     )
     return quick - slow
 
 
 def _not_moved(seen: Look, before: TierMove) -> Decimal:
     """Return the cost of what a replaced move has not moved, priced as of its request."""
-    left = storage_cost.quote(
+    left = storage_cost.quote_move(
         seen.blobs, before.tier, before.priority, seen.prices, before.asked_at
     )
     return left.charge
 
 
-def _elsewhere(seen: Look, tier: Tier) -> bool:
+def _elsewhere(seen: Look, tier: AccessTier) -> bool:
     return any(b.rehydrating not in (None, tier) for b in seen.blobs)
 
 
 def _expected(
-    blobs: list[StoredBlob], tier: Tier, priority: Priority, now: datetime
+    blobs: list[StoredBlob], tier: AccessTier, priority: ArchivePriority, now: datetime
 ) -> datetime | None:
-    archived = sum(b.size for b in blobs if b.tier is Tier.ARCHIVE)
-    if not archived or tier is Tier.ARCHIVE:
+    archived = sum(b.size for b in blobs if b.tier is AccessTier.ARCHIVE)
+    if not archived or tier is AccessTier.ARCHIVE:
         return None
     return now + rules.time_to_rehydrate(archived, priority)
 

@@ -19,7 +19,12 @@ from service.domain.money import storage_cost
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.states import JOB_TERMINAL
 from service.domain.storage import access_tiers as rules
-from service.domain.storage.access_tiers import Account, Presence, Priority, StoredBlob
+from service.domain.storage.access_tiers import (
+    ArchivePriority,
+    Presence,
+    StorageAccount,
+    StoredBlob,
+)
 from service.operations import holds
 from service.operations.jobs import get as get_job
 from service.pricing import storage_prices
@@ -35,7 +40,7 @@ class Outside:
 
     store: BlobStore
     prices: PriceSource
-    account: Account
+    account: StorageAccount
 
     async def listed(self) -> StoragePrices | None:
         """Return today's storage prices; None where the price list cannot be read."""
@@ -95,7 +100,7 @@ class Look:
     @property
     def presence(self) -> Presence:
         """Return whether the folder can be read."""
-        return rules.presence(self.blobs)
+        return rules.folder_presence(self.blobs)
 
 
 async def folders(conn: AsyncConnection, job: JobRow) -> list[Folder]:
@@ -226,7 +231,7 @@ def on_its_way(seen: Look) -> str:
     name = seen.folder.name
     expected_at = seen.under_way.expected_at if seen.under_way else None
     when = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
-    how = next((b.priority for b in seen.blobs if b.priority), Priority.STANDARD)
+    how = next((b.priority for b in seen.blobs if b.priority), ArchivePriority.STANDARD)
     return (
         f"{name[:1].upper()}{name[1:]} is on its way back from the archive ({how} priority{when})."
     )
@@ -234,7 +239,9 @@ def on_its_way(seen: Look) -> str:
 
 def ways_back(seen: Look) -> tuple[storage_cost.Rehydration, storage_cost.Rehydration]:
     """Return cost and duration of a rehydration, with standard and with high priority."""
-    standard, high = (storage_cost.rehydrating(seen.blobs, p, seen.prices) for p in Priority)
+    standard, high = (
+        storage_cost.quote_rehydration(seen.blobs, p, seen.prices) for p in ArchivePriority
+    )
     return standard, high
 
 

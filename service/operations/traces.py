@@ -6,27 +6,34 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.spot import capacity_observations
-from service.domain.spot.capacity_traces import Held, Place, Sight, Trace, Window, trace
+from service.domain.spot.capacity_traces import (
+    CapacitySample,
+    CapacityTrace,
+    HeldMachine,
+    SpotPool,
+    TraceWindow,
+    build_trace,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """The rows of a window; traces are computed from them after the connection is released."""
 
-    window: Window
-    held: Mapping[Place, Sequence[Held]]
-    sights: Mapping[Place, Sequence[Sight]]
+    window: TraceWindow
+    held: Mapping[SpotPool, Sequence[HeldMachine]]
+    sights: Mapping[SpotPool, Sequence[CapacitySample]]
 
-    def traces(self, wanted: Sequence[Place]) -> list[Trace]:
+    def traces(self, wanted: Sequence[SpotPool]) -> list[CapacityTrace]:
         """Return one trace for each place with data, in this order; takes a while."""
         made = (
-            trace(place, self.window, self.held.get(place, ()), self.sights.get(place, ()))
+            build_trace(place, self.window, self.held.get(place, ()), self.sights.get(place, ()))
             for place in wanted
         )
         return [one for one in made if one is not None]
 
 
-async def seen(conn: AsyncConnection, places: Collection[Place], window: Window) -> Seen:
+async def seen(conn: AsyncConnection, places: Collection[SpotPool], window: TraceWindow) -> Seen:
     """Read what attempts observed of these places in this window."""
     if not places:
         return Seen(window=window, held={}, sights={})

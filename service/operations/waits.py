@@ -17,14 +17,14 @@ from service.db.queue import queue_forecast_rows as turn_rows
 from service.db.queue import quotas
 from service.db.spot import capacity_outages as shortages
 from service.domain.cloud.fleet import Offering, Price
-from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.placement import capacity_outages
-from service.domain.placement.capacity_history import Past
-from service.domain.placement.offering_choice import gpus_of
+from service.domain.placement.capacity_history import CapacityHistory
+from service.domain.placement.offering_choice import gpus_per_machine
 from service.domain.planning import forecast
 from service.domain.queue import queue_forecast
-from service.domain.queue.admission import Code, Cores, Standing, Want
-from service.domain.queue.queue_forecast import Asks, Turn
+from service.domain.queue.admission import QueueStanding, RegionCores, RegionRequest, WaitReason
+from service.domain.queue.queue_forecast import AdmissionForecast, QueueEntry
 from service.domain.states import AttemptState, CapacityType, JobState
 from service.operations import admission
 from service.pricing.source import PriceSource, PricesUnavailable
@@ -43,7 +43,7 @@ class Waits:
 
     engine: AsyncEngine
     prices: PriceSource
-    known: dict[_Spots, tuple[datetime, Past]] = field(default_factory=dict)
+    known: dict[_Spots, tuple[datetime, CapacityHistory]] = field(default_factory=dict)
 
     async def seen(self, around: Around, now: datetime) -> Around:
         """Return the job with forecasts of queue, capacity outage and later evictions."""
@@ -55,7 +55,7 @@ class Waits:
         elastic, asks = job.plan.get("elastic"), facts.queue is None and _waits_now(around)
         if elastic and not asks and facts.queue is None:  # it goes on with fewer machines
             return around
-        terms, nodes = Terms.from_dict(job.terms), job.plan["options"][0]["nodes"]
+        terms, nodes = JobConstraints.from_dict(job.terms), job.plan["options"][0]["nodes"]
         kept = await self._kept(terms, job.plan)
         spots = [o for o in kept if o.capacity_type is CapacityType.SPOT]
         if not spots:
@@ -68,7 +68,9 @@ class Waits:
                 around = replace(around, turn=await self._short(around, now))
         if not elastic:
             past = await self._past(spots, nodes, now)
-            around = replace(around, aftermath=capacity_outages.after_evictions(past, len(spots)))
+            around = replace(
+                around, aftermath=capacity_outages.expected_aftermath(past, len(spots))
+            )
         return around
 
     async def _waiting(
@@ -77,36 +79,40 @@ class Waits:
         """Add the forecast of a capacity outage while every Spot offering of the job is refused."""
         async with self.engine.connect() as conn:
             refused = await shortages.of(conn, spots)
-            if len(refused) < len(spots) or not capacity_outages.lasts(
+            if len(refused) < len(spots) or not capacity_outages.is_every_offering_in_backoff(
                 refused.values(), nodes, now
             ):
                 return around
             past = await machine_history.answered(conn, spots, nodes, now)
         self._keep(spots, nodes, now, past)
-        return replace(around, wait=capacity_outages.wait(list(refused.values()), past, now))
+        return replace(
+            around, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
+        )
 
-    async def _turn(self, job_id: str, standing: Standing, now: datetime) -> Turn | None:
+    async def _turn(
+        self, job_id: str, standing: QueueStanding, now: datetime
+    ) -> AdmissionForecast | None:
         """Return when the job is admitted, by the forecasts of the jobs that hold what it needs."""
-        if not queue_forecast.is_foreseen(standing):
-            return queue_forecast.unforeseen(standing)
+        if not queue_forecast.is_forecastable(standing):
+            return queue_forecast.explain_no_forecast(standing)
         async with self.engine.connect() as conn:
             queue = await turn_rows.queue_to(conn, job_id, standing.position or 1)
             if not queue:
                 return None
-            known, passed = await quotas.regions(conn, now), standing.code is Code.GANG
+            known, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
             return await _let_in(conn, queue, known, now, passed_over=passed)
 
-    async def _short(self, around: Around, now: datetime) -> Turn | None:
+    async def _short(self, around: Around, now: datetime) -> AdmissionForecast | None:
         """Return when cores become free for an admitted job whose regions have none."""
         job, wants = around.job, admission.gang_of(around.job).wants
-        asks = Asks(project_id=job.project_id, since=now, wants=wants, lasts=around.to_come)
+        asks = QueueEntry(project_id=job.project_id, since=now, wants=wants, lasts=around.to_come)
         async with self.engine.connect() as conn:
             known = await quotas.regions(conn, now, besides=job.id)
             if any(_fits(want, known.get(want.region)) for want in wants):
                 return None
             return await _let_in(conn, [asks], known, now, besides=job.id)
 
-    async def _past(self, spots: Sequence[Offering], nodes: int, now: datetime) -> Past:
+    async def _past(self, spots: Sequence[Offering], nodes: int, now: datetime) -> CapacityHistory:
         """Return the recent answers to requests for these offerings, at most some minutes old."""
         at, past = self.known.get((frozenset(spots), nodes), (None, None))
         if at is None or past is None or now - at > _FRESH:
@@ -115,12 +121,14 @@ class Waits:
             self._keep(spots, nodes, now, past)
         return past
 
-    def _keep(self, spots: Sequence[Offering], nodes: int, now: datetime, past: Past) -> None:
+    def _keep(
+        self, spots: Sequence[Offering], nodes: int, now: datetime, past: CapacityHistory
+    ) -> None:
         for old in [key for key, (at, _) in self.known.items() if now - at > _FRESH]:
             del self.known[old]
         self.known[frozenset(spots), nodes] = (now, past)
 
-    async def _kept(self, terms: Terms, plan: Mapping[str, Any]) -> list[Offering]:
+    async def _kept(self, terms: JobConstraints, plan: Mapping[str, Any]) -> list[Offering]:
         """Return the job's offerings within its limits at today's prices."""
         places = [
             _offering(o["region"], o["vm_size"], o["capacity_type"], o.get("engine"))
@@ -134,29 +142,29 @@ class Waits:
         return [
             o
             for o in dict.fromkeys(places)
-            if not terms.forbids(o, prices.get(o), gpus_of(o.vm_size))
+            if not terms.forbids(o, prices.get(o), gpus_per_machine(o.vm_size))
         ]
 
 
 async def _let_in(
     conn: AsyncConnection,
-    queue: Sequence[Asks],
-    known: Mapping[str, Cores],
+    queue: Sequence[QueueEntry],
+    known: Mapping[str, RegionCores],
     now: datetime,
     *,
     besides: str = "",
     passed_over: bool = False,
-) -> Turn:
+) -> AdmissionForecast:
     """Forecast the admission of the last job in ``queue`` from the holders of its cores."""
     wanted = {want.region for asks in queue for want in asks.wants}
     free = {region: cores.free for region, cores in known.items() if region in wanted}
     holds = await turn_rows.holding(conn, free, now, besides=besides)
     if holds is None:
         return queue_forecast.TOO_MANY
-    return queue_forecast.turn(queue, free, holds, now, passed_over=passed_over)
+    return queue_forecast.forecast_admission(queue, free, holds, now, passed_over=passed_over)
 
 
-def _fits(want: Want, cores: Cores | None) -> bool:
+def _fits(want: RegionRequest, cores: RegionCores | None) -> bool:
     return not want.cores or cores is None or want.cores <= cores.free
 
 
@@ -181,7 +189,7 @@ def _price(option: Mapping[str, Any]) -> Price:
     return Price(hourly=hourly, on_demand_hourly=listed)
 
 
-def _slack(terms: Terms, around: Around, now: datetime) -> float | None:
+def _slack(terms: JobConstraints, around: Around, now: datetime) -> float | None:
     """Return how many seconds a job may wait before it buys on demand; None: no limit."""
     if terms.deadline is None or not terms.switches:
         return None

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from service.domain.money.billing_reconciliation import UNTAGGED, Billed
+from service.domain.money.billing_reconciliation import UNTAGGED, BilledDay
 from service.pricing.azure_arm import Arm
 from service.pricing.market import MarketUnavailable
 
@@ -30,7 +30,7 @@ class AzureBills:
         self._tag = tag
         self._owner = owner
 
-    async def billed(self, since: date, until: date) -> list[Billed]:
+    async def billed(self, since: date, until: date) -> list[BilledDay]:
         """Two questions, every page of each answer."""
         name, value = self._owner
         mine = {"tags": {"name": name, "operator": "In", "values": [value]}}
@@ -38,9 +38,9 @@ class AzureBills:
         by_owner = await self._pages(_question(since, until, name))
         return ours + [replace(b, attempt_id=UNTAGGED) for b in by_owner if not b.attempt_id]
 
-    async def _pages(self, body: dict[str, Any]) -> list[Billed]:
+    async def _pages(self, body: dict[str, Any]) -> list[BilledDay]:
         link = self._path
-        found: list[Billed] = []
+        found: list[BilledDay] = []
         for _ in range(PAGES_AT_MOST):
             page = await self._arm.post(link, VERSION, body)
             properties = page.get("properties")
@@ -79,13 +79,13 @@ def _question(
     }
 
 
-def _rows(properties: dict[str, Any]) -> Iterable[Billed]:
+def _rows(properties: dict[str, Any]) -> Iterable[BilledDay]:
     """Columns come in an order of Azure's."""
     try:
         names = [column["name"] for column in properties["columns"]]
         rows = [dict(zip(names, row, strict=True)) for row in properties["rows"]]
         return [
-            Billed(
+            BilledDay(
                 day=datetime.strptime(str(row[_DAY]), "%Y%m%d").date(),  # noqa: DTZ007 - a day
                 attempt_id=str(row[_TAG] or ""),
                 category=str(row[_CATEGORY]),

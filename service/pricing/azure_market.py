@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from service.domain.spot.capacity_traces import Place
-from service.domain.spot.market import Band, PricePoint, Score
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
 from service.pricing.azure_arm import Arm
 from service.pricing.market import MarketUnavailable
 
@@ -19,7 +19,7 @@ COMPUTE = "/providers/Microsoft.Compute"
 SCORES = "/placementScores/spot/generate"
 SCORES_VERSION = "2025-06-05"
 _SIZES, _REGIONS = 5, 8  # in one question
-_SCORES = {score.value for score in Score}
+_SCORES = {score.value for score in PlacementScore}
 PAGES_AT_MOST = 20
 _DEAREST = 1_000_000  # US dollars for a machine and hour; a trace holds no more
 _BANDS = "microsoft.compute/skuspotevictionrate/location"
@@ -36,25 +36,27 @@ class AzureMarket:
         self._subscription = subscription_id
         self._page = page  # rows in one answer; Azure gives no more than 1,000
 
-    async def bands(self, places: Collection[Place]) -> dict[Place, Band]:
+    async def bands(self, places: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
         """Return the eviction band of each place; skip bands that we do not know."""
         rows = await self._rows(_BANDS, places, "band = tostring(properties.evictionRate)")
-        known = {band.value for band in Band}
+        known = {band.value for band in EvictionBand}
         told = {place: row["band"] for place, row in _placed(rows, places)}
-        return {place: Band(band) for place, band in told.items() if band in known}
+        return {place: EvictionBand(band) for place, band in told.items() if band in known}
 
-    async def price_history(self, places: Collection[Place]) -> dict[Place, list[PricePoint]]:
+    async def price_history(self, places: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
         """Of Linux; Azure keeps 90 days."""
         linux = "| where properties.osType =~ 'linux'"
         rows = await self._rows(_PRICES, places, "prices = properties.spotPrices", linux)
-        found: defaultdict[Place, set[PricePoint]] = defaultdict(set)
+        found: defaultdict[SpotPool, set[PricePoint]] = defaultdict(set)
         for place, row in _placed(rows, places):
             found[place].update(_points(row))
         return {place: sorted(points) for place, points in found.items()}
 
-    async def scores(self, places: Collection[Place], machines: int) -> dict[Place, Score]:
+    async def scores(
+        self, places: Collection[SpotPool], machines: int
+    ) -> dict[SpotPool, PlacementScore]:
         """Azure scores 5 sizes in 8 regions at once. What it cannot score is left out."""
-        found: dict[Place, Score] = {}
+        found: dict[SpotPool, PlacementScore] = {}
         for sizes, regions in _blocks(places):
             body = {
                 "desiredLocations": regions,
@@ -70,7 +72,7 @@ class AzureMarket:
             named = [{**row, "location": row.get("region"), "size": row.get("sku")} for row in rows]
             for place, row in _placed(named, places):
                 if row.get("score") in _SCORES:
-                    found[place] = Score(row["score"])
+                    found[place] = PlacementScore(row["score"])
         return found
 
     async def close(self) -> None:
@@ -78,7 +80,7 @@ class AzureMarket:
         await self._arm.close()
 
     async def _rows(
-        self, table: str, places: Collection[Place], wanted: str, more: str = ""
+        self, table: str, places: Collection[SpotPool], wanted: str, more: str = ""
     ) -> list[Row]:
         """Rows of the sizes and regions of ``places``, every page of them."""
         if not places:
@@ -103,7 +105,7 @@ class AzureMarket:
         raise MarketUnavailable(f"Resource Graph's answer does not end, asked for {query}.")
 
 
-def _blocks(places: Collection[Place]) -> Iterator[tuple[list[str], list[str]]]:
+def _blocks(places: Collection[SpotPool]) -> Iterator[tuple[list[str], list[str]]]:
     """Sizes and regions of as few questions as may be."""
     sizes = sorted({place.vm_size for place in places})
     for first in range(0, len(sizes), _SIZES):
@@ -118,7 +120,7 @@ def _quoted(names: Collection[str]) -> str:
     return ", ".join(f"'{name}'" for name in sorted(set(names)) if "'" not in name)
 
 
-def _placed(rows: Collection[Row], places: Collection[Place]) -> Iterator[tuple[Place, Row]]:
+def _placed(rows: Collection[Row], places: Collection[SpotPool]) -> Iterator[tuple[SpotPool, Row]]:
     """Each row with the place that was asked for; Azure writes names in lower case."""
     asked = {(p.region.lower(), p.vm_size.lower()): p for p in places}
     for row in rows:

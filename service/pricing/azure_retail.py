@@ -14,9 +14,9 @@ import httpx
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.performance.vm_catalogue import lookup
-from service.domain.spot.capacity_traces import Place, place_of
+from service.domain.spot.capacity_traces import SpotPool, spot_pool_of
 from service.domain.states import CapacityType
-from service.domain.storage.access_tiers import Account
+from service.domain.storage.access_tiers import StorageAccount
 from service.pricing import machine_prices, storage_prices
 from service.pricing.price_guard import PriceGuard
 from service.pricing.price_memory import PriceMemory, ProcessMemory
@@ -71,18 +71,18 @@ class RetailPrices:
         """
         found: dict[Offering, Price] = {}
         unreadable = ""
-        for place in sorted({place_of(offering) for offering in offerings}):
+        for place in sorted({spot_pool_of(offering) for offering in offerings}):
             quotes = await self._machines.of(place)
             unreadable = unreadable or quotes.unreadable
             for offering in offerings:
                 price = quotes.prices.get(offering.capacity_type)
-                if place_of(offering) == place and price:
+                if spot_pool_of(offering) == place and price:
                     found[offering] = price
         if unreadable and not found:
             raise PricesUnavailable(unreadable)
         return found
 
-    async def storage(self, account: Account) -> StoragePrices:
+    async def storage(self, account: StorageAccount) -> StoragePrices:
         """Return the account's storage prices: recently listed ones, else the dated table."""
         return await self._storage.of(account) if account.region else storage_prices.TABLE
 
@@ -90,7 +90,7 @@ class RetailPrices:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _quoted(self, place: Place) -> Quotes:
+    async def _quoted(self, place: SpotPool) -> Quotes:
         """Fetch the prices of a VM size in a region by capacity type."""
         sku = lookup(place.vm_size)
         conditions = {
@@ -104,7 +104,7 @@ class RetailPrices:
         unreadable = next((listed.fault for listed in told.values() if listed.unreadable), "")
         return Quotes(await self._guard.machines(place, told), unreadable)
 
-    async def _listed(self, account: Account) -> StoragePrices:
+    async def _listed(self, account: StorageAccount) -> StoragePrices:
         conditions = {
             "serviceName": "Storage",
             "productName": storage_prices.PRODUCT,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Protocol
 
-from service.domain.money.billing_reconciliation import Billed
+from service.domain.money.billing_reconciliation import BilledDay
 from service.pricing.market import MarketUnavailable
 
 _A_DAY = 86_400.0
@@ -14,7 +14,7 @@ _A_DAY = 86_400.0
 class Bills(Protocol):
     """What the scale sets of this deployment were billed."""
 
-    async def billed(self, since: date, until: date) -> list[Billed]:
+    async def billed(self, since: date, until: date) -> list[BilledDay]:
         """By day, attempt and kind of meter, both days included. Raises MarketUnavailable.
 
         What lies beside the scale sets and carries no tag of any deployment is UNTAGGED.
@@ -30,11 +30,11 @@ class Bills(Protocol):
 class FakeBills:
     """Says what it is told to; knobs are plain attributes."""
 
-    rows: Collection[Billed] | None = ()  # None: there is no bill to tell
+    rows: Collection[BilledDay] | None = ()  # None: there is no bill to tell
     fail_next: list[MarketUnavailable] = field(default_factory=list)  # raised by the next calls
     asked: list[tuple[date, date]] = field(default_factory=list)
 
-    async def billed(self, since: date, until: date) -> list[Billed]:
+    async def billed(self, since: date, until: date) -> list[BilledDay]:
         self.asked.append((since, until))
         if self.fail_next:
             raise self.fail_next.pop(0)

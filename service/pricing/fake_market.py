@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from service.domain.spot.capacity_traces import Place
-from service.domain.spot.market import Band, PricePoint, Score
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
 from service.pricing.market import MarketUnavailable
 
 
@@ -12,22 +12,24 @@ from service.pricing.market import MarketUnavailable
 class FakeMarket:
     """Says what it is told to; knobs are plain attributes."""
 
-    told_bands: Mapping[Place, Band] = field(default_factory=dict)
-    told_prices: Mapping[Place, list[PricePoint]] = field(default_factory=dict)
-    told_scores: Mapping[Place, Score] = field(default_factory=dict)
+    told_bands: Mapping[SpotPool, EvictionBand] = field(default_factory=dict)
+    told_prices: Mapping[SpotPool, list[PricePoint]] = field(default_factory=dict)
+    told_scores: Mapping[SpotPool, PlacementScore] = field(default_factory=dict)
     asked_for: int = 0  # machines, the last time that scores were asked for
     fail_next: list[MarketUnavailable] = field(default_factory=list)  # raised by the next calls
     calls: int = 0
 
-    async def bands(self, places: Collection[Place]) -> dict[Place, Band]:
+    async def bands(self, places: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
         self._admit()
         return {p: self.told_bands[p] for p in places if p in self.told_bands}
 
-    async def price_history(self, places: Collection[Place]) -> dict[Place, list[PricePoint]]:
+    async def price_history(self, places: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
         self._admit()
         return {p: sorted(self.told_prices[p]) for p in places if p in self.told_prices}
 
-    async def scores(self, places: Collection[Place], machines: int) -> dict[Place, Score]:
+    async def scores(
+        self, places: Collection[SpotPool], machines: int
+    ) -> dict[SpotPool, PlacementScore]:
         """``machines`` is kept for the test to see."""
         self._admit()
         self.asked_for = machines

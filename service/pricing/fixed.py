@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.money.storage_cost import StoragePrices
-from service.domain.storage.access_tiers import Account
+from service.domain.storage.access_tiers import StorageAccount
 from service.pricing.storage_prices import TABLE
 
 
@@ -19,7 +19,7 @@ class FixedPrices:
         """Those of ``offerings`` that are in the table."""
         return {o: self._table[o] for o in offerings if o in self._table}
 
-    async def storage(self, account: Account) -> StoragePrices:  # noqa: ARG002 - one account
+    async def storage(self, account: StorageAccount) -> StoragePrices:  # noqa: ARG002 - one account
         """Those of the one account that there is."""
         return self._storage
 

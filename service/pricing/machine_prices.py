@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from service.domain.money.price_check import Listed
-from service.domain.spot.capacity_traces import Place
+from service.domain.money.price_check import ListedPrice
+from service.domain.spot.capacity_traces import SpotPool
 from service.domain.states import CapacityType
 from service.pricing import price_rows
 from service.pricing.price_rows import Row, has, text
@@ -23,7 +23,7 @@ _OTHER_PRODUCTS = re.compile(
 _LOW_PRIORITY = "low priority"
 
 
-def listed(rows: Iterable[Row], place: Place, now: datetime) -> dict[CapacityType, Listed]:
+def listed(rows: Iterable[Row], place: SpotPool, now: datetime) -> dict[CapacityType, ListedPrice]:
     """Return what the price list says of a place at ``now``, by capacity type."""
     mine = [row for row in rows if _is_linux_hour(row, place)]
     return {
@@ -32,7 +32,7 @@ def listed(rows: Iterable[Row], place: Place, now: datetime) -> dict[CapacityTyp
     }
 
 
-def _is_linux_hour(row: Row, place: Place) -> bool:
+def _is_linux_hour(row: Row, place: SpotPool) -> bool:
     here = has(row, "armRegionName", place.region) and has(row, "armSkuName", place.vm_size)
     hourly = text(row, "unitOfMeasure") == "1 hour" and text(row, "type") == "consumption"
     paid = price_rows.is_consumption(row) and price_rows.is_first_tier(row)

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from service.domain.spot.capacity_traces import Place
-from service.domain.spot.market import Band, PricePoint, Score
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
 
 MACHINES_AT_MOST = 1000  # that Azure scores together
 
@@ -20,15 +20,17 @@ class MarketUnavailable(Exception):
 class Market(Protocol):
     """What is known of places; those that Azure says nothing of are left out."""
 
-    async def bands(self, places: Collection[Place]) -> dict[Place, Band]:
+    async def bands(self, places: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
         """How often machines were evicted lately. Raises MarketUnavailable."""
         ...
 
-    async def price_history(self, places: Collection[Place]) -> dict[Place, list[PricePoint]]:
+    async def price_history(self, places: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
         """Spot prices of the last months, oldest first. Raises MarketUnavailable."""
         ...
 
-    async def scores(self, places: Collection[Place], machines: int) -> dict[Place, Score]:
+    async def scores(
+        self, places: Collection[SpotPool], machines: int
+    ) -> dict[SpotPool, PlacementScore]:
         """Whether so many Spot machines (MACHINES_AT_MOST) would be given together.
 
         Raises MarketUnavailable.

@@ -7,10 +7,10 @@ from decimal import Decimal
 
 from service.domain.cloud.fleet import Price
 from service.domain.money import price_check
-from service.domain.money.price_check import Bounds, Doubt, Listed
-from service.domain.spot.capacity_traces import Place
+from service.domain.money.price_check import ListedPrice, PriceBounds, PriceDoubt
+from service.domain.spot.capacity_traces import SpotPool
 from service.domain.states import CapacityType
-from service.domain.storage.access_tiers import Account
+from service.domain.storage.access_tiers import StorageAccount
 from service.pricing import storage_prices
 from service.pricing.price_memory import PriceMemory
 from service.pricing.storage_prices import Meter
@@ -29,7 +29,7 @@ class PriceGuard:
         self._told: dict[str, str] = {}  # what operators were told of a meter last
 
     async def machines(
-        self, place: Place, told: Mapping[CapacityType, Listed]
+        self, place: SpotPool, told: Mapping[CapacityType, ListedPrice]
     ) -> dict[CapacityType, Price]:
         """Return the prices to use in a place; no Spot price without an on-demand price."""
         meters = {capacity: f"{place} {capacity}" for capacity in _BOTH}
@@ -52,7 +52,9 @@ class PriceGuard:
                 found[capacity] = Price(hourly=hourly, on_demand_hourly=most or hourly)
         return found
 
-    async def storage(self, account: Account, told: Mapping[Meter, Listed]) -> dict[Meter, Decimal]:
+    async def storage(
+        self, account: StorageAccount, told: Mapping[Meter, ListedPrice]
+    ) -> dict[Meter, Decimal]:
         """Return the prices of an account's meters to use; the table holds for the others."""
         names = {meter: meter.name(account) for meter in told}
         doubts = await self._memory.doubts(names.values())
@@ -68,17 +70,17 @@ class PriceGuard:
     async def _judge(
         self,
         meter: str,
-        listed: Listed,
+        listed: ListedPrice,
         last: Decimal | None,
-        doubt: Doubt | None,
-        bounds: Bounds,
+        doubt: PriceDoubt | None,
+        bounds: PriceBounds,
         most: Decimal | None = None,
     ) -> Decimal | None:
         """Return the price of a meter to use, at most ``most``; None if there is none.
 
         Stores the doubt and reports it to operators.
         """
-        verdict = price_check.judge(listed, last, doubt, bounds, self._now())
+        verdict = price_check.check_price(listed, last, doubt, bounds, self._now())
         if verdict.doubt:
             if verdict.doubt != doubt:
                 await self._memory.doubt(meter, verdict.doubt)
@@ -94,26 +96,26 @@ class PriceGuard:
         self._report(meter, listed, price, reason)
         return price
 
-    def _last_good(self, meter: str, doubt: Doubt | None) -> Decimal | None:
+    def _last_good(self, meter: str, doubt: PriceDoubt | None) -> Decimal | None:
         """Return the last good price: used by this process, or settled."""
         settled = doubt.price if doubt and self._now() >= doubt.settles_at else None
         return self._last.get(meter, settled)
 
     async def _last_of(
-        self, place: Place, meters: Mapping[CapacityType, str], doubts: Mapping[str, Doubt]
+        self, place: SpotPool, meters: Mapping[CapacityType, str], doubts: Mapping[str, PriceDoubt]
     ) -> dict[CapacityType, Decimal]:
         seen = {c: self._last_good(meter, doubts.get(meter)) for c, meter in meters.items()}
         known = {capacity: price for capacity, price in seen.items() if price is not None}
         return known if len(known) == len(meters) else await self._memory.paid(place) | known
 
-    def _is_over(self, doubt: Doubt, price: Decimal) -> bool:
+    def _is_over(self, doubt: PriceDoubt, price: Decimal) -> bool:
         """Return whether a doubt can be forgotten.
 
         A settled doubt stays for other replicas as long as its price holds.
         """
         return self._now() < doubt.settles_at or price_check.is_jump(price, doubt.price)
 
-    def _report(self, meter: str, listed: Listed, used: Decimal | None, reason: str) -> None:
+    def _report(self, meter: str, listed: ListedPrice, used: Decimal | None, reason: str) -> None:
         """Say it once, and again when it is over or another thing is wrong."""
         if self._told.get(meter, "") == reason:
             return

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from service.domain.money.price_check import Listed
+from service.domain.money.price_check import ListedPrice
 
 Row = dict[str, Any]
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
-def listed(rows: Iterable[Row], now: datetime, *, free: bool = False) -> Listed:
+def listed(rows: Iterable[Row], now: datetime, *, free: bool = False) -> ListedPrice:
     """Return the price of one meter from its newest row in force.
 
     With ``free`` a price of zero is valid.
@@ -35,7 +35,7 @@ def listed(rows: Iterable[Row], now: datetime, *, free: bool = False) -> Listed:
     if rows and not awake:
         faults.append(f"None of its {len(rows)} rows is in force today")
     unreadable = any(bad is None for _, bad in prices)
-    return Listed(price=price, fault="; ".join(dict.fromkeys(faults)), unreadable=unreadable)
+    return ListedPrice(price=price, fault="; ".join(dict.fromkeys(faults)), unreadable=unreadable)
 
 
 def amount(row: Row) -> Decimal | None:

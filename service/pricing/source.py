@@ -4,7 +4,7 @@ from typing import Protocol
 
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.money.storage_cost import StoragePrices
-from service.domain.storage.access_tiers import Account
+from service.domain.storage.access_tiers import StorageAccount
 
 
 class PricesUnavailable(Exception):
@@ -21,7 +21,7 @@ class PriceSource(Protocol):
         """
         ...
 
-    async def storage(self, account: Account) -> StoragePrices:
+    async def storage(self, account: StorageAccount) -> StoragePrices:
         """Return the account's storage prices by tier; from a dated table where unlisted.
 
         Raises PricesUnavailable.

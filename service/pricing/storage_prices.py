@@ -10,9 +10,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from service.domain.money.price_check import Bounds, Listed
-from service.domain.money.storage_cost import StoragePrices, TierPrice
-from service.domain.storage.access_tiers import Account, Tier
+from service.domain.money.price_check import ListedPrice, PriceBounds
+from service.domain.money.storage_cost import StoragePrices, TierPrices
+from service.domain.storage.access_tiers import AccessTier, StorageAccount
 from service.pricing import price_rows
 from service.pricing.price_rows import Row, has, text
 
@@ -31,24 +31,28 @@ _FAR = 10
 class Meter(NamedTuple):
     """One price of one tier; ``priority``: of a rehydration that is hurried."""
 
-    tier: Tier
+    tier: AccessTier
     member: str  # of TierPrice
     priority: bool = False
 
-    def name(self, account: Account) -> str:
+    def name(self, account: StorageAccount) -> str:
         """For operators."""
         hurried = "priority " if self.priority else ""
         where = f"{account.redundancy}@{account.region}"
         return f"storage {where} {self.tier} {hurried}{self.member}"
 
 
-HIGH_READS = Meter(Tier.ARCHIVE, "reads", priority=True)
-HIGH_RETRIEVAL = Meter(Tier.ARCHIVE, "retrieval", priority=True)
-METERS = (*(Meter(tier, member) for tier in Tier for member in _ENDS), HIGH_READS, HIGH_RETRIEVAL)
+HIGH_READS = Meter(AccessTier.ARCHIVE, "reads", priority=True)
+HIGH_RETRIEVAL = Meter(AccessTier.ARCHIVE, "retrieval", priority=True)
+METERS = (
+    *(Meter(tier, member) for tier in AccessTier for member in _ENDS),
+    HIGH_READS,
+    HIGH_RETRIEVAL,
+)
 
 
-def _tier(month: str, writes: str, reads: str, retrieval: str) -> TierPrice:
-    return TierPrice(
+def _tier(month: str, writes: str, reads: str, retrieval: str) -> TierPrices:
+    return TierPrices(
         month=Decimal(month),
         writes=Decimal(writes),
         reads=Decimal(reads),
@@ -59,10 +63,10 @@ def _tier(month: str, writes: str, reads: str, retrieval: str) -> TierPrice:
 # Microsoft's sample prices ("Estimate the cost of archiving data", Azure Blob Storage).
 TABLE = StoragePrices(
     tiers={
-        Tier.HOT: _tier("0.0208", "0.055", "0.0044", "0"),
-        Tier.COOL: _tier("0.0115", "0.10", "0.01", "0.01"),
-        Tier.COLD: _tier("0.0045", "0.18", "0.10", "0.03"),
-        Tier.ARCHIVE: _tier("0.002", "0.11", "5.50", "0.022"),
+        AccessTier.HOT: _tier("0.0208", "0.055", "0.0044", "0"),
+        AccessTier.COOL: _tier("0.0115", "0.10", "0.01", "0.01"),
+        AccessTier.COLD: _tier("0.0045", "0.18", "0.10", "0.03"),
+        AccessTier.ARCHIVE: _tier("0.002", "0.11", "5.50", "0.022"),
     },
     high_reads=Decimal(50),
     high_retrieval=Decimal("0.10"),
@@ -71,7 +75,7 @@ TABLE = StoragePrices(
 )
 
 
-def listed(rows: Sequence[Row], account: Account, now: datetime) -> dict[Meter, Listed]:
+def listed(rows: Sequence[Row], account: StorageAccount, now: datetime) -> dict[Meter, ListedPrice]:
     """Return what the price list says of each meter of the account at ``now``."""
     mine = [row for row in rows if _is_ours(row, account)]
     return {
@@ -82,27 +86,27 @@ def listed(rows: Sequence[Row], account: Account, now: datetime) -> dict[Meter, 
     }
 
 
-def bounds(meter: Meter) -> Bounds:
+def bounds(meter: Meter) -> PriceBounds:
     """Return the plausible prices of a meter.
 
     Prices of regions and redundancies differ by less than a factor of ten."""
     usual = _in_table(meter)
     if not usual:
-        return Bounds(low=Decimal(0), high=Decimal(1))
-    return Bounds(low=usual / _FAR, high=usual * _FAR)
+        return PriceBounds(low=Decimal(0), high=Decimal(1))
+    return PriceBounds(low=usual / _FAR, high=usual * _FAR)
 
 
 def merge(
-    found: Mapping[Meter, Decimal], rows: Iterable[Row], account: Account, now: datetime
+    found: Mapping[Meter, Decimal], rows: Iterable[Row], account: StorageAccount, now: datetime
 ) -> StoragePrices:
     """Return the account's prices: listed ones, completed from the dated table."""
-    known = {tier: _members(found, tier) for tier in Tier}
+    known = {tier: _members(found, tier) for tier in AccessTier}
     if not any(known.values()):
         return TABLE
     whole = all("month" in members for members in known.values())
     ours = (row for row in rows if _is_ours(row, account) and price_rows.is_in_force(row, now))
     return StoragePrices(
-        tiers={tier: replace(TABLE.tiers[tier], **known[tier]) for tier in Tier},
+        tiers={tier: replace(TABLE.tiers[tier], **known[tier]) for tier in AccessTier},
         high_reads=found.get(HIGH_READS, TABLE.high_reads),
         high_retrieval=found.get(HIGH_RETRIEVAL, TABLE.high_retrieval),
         source="Azure's price list" + ("" if whole else f" and {TABLE.source}"),
@@ -116,7 +120,7 @@ def _newest(rows: Iterable[Row]) -> date:
     return max(begun, default=TABLE.as_of)
 
 
-def _members(found: Mapping[Meter, Decimal], tier: Tier) -> dict[str, Decimal]:
+def _members(found: Mapping[Meter, Decimal], tier: AccessTier) -> dict[str, Decimal]:
     return {m.member: price for m, price in found.items() if m.tier is tier and not m.priority}
 
 
@@ -129,14 +133,14 @@ def _in_table(meter: Meter) -> Decimal:
     return usual
 
 
-def _is_ours(row: Row, account: Account) -> bool:
+def _is_ours(row: Row, account: StorageAccount) -> bool:
     """Return whether a row is of the account's product and region, and pay-as-you-go."""
     product = has(row, "serviceName", "Storage") and has(row, "productName", PRODUCT)
     paid = price_rows.is_consumption(row) and price_rows.is_first_tier(row)
     return product and paid and has(row, "armRegionName", account.region)
 
 
-def _is_of(row: Row, account: Account, meter: Meter) -> bool:
+def _is_of(row: Row, account: StorageAccount, meter: Meter) -> bool:
     redundancy = _REDUNDANCY.get(account.redundancy, account.redundancy)
     sku, name = f"{meter.tier} {redundancy}".casefold(), text(row, "meterName")
     end, unit = _ENDS[meter.member]

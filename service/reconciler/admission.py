@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import CloudError, CloudProvider
 from service.db.queue import queue, quotas
-from service.domain.queue.admission import BEAT, NO_QUOTA, Quota
+from service.domain.queue.admission import BEAT, NO_QUOTA, ProjectQuota
 from service.operations import admission
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Admissions:
     engine: AsyncEngine
     cloud: CloudProvider
     now: Callable[[], datetime]
-    usual: Quota = NO_QUOTA  # of a project that was given none
+    usual: ProjectQuota = NO_QUOTA  # of a project that was given none
     regions: tuple[str, ...] = ()
     replica: str = field(default_factory=lambda: uuid4().hex)  # the name of this one
 

@@ -30,25 +30,25 @@ from service.db.core.leases import Claim, Renewals
 from service.db.jobs import events
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.domain.cloud.rate_limit import CloudCall, Deferral
-from service.domain.cloud.scale_set_list import as_listed
+from service.domain.cloud.scale_set_list import scale_set_from_list
 from service.domain.errors import LeaseLost
 from service.domain.lifecycle.attempt import (
     HEAD_UNREADABLE,
     TOO_LONG_UNREADABLE,
-    Create,
-    Delete,
-    Move,
+    AttemptStep,
+    AttemptTiming,
+    AttemptView,
+    CreateScaleSet,
+    DeleteScaleSet,
+    MoveAttempt,
     OpenGeneration,
-    Pace,
-    Refill,
-    Seen,
-    Step,
-    Wait,
-    will_not_die,
+    RefillScaleSet,
+    RequeueAttempt,
+    is_deletion_stuck,
 )
 from service.domain.lifecycle.attempt_steps import next_step
-from service.domain.lifecycle.generation import Halt
-from service.domain.money.budget import USUAL, Allowance
+from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, Outcome
 from service.instruments import LEASE_LAG
 from service.operations import heads, help_wanted, refills
@@ -67,7 +67,9 @@ from service.storage.store import BlobStore, StorageError
 log = logging.getLogger(__name__)
 _SOON = timedelta(seconds=1)
 _AFTER_MISCONFIGURATION = timedelta(seconds=60)
-_GIVEN_UP = Move(to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=HEAD_UNREADABLE)
+_GIVEN_UP = MoveAttempt(
+    to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=HEAD_UNREADABLE
+)
 _FOR_A_PERSON = (Misconfigured, heads.HeadUnreadable)
 
 
@@ -79,12 +81,12 @@ class AttemptReconciler:
     cloud: CloudProvider
     store: BlobStore
     specs: SpecMaker
-    pace: Pace
+    pace: AttemptTiming
     now: Callable[[], datetime]
     watch: Watch = field(default_factory=Watch)
     lister: Lister | None = None  # None: every set is looked at by itself
     limited_cloud: RateLimitedCloud | None = None  # None: the cloud is called without limits
-    allowance: Allowance = USUAL
+    allowance: Allowance = DEFAULT_ALLOWANCE
     # Attempts whose next generation could not be opened: since when, and when it was last tried.
     _opening: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
 
@@ -151,7 +153,7 @@ class AttemptReconciler:
         found = await self._eyes.look(cloud, claim, row, since, now)
         for fault in found.faults:
             await self._complain(row, fault)
-        if will_not_die(found.attempt, found.seen, now):
+        if is_deletion_stuck(found.attempt, found.seen, now):
             await self._raise_alarm(row, blind=found.seen.blind)
         step = next_step(found.attempt, found.seen, now, self.pace)
         await self._follow(claim, row, found, step)
@@ -196,35 +198,39 @@ class AttemptReconciler:
     def _listed(self, row: AttemptRow) -> ScaleSet | None:
         listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
         listing = listed.fresh() if listed else None
-        return as_listed(scale_set_cache.known_of(row), listing, self.now()) if listing else None
+        return (
+            scale_set_from_list(scale_set_cache.known_of(row), listing, self.now())
+            if listing
+            else None
+        )
 
-    async def _follow(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
+    async def _follow(self, claim: Claim, row: AttemptRow, found: Look, step: AttemptStep) -> None:
         """Take the step, and have a span of it, unless it is only to wait."""
-        if isinstance(step, Wait):
+        if isinstance(step, RequeueAttempt):
             await self._take(claim, row, found, step)
             return
         with tracing.step(f"reconcile {type(step).__name__}", row.job_id, row.id):
             await self._take(claim, row, found, step)
 
-    async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: Step) -> None:
+    async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: AttemptStep) -> None:
         match step:
-            case Wait(delay):
+            case RequeueAttempt(delay):
                 usual = calm.pause(row, found, self.pace, self.now()) if self._hears else None
                 pause = self._pause(row, found, delay or usual)
                 await self._release(claim, pause, deferral_of(found.faults))
-            case Create():
+            case CreateScaleSet():
                 await self._create(claim, row)
-            case Refill(useless):
+            case RefillScaleSet(useless):
                 await self._refill(claim, row, found, useless)
-            case Delete():
+            case DeleteScaleSet():
                 with suppress(ScaleSetNotFound):
                     await self._cloud(row, claim).delete(found.attempt.scale_set_name)
                 await self._release(claim, self.pace.poll)
-            case Halt():
+            case HaltGeneration():
                 await self._halt(claim, row, found, step)
             case OpenGeneration():
                 await self._open(claim, row, found, step)
-            case Move():
+            case MoveAttempt():
                 if step.outcome is Outcome.SUCCEEDED:
                     await self._openings.keep_last_measured(row)
                 if serial_logs.are_wanted(row, found.seen, step):
@@ -247,7 +253,9 @@ class AttemptReconciler:
         except InsufficientCapacity as refusal:
             outcome = Outcome.NO_CAPACITY
             await self._move(
-                claim, row, Move(to=AttemptState.TERMINATING, outcome=outcome, reason=str(refusal))
+                claim,
+                row,
+                MoveAttempt(to=AttemptState.TERMINATING, outcome=outcome, reason=str(refusal)),
             )
         else:
             await self._release(claim, self.pace.poll)
@@ -273,12 +281,12 @@ class AttemptReconciler:
             await leases.check(conn, claim)
 
     async def _intend_refill(
-        self, claim: Claim, row: AttemptRow, seen: Seen, useless: tuple[str, ...]
+        self, claim: Claim, row: AttemptRow, seen: AttemptView, useless: tuple[str, ...]
     ) -> None:
         async with self.engine.begin() as conn:
             await refills.intend(conn, claim, row, seen, useless, self.now())
 
-    async def _halt(self, claim: Claim, row: AttemptRow, found: Look, step: Halt) -> None:
+    async def _halt(self, claim: Claim, row: AttemptRow, found: Look, step: HaltGeneration) -> None:
         generation = found.seen.generation
         assert generation is not None, "only a generation can be halted"
         again = calm.while_stopping(found.seen, step, self.pace, self.now())
@@ -307,7 +315,7 @@ class AttemptReconciler:
             done = _GIVEN_UP
         if done:
             self._opening.pop(row.id, None)
-        if isinstance(done, Move):
+        if isinstance(done, MoveAttempt):
             await self._move(claim, row, done)
         elif not done:
             await self._release(claim, _SOON)
@@ -324,7 +332,7 @@ class AttemptReconciler:
         self._opening[row.id] = first, now
         return now - first > TOO_LONG_UNREADABLE
 
-    async def _move(self, claim: Claim, row: AttemptRow, step: Move) -> None:
+    async def _move(self, claim: Claim, row: AttemptRow, step: MoveAttempt) -> None:
         moving = Moving(claim=claim, row=row, step=step)
         await self._writes.move(moving)
         if measures.is_end(moving):

@@ -52,7 +52,7 @@ class ProjectBudgets:
                 if reached:
                     await budgets.tell(conn, job_id, standing, reached, self.now())
                 if standing.is_exhausted:
-                    because = budget.why_exhausted(standing, job_id)
+                    because = budget.exhausted_message(standing, job_id)
                     await budgets.exhaust(conn, job_id, because, self.now())
                     stopped.append(job_id)
         return stopped

@@ -7,8 +7,8 @@ is gone. What nobody tells is silence: so it is looked at again before that coul
 from datetime import datetime, timedelta
 
 from service.db.attempts.attempts import AttemptRow
-from service.domain.lifecycle.attempt import Pace, Seen
-from service.domain.lifecycle.generation import Halt
+from service.domain.lifecycle.attempt import AttemptTiming, AttemptView
+from service.domain.lifecycle.generation import HaltGeneration
 from service.domain.states import AttemptState
 from service.reconciler.look import Look
 from trainer.contract import DirectiveKind, NodePhase
@@ -17,7 +17,7 @@ POLLS = 6  # so many usual pauses at most
 _MOMENT = timedelta(seconds=0.1)
 
 
-def pause(row: AttemptRow, found: Look, pace: Pace, now: datetime) -> timedelta | None:
+def pause(row: AttemptRow, found: Look, pace: AttemptTiming, now: datetime) -> timedelta | None:
     """Until the next look; None: as usual, for something is going on."""
     seen = found.seen
     if row.state is not AttemptState.RUNNING or found.attempt.wish or found.faults or found.call:
@@ -29,7 +29,9 @@ def pause(row: AttemptRow, found: Look, pace: Pace, now: datetime) -> timedelta 
     return max(min(POLLS * pace.poll, left), pace.poll)
 
 
-def while_stopping(seen: Seen, step: Halt, pace: Pace, now: datetime) -> timedelta:
+def while_stopping(
+    seen: AttemptView, step: HaltGeneration, pace: AttemptTiming, now: datetime
+) -> timedelta:
     """Until the next look at members that are told to stop: each says itself when it has.
 
     Who says nothing is looked at when its time is over, which is `settle` or `save` of ``pace``.
@@ -40,7 +42,7 @@ def while_stopping(seen: Seen, step: Halt, pace: Pace, now: datetime) -> timedel
     return min(pace.poll, max(left, timedelta()) + _MOMENT)
 
 
-def _whole(row: AttemptRow, seen: Seen) -> bool:
+def _whole(row: AttemptRow, seen: AttemptView) -> bool:
     """True when every machine is there, and trains in the one generation."""
     if seen.generation is None or seen.heard_at is None or seen.model_committed:
         return False

@@ -9,15 +9,19 @@ from service.db.attempts.attempts import AttemptRow
 from service.db.core.leases import Claim
 from service.db.storage import checkpoint_fault_reports
 from service.db.storage.checkpoint_fault_reports import Before
-from service.domain.lifecycle.attempt import Move
+from service.domain.lifecycle.attempt import MoveAttempt
 from service.domain.states import AttemptState, Outcome
-from service.domain.storage.checkpoint_faults import Doubt, Fault, judge
+from service.domain.storage.checkpoint_faults import (
+    CheckpointDoubt,
+    CheckpointFault,
+    judge_checkpoint,
+)
 from service.operations import findings as operations
 from service.operations import heads
 from service.storage.store import BlobStore
 from trainer.contract import MANIFEST, Committed
 
-_FORGED = Fault(file=MANIFEST, reason="is another one than HEAD named first")
+_FORGED = CheckpointFault(file=MANIFEST, reason="is another one than HEAD named first")
 log = logging.getLogger(__name__)
 
 
@@ -28,7 +32,7 @@ async def broken(
     row: AttemptRow,
     known: Before,
     now: datetime,
-) -> frozenset[str] | Move:
+) -> frozenset[str] | MoveAttempt:
     """Where they lie; or, where one machine alone says so, the move that lets others look.
 
     Blob is looked at, as a node has complained of what it was to load, or HEAD names a checkpoint
@@ -41,13 +45,13 @@ async def broken(
     fenced = head.fenced(head.generation, marked)
     forged = heads.rewritten(fenced, known.anchors)
     given_up = [(entry, _FORGED) for entry in reversed(forged)]
-    doubt: Move | None = None
+    doubt: MoveAttempt | None = None
     for entry in (e for e in reversed(fenced.checkpoints) if e not in forged):
         if entry.path not in said and not given_up:
             break  # nobody complains of the newest
         seen = await operations.look(store, row.job_id, entry)
-        verdict = judge(said.get(entry.path, ()), seen, row.id)
-        if isinstance(verdict, Fault):
+        verdict = judge_checkpoint(said.get(entry.path, ()), seen, row.id)
+        if isinstance(verdict, CheckpointFault):
             given_up.append((entry, verdict))
             continue
         doubt = _other_machines(verdict, entry) if verdict else None
@@ -62,8 +66,8 @@ async def broken(
     return doubt or marked
 
 
-def _other_machines(doubt: Doubt, entry: Committed) -> Move:
-    return Move(
+def _other_machines(doubt: CheckpointDoubt, entry: Committed) -> MoveAttempt:
+    return MoveAttempt(
         to=AttemptState.TERMINATING,
         outcome=Outcome.UNRESPONSIVE,
         reason=f"one machine finds that {doubt.file} of the checkpoint of step {entry.step} "

@@ -19,21 +19,21 @@ from service.db.jobs.job_moves import Moving
 from service.db.jobs.jobs import JobRow
 from service.db.queue import queue
 from service.domain.errors import InvalidRequest, LeaseLost, NothingTrained
-from service.domain.lifecycle.attempt import CANNOT_BOOT, FRUITLESS, HOPELESS, failure_code
+from service.domain.lifecycle.attempt import CANNOT_BOOT, FRUITLESS, NOT_RETRYABLE, failure_code
 from service.domain.lifecycle.job import (
     NEVER_TRAINED,
     Job,
-    Move,
-    Pause,
-    Prepare,
+    MoveJob,
+    PauseJob,
+    PrepareJob,
+    RequeueJob,
     StartAttempt,
-    Wait,
     next_step,
 )
-from service.domain.money.budget import USUAL, Allowance
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.money.cost import NO_EGRESS, Egress
 from service.domain.planning.plan import Plan
-from service.domain.queue.admission import NO_QUOTA, Quota
+from service.domain.queue.admission import NO_QUOTA, ProjectQuota
 from service.domain.states import JobState, Outcome
 from service.instruments import LEASE_LAG
 from service.operations import admission, deadlines
@@ -62,8 +62,8 @@ class JobReconciler:
     prices: PriceSource
     preparation: Preparation
     now: Callable[[], datetime]
-    allowance: Allowance = USUAL
-    usual: Quota = NO_QUOTA  # of a project that was given none
+    allowance: Allowance = DEFAULT_ALLOWANCE
+    usual: ProjectQuota = NO_QUOTA  # of a project that was given none
     egress: Egress = NO_EGRESS
     pasts: Pasts = field(default_factory=Pasts)
 
@@ -104,31 +104,31 @@ class JobReconciler:
         if job.deadline is not None and job.deadline <= self.now() and await self._is_late(claim):
             return
         match next_step(job, self.now()):
-            case Wait(delay):
+            case RequeueJob(delay):
                 if job.last_attempt and job.deadline:
                     async with self._alone:
                         row = await self._row(job)
                         await self._starts.keep_in_time(claim, row, job.last_attempt)
                 await self._release(claim, min(delay or _IDLE, _IDLE))
-            case Prepare():
+            case PrepareJob():
                 async with self._preparing:
                     await self.preparation.step(claim, job)
             case StartAttempt(number=number):
                 await self._start(claim, job, number)
-            case Pause(reason):
+            case PauseJob(reason):
                 async with self._alone:
                     await self._pause(claim, job, reason)
-            case Move(to=JobState.FAILED, reason=reason):
+            case MoveJob(to=JobState.FAILED, reason=reason):
                 assert job.last_attempt is not None
                 async with self._alone:
                     message = await self._with_log(job, reason)
                     code = failure_code(job.last_attempt.outcome, message)
                     await self._fail(claim, job, code, message)
-            case Move(to=JobState.SUCCEEDED) as move:
+            case MoveJob(to=JobState.SUCCEEDED) as move:
                 async with self._alone, self.engine.begin() as conn:
                     await jobs.move(conn, claim, job, move, self.now())
                 measures.job_moved(claim, move.to, self.now())
-            case Move() as move:
+            case MoveJob() as move:
                 await self._writes.move_job(Moving(claim=claim, job=job, step=move))
 
     async def _is_late(self, claim: Claim) -> bool:
@@ -203,7 +203,7 @@ class JobReconciler:
         self, claim: Claim, job: Job, code: str, message: str, param: str | None = None
     ) -> None:
         error = {"code": code, "message": message, "param": param}
-        move = Move(to=JobState.FAILED, reason=message.splitlines()[0])
+        move = MoveJob(to=JobState.FAILED, reason=message.splitlines()[0])
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, self.now(), error=error)
@@ -216,7 +216,7 @@ class JobReconciler:
 
     async def _pause(self, claim: Claim, job: Job, reason: str) -> None:
         """As if the user had: who resumes it is asked for nothing more."""
-        move, now = Move(to=JobState.PAUSED, reason=reason), self.now()
+        move, now = MoveJob(to=JobState.PAUSED, reason=reason), self.now()
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
                 await jobs.move(conn, claim, job, move, now, pause_requested_at=now)
@@ -228,7 +228,7 @@ class JobReconciler:
         assert job.last_attempt is not None
         async with self.engine.connect() as conn:
             tail = await nodes.last_error(conn, job.last_attempt.id)
-        if tail and reason == HOPELESS:
+        if tail and reason == NOT_RETRYABLE:
             return tail  # it says what to change
         return f"{reason}\n{tail}" if tail else reason
 

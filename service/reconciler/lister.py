@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.provider import CloudError, CloudProvider
 from service.db.attempts import attempts
 from service.db.cloud import scale_set_cache
-from service.domain.cloud.scale_set_list import Listing, has_changed
+from service.domain.cloud.scale_set_list import ScaleSetList, has_changed
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Lister:
     cloud: CloudProvider
     every: timedelta
     now: Callable[[], datetime]
-    listing: Listing | None = None
+    listing: ScaleSetList | None = None
 
     async def run_once(self) -> None:
         """Ask if it is this process's turn; read what there is."""
@@ -41,7 +41,7 @@ class Lister:
         if found and found.is_fresh(self.now(), self.every):
             self.listing = found
 
-    def fresh(self) -> Listing | None:
+    def fresh(self) -> ScaleSetList | None:
         """The list, while it may be believed."""
         found = self.listing
         return found if found and found.is_fresh(self.now(), self.every) else None

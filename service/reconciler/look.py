@@ -21,11 +21,11 @@ from service.db.core import leases
 from service.db.core.leases import Claim
 from service.db.core.together import Together
 from service.domain.cloud.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
-from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE, Attempt, Seen, excused
-from service.domain.lifecycle.elastic import UNKNOWN, Outlook
-from service.domain.lifecycle.generation import NodeView, is_finished, without_excuse
-from service.domain.lifecycle.node import NodeRecord, view
-from service.domain.money.budget import USUAL, Allowance
+from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE, Attempt, AttemptView, wait_start
+from service.domain.lifecycle.elastic import UNKNOWN_OUTLOOK, GrowthOutlook
+from service.domain.lifecycle.generation import NodeView, count_without_loss, is_finished
+from service.domain.lifecycle.node import NodeRecord, node_view
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations import budgets, heads, help_wanted
 from service.operations.heads import HeadUnreadable
@@ -48,7 +48,7 @@ class Look:
     """The attempt with its job's wishes, and what was seen."""
 
     attempt: Attempt
-    seen: Seen
+    seen: AttemptView
     newest_number: int  # of the job's generations, read together with the nodes
     faults: tuple[CloudError | StorageError, ...]  # what could not be seen, and why
     call: Call | None  # the newest for help, or that it is over
@@ -60,7 +60,7 @@ class Eyes:
 
     engine: AsyncEngine
     store: BlobStore
-    allowance: Allowance = USUAL
+    allowance: Allowance = DEFAULT_ALLOWANCE
     # Sets that were not found, once: when, and when one was seen last before it.
     _missing: dict[str, tuple[datetime, datetime | None]] = field(default_factory=dict)
     # Attempts whose rank 0 has finished while HEAD names no model: since when, and seen last.
@@ -98,7 +98,7 @@ class Eyes:
             asked=not (listed or cloud_fault),
             told=not listed,
         )
-        facts, ahead = await self._sights.do(sight), UNKNOWN
+        facts, ahead = await self._sights.do(sight), UNKNOWN_OUTLOOK
         if _needs_more(facts, row, scale_set, head):
             facts, ahead, unkept = await self._recorded(sight, facts, head)
             head, head_fault = (None, unkept) if unkept else (head, head_fault)
@@ -160,7 +160,7 @@ class Eyes:
 
     async def _recorded(
         self, sight: Sight, facts: Facts, head: Head | None
-    ) -> tuple[Facts, Outlook, HeadUnreadable | None]:
+    ) -> tuple[Facts, GrowthOutlook, HeadUnreadable | None]:
         """Take care; without HEAD where what it holds cannot be kept, which is the last answer."""
         try:
             return *await self._take_care(sight, facts, head), None
@@ -169,7 +169,7 @@ class Eyes:
             fault = HeadUnreadable(heads.unreadable(sight.row.job_id, _UNKEPT))
             return *await self._take_care(sight, facts, None), fault
 
-    def _unnamed_since(self, row: AttemptRow, seen: Seen, now: datetime) -> datetime | None:
+    def _unnamed_since(self, row: AttemptRow, seen: AttemptView, now: datetime) -> datetime | None:
         """Since when rank 0 says that HEAD names the model, as far as this process has seen.
 
         HEAD is read before the nodes, so for a look or two that may be true.
@@ -186,7 +186,7 @@ class Eyes:
 
     async def _take_care(
         self, sight: Sight, facts: Facts, head: Head | None
-    ) -> tuple[Facts, Outlook]:
+    ) -> tuple[Facts, GrowthOutlook]:
         """What few looks have to do, by themselves: news of HEAD, a budget, machines missing."""
         row, now = sight.row, sight.at
         async with self.engine.begin() as conn:
@@ -245,7 +245,7 @@ def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None)
     return facts.help.at if help_wanted.message_about("head", row.id, facts.help) else None
 
 
-def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) -> Seen:
+def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) -> AttemptView:
     """Nobody who still commits is taken for silent."""
     views = _views(sight, facts.records, awake_since)
     opened, ladder = facts.opened, facts.ladder
@@ -253,13 +253,13 @@ def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) 
     heard_at = _heard_at(generation, facts.records)
     signs = [t for t in (heard_at, facts.committed_at) if t is not None]
     same = [g for g in facts.same if g.rung == ladder.rung] if head else []
-    return Seen(
+    return AttemptView(
         scale_set=sight.scale_set,
         nodes=views,
-        heard_at=excused(max(signs), awake_since) if heard_at else None,
+        heard_at=wait_start(max(signs), awake_since) if heard_at else None,
         generation=generation,
         opened_at=opened.opened_at if opened else None,
-        fruitless=without_excuse(same, views),
+        fruitless=count_without_loss(same, views),
         ladder=ladder,
         halted_at=opened.halted_at if opened else None,
         halt_kind=opened.halt_kind if opened else None,
@@ -275,10 +275,10 @@ def _views(sight: Sight, records: list[NodeRecord], awake_since: datetime) -> li
 
 def _view(record: NodeRecord, present: bool, awake_since: datetime, now: datetime) -> NodeView:
     since = record.unhealthy_at
-    return view(
+    return node_view(
         record,
         present,
-        quiet=now - excused(_at(record.heard_at), awake_since),
+        quiet=now - wait_start(_at(record.heard_at), awake_since),
         waiting=now - _at(record.registered_at),
         unhealthy_for=now - _at(since) if since else None,
     )

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.spot import capacity_observations
 from service.db.spot import market as rows
-from service.domain.spot.capacity_traces import Place
+from service.domain.spot.capacity_traces import SpotPool
 from service.pricing.market import MACHINES_AT_MOST, Market, MarketUnavailable
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class MarketWatch:
 
     engine: AsyncEngine
     market: Market
-    places: tuple[Place, ...]  # where Spot may be bought
+    places: tuple[SpotPool, ...]  # where Spot may be bought
     now: Callable[[], datetime]
 
     async def run_once(self) -> None:

@@ -83,7 +83,7 @@ def _observe(record: Record, now: datetime) -> None:
         if entry.name == "train":
             TRAINED.add(bought, amount=max(seconds, 0.0) * sizes.get(entry.generation, 0))
     PAID.add(bought, amount=float(cost.machine_hours(record.ledger, now)) * 3600)
-    SPENT.add(bought, amount=float(cost.spent(record.ledger, now)))
+    SPENT.add(bought, amount=float(cost.machine_cost(record.ledger, now)))
 
 
 def _trace(record: Record, now: datetime) -> None:

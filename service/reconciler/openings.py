@@ -25,7 +25,7 @@ from service.db.core.together import Together
 from service.db.jobs import jobs, step_metrics
 from service.db.storage import checkpoint_fault_reports as doubts
 from service.db.storage.checkpoint_fault_reports import Before
-from service.domain.lifecycle.attempt import Move, OpenGeneration, Seen
+from service.domain.lifecycle.attempt import AttemptView, MoveAttempt, OpenGeneration
 from service.domain.planning.checkpoint_interval import SaveHistory
 from service.domain.reporting.progress import progress_of
 from service.instruments import LOST_STEPS, LOST_TIME
@@ -47,8 +47,8 @@ class Openings:
     now: Callable[[], datetime]
 
     async def open(
-        self, claim: Claim, row: AttemptRow, step: OpenGeneration, seen: Seen, after: int
-    ) -> bool | Move:
+        self, claim: Claim, row: AttemptRow, step: OpenGeneration, seen: AttemptView, after: int
+    ) -> bool | MoveAttempt:
         """Fence HEAD, then write the row; the lease goes back with it.
 
         ``after``: the job's newest number, read with what was ``seen``. A worker that comes late
@@ -57,11 +57,11 @@ class Openings:
         """
         known, saves = await self._reads.do((row.job_id, row.id))
         assert known.run_spec_sha256, "a job is prepared before its first attempt"
-        broken: frozenset[str] | Move = known.broken
+        broken: frozenset[str] | MoveAttempt = known.broken
         given = (self.engine, self.store, claim, row, known, self.now())
         if known.doubted:
             broken = await findings.broken(*given)
-        if isinstance(broken, Move):
+        if isinstance(broken, MoveAttempt):
             return broken
         try:
             forgotten = partial(self._is_forgotten, claim, row, seen, after)
@@ -90,7 +90,7 @@ class Openings:
         return True
 
     async def _is_forgotten(
-        self, claim: Claim, row: AttemptRow, seen: Seen, after: int, head: Head
+        self, claim: Claim, row: AttemptRow, seen: AttemptView, after: int, head: Head
     ) -> bool:
         """Whether ``head``, which is ahead, is of a generation that has begun.
 
@@ -169,7 +169,7 @@ class Openings:
         return [None] * len(openings)
 
 
-def _has_begun(head: Head, after: int, seen: Seen) -> bool:
+def _has_begun(head: Head, after: int, seen: AttemptView) -> bool:
     """Whether a generation that follows ``after`` has left a trace.
 
     Whoever is killed takes the same number again, so none takes the second one before a row is

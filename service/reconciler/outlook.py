@@ -13,7 +13,7 @@ from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase
 from service.domain.lifecycle.attempt import Attempt
-from service.domain.lifecycle.elastic import Outlook
+from service.domain.lifecycle.elastic import GrowthOutlook
 from service.domain.planning.plan import Plan
 from trainer.contract import DirectiveKind
 
@@ -37,17 +37,17 @@ async def ahead(
     scale_set: ScaleSet | None,
     opened: Opened | None,
     now: datetime,
-) -> Outlook:
+) -> GrowthOutlook:
     """Looked up only where it is wanted."""
     if not is_wanted(attempt, scale_set, opened):
-        return Outlook()
+        return GrowthOutlook()
     assert opened is not None, "it is wanted of a generation"
     job = await jobs.find(conn, row.job_id)
     assert job is not None, "an attempt has a job: the foreign key says so"
     worlds = await generations.of_attempt(conn, row.id)
     arrival = (worlds[0].opened_at - row.created_at).total_seconds()
     known = {r.vm_id for r in await nodes.of_attempt(conn, row.id)}
-    return Outlook(
+    return GrowthOutlook(
         remaining=_remaining(job),
         disruption=_disruption(job, row),
         restart=await _restart(conn, row, worlds),

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import machine_history
 from service.domain.cloud.fleet import Offering
-from service.domain.placement.capacity_history import Past
+from service.domain.placement.capacity_history import CapacityHistory
 
 _FRESH = timedelta(seconds=10)  # what is sold out just now is told by shortages
 
@@ -23,11 +23,13 @@ Choice = tuple[frozenset[Offering], int]
 class Pasts:
     """Of one process; read again once it is older than that."""
 
-    known: dict[Choice, tuple[datetime, asyncio.Task[Past]]] = field(default_factory=dict)
+    known: dict[Choice, tuple[datetime, asyncio.Task[CapacityHistory]]] = field(
+        default_factory=dict
+    )
 
     async def of(
         self, conn: AsyncConnection, offerings: Collection[Offering], nodes: int, now: datetime
-    ) -> Past:
+    ) -> CapacityHistory:
         """What a choice between these offerings for so many nodes knows.
 
         Of those that ask at once one reads, and the others wait for it.
@@ -47,7 +49,7 @@ class Pasts:
             self.known.pop(choice, None)
             raise
 
-    def _told(self, choice: Choice, now: datetime) -> asyncio.Task[Past] | None:
+    def _told(self, choice: Choice, now: datetime) -> asyncio.Task[CapacityHistory] | None:
         """What is fresh still, or is being read."""
         for old in [c for c, (at, _) in self.known.items() if now - at > _FRESH]:
             del self.known[old]

@@ -23,7 +23,7 @@ from service.db.spot import capacity_outages
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import LeaseLost
 from service.domain.ids import new_id
-from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.lifecycle.job import Job
 from service.domain.planning.plan import Plan
 from service.operations import admission
@@ -46,7 +46,7 @@ class Plain:
     @property
     def is_so(self) -> bool:
         """True when nothing about the job itself is to be weighed."""
-        terms = Terms.from_dict(self.row.terms)
+        terms = JobConstraints.from_dict(self.row.terms)
         limits = (terms.deadline, terms.budget, terms.max_price, self.row.over_budget_at)
         found = self.claim.row._asdict()
         left = any(found.get(name) for name in _LEFT_FROM_BEFORE)

@@ -18,8 +18,8 @@ from service.db.jobs import events, jobs
 from service.db.jobs.jobs import JobRow
 from service.db.money import storage_cost
 from service.domain.errors import InvalidRequest
-from service.domain.humanize import duration
-from service.domain.lifecycle.job import Job, Move
+from service.domain.humanize import format_duration
+from service.domain.lifecycle.job import Job, MoveJob
 from service.domain.models import lineage
 from service.domain.planning.plan import Plan
 from service.domain.states import JobState
@@ -74,7 +74,7 @@ class Preparation:
                 conn,
                 claim,
                 job,
-                Move(to=JobState.QUEUED, reason="validated, waiting for capacity"),
+                MoveJob(to=JobState.QUEUED, reason="validated, waiting for capacity"),
                 self.now(),
                 run_spec_sha256=hashlib.sha256(spec.to_json().encode()).hexdigest(),
                 inputs=_inputs(spec),
@@ -154,8 +154,8 @@ def _what_changed(before: Plan, after: Plan) -> str:
     return (
         f"Counted {data.examples:,} examples with {data.kept_tokens:,} tokens, of which "
         f"{data.trained_tokens:,} are trained. The forecast is now about {best.cost_p50} USD and "
-        f"{duration(best.duration_p50)}; with estimated lengths it was {was.cost_p50} USD and "
-        f"{duration(was.duration_p50)}."
+        f"{format_duration(best.duration_p50)}; with estimated lengths it was {was.cost_p50} USD "
+        f"and {format_duration(was.duration_p50)}."
     )
 
 

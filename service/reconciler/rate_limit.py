@@ -23,7 +23,7 @@ from service.db.cloud.rate_limit import TokenRequest
 from service.db.cloud.scale_set_cache import ALL
 from service.db.core.leases import Claim
 from service.db.core.together import Together
-from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, SpotCores, TaggedResource
 from service.domain.cloud.rate_limit import (
     BUCKETS,
     LONGEST_WAIT,
@@ -277,7 +277,7 @@ class RateLimitedRegion:
         """List the scale sets of this deployment."""
         return await self._ask(CloudCall.LIST, self._cloud.list_owned)
 
-    async def list_tagged(self) -> list[Resource]:
+    async def list_tagged(self) -> list[TaggedResource]:
         """List all else that carries this deployment's tag."""
         call = self._cloud.list_tagged
         return await self.limited_cloud.ask(_EVERYTHING, CloudCall.LIST_TAGGED, call)

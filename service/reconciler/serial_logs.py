@@ -14,7 +14,7 @@ from service.cloud.provider import CloudError, CloudProvider
 from service.db.attempts.attempts import AttemptRow
 from service.db.jobs import events
 from service.domain.cloud.fleet import scale_set_name
-from service.domain.lifecycle.attempt import Move, Seen
+from service.domain.lifecycle.attempt import AttemptView, MoveAttempt
 from service.domain.states import AttemptState, Outcome
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import log_path
@@ -24,7 +24,7 @@ SECONDS = 20.0  # for all of them: machines cost money, so their deletion does n
 MOST = 4  # machines
 
 
-def are_wanted(row: AttemptRow, seen: Seen, step: Move) -> bool:
+def are_wanted(row: AttemptRow, seen: AttemptView, step: MoveAttempt) -> bool:
     """True when ``step`` gives up machines that never got so far as to train."""
     began = row.state in (AttemptState.PROVISIONING, AttemptState.STARTING)
     return began and step.outcome is Outcome.UNRESPONSIVE and seen.generation is None
@@ -35,7 +35,7 @@ async def keep(
     cloud: CloudProvider,
     store: BlobStore,
     row: AttemptRow,
-    seen: Seen,
+    seen: AttemptView,
     now: datetime,
 ) -> None:
     """Copy them to the attempt's logs, each tried once; what fails is logged, and that is all."""

@@ -25,18 +25,22 @@ from service.db.storage import checkpoints
 from service.db.storage.checkpoints import Checkpoint
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.ids import new_id
-from service.domain.lifecycle.constraints import Terms
+from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.lifecycle.job import Job, LastAttempt
 from service.domain.money.budget import Allowance
 from service.domain.money.cost import NO_EGRESS, Egress
 from service.domain.placement import offering_choice, placement_scores
-from service.domain.placement.capacity_history import APART, NO_PAST, Past
-from service.domain.placement.offering_choice import NONE_LIVED, Choice, Place, Work
-from service.domain.placement.placement_scores import Scored
-from service.domain.placement.policy_state import Decision, Held
+from service.domain.placement.capacity_history import NO_HISTORY, CapacityHistory
+from service.domain.placement.offering_choice import (
+    NO_EXPERIENCE,
+    OfferingChoice,
+    OfferingState,
+    WorkLeft,
+)
+from service.domain.placement.policy_state import CurrentHold, Decision
 from service.domain.planning import checkpoint_interval
 from service.domain.planning.plan import Plan
-from service.domain.spot.capacity_traces import place_of
+from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 from service.operations import admission, budgets, deadlines
 from service.operations.budgets import Refusal
@@ -88,13 +92,13 @@ class Starts:
         claim: Claim,
         job: Job,
         row: JobRow,
-        found: Choice,
+        found: OfferingChoice,
         number: int,
     ) -> None:
         """What was chosen, as far as there is money for it."""
         plan, now = Plan.from_dict(row.plan), self.now()
         place = await self._affordable(conn, job, plan, found.places)
-        if isinstance(place, Place):
+        if isinstance(place, OfferingState):
             if await self._write(conn, claim, job, row, place, number):
                 await self._tell(conn, job, found, place)
         elif place.for_good:
@@ -105,7 +109,7 @@ class Starts:
             await self._wait(conn, claim, row, place.because, None, until=now + _IDLE)
 
     async def _queues_again(
-        self, conn: AsyncConnection, claim: Claim, row: JobRow, places: Sequence[Place]
+        self, conn: AsyncConnection, claim: Claim, row: JobRow, places: Sequence[OfferingState]
     ) -> bool:
         """Whether it waits for its turn from now on: others have taken the cores meanwhile."""
         now = self.now()
@@ -123,7 +127,7 @@ class Starts:
 
     async def keep_in_time(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
         """While an attempt trains: leave Spot in time for the deadline, and on demand for Spot."""
-        if Terms.from_dict(row.terms).deadline is None or last.state in ATTEMPT_OVER:
+        if JobConstraints.from_dict(row.terms).deadline is None or last.state in ATTEMPT_OVER:
             return
         plan = Plan.from_dict(row.plan)
         async with self.engine.connect() as conn:
@@ -141,7 +145,7 @@ class Starts:
             places, past = await self._places(conn, plan, quoted, work)
         now = self.now()
         around = (work, _held(live, plan, now), now, plan.chosen.nodes, past)
-        risk = await asyncio.to_thread(offering_choice.at_risk, places, *around)
+        risk = await asyncio.to_thread(offering_choice.deadline_risk, places, *around)
         if risk is not None:
             await self._warn(claim, row, plan, places, risk)
 
@@ -150,18 +154,18 @@ class Starts:
 
         One that switches is not: it is asked for on demand in time.
         """
-        terms, plan = Terms.from_dict(row.terms), Plan.from_dict(row.plan)
+        terms, plan = JobConstraints.from_dict(row.terms), Plan.from_dict(row.plan)
         if terms.deadline is None or terms.switches or row.at_risk_at:
             return False
         work, places, past = await self._left(row, plan)
         around = (work, None, self.now(), plan.chosen.nodes, past)
-        risk = await asyncio.to_thread(offering_choice.at_risk, places, *around)
+        risk = await asyncio.to_thread(offering_choice.deadline_risk, places, *around)
         if risk is not None:
             await self._warn(claim, row, plan, places, risk)
         return risk is not None
 
     async def _warn(
-        self, claim: Claim, row: JobRow, plan: Plan, places: Sequence[Place], risk: Decision
+        self, claim: Claim, row: JobRow, plan: Plan, places: Sequence[OfferingState], risk: Decision
     ) -> None:
         async with self.engine.begin() as conn:
             if deadlines.wants_to_move(row, risk):
@@ -196,7 +200,7 @@ class Starts:
         conn: AsyncConnection,
         row: JobRow,
         plan: Plan,
-        places: Sequence[Place],
+        places: Sequence[OfferingState],
         risk: Decision,
     ) -> Decision:
         """The same, or to stay where a budget does not cover it: Spot would only be left for Spot.
@@ -212,25 +216,27 @@ class Starts:
         conn: AsyncConnection,
         row: JobRow,
         plan: Plan,
-        places: Sequence[Place],
+        places: Sequence[OfferingState],
         offering: Offering,
     ) -> Refusal | None:
         place = next(p for p in places if p.offering == offering)
         asked = _asked(place, plan)
         return await budgets.refusal(conn, row.id, *asked, self.allowance, self.now())
 
-    def _work(self, row: JobRow, done: int | None = None) -> Work:
+    def _work(self, row: JobRow, done: int | None = None) -> WorkLeft:
         """What is left after ``done`` steps; None: of what trains now, and saves before it goes."""
         step = row.progress.get("step", 0) if done is None else done
-        return Work(
+        return WorkLeft(
             steps=row.total_steps - step,
             seconds_per_step=row.progress.get("seconds_per_step"),
-            terms=Terms.from_dict(row.terms),
+            terms=JobConstraints.from_dict(row.terms),
             leave_s=self.allowance.save.total_seconds(),
             checkpoint_s=checkpoint_interval.on_spot(row.progress),
         )
 
-    async def _left(self, row: JobRow, plan: Plan) -> tuple[Work, list[Place], Past]:
+    async def _left(
+        self, row: JobRow, plan: Plan
+    ) -> tuple[WorkLeft, list[OfferingState], CapacityHistory]:
         """What is left from the newest checkpoint on, and where it may be done."""
         quoted = await self.quoted(plan)
         async with self.engine.connect() as conn:
@@ -250,9 +256,9 @@ class Starts:
         conn: AsyncConnection,
         plan: Plan,
         quoted: Mapping[Offering, Price],
-        work: Work,
+        work: WorkLeft,
         saved: Checkpoint | None = None,
-    ) -> tuple[list[Place], Past]:
+    ) -> tuple[list[OfferingState], CapacityHistory]:
         """The plan's offerings as they are now; what was lived through where there is a choice."""
         offerings = [option.offering for option in plan.options]
         refused, now, nodes = (
@@ -262,26 +268,26 @@ class Starts:
         )
         chooses = len(offerings) > 1 or work.terms.deadline is not None
         lived = await machine_history.of(conn, offerings, now) if chooses else {}
-        past = await self.pasts.of(conn, offerings, nodes, now) if chooses else NO_PAST
-        scores = await market.scores(conn, map(place_of, offerings)) if chooses else {}
-        told = {o: scores.get(place_of(o)) for o in offerings}
+        past = await self.pasts.of(conn, offerings, nodes, now) if chooses else NO_HISTORY
+        scores = await market.scores(conn, map(spot_pool_of, offerings)) if chooses else {}
+        told = {o: scores.get(spot_pool_of(o)) for o in offerings}
         places = [
-            Place(
+            OfferingState(
                 option=option,
                 price=quoted.get(option.offering, option.price),
                 shortage=refused.get(option.offering),
-                lived=lived.get(option.offering, NONE_LIVED),
-                watched=_is_watched(told[option.offering], nodes, now),
-                likely_since=_likely_since(told[option.offering], nodes, now),
+                experience=lived.get(option.offering, NO_EXPERIENCE),
+                has_signals=placement_scores.is_current(told[option.offering], nodes, now),
+                likely_since=placement_scores.likely_since(told[option.offering], nodes, now),
                 egress=self.egress.dollars(option.offering.region, saved.size if saved else 0),
             )
             for option in plan.options
         ]
-        return placement_scores.by_score(places, scores, nodes, now), past
+        return placement_scores.order_by_score(places, scores, nodes, now), past
 
     async def _affordable(
-        self, conn: AsyncConnection, job: Job, plan: Plan, places: tuple[Place, ...]
-    ) -> Place | Refusal:
+        self, conn: AsyncConnection, job: Job, plan: Plan, places: tuple[OfferingState, ...]
+    ) -> OfferingState | Refusal:
         """The first that the budgets cover; else why the first of all is not."""
         refusals = []
         for place in places:
@@ -299,7 +305,7 @@ class Starts:
         claim: Claim,
         job: Job,
         row: JobRow,
-        place: Place,
+        place: OfferingState,
         number: int,
     ) -> bool:
         """Or raise LeaseLost where the job's terms are others by now: then nothing is written.
@@ -332,7 +338,9 @@ class Starts:
         await leases.release(conn, claim, now, now + _IDLE)
         return True
 
-    async def _tell(self, conn: AsyncConnection, job: Job, found: Choice, place: Place) -> None:
+    async def _tell(
+        self, conn: AsyncConnection, job: Job, found: OfferingChoice, place: OfferingState
+    ) -> None:
         """Why there, and what that rests on; where there was a choice."""
         if found.record is None:
             return
@@ -363,17 +371,17 @@ def _as_read(row: JobRow) -> ColumnElement[bool]:
     return tables.jobs.c.terms == row.terms
 
 
-def _asked(place: Place, plan: Plan) -> tuple[Decimal, timedelta]:
+def _asked(place: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:
     """US dollars per hour of all machines there, and how long until they train."""
     wait = timedelta(seconds=place.option.recovery_seconds)
     return place.price.hourly * plan.chosen.nodes, wait
 
 
-def _held(live: AttemptRow, plan: Plan, now: datetime) -> Held:
+def _held(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
     booting = live.state is not AttemptState.RUNNING
     age = (now - live.created_at).total_seconds()
     cold = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
-    return Held(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=cold)
+    return CurrentHold(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=cold)
 
 
 async def _saved(conn: AsyncConnection, job_id: str) -> Checkpoint | None:
@@ -382,17 +390,6 @@ async def _saved(conn: AsyncConnection, job_id: str) -> Checkpoint | None:
     return found[0] if found else None
 
 
-def _short(places: Sequence[Place]) -> set[Offering]:
+def _short(places: Sequence[OfferingState]) -> set[Offering]:
     """Where the quota of cores is used up."""
     return {p.offering for p in places if p.shortage is not None and not p.shortage.in_a_row}
-
-
-def _is_watched(told: Scored | None, nodes: int, now: datetime) -> bool:
-    return told is not None and told.holds(now, nodes)
-
-
-def _likely_since(told: Scored | None, nodes: int, now: datetime) -> datetime | None:
-    """Since when Azure says so, once it has said so again."""
-    if told is None or told.seen_at - told.since < APART:
-        return None
-    return told.since if told.likely_s(now, nodes) is not None else None

@@ -17,7 +17,12 @@ from service.db.core.leases import Claim
 from service.db.jobs import jobs
 from service.db.money import storage_cost
 from service.domain.errors import LeaseLost
-from service.domain.money.storage_cost import StoragePrices, at_known_prices, changes, levels
+from service.domain.money.storage_cost import (
+    StoragePrices,
+    level_changes,
+    levels_by_tier,
+    with_known_prices,
+)
 from service.domain.states import JOB_TERMINAL
 from service.operations.tiers import Outside
 from service.pricing import storage_prices
@@ -68,7 +73,7 @@ class StorageMeters:
             over = job is None or job.state in JOB_TERMINAL
             before = await storage_cost.held(conn, job_id)
             last_look = min(now, claim.row.looked_at or claim.row.began_at)
-            found = levels(blobs, prices or storage_prices.TABLE)
-            found = found if prices else at_known_prices(found, before)
-            news = changes(before, found, last_look, now)
+            found = levels_by_tier(blobs, prices or storage_prices.TABLE)
+            found = found if prices else with_known_prices(found, before)
+            news = level_changes(before, found, last_look, now)
             await storage_cost.record(conn, claim, news, now, now + (OVER if over else LIVE))

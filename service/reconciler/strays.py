@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.provider import ATTEMPT_TAG, JOB_TAG, CloudError, CloudProvider
 from service.db.cloud import alarms
-from service.domain.cloud.fleet import Resource
+from service.domain.cloud.fleet import TaggedResource
 
 log = logging.getLogger(__name__)
 ALARM = "leak.stray"
@@ -45,6 +45,6 @@ class StrayWatch:
         return late
 
 
-def _tell(name: str, stray: Resource) -> None:
+def _tell(name: str, stray: TaggedResource) -> None:
     tags = {"attempt": stray.tags.get(ATTEMPT_TAG, ""), "job": stray.tags.get(JOB_TAG, "")}
     log.error(ALARM, extra={"resource": name, "region": stray.region, **tags})

@@ -22,12 +22,19 @@ from service.db.money import storage_cost
 from service.db.storage import tier_moves
 from service.db.storage.tier_moves import TierMove
 from service.domain.errors import LeaseLost
-from service.domain.storage.access_tiers import End, Order, Outcome, Priority, Wait, next_step
+from service.domain.storage.access_tiers import (
+    ArchivePriority,
+    AwaitRehydration,
+    SetTier,
+    TierMoveEnd,
+    TierMoveOutcome,
+    next_tier_step,
+)
 from service.storage.store import LISTED, BlobNotFound, BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 AT_ONCE = 256  # blobs of one step; the rest at the next
-_POLL = {Priority.STANDARD: timedelta(minutes=5), Priority.HIGH: timedelta(minutes=1)}
+_POLL = {ArchivePriority.STANDARD: timedelta(minutes=5), ArchivePriority.HIGH: timedelta(minutes=1)}
 _AFTER_FAULT = timedelta(seconds=30)
 _DELAYED = "storage.tier_delayed"
 
@@ -67,14 +74,14 @@ class TierMoves:
 
     async def _step(self, claim: Claim, move: TierMove) -> None:
         blobs = await self.store.list_stored(move.job_id, f"{move.path}/", most=LISTED)
-        match next_step(blobs, move.tier, move.priority):
-            case Order(names):
+        match next_tier_step(blobs, move.tier, move.priority):
+            case SetTier(names):
                 for name in names[:AT_ONCE]:
                     await self._order(claim, move, name)
                 await self._again(claim, timedelta(0))
-            case Wait():
+            case AwaitRehydration():
                 await self._again(claim, _POLL[move.priority])
-            case End(outcome):
+            case TierMoveEnd(outcome):
                 await self._end(claim, move, outcome)
 
     async def _order(self, claim: Claim, move: TierMove, name: str) -> None:
@@ -91,10 +98,10 @@ class TierMoves:
         async with self.engine.begin() as conn:
             await leases.release(conn, claim, self.now(), self.now() + delay)
 
-    async def _end(self, claim: Claim, move: TierMove, outcome: Outcome) -> None:
+    async def _end(self, claim: Claim, move: TierMove, outcome: TierMoveOutcome) -> None:
         now = self.now()
         code, message = _news(move, outcome)
-        level = "info" if outcome is Outcome.DONE else "warn"
+        level = "info" if outcome is TierMoveOutcome.DONE else "warn"
         async with self.engine.begin() as conn:
             await tier_moves.end(conn, claim, outcome, now)
             await storage_cost.look_soon(conn, move.job_id, now)
@@ -115,8 +122,8 @@ class TierMoves:
                 )
 
 
-def _news(move: TierMove, outcome: Outcome) -> tuple[str, str]:
-    if outcome is Outcome.GONE:
+def _news(move: TierMove, outcome: TierMoveOutcome) -> tuple[str, str]:
+    if outcome is TierMoveOutcome.GONE:
         return "storage.tier_gone", f"{_what(move)} was deleted before it was in {move.tier}"
     if move.expected_at is not None:
         return "storage.rehydrated", f"{_what(move)} is back from the archive, in {move.tier}"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from service.domain.lifecycle.attempt import EVER
+from service.domain.lifecycle.attempt import ALWAYS_AWAKE
 
 _LONGEST_ROUND = timedelta(seconds=30)  # between two rounds of a reconciler that is well
 
@@ -12,7 +12,7 @@ _LONGEST_ROUND = timedelta(seconds=30)  # between two rounds of a reconciler tha
 class Watch:
     """Told of every round that reached the database."""
 
-    awake_since: datetime = EVER
+    awake_since: datetime = ALWAYS_AWAKE
     _last: datetime | None = None
 
     def round(self, now: datetime) -> None:

@@ -24,7 +24,7 @@ from azure.storage.blob import (
 )
 from azure.storage.blob.aio import BlobClient, BlobServiceClient, LinearRetry
 
-from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
 from service.storage.azure_errors import MISSING, translated
 from service.storage.azure_tiers import stored
 from service.storage.signing import DelegationKeys, Signature
@@ -219,7 +219,11 @@ class AzureBlobStore:
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def set_tier(
-        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
     ) -> None:
         """Azure refuses a second order while it brings a blob back: then the first one holds."""
         blob = self._blob(container, name)

@@ -4,10 +4,10 @@ from typing import Any
 
 from azure.storage.blob import BlobProperties
 
-from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
 
 _ON_ITS_WAY = "rehydrate-pending-to-"
-_TIERS: dict[str, Tier] = {tier.value: tier for tier in Tier}
+_TIERS: dict[str, AccessTier] = {tier.value: tier for tier in AccessTier}
 
 
 def stored(found: BlobProperties) -> StoredBlob:
@@ -21,7 +21,7 @@ def stored(found: BlobProperties) -> StoredBlob:
     return StoredBlob(
         name=found.name,
         size=found.size,
-        tier=_TIERS.get(name, Tier.HOT),
+        tier=_TIERS.get(name, AccessTier.HOT),
         since=found.blob_tier_change_time or found.creation_time,
         rehydrating=_target(found.archive_status),
         priority=_priority(found),
@@ -29,14 +29,14 @@ def stored(found: BlobProperties) -> StoredBlob:
     )
 
 
-def _target(status: str | None) -> Tier | None:
+def _target(status: str | None) -> AccessTier | None:
     """`rehydrate-pending-to-hot`: the list says Archive until it is there."""
     if not (status or "").startswith(_ON_ITS_WAY):
         return None
-    return _TIERS.get(str(status).removeprefix(_ON_ITS_WAY).lower(), Tier.HOT)
+    return _TIERS.get(str(status).removeprefix(_ON_ITS_WAY).lower(), AccessTier.HOT)
 
 
-def _priority(found: BlobProperties) -> Priority | None:
+def _priority(found: BlobProperties) -> ArchivePriority | None:
     said: Any = found.rehydrate_priority
     text = str(getattr(said, "value", said) or "").lower()
-    return Priority(text) if text in set(Priority) else None
+    return ArchivePriority(text) if text in set(ArchivePriority) else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
 from service.storage.store import (
     POLICIES,
     SMALL,
@@ -27,9 +27,9 @@ BEGINNING = datetime.fromtimestamp(0, UTC)
 class _Content:
     data: bytes
     etag: str
-    tier: Tier = Tier.HOT
-    rehydrating: Tier | None = None
-    priority: Priority | None = None
+    tier: AccessTier = AccessTier.HOT
+    rehydrating: AccessTier | None = None
+    priority: ArchivePriority | None = None
     modified_at: datetime = BEGINNING
 
 
@@ -159,10 +159,18 @@ class MemoryStore:
         ][:most]
 
     async def set_tier(
-        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
     ) -> None:
         content = self._content(container, name)
-        if content.tier is Tier.ARCHIVE and tier is not Tier.ARCHIVE and self.slow_archive:
+        if (
+            content.tier is AccessTier.ARCHIVE
+            and tier is not AccessTier.ARCHIVE
+            and self.slow_archive
+        ):
             changed = replace(content, rehydrating=content.rehydrating or tier, priority=priority)
         else:
             changed = replace(content, tier=tier)
@@ -219,7 +227,7 @@ class MemoryStore:
 
     def _online(self, container: str, name: str) -> _Content:
         content = self._content(container, name)
-        if content.tier is Tier.ARCHIVE:
+        if content.tier is AccessTier.ARCHIVE:
             raise BlobArchived(f"{container}/{name} is archived; bring it back first")
         return content
 

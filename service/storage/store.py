@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
 
 POLICIES = 5  # of one container at a time, says Azure
 SMALL = 8 * 2**20  # bytes of a blob that is read whole, where the reader names no other limit
@@ -178,7 +178,11 @@ class BlobStore(Protocol):
         ...
 
     async def set_tier(
-        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
     ) -> None:
         """Put one blob in a tier; its ETag stays. No harm when it is there, or on its way there.
 

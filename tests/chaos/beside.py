@@ -10,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.provider import CloudProvider
 from service.db.cloud.scale_set_cache import ALL
 from service.db.monitoring.event_pruning import Rows
-from service.domain.money.billing_reconciliation import Billed
-from service.domain.money.budget import USUAL
-from service.domain.spot.capacity_traces import place_of
-from service.domain.spot.market import Band, Score
-from service.domain.storage.access_tiers import Account
+from service.domain.money.billing_reconciliation import BilledDay
+from service.domain.money.budget import DEFAULT_ALLOWANCE
+from service.domain.spot.capacity_traces import spot_pool_of
+from service.domain.spot.market import EvictionBand, PlacementScore
+from service.domain.storage.access_tiers import StorageAccount
 from service.operations.tiers import Outside
 from service.pricing.bills import FakeBills
 from service.pricing.fake_market import FakeMarket
@@ -49,12 +49,13 @@ def of(
     """By the name that a play calls it."""
     asked = limited_cloud.at(ALL) if limited_cloud else cloud
     queue = Admissions(engine=engine, cloud=asked, now=now, regions=(SPOT.region,))
-    outside = Outside(store=store, prices=prices, account=Account(region=SPOT.region))
-    places = (place_of(SPOT),)
+    outside = Outside(store=store, prices=prices, account=StorageAccount(region=SPOT.region))
+    places = (spot_pool_of(SPOT),)
     told = FakeMarket(
-        told_bands=dict.fromkeys(places, Band.TO_5), told_scores=dict.fromkeys(places, Score.HIGH)
+        told_bands=dict.fromkeys(places, EvictionBand.TO_5),
+        told_scores=dict.fromkeys(places, PlacementScore.HIGH),
     )
-    day = Billed(
+    day = BilledDay(
         day=now().date(), attempt_id="", category="", quantity=Decimal(1), amount=Decimal(1)
     )
     market = MarketWatch(engine=engine, market=told, places=places, now=now)
@@ -66,7 +67,7 @@ def of(
     return {
         "cores": queue.read_cores,
         "queue": queue.run_once,
-        "budgets": ProjectBudgets(engine=engine, allowance=USUAL, now=now).run_once,
+        "budgets": ProjectBudgets(engine=engine, allowance=DEFAULT_ALLOWANCE, now=now).run_once,
         "prices": PriceWatch(engine=engine, prices=prices, now=now).run_once,
         "market": market.run_once,
         "bills": bills.run_once,

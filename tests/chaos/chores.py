@@ -13,7 +13,7 @@ from service.db.money import budgets
 from service.db.projects import keys
 from service.domain.cloud.fleet import Price
 from service.domain.states import JobState
-from service.domain.storage.access_tiers import Tier
+from service.domain.storage.access_tiers import AccessTier
 from tests.chaos.play import Play
 from tests.world import PRICE
 
@@ -144,7 +144,7 @@ async def _forget_the_file(life: Life) -> None:
 
 async def _when_archived(life: Life) -> None:
     found = await life.world.store.list_stored(life.job_id, "models/")
-    if any(blob.tier is Tier.ARCHIVE for blob in found):
+    if any(blob.tier is AccessTier.ARCHIVE for blob in found):
         life.waited += 1
     if life.waited > 3:
         life.world.clock.advance(days=2)

@@ -19,7 +19,7 @@ from service.db.core.leases import LEASE
 from service.db.jobs import jobs as job_rows
 from service.db.money import ledger
 from service.domain.cloud.fleet import scale_set_name
-from service.domain.lifecycle.attempt import Pace
+from service.domain.lifecycle.attempt import AttemptTiming
 from service.domain.states import JOB_TERMINAL, AttemptState, JobState
 from service.reconciler.attempts import AttemptReconciler
 from tests.chaos import invariants
@@ -39,7 +39,7 @@ LAST_STEP = 6
 SWEEP_EVERY = 6  # rounds
 BESIDE_EVERY = 3  # rounds
 LATE_ROUNDS = 12  # that what stalls sleeps: far beyond its lease
-PACE = Pace(
+PACE = AttemptTiming(
     poll=timedelta(seconds=5), read_lag=timedelta(seconds=20), silence=timedelta(seconds=120)
 )
 # A machine is gone before it is seen to be: a look may wait for a poll, a killed one's lease, a

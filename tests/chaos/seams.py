@@ -24,7 +24,7 @@ from service.cloud.provider import CloudError
 from service.cloud.remaining import HEADER, TellRemaining
 from service.db.core.leases import LEASE
 from service.db.core.together import Together
-from service.domain.cloud.fleet import Resource, ScaleSet, ScaleSetSpec, SpotCores
+from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, SpotCores, TaggedResource
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.clock import Clock
@@ -274,7 +274,7 @@ class HookedCloud:
         _tell_that_little_is_left()
         return await self.cloud.list_owned()
 
-    async def list_tagged(self) -> list[Resource]:
+    async def list_tagged(self) -> list[TaggedResource]:
         await self._reach()
         return await self.cloud.list_tagged()
 

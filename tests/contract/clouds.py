@@ -22,11 +22,11 @@ from service.cloud.provider import (
 )
 from service.domain.cloud.fleet import (
     Offering,
-    Resource,
     ScaleSet,
     ScaleSetPhase,
     ScaleSetSpec,
     SpotCores,
+    TaggedResource,
 )
 from service.domain.states import CapacityType
 from tests.clock import Clock
@@ -94,7 +94,7 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
 
     async def leave(name: str, *, mine: bool) -> None:
         tags = {OWNER_TAG: cloud.owner if mine else "neighbour"}
-        cloud.strays.append(Resource(kind=STRAY, name=name, region="eastus", tags=tags))
+        cloud.strays.append(TaggedResource(kind=STRAY, name=name, region="eastus", tags=tags))
 
     def print_to_console(name: str, instance_id: str, text: bytes) -> None:
         cloud.serial_logs[f"{name}_{instance_id}"] = text

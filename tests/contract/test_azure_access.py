@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from service import azure_access
 from service.cloud.azureml import AzureMlCloud
 from service.cloud.fake import FakeRegistry
-from service.domain.spot.market import Band
+from service.domain.spot.market import EvictionBand
 from service.pricing.bills import FakeBills
 from service.pricing.fake_market import FakeMarket
 from service.settings import Settings
@@ -46,7 +46,7 @@ async def test_the_service_reaches_market_and_bill_with_its_own_identity(
     await market.close()
     await bills.close()
 
-    assert list(bands.values()) == [Band.TO_5]  # on demand has none
+    assert list(bands.values()) == [EvictionBand.TO_5]  # on demand has none
     assert billed == []
 
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from service.domain.money.billing_reconciliation import MACHINES, UNTAGGED, Billed
+from service.domain.money.billing_reconciliation import MACHINES, UNTAGGED, BilledDay
 from service.pricing.azure_bills import AzureBills
 from service.pricing.bills import Bills, FakeBills
 from service.pricing.market import MarketUnavailable
@@ -51,7 +51,7 @@ async def bills(request: pytest.FixtureRequest) -> Bills:
 
 
 async def test_machines_are_billed_by_day_attempt_and_kind_of_meter(bills: Bills) -> None:
-    async def told() -> list[Billed]:
+    async def told() -> list[BilledDay]:
         return await bills.billed(today() - timedelta(days=1), today())
 
     found = await until(told, bool, interval=0.05)
@@ -87,7 +87,7 @@ async def test_what_carries_no_tag_is_told_apart_from_what_is_another_deployment
             http.put(set_url(f"rk-{name}"), json=body).raise_for_status()
     mine = azure(biller, f"owner-{uuid4().hex}")
 
-    async def told() -> list[Billed]:
+    async def told() -> list[BilledDay]:
         return await mine.billed(today() - timedelta(days=1), today())
 
     found = await until(told, bool, interval=0.05)
@@ -96,8 +96,8 @@ async def test_what_carries_no_tag_is_told_apart_from_what_is_another_deployment
     assert {(row.attempt_id, row.category) for row in found} == {(UNTAGGED, MACHINES)}
 
 
-def _row() -> Billed:
-    return Billed(
+def _row() -> BilledDay:
+    return BilledDay(
         day=today(),
         attempt_id="att-1",
         category=MACHINES,

@@ -10,7 +10,7 @@ import pytest
 from contract.choices import Engine
 from service import azure_access
 from service.cloud.provider import ATTEMPT_TAG, Misconfigured, NoSerialLog, ScaleSetNotFound
-from service.domain.cloud.fleet import Failure, ScaleSet, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import ScaleSet, ScaleSetFailure, ScaleSetPhase, ScaleSetSpec
 from tests.clock import Clock
 from tests.contract import workspaces
 from tests.contract.test_azure_access import settings
@@ -95,7 +95,7 @@ async def test_one_for_which_there_is_no_room_says_so(space: Space) -> None:
         return found
 
     seen = await space.until(look, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
-    assert seen.failure is Failure.NO_CAPACITY
+    assert seen.failure is ScaleSetFailure.NO_CAPACITY
     assert not any(i.running for i in seen.instances)
 
 
@@ -151,7 +151,7 @@ async def test_an_image_that_no_registry_has_is_told_with_what_to_do(azure: Emul
 
         seen = await space.until(look, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
 
-        assert seen.failure is Failure.MISCONFIGURED
+        assert seen.failure is ScaleSetFailure.MISCONFIGURED
         assert "REKINDLE_TRAINER_IMAGE" in seen.error_message
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from service import azure_access
 from service.cloud.provider import InsufficientCapacity, Misconfigured, ScaleSetNotFound
-from service.domain.cloud.fleet import Failure, Offering, ScaleSetPhase
+from service.domain.cloud.fleet import Offering, ScaleSetFailure, ScaleSetPhase
 from service.domain.states import CapacityType
 from tests.clock import Clock
 from tests.contract import workspaces
@@ -112,7 +112,7 @@ async def test_a_job_that_failed_says_why_until_it_is_deleted(space: Space) -> N
     await space.cloud.delete(spec.name)
 
     assert seen is not None
-    assert seen.failure is Failure.MISCONFIGURED
+    assert seen.failure is ScaleSetFailure.MISCONFIGURED
     assert "REKINDLE_TRAINER_IMAGE" in seen.error_message
     with pytest.raises(ScaleSetNotFound):
         await space.cloud.get(spec.name)

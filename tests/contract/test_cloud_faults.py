@@ -9,7 +9,7 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.cloud.fleet import Failure, ScaleSetPhase, ScaleSetSpec
+from service.domain.cloud.fleet import ScaleSetFailure, ScaleSetPhase, ScaleSetSpec
 from tests.contract.clouds import World, a_spec
 
 CREATING, READY, FAILED, DELETING = (
@@ -148,15 +148,15 @@ class TestAsynchronousFailures:
     @pytest.mark.parametrize(
         ("code", "kind"),
         [
-            ("AllocationFailed", Failure.NO_CAPACITY),
-            ("NetworkingInternalOperationError", Failure.TRANSIENT),
-            ("OperationPreempted", Failure.TRANSIENT),
-            ("PlatformImageNotFound", Failure.MISCONFIGURED),
-            ("RequestDisallowedByPolicy", Failure.MISCONFIGURED),
+            ("AllocationFailed", ScaleSetFailure.NO_CAPACITY),
+            ("NetworkingInternalOperationError", ScaleSetFailure.TRANSIENT),
+            ("OperationPreempted", ScaleSetFailure.TRANSIENT),
+            ("PlatformImageNotFound", ScaleSetFailure.MISCONFIGURED),
+            ("RequestDisallowedByPolicy", ScaleSetFailure.MISCONFIGURED),
         ],
     )
     async def test_an_operation_that_fails_after_acceptance_says_what_that_means(
-        self, world: World, spec: ScaleSetSpec, code: str, kind: Failure
+        self, world: World, spec: ScaleSetSpec, code: str, kind: ScaleSetFailure
     ) -> None:
         await world.arm("allocation_failed", code=code, delay=0.2, count=1)
         await world.cloud.create(spec)
@@ -180,7 +180,7 @@ class TestAsynchronousFailures:
             return len([i for i in found.instances if i.running])
 
         assert [i.running for i in seen.instances] == [True, True, False]
-        assert (seen.error_code, seen.failure) == (code, Failure.TRANSIENT)
+        assert (seen.error_code, seen.failure) == (code, ScaleSetFailure.TRANSIENT)
         await world.until(filled, lambda running: running == 3)
         after = await world.cloud.get(spec.name)
         assert {i.instance_id for i in after.instances} == {"0", "1", "3"}

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from azure.identity.aio import ClientSecretCredential
 
-from service.domain.spot.capacity_traces import Place
-from service.domain.spot.market import Band, PricePoint, Score
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
 from service.pricing.azure_arm import Arm
 from service.pricing.azure_market import AzureMarket
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import Market, MarketUnavailable
 from tests.emulator_process import SUBSCRIPTION, TENANT, Emulator
 
-EAST = Place("eastus", "Standard_ND96amsr_A100_v4")
-SWEDEN = Place("swedencentral", "Standard_ND96amsr_A100_v4")
-NOWHERE = Place("northpole", "Standard_ND96amsr_A100_v4")
-UNKNOWN = Place("eastus", "Standard_Abacus")
+EAST = SpotPool("eastus", "Standard_ND96amsr_A100_v4")
+SWEDEN = SpotPool("swedencentral", "Standard_ND96amsr_A100_v4")
+NOWHERE = SpotPool("northpole", "Standard_ND96amsr_A100_v4")
+UNKNOWN = SpotPool("eastus", "Standard_Abacus")
 LAST = PricePoint(datetime(2026, 11, 1, tzinfo=UTC), Decimal("8.441552"))
 
 
@@ -38,11 +38,11 @@ def arm(emulator: Emulator, **more: float) -> Arm:
 
 @pytest.fixture(params=["fake", "azure"])
 async def market(request: pytest.FixtureRequest) -> AsyncIterator[Market]:
-    bands = {EAST: Band.TO_5, SWEDEN: Band.TO_5}
+    bands = {EAST: EvictionBand.TO_5, SWEDEN: EvictionBand.TO_5}
     made: Market = FakeMarket(
         told_bands=bands,
         told_prices={EAST: [LAST], SWEDEN: [LAST]},
-        told_scores={EAST: Score.HIGH, SWEDEN: Score.HIGH},
+        told_scores={EAST: PlacementScore.HIGH, SWEDEN: PlacementScore.HIGH},
     )
     if request.param == "azure":
         made = AzureMarket(arm(request.getfixturevalue("emulator")), SUBSCRIPTION)
@@ -51,7 +51,10 @@ async def market(request: pytest.FixtureRequest) -> AsyncIterator[Market]:
 
 
 async def test_each_place_has_the_band_of_its_machines(market: Market) -> None:
-    assert await market.bands([EAST, SWEDEN]) == {EAST: Band.TO_5, SWEDEN: Band.TO_5}
+    assert await market.bands([EAST, SWEDEN]) == {
+        EAST: EvictionBand.TO_5,
+        SWEDEN: EvictionBand.TO_5,
+    }
 
 
 async def test_of_what_nobody_sells_nothing_is_told(market: Market) -> None:
@@ -71,13 +74,16 @@ async def test_prices_come_oldest_first_and_end_with_the_price_of_today(market: 
 
 
 async def test_places_are_scored_for_so_many_machines(market: Market) -> None:
-    assert await market.scores([EAST, SWEDEN], 2) == {EAST: Score.HIGH, SWEDEN: Score.HIGH}
+    assert await market.scores([EAST, SWEDEN], 2) == {
+        EAST: PlacementScore.HIGH,
+        SWEDEN: PlacementScore.HIGH,
+    }
     assert await market.scores([UNKNOWN], 2) == {}
     assert await market.scores([], 2) == {}
 
 
 async def test_where_there_is_too_little_room_the_score_is_low(emulator: Emulator) -> None:
-    quiet = Place("westus2", EAST.vm_size)
+    quiet = SpotPool("westus2", EAST.vm_size)
     room = {"region": quiet.region, "vm_size": quiet.vm_size, "available": 1}
     emulator.admin("capacity", room).raise_for_status()
     market = AzureMarket(arm(emulator), SUBSCRIPTION)
@@ -85,7 +91,7 @@ async def test_where_there_is_too_little_room_the_score_is_low(emulator: Emulato
     found = [(await market.scores([quiet], machines))[quiet] for machines in (1, 2)]
     await market.close()
 
-    assert found == [Score.MEDIUM, Score.LOW]
+    assert found == [PlacementScore.MEDIUM, PlacementScore.LOW]
 
 
 async def test_more_sizes_and_regions_than_one_question_takes_are_asked_in_several(
@@ -95,7 +101,7 @@ async def test_more_sizes_and_regions_than_one_question_takes_are_asked_in_sever
     sizes = ("Standard_ND96amsr_A100_v4", *(f"Standard_NC{n}ads_A100_v4" for n in (24, 48, 96)))
     market = AzureMarket(arm(emulator), SUBSCRIPTION)
 
-    found = await market.scores([Place(r, s) for r in regions for s in (*sizes, "a", "b")], 1)
+    found = await market.scores([SpotPool(r, s) for r in regions for s in (*sizes, "a", "b")], 1)
     await market.close()
 
     assert EAST in found

@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.spot import market as market_rows
 from service.domain.cloud.fleet import Price
-from service.domain.money.price_check import Doubt
-from service.domain.spot.capacity_traces import Place, place_of
+from service.domain.money.price_check import PriceDoubt
+from service.domain.spot.capacity_traces import SpotPool, spot_pool_of
 from service.domain.spot.market import PricePoint
 from service.domain.states import CapacityType
 from service.operations.price_memory import DatabaseMemory
@@ -19,7 +19,7 @@ from tests.integration.rows import add_attempt, add_job
 from tests.price_list import PriceList, machine, price, reading, spot
 from tests.world import SPOT
 
-PLACE = place_of(SPOT)
+PLACE = spot_pool_of(SPOT)
 METER, OTHER = f"{PLACE} spot", f"{PLACE} on_demand"
 
 
@@ -30,8 +30,8 @@ def memory(request: pytest.FixtureRequest, clock: Clock) -> PriceMemory:
     return DatabaseMemory(engine=request.getfixturevalue("engine"), now=clock)
 
 
-def doubt(hourly: str, at: datetime) -> Doubt:
-    return Doubt(price=Decimal(hourly), settles_at=at)
+def doubt(hourly: str, at: datetime) -> PriceDoubt:
+    return PriceDoubt(price=Decimal(hourly), settles_at=at)
 
 
 async def test_of_a_meter_the_last_doubt_is_known_to_the_last_digit(
@@ -57,7 +57,7 @@ async def test_a_doubt_is_forgotten_alone(memory: PriceMemory, clock: Clock) -> 
 
 
 async def test_of_a_place_without_a_past_nothing_was_paid(memory: PriceMemory) -> None:
-    assert await memory.paid(Place("northpole", "Standard_Abacus")) == {}
+    assert await memory.paid(SpotPool("northpole", "Standard_Abacus")) == {}
 
 
 async def test_the_last_good_price_is_that_of_the_newest_machines_that_ran(

@@ -9,7 +9,7 @@ import pytest
 
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
-from service.domain.storage.access_tiers import Account, Tier
+from service.domain.storage.access_tiers import AccessTier, StorageAccount
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE
@@ -139,17 +139,17 @@ async def test_storage_is_priced_by_the_meters_of_its_tier_and_redundancy(
         _meter("Cool LRS", "Cool LRS List and Create Container Operations", "9"),
     )
 
-    listed = await prices.storage(Account(region="eastus", redundancy="LRS"))
+    listed = await prices.storage(StorageAccount(region="eastus", redundancy="LRS"))
 
     assert price_list.filters == [
         "serviceName eq 'Storage' and productName eq 'General Block Blob v2'"
         " and armRegionName eq 'eastus' and priceType eq 'Consumption'"
     ]
-    cool, table = listed.tiers[Tier.COOL], TABLE.tiers[Tier.COOL]
+    cool, table = listed.tiers[AccessTier.COOL], TABLE.tiers[AccessTier.COOL]
     assert (cool.month, cool.retrieval) == (Decimal("0.015"), Decimal("0.02"))
     assert (cool.reads, cool.writes) == (table.reads, table.writes)
-    assert listed.tiers[Tier.HOT].month == Decimal("0.018")
-    assert listed.tiers[Tier.ARCHIVE].retrieval == Decimal("0.03")
+    assert listed.tiers[AccessTier.HOT].month == Decimal("0.018")
+    assert listed.tiers[AccessTier.ARCHIVE].retrieval == Decimal("0.03")
     assert listed.high_retrieval == Decimal("0.2")
     assert listed.source == "Azure's price list and Microsoft's sample prices"
 
@@ -159,8 +159,8 @@ async def test_storage_that_the_list_does_not_know_has_the_prices_of_the_dated_t
 ) -> None:
     price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", "0.015"))
 
-    assert await prices.storage(Account(region="eastus", redundancy="ZRS")) == TABLE
-    assert await prices.storage(Account()) == TABLE
+    assert await prices.storage(StorageAccount(region="eastus", redundancy="ZRS")) == TABLE
+    assert await prices.storage(StorageAccount()) == TABLE
     assert len(price_list.filters) == 1
 
 
@@ -171,12 +171,12 @@ async def test_the_list_of_storage_is_asked_once_in_ten_minutes(price_list: Pric
     asked = []
     for seconds in (5.0, 600.0, 606.0):
         at[0] = seconds
-        await prices.storage(Account(region="eastus"))
+        await prices.storage(StorageAccount(region="eastus"))
         asked.append(len(price_list.filters))
     price_list.pages[:] = ["<html>"]
-    await prices.storage(Account(region="eastus"))
+    await prices.storage(StorageAccount(region="eastus"))
     with pytest.raises(PricesUnavailable):
-        await prices.storage(Account(region="westeurope"))
+        await prices.storage(StorageAccount(region="westeurope"))
     await prices.close()
 
     assert asked == [1, 1, 2]
@@ -206,7 +206,7 @@ async def test_a_price_of_storage_that_is_no_number_is_unavailable(
     price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", '"cheap"'))
 
     with pytest.raises(PricesUnavailable, match="no number"):
-        await prices.storage(Account(region="eastus"))
+        await prices.storage(StorageAccount(region="eastus"))
 
 
 def _meter(sku: str, name: str, price: str, *, units: str = "0.0") -> str:

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from service.domain.spot.capacity_traces import place_of
+from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.states import CapacityType
 from tests.price_list import ON_DEMAND, SPOT, PriceList, Reader, machine, price, spot, told
 
@@ -94,7 +94,7 @@ async def test_after_a_restart_the_price_that_was_paid_is_the_last_good_one(
     price_list: PriceList, reader: Reader
 ) -> None:
     paid = {CapacityType.SPOT: Decimal("0.02"), CapacityType.ON_DEMAND: Decimal("0.2")}
-    reader.memory.prices = {place_of(SPOT): paid}
+    reader.memory.prices = {spot_pool_of(SPOT): paid}
     price_list.will_say(machine(0.01), spot(0))
 
     assert await reader.price() == price("0.02", "0.2")

@@ -8,7 +8,7 @@ import pytest
 
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.states import CapacityType
-from service.domain.storage.access_tiers import Account, Tier
+from service.domain.storage.access_tiers import AccessTier, StorageAccount
 from service.pricing.azure_retail import RetailPrices
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PriceSource
@@ -56,10 +56,10 @@ async def test_what_the_list_does_not_know_is_left_out(source: PriceSource) -> N
 async def test_every_tier_of_storage_has_a_price_and_the_prices_a_source(
     source: PriceSource,
 ) -> None:
-    prices = await source.storage(Account(region="eastus", redundancy="LRS"))
+    prices = await source.storage(StorageAccount(region="eastus", redundancy="LRS"))
 
-    assert set(prices.tiers) == set(Tier)
-    months = [prices.tiers[tier].month for tier in Tier]
+    assert set(prices.tiers) == set(AccessTier)
+    months = [prices.tiers[tier].month for tier in AccessTier]
     assert months == sorted(months, reverse=True)
     assert (prices.high_reads, prices.high_retrieval) == (TABLE.high_reads, TABLE.high_retrieval)
     assert prices.source in ("Azure's price list", TABLE.source)
@@ -68,7 +68,7 @@ async def test_every_tier_of_storage_has_a_price_and_the_prices_a_source(
 async def test_storage_of_an_unknown_region_has_the_prices_of_the_dated_table(
     source: PriceSource,
 ) -> None:
-    assert await source.storage(Account(region="northpole")) == TABLE
+    assert await source.storage(StorageAccount(region="northpole")) == TABLE
 
 
 async def test_of_a_planted_row_of_0_dollars_the_service_makes_no_price(emulator: Emulator) -> None:

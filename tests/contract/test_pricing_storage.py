@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from service.domain.storage.access_tiers import Account, Tier
+from service.domain.storage.access_tiers import AccessTier, StorageAccount
 from service.pricing.storage_prices import TABLE
 from tests.clock import Clock
 from tests.price_list import PriceList, Reader, told
@@ -51,9 +51,9 @@ async def test_a_newer_row_of_storage_that_is_no_price_changes_nothing(
 ) -> None:
     price_list.will_say(row, _blob(0.015), row)
 
-    found = await reader.open().storage(Account(region="eastus"))
+    found = await reader.open().storage(StorageAccount(region="eastus"))
 
-    assert found.tiers[Tier.COOL].month == Decimal("0.015")
+    assert found.tiers[AccessTier.COOL].month == Decimal("0.015")
 
 
 @pytest.mark.parametrize("first", [0.5, 0.0001, 0])
@@ -62,7 +62,7 @@ async def test_a_first_price_of_storage_far_from_the_table_is_the_table_s(
 ) -> None:
     price_list.will_say(_blob(first))
 
-    assert await reader.open().storage(Account(region="eastus")) == TABLE
+    assert await reader.open().storage(StorageAccount(region="eastus")) == TABLE
 
 
 async def test_a_price_of_storage_that_jumps_is_used_a_day_later(
@@ -72,7 +72,9 @@ async def test_a_price_of_storage_that_jumps_is_used_a_day_later(
     for price, later in ((0.015, 0), (0.09, 1), (0.09, 25)):
         price_list.will_only_say(_blob(price))
         clock.advance(hours=later)
-        found.append((await prices.storage(Account(region="eastus"))).tiers[Tier.COOL].month)
+        found.append(
+            (await prices.storage(StorageAccount(region="eastus"))).tiers[AccessTier.COOL].month
+        )
 
     assert found == [Decimal("0.015"), Decimal("0.015"), Decimal("0.09")]
     assert len(told(caplog)) == 1

@@ -2,7 +2,12 @@
 
 import pytest
 
-from service.domain.storage.access_tiers import Presence, Priority, Tier, presence
+from service.domain.storage.access_tiers import (
+    AccessTier,
+    ArchivePriority,
+    Presence,
+    folder_presence,
+)
 from service.storage.store import BlobArchived, BlobNotFound, BlobStore
 
 
@@ -14,13 +19,13 @@ async def test_a_new_blob_is_hot_and_is_listed_with_its_size(
 
     (blob,) = await store.list_stored(container, "models/")
 
-    assert (blob.name, blob.size, blob.tier, blob.movable) == ("models/a", 5, Tier.HOT, True)
-    assert presence([blob]) is Presence.ONLINE
+    assert (blob.name, blob.size, blob.tier, blob.movable) == ("models/a", 5, AccessTier.HOT, True)
+    assert folder_presence([blob]) is Presence.ONLINE
 
 
-@pytest.mark.parametrize("tier", [Tier.COOL, Tier.COLD])
+@pytest.mark.parametrize("tier", [AccessTier.COOL, AccessTier.COLD])
 async def test_a_blob_in_a_cooler_tier_is_the_same_blob(
-    store: BlobStore, container: str, tier: Tier
+    store: BlobStore, container: str, tier: AccessTier
 ) -> None:
     etag = await store.write(container, "a", b"1")
     await store.set_tier(container, "a", tier)
@@ -34,9 +39,9 @@ async def test_what_is_archived_is_listed_and_cannot_be_read(
     store: BlobStore, container: str
 ) -> None:
     await store.write(container, "a", b"1")
-    await store.set_tier(container, "a", Tier.ARCHIVE)
+    await store.set_tier(container, "a", AccessTier.ARCHIVE)
 
-    assert presence(await store.list_stored(container)) is Presence.ARCHIVED
+    assert folder_presence(await store.list_stored(container)) is Presence.ARCHIVED
     with pytest.raises(BlobArchived, match="bring it back"):
         await store.read(container, "a")
     with pytest.raises(BlobArchived):
@@ -44,21 +49,21 @@ async def test_what_is_archived_is_listed_and_cannot_be_read(
     assert (await store.properties(container, "a")).size == 1
 
 
-@pytest.mark.parametrize("priority", list(Priority))
+@pytest.mark.parametrize("priority", list(ArchivePriority))
 async def test_what_comes_back_from_the_archive_is_the_same_blob(
-    store: BlobStore, container: str, priority: Priority
+    store: BlobStore, container: str, priority: ArchivePriority
 ) -> None:
     etag = await store.write(container, "a", b"1")
-    await store.set_tier(container, "a", Tier.ARCHIVE)
-    await store.set_tier(container, "a", Tier.HOT, priority)
+    await store.set_tier(container, "a", AccessTier.ARCHIVE)
+    await store.set_tier(container, "a", AccessTier.HOT, priority)
 
-    assert [b.tier for b in await store.list_stored(container)] == [Tier.HOT]
+    assert [b.tier for b in await store.list_stored(container)] == [AccessTier.HOT]
     assert await store.read(container, "a") == (b"1", etag)
 
 
 async def test_a_blob_that_is_gone_has_no_tier(store: BlobStore, container: str) -> None:
     with pytest.raises(BlobNotFound):
-        await store.set_tier(container, "a", Tier.COOL)
+        await store.set_tier(container, "a", AccessTier.COOL)
     assert await store.list_stored("job-that-never-was") == []
 
 

@@ -22,7 +22,7 @@ from service.db.schema import tables
 from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.states import ATTEMPT_WITH_NODES, JOB_TERMINAL, AttemptState
-from service.domain.storage.access_tiers import Account
+from service.domain.storage.access_tiers import StorageAccount
 from service.operations.heartbeats import Hearing
 from service.operations.registrations import Registering
 from service.pricing.storage_prices import TABLE
@@ -54,7 +54,7 @@ class MovingPrices:
         """The same for all."""
         return dict.fromkeys(offerings, self.now)
 
-    async def storage(self, account: Account) -> StoragePrices:  # noqa: ARG002 - one account
+    async def storage(self, account: StorageAccount) -> StoragePrices:  # noqa: ARG002 - one account
         """Those of the table."""
         return TABLE
 

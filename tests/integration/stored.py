@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from service.domain.storage.access_tiers import Account, StoredBlob
+from service.domain.storage.access_tiers import StorageAccount, StoredBlob
 from service.operations.tiers import Outside
 from service.pricing.fixed import FixedPrices
 from service.reconciler.storage_cost import StorageMeters
@@ -61,7 +61,7 @@ def moves(world: World) -> TierMoves:
 def meters(world: World, prices: FixedPrices | None = None) -> StorageMeters:
     """As main makes it."""
     outside = Outside(
-        store=world.store, prices=prices or FixedPrices({}), account=Account(region="eastus")
+        store=world.store, prices=prices or FixedPrices({}), account=StorageAccount(region="eastus")
     )
     return StorageMeters(engine=world.engine, outside=outside, now=world.clock)
 

@@ -12,7 +12,7 @@ from service.db.schema import queue_tables, tables
 from service.domain.cloud.fleet import SpotCores, scale_set_name
 from service.domain.errors import InvalidRequest
 from service.domain.queue import queue_forecast
-from service.domain.queue.admission import NO_QUOTA, RESERVES, Code, Quota
+from service.domain.queue.admission import NO_QUOTA, RESERVATION_DELAY, ProjectQuota, WaitReason
 from service.operations import admission
 from service.reconciler.admission import Admissions
 from tests.scripted_node import boot, train
@@ -20,7 +20,7 @@ from tests.world import SPOT, World
 
 JOBS = "/v1/fine_tuning/jobs"
 CORES = 96  # of one machine
-ONE = Quota(max_jobs=1)
+ONE = ProjectQuota(max_jobs=1)
 
 
 def admissions(world: World, **more: Any) -> Admissions:  # noqa: ANN401 - members
@@ -30,7 +30,7 @@ def admissions(world: World, **more: Any) -> Admissions:  # noqa: ANN401 - membe
     )
 
 
-def limited(world: World, usual: Quota) -> Admissions:
+def limited(world: World, usual: ProjectQuota) -> Admissions:
     """Every project may hold so much."""
     world.jobs = replace(world.jobs, usual=usual)
     return admissions(world, usual=usual)
@@ -76,7 +76,7 @@ async def test_where_nothing_is_limited_a_job_is_let_in_by_the_step_that_asks(
 
 
 async def test_a_quota_holds_while_three_replicas_let_in_at_once(world: World) -> None:
-    usual = Quota(max_jobs=2)
+    usual = ProjectQuota(max_jobs=2)
     jobs = [str((await world.submit())["id"]) for _ in range(6)]
     await world.jobs.run_once()  # all are validated
     steps = [replace(world.jobs, usual=usual) for _ in range(3)]
@@ -185,7 +185,7 @@ async def test_a_large_gang_is_let_in_though_small_jobs_keep_coming(world: World
     large = await submitted(world, nodes=4)
     await settle(world, queue)
     told = (await world.job(large))["status_reason"]
-    world.clock.advance(seconds=RESERVES.total_seconds())
+    world.clock.advance(seconds=RESERVATION_DELAY.total_seconds())
     await queue.read_cores()
     small = await submitted(world)
     await settle(world, queue)
@@ -259,7 +259,7 @@ async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecas
     early, soon, late = [await world.job(job) for job in (first, second, third)]
     async with world.engine.begin() as conn:
         mine = queue_tables.queue.c.job_id == second
-        await conn.execute(update(queue_tables.queue).where(mine).values(code=Code.JOBS))
+        await conn.execute(update(queue_tables.queue).where(mine).values(code=WaitReason.JOBS))
     world.clock.advance(seconds=6)  # answers are kept for 5
     past = await world.job(third)
     world.clock.advance(seconds=6)

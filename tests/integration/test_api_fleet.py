@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from service.db.spot import capacity_outages, market
-from service.domain.spot.capacity_traces import Place
-from service.domain.spot.market import Band, PricePoint
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import EvictionBand, PricePoint
 from tests.scripted_node import boot, train
 from tests.world import SPOT, World
 
 FLEET, PRICES = "/v1/organization/fleet", "/v1/organization/prices"
-PLACE = Place(SPOT.region, SPOT.vm_size)
+PLACE = SpotPool(SPOT.region, SPOT.vm_size)
 Json = dict[str, Any]
 
 
@@ -49,7 +49,7 @@ async def test_an_offering_says_since_when_azure_has_refused_it(world: World) ->
     async with world.engine.begin() as conn:
         now = world.clock()
         await capacity_outages.note(conn, SPOT, 4, "no room", now, now)
-        await market.save_bands(conn, {PLACE: Band.TO_10}, now)
+        await market.save_bands(conn, {PLACE: EvictionBand.TO_10}, now)
 
     (offering,) = (await fleet(world))["offerings"]
 

@@ -7,7 +7,7 @@ import httpx
 from contract.choices import Scope
 from service import console
 from service.db.projects import keys as key_rows
-from service.domain.queue.admission import Quota
+from service.domain.queue.admission import ProjectQuota
 from service.operations import sign_in
 from tests.world import World
 
@@ -69,7 +69,7 @@ async def test_expired_keys_of_the_console_do_not_pile_up(world: World) -> None:
 
 async def test_the_services_command_prints_a_token(world: World) -> None:
     options = console.arguments(None, ["sign-in", "--project", "tests", "--scope", "read"])
-    (printed,) = await console.answer(world.engine, options, world.clock(), Quota())
+    (printed,) = await console.answer(world.engine, options, world.clock(), ProjectQuota())
 
     assert (await send(world, printed)).json()["scope"] == "read"
 

@@ -14,8 +14,8 @@ from service.db.jobs import job_moves, jobs
 from service.db.jobs.job_moves import Moving
 from service.db.money import budgets as caps
 from service.db.schema import tables
-from service.domain.lifecycle.constraints import Terms
-from service.domain.lifecycle.job import Move, next_step
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.lifecycle.job import MoveJob, next_step
 from service.domain.states import JobState
 from service.operations import budgets
 from service.reconciler.budgets import ProjectBudgets
@@ -158,7 +158,7 @@ async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten
         row = await conn.execute(
             select(tables.jobs.c.terms).where(tables.jobs.c.id == job).with_for_update()
         )
-        before = Terms.from_dict(row.scalar_one())
+        before = JobConstraints.from_dict(row.scalar_one())
         looking = asyncio.create_task(world.attempts.run_once())
         await wait_for_locks(world, 1)
         more = replace(before, budget=Decimal(400))
@@ -182,7 +182,7 @@ async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(
     async with world.engine.begin() as conn:
         ((claim, seen),) = await jobs.claim_due(conn, world.clock() + timedelta(minutes=1), 1)
     step = next_step(seen, world.clock())
-    assert isinstance(step, Move)
+    assert isinstance(step, MoveJob)
     more = await patch(world, job, budget={"amount": "400"})
     async with world.engine.begin() as conn:
         ended = await job_moves.move_all(

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from service.cloud.fake import FakeCloud
 from service.domain.cloud.fleet import ScaleSet
-from service.domain.cloud.scale_set_list import LOOK_EVERY
+from service.domain.cloud.scale_set_list import OBSERVATION_INTERVAL
 from tests.integration.test_lists_of_replicas import lister
 from tests.scripted_node import ScriptedNode, boot, train
 from tests.world import World
@@ -57,4 +57,4 @@ async def test_a_quiet_attempt_is_asked_for_every_ten_minutes_and_all_are_listed
     assert abs(lists - HOUR // ROUND) <= 1
     assert len(cloud.asked) == 2
     assert all(4 <= looks <= 8 for looks in cloud.asked.values()), cloud.asked
-    assert HOUR / LOOK_EVERY == 6
+    assert HOUR / OBSERVATION_INTERVAL == 6

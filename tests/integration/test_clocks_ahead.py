@@ -12,7 +12,7 @@ from service.db.money import budgets
 from service.db.queue import quotas
 from service.domain.cloud.circuit_breaker import FAILURES
 from service.domain.cloud.rate_limit import CloudCall
-from service.domain.money.budget import OF_PROJECT
+from service.domain.money.budget import PROJECT_BUDGET
 from service.reconciler.admission import Admissions
 from service.reconciler.lister import Lister
 from service.reconciler.rate_limit import RateLimitedCloud
@@ -77,7 +77,7 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_it
 async def test_a_replica_whose_clock_was_ahead_stops_no_job_for_a_budget_that_was_set_since(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    because, wrong = f"{OF_PROJECT} of 5 USD is used up", clock() + timedelta(hours=1)
+    because, wrong = f"{PROJECT_BUDGET} of 5 USD is used up", clock() + timedelta(hours=1)
     async with engine.begin() as conn:
         await add_job(conn, clock(), over_budget_at=wrong, over_budget_because=because)
         before = await budgets.stopped_by_another(conn)

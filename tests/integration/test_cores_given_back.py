@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from service.domain.cloud.fleet import Price
-from service.domain.queue.admission import KEPT
+from service.domain.queue.admission import ADMISSION_HOLD
 from service.pricing.fixed import FixedPrices
 from service.reconciler.admission import Admissions
 from tests.integration.test_admission import admissions, asks, region, settle, submitted
@@ -16,7 +16,7 @@ from tests.world import PRICE, SPOT, World
 
 DEAR = Price(hourly=Decimal(9), on_demand_hourly=PRICE.on_demand_hourly)
 LIMIT = {"nodes": 2, "max_price": {"amount": "1.06"}}
-ROUNDS = (KEPT + timedelta(minutes=5)) // timedelta(seconds=15)
+ROUNDS = (ADMISSION_HOLD + timedelta(minutes=5)) // timedelta(seconds=15)
 
 
 async def wave(world: World, *jobs: str) -> None:
@@ -53,7 +53,7 @@ async def test_of_two_evicted_gangs_that_do_not_fit_any_more_the_first_goes_on_a
     assert at_once == (2, 1)
     assert await asks(world, second) == 1
     assert waits["queue"]["code"] == "region_cores"
-    assert waits["queue"]["since"] < world.clock().timestamp() - KEPT.total_seconds()
+    assert waits["queue"]["since"] < world.clock().timestamp() - ADMISSION_HOLD.total_seconds()
 
 
 async def test_a_job_that_finds_no_price_keeps_no_cores_from_another_project(
@@ -102,7 +102,7 @@ async def test_nobody_takes_the_cores_of_a_job_whose_machines_are_slow_to_go(wor
     await train(world, await boot(world, job), step=1)
     mine, world.key = world.key, await world.other_key()
     other = await submitted(world)
-    world.key, world.cloud.delete_time = mine, 2 * KEPT
+    world.key, world.cloud.delete_time = mine, 2 * ADMISSION_HOLD
     for _ in range(2 * ROUNDS):  # its nodes are silent
         await queue.read_cores()
         await settle(world, queue)

@@ -23,10 +23,10 @@ from service.db.queue import queue, quotas
 from service.db.queue.queue import Gang
 from service.db.schema import tables
 from service.domain.errors import Gone, LeaseLost, NodeNotFound, StaleEpoch
-from service.domain.lifecycle.attempt import Move, OpenGeneration, Seen
-from service.domain.lifecycle.generation import Halt
-from service.domain.lifecycle.job import Move as JobMove
-from service.domain.lifecycle.node import view
+from service.domain.lifecycle.attempt import AttemptView, MoveAttempt, OpenGeneration
+from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.lifecycle.job import MoveJob as JobMove
+from service.domain.lifecycle.node import node_view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import admission
 from service.operations.generations import Halting
@@ -48,8 +48,8 @@ from trainer.contract import (
 )
 
 SOME = ("1", "2", "3")
-EVICTED = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
-GIVE_UP = Halt(kind=DirectiveKind.STOP, node_ids=(), reason="a machine is gone")
+EVICTED = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
+GIVE_UP = HaltGeneration(kind=DirectiveKind.STOP, node_ids=(), reason="a machine is gone")
 CORES = 96  # of one machine
 
 
@@ -162,7 +162,9 @@ async def test_of_a_crowd_of_halts_that_of_a_lost_lease_leaves_no_trace(
             made = generation(1, [node], row.id)
             made = type(made)(**vars(made) | {"job_id": row.job_id})
             await generations.begin_all(conn, [made], (), clock())
-            step = Halt(kind=GIVE_UP.kind, node_ids=(node.node_id,), reason=GIVE_UP.reason)
+            step = HaltGeneration(
+                kind=GIVE_UP.kind, node_ids=(node.node_id,), reason=GIVE_UP.reason
+            )
             halts.append(Halting(claim=claim, row=row, generation=made, step=step))
     writes = Writes(engine=engine, now=clock)
 
@@ -200,8 +202,8 @@ async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_beg
             opens.open(
                 claim,
                 row,
-                OpenGeneration(nodes=(view(made[row.id], present=True),)),
-                Seen(scale_set=None),
+                OpenGeneration(nodes=(node_view(made[row.id], present=True),)),
+                AttemptView(scale_set=None),
                 1 if row.job_id == "job-3" else 0,
             )
             for claim, row in claims

@@ -26,9 +26,9 @@ from service.db.money import ledger
 from service.db.money.ledger import Exist
 from service.db.schema import tables
 from service.domain.errors import LeaseLost
-from service.domain.lifecycle.attempt import Move, OpenGeneration
-from service.domain.lifecycle.generation import Halt
-from service.domain.lifecycle.node import view
+from service.domain.lifecycle.attempt import MoveAttempt, OpenGeneration
+from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.lifecycle.node import node_view
 from service.domain.states import AttemptState, Outcome
 from service.operations import generations as generation_operations
 from service.operations import heads, heartbeats
@@ -74,7 +74,7 @@ _REGISTRATION = Registration(
     gpus=8,
 )
 _STOPS = (DirectiveKind.STOP, DirectiveKind.CHECKPOINT_AND_STOP)
-_EVICTED = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
+_EVICTED = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="taken")
 VMS = ("vm-1", "vm-2", "vm-3", "vm-4")
 
 
@@ -160,7 +160,7 @@ class Crowd:
         opened = await generations.current(conn, row.id)
         if opened:
             ids = tuple(m.node_id for m in opened.generation.members)
-            step = Halt(kind=self.rng.choice(_STOPS), node_ids=ids, reason="because")
+            step = HaltGeneration(kind=self.rng.choice(_STOPS), node_ids=ids, reason="because")
             halting = Halting(claim=claim, row=row, generation=opened.generation, step=step)
             await generation_operations.halt_all(conn, [halting], self.clock())
 
@@ -170,7 +170,7 @@ class Crowd:
         if known:
             self.rng.shuffle(known)
             step = OpenGeneration(
-                nodes=tuple(view(n, present=True) for n in known), after_error=True
+                nodes=tuple(node_view(n, present=True) for n in known), after_error=True
             )
             before = await generations.newest(conn, "job")
             head = Head(generation=before.number + 1 if before else 1)

@@ -11,7 +11,7 @@ from service.db.attempts import attempt_moves, attempts
 from service.db.jobs import events, jobs
 from service.domain.errors import IllegalMove
 from service.domain.lifecycle import job as job_steps
-from service.domain.lifecycle.attempt import Move
+from service.domain.lifecycle.attempt import MoveAttempt
 from service.domain.states import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState, Outcome
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, claim_attempt, claim_job, transact
@@ -38,7 +38,7 @@ async def test_an_attempt_makes_no_move_that_is_not_in_the_table(
         await add_attempt(conn, clock(), state=was)
         claim, row = await claim_attempt(conn, clock())
 
-        step = Move(to=to, outcome=Outcome.EVICTED)
+        step = MoveAttempt(to=to, outcome=Outcome.EVICTED)
         with pytest.raises(IllegalMove):
             await attempt_moves.move(conn, claim, row, step, clock())
 
@@ -56,7 +56,7 @@ async def test_a_job_makes_no_move_that_is_not_in_the_table(
         claim, job = await claim_job(conn, clock())
 
         with pytest.raises(IllegalMove):
-            await jobs.move(conn, claim, job, job_steps.Move(to=to), clock())
+            await jobs.move(conn, claim, job, job_steps.MoveJob(to=to), clock())
 
 
 async def test_a_move_that_cannot_tell_of_itself_is_not_made(
@@ -67,8 +67,8 @@ async def test_a_move_that_cannot_tell_of_itself_is_not_made(
         await add_attempt(conn, clock())
         claim, row = await claim_attempt(conn, clock())
         job_claim, job = await claim_job(conn, clock())
-    step = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="gone")
-    runs = job_steps.Move(to=JobState.RUNNING)
+    step = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="gone")
+    runs = job_steps.MoveJob(to=JobState.RUNNING)
     await _run(engine, REFUSE_EVENTS)
     try:
         with pytest.raises(DBAPIError, match="no room"):
@@ -93,7 +93,7 @@ async def test_a_move_wakes_the_job_at_once(engine: AsyncEngine, clock: Clock) -
         await add_job(conn, clock(), due_at=clock() + timedelta(hours=1))
         await add_attempt(conn, clock())
         claim, row = await claim_attempt(conn, clock())
-        step = Move(to=AttemptState.TERMINATING, outcome=Outcome.PAUSED)
+        step = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.PAUSED)
         await attempt_moves.move(conn, claim, row, step, clock())
 
         assert len(await jobs.claim_due(conn, clock(), 10)) == 1
@@ -107,7 +107,7 @@ async def test_a_job_is_dated_when_it_first_runs_and_when_it_is_over(
         await add_job(conn, clock())
         for to in (*path, JobState.CANCELLED):
             claim, job = await claim_job(conn, clock())
-            await jobs.move(conn, claim, job, job_steps.Move(to=to), clock())
+            await jobs.move(conn, claim, job, job_steps.MoveJob(to=to), clock())
             clock.advance(minutes=1)
         row = await jobs.find(conn, "job")
 

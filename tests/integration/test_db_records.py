@@ -20,7 +20,7 @@ from service.db.schema import tables
 from service.db.storage import checkpoints
 from service.domain.cloud.fleet import Price
 from service.domain.ids import new_id
-from service.domain.money.cost import spent
+from service.domain.money.cost import machine_cost
 from service.domain.states import ATTEMPT_OVER, AttemptState
 from service.operations import heads
 from tests.clock import Clock
@@ -120,7 +120,7 @@ async def test_a_machine_is_billed_from_when_it_is_seen_until_it_is_gone(
 
     times = {r.vm_id: r.ended_at - r.started_at for r in rows if r.ended_at}
     assert times == {"vm-1": timedelta(minutes=30), "vm-2": timedelta(hours=1)}
-    assert spent(rows, clock()) == Decimal(12)
+    assert machine_cost(rows, clock()) == Decimal(12)
 
 
 async def test_metering_again_changes_nothing(engine: AsyncEngine, clock: Clock) -> None:
@@ -148,7 +148,7 @@ async def test_a_machine_that_comes_back_is_billed_anew(engine: AsyncEngine, clo
         rows = await ledger.of_job(conn, "job")
 
     assert [r.ended_at is None for r in rows] == [False, True]
-    assert spent(rows, clock()) == HOURLY * 10 / 60
+    assert machine_cost(rows, clock()) == HOURLY * 10 / 60
 
 
 async def test_what_a_machine_cost_before_it_was_seen_is_billed_once(
@@ -178,7 +178,7 @@ async def test_a_new_price_changes_nothing_of_what_ran_before(
         rows = await ledger.of_job(conn, "job")
 
     assert [r.vm_id for r in rows if r.ended_at is None] == ["vm-2"]
-    assert spent(rows, clock()) == HOURLY * (5 + 5 + 2 * 5) / 60
+    assert machine_cost(rows, clock()) == HOURLY * (5 + 5 + 2 * 5) / 60
 
 
 async def test_a_replica_whose_clock_is_behind_closes_a_row_all_the_same(

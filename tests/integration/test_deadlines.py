@@ -12,10 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.attempts import machine_history
 from service.db.spot import market
 from service.domain.cloud.fleet import Price
-from service.domain.lifecycle.constraints import RETURNS
+from service.domain.lifecycle.constraints import RETURNS_TO_SPOT
 from service.domain.performance.vm_catalogue import lookup
-from service.domain.spot.capacity_traces import Place
-from service.domain.spot.market import Score
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import PlacementScore
 from service.domain.states import CapacityType
 from tests.clock import Clock
 from tests.integration.test_admission import admissions, region, settle
@@ -298,7 +298,7 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
     capacity = []
     for _ in range(2):
         async with world.engine.begin() as conn:
-            likely = {Place(SPOT.region, SPOT.vm_size): Score.HIGH}
+            likely = {SpotPool(SPOT.region, SPOT.vm_size): PlacementScore.HIGH}
             await market.save_scores(conn, likely, 2, world.clock())
         await world.tick(2, seconds=31)
         capacity.append("job.back_to_spot" in await codes(world, job["id"]))
@@ -312,7 +312,7 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
     assert capacity == [False, True]
     assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert [a["capacity"] for a in placed] == ["on_demand", "spot"]
-    assert placed[0]["reason"].startswith(RETURNS)
+    assert placed[0]["reason"].startswith(RETURNS_TO_SPOT)
     assert (await codes(world, job["id"])).count("job.back_to_spot") == 1
     await train(world, await boot(world, job["id"]), step=3)
     async with world.engine.connect() as conn:
@@ -335,7 +335,7 @@ async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> N
 
     assert sum(known.droughts.hours) == pytest.approx(2.0, abs=0.05)
     assert known.drought_seen
-    assert abs(known.down_at[SPOT] - refused_at) < timedelta(minutes=1)
+    assert abs(known.last_unavailable[SPOT] - refused_at) < timedelta(minutes=1)
 
 
 async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world: World) -> None:

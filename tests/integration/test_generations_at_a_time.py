@@ -17,7 +17,7 @@ from service.db.jobs import jobs, step_metrics
 from service.db.schema import tables
 from service.domain.cloud.fleet import Price
 from service.domain.lifecycle.attempt import OpenGeneration
-from service.domain.lifecycle.node import NodeRecord, view
+from service.domain.lifecycle.node import NodeRecord, node_view
 from service.operations.generations import Opening, open_all
 from service.operations.registrations import Asks, register_all
 from tests import waiting
@@ -60,7 +60,7 @@ async def training(
 def opening(claim: Claim, row: AttemptRow, node: NodeRecord, saved: int, **step: object) -> Opening:
     """The second generation of this node, from what was saved (0: nothing)."""
     kept = (checkpoint(saved),) if saved else ()
-    members = replace(OpenGeneration(nodes=(view(node, present=True),)), **step)  # type: ignore[arg-type] # its members
+    members = replace(OpenGeneration(nodes=(node_view(node, present=True),)), **step)  # type: ignore[arg-type] # its members
     head = Head(generation=2, checkpoints=kept)
     return Opening(claim=claim, row=row, step=members, head=head, run_spec_sha256="as pinned")
 
@@ -70,7 +70,7 @@ async def test_each_begins_with_its_own_checkpoint_counts_and_events(
 ) -> None:
     async with engine.begin() as conn:
         fresh, failed, shrunk = await training(conn, clock, 3)
-        gone = view(fresh[2], present=False)
+        gone = node_view(fresh[2], present=False)
         openings = [
             opening(*fresh, saved=0),
             opening(*failed, saved=40, after_error=True),
@@ -126,7 +126,7 @@ async def test_generations_machines_prices_and_hints_never_wait_in_a_circle(
 ) -> None:
     async with crowd.begin() as conn:
         found = await training(conn, clock, MANY)
-    gone = view(found[0][2], present=False)
+    gone = node_view(found[0][2], present=False)
     openings = [
         opening(*one, saved=40, lost=(gone,) if n % 2 else ()) for n, one in enumerate(found)
     ]

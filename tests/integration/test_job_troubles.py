@@ -11,7 +11,7 @@ from service.cloud.provider import Misconfigured
 from service.db.schema import tables
 from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.domain.money.storage_cost import StoragePrices
-from service.domain.storage.access_tiers import Account
+from service.domain.storage.access_tiers import StorageAccount
 from service.pricing.source import PricesUnavailable
 from service.storage.fake import MemoryStore
 from service.storage.store import BlobNotFound
@@ -237,7 +237,7 @@ class NoPrices:
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
         raise PricesUnavailable(f"429 for {len(offerings)} offerings")
 
-    async def storage(self, account: Account) -> StoragePrices:
+    async def storage(self, account: StorageAccount) -> StoragePrices:
         raise PricesUnavailable(f"429 for {account}")
 
     async def close(self) -> None:

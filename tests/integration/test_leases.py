@@ -16,10 +16,10 @@ from service.db.jobs import events, jobs
 from service.db.schema import tables
 from service.domain.cloud.rate_limit import CloudCall, Deferral
 from service.domain.errors import LeaseLost
-from service.domain.lifecycle.attempt import Move, OpenGeneration
-from service.domain.lifecycle.generation import Halt
-from service.domain.lifecycle.job import Move as JobMove
-from service.domain.lifecycle.node import view
+from service.domain.lifecycle.attempt import MoveAttempt, OpenGeneration
+from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.lifecycle.job import MoveJob
+from service.domain.lifecycle.node import node_view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import generations as generation_operations
 from service.operations.generations import Halting, Opening
@@ -39,7 +39,7 @@ from trainer.contract import DirectiveKind, Head
 WORKERS = 8
 ROWS = 40
 AFTER_LEASE = LEASE.total_seconds() + 1
-GIVEN_UP = Move(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="gone")
+GIVEN_UP = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.EVICTED, reason="gone")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ async def _notes_vms(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock
 
 async def _opens(conn: AsyncConnection, claim: Claim, row: AttemptRow, clock: Clock) -> None:
     node = await add_node(conn, clock(), "vm-1")
-    step = OpenGeneration(nodes=(view(node, present=True),))
+    step = OpenGeneration(nodes=(node_view(node, present=True),))
     opening = Opening(claim=claim, row=row, step=step, head=Head(generation=1), run_spec_sha256="")
     await generation_operations.open_all(conn, [opening], clock())
 
@@ -128,7 +128,7 @@ async def test_a_worker_that_lost_its_job_neither_moves_it_nor_starts_an_attempt
         await add_attempt(conn, clock())
         await leases.release(conn, late, clock(), clock())
 
-    cancelled = JobMove(to=JobState.CANCELLED)
+    cancelled = MoveJob(to=JobState.CANCELLED)
     with pytest.raises(LeaseLost):
         await transact(engine, lambda c: jobs.move(c, late, job, cancelled, clock()))
     with pytest.raises(LeaseLost):
@@ -335,7 +335,7 @@ async def test_a_late_halt_tells_nobody_anything(engine: AsyncEngine, clock: Clo
     async with engine.begin() as conn:
         await claim_attempt(conn, clock())
     before = await _everything(engine)
-    step = Halt(kind=DirectiveKind.STOP, node_ids=(node.node_id,), reason="a member is gone")
+    step = HaltGeneration(kind=DirectiveKind.STOP, node_ids=(node.node_id,), reason="a loss")
 
     async def halt(conn: AsyncConnection) -> None:
         halting = Halting(claim=late, row=attempt, generation=row, step=step)

@@ -23,7 +23,7 @@ from service.db.schema import tables
 from service.db.schema.file_tables import files as file_table
 from service.domain.cloud.fleet import Price
 from service.domain.lifecycle.node import node_id
-from service.domain.storage.checkpoint_faults import Fault
+from service.domain.storage.checkpoint_faults import CheckpointFault
 from service.operations import findings, heads, heartbeats
 from tests import waiting
 from tests.clock import Clock
@@ -135,7 +135,7 @@ async def _tell_of_head(conn: AsyncConnection, _: Claim, row: AttemptRow, now: d
 
 
 async def _give_up(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
-    broken = [(checkpoint(1), Fault(file="a", reason="is gone"))]
+    broken = [(checkpoint(1), CheckpointFault(file="a", reason="is gone"))]
     assert await findings.give_up(conn, claim, row, broken, None, now)
 
 

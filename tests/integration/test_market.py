@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.attempts import machine_history
 from service.db.schema.market_tables import market_looks, spot_bands
 from service.db.spot import market as rows
-from service.domain.spot.capacity_traces import Place, place_of
-from service.domain.spot.market import Band, PricePoint, Score
+from service.domain.spot.capacity_traces import SpotPool, spot_pool_of
+from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
 from service.domain.states import CapacityType
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import MarketUnavailable
@@ -22,13 +22,13 @@ from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job
 from tests.world import SPOT, World
 
-PLACE = place_of(SPOT)
+PLACE = spot_pool_of(SPOT)
 
 
 @pytest.fixture
 def market() -> FakeMarket:
     point = PricePoint(datetime(2026, 11, 1, tzinfo=UTC), Decimal("8.44"))
-    return FakeMarket(told_bands={PLACE: Band.TO_10}, told_prices={PLACE: [point]})
+    return FakeMarket(told_bands={PLACE: EvictionBand.TO_10}, told_prices={PLACE: [point]})
 
 
 @pytest.fixture
@@ -52,16 +52,16 @@ async def test_azure_is_asked_twice_a_day_and_every_change_stays_on_record(
     asked = market.calls
     clock.advance(hours=13)
     await watch.run_once()
-    market.told_bands = {PLACE: Band.ABOVE}
+    market.told_bands = {PLACE: EvictionBand.ABOVE}
     clock.advance(hours=13)
     await watch.run_once()
 
     async with engine.connect() as conn:
-        now = await rows.bands(conn, [PLACE, Place("northpole", "size")])
+        now = await rows.bands(conn, [PLACE, SpotPool("northpole", "size")])
         prices = await rows.prices(conn, [PLACE], clock(), clock())
     assert asked == 3  # bands, prices, scores
     assert await kept(engine) == [("5-10", timedelta(hours=13)), ("20+", timedelta(0))]
-    assert {place: told.band for place, told in now.items()} == {PLACE: Band.ABOVE}
+    assert {place: told.band for place, told in now.items()} == {PLACE: EvictionBand.ABOVE}
     assert [point.hourly for point in prices[PLACE]] == [Decimal("8.44")]
 
 
@@ -83,7 +83,7 @@ async def test_what_was_told_last_holds_while_azure_does_not_answer(
     await watch.run_once()
 
     assert (waited, market.calls) == (6, 8)
-    assert known[PLACE].band is Band.TO_10
+    assert known[PLACE].band is EvictionBand.TO_10
     assert trouble == "429"
 
 
@@ -99,7 +99,7 @@ async def test_bands_are_kept_though_prices_fail_and_any_fault_is_noted(
     async with engine.connect() as conn:
         known = await rows.bands(conn, [PLACE])
         row = (await conn.execute(select(market_looks))).one()
-    assert known[PLACE].band is Band.TO_10
+    assert known[PLACE].band is EvictionBand.TO_10
     assert (row.what, row.trouble_at) == (GRAPH, clock())
     assert "see the log" in row.trouble
 
@@ -124,7 +124,7 @@ async def test_no_more_machines_are_scored_than_azure_takes(
     async with world.engine.begin() as conn:
         await add_job(conn, clock())
         await add_attempt(conn, clock(), instance_count=4000)
-    market.told_scores = {PLACE: Score.HIGH}
+    market.told_scores = {PLACE: PlacementScore.HIGH}
 
     await watch.run_once()
 
@@ -158,7 +158,7 @@ async def test_a_choice_of_where_to_run_next_knows_the_newest_band(
     async with engine.connect() as conn:
         known = await machine_history.past(conn, [SPOT, on_demand], 2, clock())
 
-    assert known.bands == {SPOT: Band.TO_10.per_hour}
+    assert known.bands == {SPOT: EvictionBand.TO_10.per_hour}
 
 
 async def test_scores_are_asked_for_as_many_machines_as_jobs_want_and_date_from_their_change(
@@ -167,9 +167,9 @@ async def test_scores_are_asked_for_as_many_machines_as_jobs_want_and_date_from_
     await world.submit()
     await world.tick(3)
     began = clock()
-    market.told_scores = {PLACE: Score.HIGH}
+    market.told_scores = {PLACE: PlacementScore.HIGH}
     seen = []
-    for score in (Score.HIGH, Score.HIGH, Score.LOW):
+    for score in (PlacementScore.HIGH, PlacementScore.HIGH, PlacementScore.LOW):
         market.told_scores = {PLACE: score}
         clock.advance(minutes=21)
         await watch.run_once()
@@ -180,7 +180,11 @@ async def test_scores_are_asked_for_as_many_machines_as_jobs_want_and_date_from_
     clock.advance(minutes=21)
     await watch.run_once()
 
-    assert seen == [(Score.HIGH, 2, 21), (Score.HIGH, 2, 21), (Score.LOW, 2, 63)]
+    assert seen == [
+        (PlacementScore.HIGH, 2, 21),
+        (PlacementScore.HIGH, 2, 21),
+        (PlacementScore.LOW, 2, 63),
+    ]
     assert market.asked_for == 2
     async with world.engine.connect() as conn:
         assert await rows.scores(conn, [PLACE]) == {}

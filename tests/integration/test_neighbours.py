@@ -21,8 +21,8 @@ from service.db.schema.file_tables import files as file_table
 from service.db.schema.storage_tables import storage_ledger
 from service.domain.cloud.circuit_breaker import PROBE, Circuit
 from service.domain.lifecycle.node import node_id
-from service.domain.money.storage_cost import Change
-from service.domain.storage.access_tiers import Tier
+from service.domain.money.storage_cost import LevelChange
+from service.domain.storage.access_tiers import AccessTier
 from tests.clock import Clock
 from tests.integration.rows import add, add_attempt, add_job, add_node
 
@@ -38,7 +38,7 @@ async def end_of_storage(conn: AsyncConnection, clock: Clock) -> None:
     """A look at what the job has stored finds nothing any more."""
     await storage_cost.begin(conn, JOB, clock())
     (claim,) = await storage_cost.claim_due(conn, clock(), 10)
-    change = Change(tier=Tier.HOT, at=clock(), level=None)
+    change = LevelChange(tier=AccessTier.HOT, at=clock(), level=None)
     await storage_cost.record(conn, claim, [change], clock(), clock())
 
 
@@ -80,7 +80,7 @@ async def test_a_write_changes_its_own_row_and_none_beside_it(
             await add_job(conn, clock(), id=job, trainer_errors=1)
             await add_attempt(conn, clock(), id=f"att-{job}", job_id=job)
             await add_node(conn, clock(), "vm", f"att-{job}")
-            stored = {"tier": Tier.HOT, "started_at": clock(), "size": 5, "month": 1}
+            stored = {"tier": AccessTier.HOT, "started_at": clock(), "size": 5, "month": 1}
             await add(conn, storage_ledger, job_id=job, **stored)
         before = {t: await rows_of(conn, t) for t in TABLES}
         clock.advance(minutes=1)

@@ -9,7 +9,7 @@ import pytest
 
 from service.cloud.provider import Misconfigured
 from service.domain.money import budget
-from service.domain.money.budget import Standing
+from service.domain.money.budget import BudgetStanding
 from service.operations import budgets
 from tests.scripted_node import boot, train
 from tests.world import World
@@ -73,14 +73,14 @@ async def test_a_job_whose_machines_never_train_is_the_operators_matter(
     assert "REKINDLE_TRAINER_IMAGE" in vars(line)["cause"]
 
 
-@pytest.mark.parametrize("reached", [50, 90, budget.PASSED])
+@pytest.mark.parametrize("reached", [50, 90, budget.CAP_PASSED])
 async def test_a_budget_that_did_not_hold_is_the_operators_matter_and_a_threshold_is_not(
     world: World, log: pytest.LogCaptureFixture, reached: int
 ) -> None:
     job = await world.submit()
-    standing = Standing(cap=Decimal(10), metered=Decimal(11))
+    standing = BudgetStanding(cap=Decimal(10), metered=Decimal(11))
     async with world.engine.begin() as conn:
         await budgets.tell(conn, job["id"], standing, reached, world.clock())
 
     told = [(line.levelname, vars(line)["job"]) for line in lines(log, "job.budget_passed")]
-    assert told == ([("ERROR", job["id"])] if reached == budget.PASSED else [])
+    assert told == ([("ERROR", job["id"])] if reached == budget.CAP_PASSED else [])

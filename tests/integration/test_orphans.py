@@ -25,9 +25,9 @@ from service.db.schema import tables
 from service.domain.cloud.fleet import (
     Offering,
     Price,
-    Resource,
     ScaleSet,
     ScaleSetPhase,
+    TaggedResource,
     scale_set_name,
 )
 from service.domain.states import AttemptState
@@ -311,7 +311,9 @@ async def test_an_audit_without_a_price_list_names_what_leaks_at_a_price_that_no
 async def test_a_disk_that_carries_our_tag_is_in_the_audit_and_a_neighbours_is_not(
     world: World,
 ) -> None:
-    disk = Resource(kind="Microsoft.Compute/disks", name="old", tags={OWNER_TAG: world.cloud.owner})
+    disk = TaggedResource(
+        kind="Microsoft.Compute/disks", name="old", tags={OWNER_TAG: world.cloud.owner}
+    )
     world.cloud.strays += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
 
     shown = (await world.call("GET", "/v1/organization/audit")).json()
@@ -329,7 +331,7 @@ async def test_a_disk_that_carries_our_tag_is_in_the_audit_and_a_neighbours_is_n
 async def test_no_page_of_the_audit_loses_a_stray_whose_type_ends_as_anothers(world: World) -> None:
     kinds = ("Elsewhere.Compute/disks", "Microsoft.Compute/disks")
     tags = {OWNER_TAG: world.cloud.owner}
-    world.cloud.strays += [Resource(kind=kind, name="old", tags=tags) for kind in kinds]
+    world.cloud.strays += [TaggedResource(kind=kind, name="old", tags=tags) for kind in kinds]
 
     first = (await world.call("GET", "/v1/organization/audit?limit=1")).json()
     rest = await world.call("GET", f"/v1/organization/audit?after={first['last_id']}")
@@ -349,7 +351,7 @@ async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says
 ) -> None:
     await _orphan(world)
 
-    async def refuse() -> list[Resource]:
+    async def refuse() -> list[TaggedResource]:
         raise fault
 
     monkeypatch.setattr(world.cloud, "list_tagged", refuse)

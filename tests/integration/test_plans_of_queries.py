@@ -38,12 +38,12 @@ from service.db.schema import tables
 from service.db.spot import capacity_observations, market
 from service.db.storage import checkpoint_fault_reports, checkpoints, retention, tier_moves
 from service.domain.cloud.fleet import Price
-from service.domain.money.storage_cost import Level, changes
-from service.domain.queue.admission import Quota
-from service.domain.spot.capacity_traces import Place, place_of
-from service.domain.spot.market import Band
-from service.domain.storage.access_tiers import Tier
-from service.domain.storage.checkpoint_faults import Finding
+from service.domain.money.storage_cost import TierLevel, level_changes
+from service.domain.queue.admission import ProjectQuota
+from service.domain.spot.capacity_traces import SpotPool, spot_pool_of
+from service.domain.spot.market import EvictionBand
+from service.domain.storage.access_tiers import AccessTier
+from service.domain.storage.checkpoint_faults import CheckpointFinding
 from service.operations import admission, audit
 from service.operations.jobs import Sending, sent_before
 from service.reconciler import late_costs
@@ -52,7 +52,7 @@ from tests.integration.rows import generation
 from tests.integration.year import JOBS, fill, read_whole, rows_read, statements
 from tests.world import PRICE, SPOT
 
-BAND = Place("region-1", "size-1")
+BAND = SpotPool("region-1", "size-1")
 
 Query = Callable[[AsyncConnection, Clock], Awaitable[object]]
 
@@ -103,7 +103,7 @@ async def look(conn: AsyncConnection, clock: Clock) -> None:
 
 async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
     """Of a day that begins long after all of these were over."""
-    places = [place_of(SPOT)]
+    places = [spot_pool_of(SPOT)]
     since, until = (clock() + timedelta(days=days) for days in (8, 9))
     await capacity_observations.places(conn, since, until)
     await capacity_observations.held(conn, places, since, until)
@@ -145,7 +145,7 @@ async def queue_pass(conn: AsyncConnection, clock: Clock) -> None:
     assert await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
     await quotas.learn(conn, SPOT.region, 960, 192, clock())
     assert await queue.is_mine(conn, "me", clock(), timedelta(seconds=15))
-    assert await admission.let_in(conn, Quota(max_jobs=10), clock()) == 1
+    assert await admission.let_in(conn, ProjectQuota(max_jobs=10), clock()) == 1
 
 
 async def sweep_orphans(conn: AsyncConnection, clock: Clock) -> None:
@@ -166,8 +166,8 @@ async def sweep_checkpoints(conn: AsyncConnection, clock: Clock) -> None:
 async def meter_storage(conn: AsyncConnection, clock: Clock) -> None:
     (claim,) = await storage_cost.claim_due(conn, clock(), 1)
     before = await storage_cost.held(conn, claim.row_id)
-    found = {Tier.COOL: Level(size=1, month=Decimal(1))}
-    news = changes(before, found, clock(), clock())
+    found = {AccessTier.COOL: TierLevel(size=1, month=Decimal(1))}
+    news = level_changes(before, found, clock(), clock())
     assert news
     await storage_cost.record(conn, claim, news, clock(), clock())
 
@@ -189,7 +189,9 @@ async def folder(conn: AsyncConnection, clock: Clock) -> None:
 
 
 async def complain(conn: AsyncConnection, clock: Clock) -> None:
-    said = Finding(node_id="node-7-1", attempt_id="att-of-7", generation=2, file="f", reason="")
+    said = CheckpointFinding(
+        node_id="node-7-1", attempt_id="att-of-7", generation=2, file="f", reason=""
+    )
     await checkpoint_fault_reports.add(conn, "ftjob-007", "checkpoints/5", said)
     await checkpoint_fault_reports.open_of(conn, "ftjob-007")
     assert await checkpoints.condemn(conn, "ftjob-007", "checkpoints/5", "no node can load it")
@@ -261,8 +263,10 @@ HOT: dict[str, Query] = {
     ),
     "what a project costs": money_of_a_project,
     "what all projects save": money_of_all_projects,
-    "bands of Spot": lambda conn, clock: market.save_bands(conn, {BAND: Band.TO_10}, clock()),
-    "what was paid last": lambda conn, clock: price_doubts.paid(conn, place_of(SPOT), clock()),
+    "bands of Spot": lambda conn, clock: market.save_bands(
+        conn, {BAND: EvictionBand.TO_10}, clock()
+    ),
+    "what was paid last": lambda conn, clock: price_doubts.paid(conn, spot_pool_of(SPOT), clock()),
     "prices of Spot": lambda conn, clock: market.prices(conn, [BAND], clock(), clock()),
     "where a checkpoint lies": folder,
     "what nodes complain of": complain,

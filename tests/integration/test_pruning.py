@@ -18,8 +18,8 @@ from service.db.schema import tables
 from service.db.schema.market_tables import bills as bills_table
 from service.db.schema.market_tables import spot_prices
 from service.db.spot import market
-from service.domain.money.billing_reconciliation import Billed
-from service.domain.spot.capacity_traces import Place
+from service.domain.money.billing_reconciliation import BilledDay
+from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import PricePoint
 from service.reconciler.pruning import LONGEST, PAGE, Pruning
 from tests import waiting
@@ -107,7 +107,7 @@ async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
 async def test_what_azure_told_is_kept_for_a_year_after_it_told_it_last(
     engine: AsyncEngine, clock: Clock, sweep: Pruning
 ) -> None:
-    place, holds = Place("eastus", "size"), clock() - timedelta(days=900)
+    place, holds = SpotPool("eastus", "size"), clock() - timedelta(days=900)
     counts = []
     async with engine.begin() as conn:
         await market.save_prices(conn, {place: [PricePoint(holds, Decimal(8))]}, clock())
@@ -162,9 +162,9 @@ async def add_jobs(conn: AsyncConnection, clock: Clock, many: int) -> None:
     await conn.execute(tables.jobs.insert().from_select(["id", *names], rows))
 
 
-def bill(day: date) -> Billed:
+def bill(day: date) -> BilledDay:
     one = Decimal(1)
-    return Billed(day=day, attempt_id="att-1", category="Storage", quantity=one, amount=one)
+    return BilledDay(day=day, attempt_id="att-1", category="Storage", quantity=one, amount=one)
 
 
 async def test_a_job_with_many_rows_is_pruned_some_at_a_time(

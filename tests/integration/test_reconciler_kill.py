@@ -16,7 +16,7 @@ from service.db.core.leases import LEASE
 from service.db.money import ledger
 from service.db.schema.tables import events, generations, jobs
 from service.domain.cloud.fleet import scale_set_name
-from service.domain.lifecycle.attempt import Pace
+from service.domain.lifecycle.attempt import AttemptTiming
 from service.domain.lifecycle.node import NodeRecord
 from service.domain.states import ATTEMPT_OVER, AttemptState, JobState, Outcome
 from service.operations import heads, heartbeats
@@ -42,7 +42,7 @@ from trainer.contract import (
 
 ROUNDS = 100
 ROUND = timedelta(seconds=10)
-PACE = Pace(poll=timedelta(seconds=5), read_lag=timedelta(seconds=20))
+PACE = AttemptTiming(poll=timedelta(seconds=5), read_lag=timedelta(seconds=20))
 
 
 @dataclass

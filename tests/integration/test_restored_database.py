@@ -13,9 +13,9 @@ from service.db.core.leases import LEASE, Claim
 from service.db.schema import tables
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.errors import LeaseLost
-from service.domain.lifecycle.attempt import OpenGeneration, Seen
+from service.domain.lifecycle.attempt import AttemptView, OpenGeneration
 from service.domain.lifecycle.generation import NodeView
-from service.domain.lifecycle.node import view
+from service.domain.lifecycle.node import node_view
 from service.operations import heads
 from service.reconciler.openings import Openings
 from tests.integration.rows import add_attempt, add_job, add_node, claim_attempt, generation
@@ -259,7 +259,7 @@ class Scene:
         """As the worker that holds the claim."""
         world, step = self._world, OpenGeneration(nodes=(self.node,))
         opens = Openings(engine=world.engine, store=world.store, now=world.clock)
-        return await opens.open(self._claim, self._row, step, Seen(scale_set=None), after)
+        return await opens.open(self._claim, self._row, step, AttemptView(scale_set=None), after)
 
 
 async def scene(world: World, ahead: int) -> Scene:
@@ -273,7 +273,7 @@ async def scene(world: World, ahead: int) -> Scene:
     await world.store.create_container("job")
     head = Head(generation=1 + ahead, checkpoints=(committed(5, 1 + ahead),))
     await world.store.write("job", HEAD, head.to_json().encode())
-    return Scene(world, claim, row, view(node, present=True))
+    return Scene(world, claim, row, node_view(node, present=True))
 
 
 @pytest.mark.parametrize("ahead", [1, 2])

@@ -14,7 +14,7 @@ from service.db.schema.tables import attempts
 from service.db.schema.tables import jobs as jobs_table
 from service.db.spot import capacity_outages
 from service.domain.cloud.fleet import ScaleSetSpec
-from service.domain.spot.capacity_backoff import FIRST, Shortage
+from service.domain.spot.capacity_backoff import FIRST_BACKOFF, Shortage
 from tests import waiting
 from tests.integration.rows import blocked
 from tests.world import SPOT, World
@@ -68,12 +68,12 @@ async def test_refusals_of_one_moment_are_one_refusal(world: World) -> None:
     found = await all_refused(world)
 
     assert found.in_a_row == 1
-    assert found.ends_at - found.since == FIRST
+    assert found.ends_at - found.since == FIRST_BACKOFF
 
 
 async def test_a_refusal_of_who_asked_to_find_out_is_one_more(world: World) -> None:
     before = await all_refused(world)
-    world.clock.advance(seconds=2 * FIRST.total_seconds())
+    world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
     await world.tick(2)
 
     after = await known(world)
@@ -84,7 +84,7 @@ async def test_a_refusal_of_who_asked_to_find_out_is_one_more(world: World) -> N
 async def test_of_many_jobs_one_asks_when_a_shortage_is_over(world: World) -> None:
     await all_refused(world)
     world.cloud.sold_out.clear()
-    world.clock.advance(seconds=2 * FIRST.total_seconds())
+    world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
 
     async with as_they_ask(world, JOBS):
         assert await live(world) == 0
@@ -99,7 +99,7 @@ async def test_a_shortage_that_has_just_ended_is_not_brought_back_by_who_read_of
 ) -> None:
     await all_refused(world)
     world.cloud.sold_out.clear()
-    world.clock.advance(seconds=2 * FIRST.total_seconds())
+    world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
 
     async with as_they_ask(world, JOBS) as another:
         await another.execute(delete(table))  # as an attempt does that is given machines
@@ -132,7 +132,7 @@ async def gang_first(world: World, gang: str, pauses: int) -> None:
     is_gang, due_at = jobs_table.c.id == gang, jobs_table.c.due_at
     for _ in range(pauses):
         if found := await known(world):
-            after = func.greatest(due_at, found.ends_at + FIRST / 60)
+            after = func.greatest(due_at, found.ends_at + FIRST_BACKOFF / 60)
             first = update(jobs_table).values(due_at=case((is_gang, found.ends_at), else_=after))
             async with world.engine.begin() as conn:
                 await conn.execute(first)
@@ -144,7 +144,7 @@ async def test_a_gang_that_is_always_refused_and_always_first_keeps_no_small_job
     world: World,
 ) -> None:
     room_for(world, 2)
-    world.cloud.create_time = FIRST / 3
+    world.cloud.create_time = FIRST_BACKOFF / 3
     gang = await submitted(world, GANG)
     await heard_of(world)
     small = [await submitted(world, 1) for _ in range(3)]

@@ -14,8 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.api.app import make_app
 from service.db.money import storage_cost
 from service.db.schema import storage_tables
-from service.domain.money.storage_cost import StoragePrices, kept, rehydrating
-from service.domain.storage.access_tiers import GIB, SMALL, Account, Priority, Tier
+from service.domain.money.storage_cost import StoragePrices, cost_of_keeping, quote_rehydration
+from service.domain.storage.access_tiers import (
+    GIB,
+    SMALL,
+    AccessTier,
+    ArchivePriority,
+    StorageAccount,
+)
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable
 from service.pricing.storage_prices import TABLE
@@ -48,7 +54,7 @@ async def dear(world: World) -> AsyncIterator[World]:
         yield world
 
 
-async def model(world: World, tier: Tier) -> tuple[str, list[str]]:
+async def model(world: World, tier: AccessTier) -> tuple[str, list[str]]:
     """A job that is over, and the large files of its model, both in that tier."""
     job = await finished(world)
     (first,) = [b.name for b in await world.store.list_stored(job, "models/") if b.size > SMALL]
@@ -90,7 +96,7 @@ async def test_what_lies_there_costs_by_the_month_and_is_in_what_was_spent(world
     listed = body(await world.call("GET", JOBS))["data"][0]["cost"]["spent"]
 
     stored = sum(b.size for b in await world.store.list_stored(job))
-    month = stored * DEAR.tiers[Tier.HOT].month / GIB
+    month = stored * DEAR.tiers[AccessTier.HOT].month / GIB
     assert Decimal(after["storage"]) - Decimal(before["storage"]) == pytest.approx(
         month, abs=Decimal("0.0002")
     )
@@ -112,7 +118,7 @@ async def test_the_job_shows_what_the_rows_add_up_to(world: World) -> None:
     await meters(world, PRICES).run_once()
     world.clock.advance(hours=5)
 
-    total = kept(await rows(world, job), world.clock())
+    total = cost_of_keeping(await rows(world, job), world.clock())
 
     assert total > 0
     assert (await cost(world, job))["storage"] == str(total.quantize(Decimal("0.0001")))
@@ -127,7 +133,7 @@ async def test_two_replicas_and_a_repeated_look_count_nothing_twice(world: World
 
     assert (sum(looked), sum(again)) == (1, 1)
     (row,) = await rows(world, job)
-    assert (row.tier, row.ended_at) == (Tier.HOT, None)
+    assert (row.tier, row.ended_at) == (AccessTier.HOT, None)
 
 
 async def test_a_look_that_comes_too_late_writes_nothing(world: World) -> None:
@@ -156,9 +162,9 @@ async def test_after_a_move_each_tier_has_its_own_price(world: World) -> None:
 
     open_rows = {r.tier: r for r in await rows(world, job) if r.ended_at is None}
 
-    assert set(open_rows) == {Tier.HOT, Tier.ARCHIVE}
-    assert open_rows[Tier.ARCHIVE].size == 200 * 1024
-    assert open_rows[Tier.ARCHIVE].month == DEAR.tiers[Tier.ARCHIVE].month
+    assert set(open_rows) == {AccessTier.HOT, AccessTier.ARCHIVE}
+    assert open_rows[AccessTier.ARCHIVE].size == 200 * 1024
+    assert open_rows[AccessTier.ARCHIVE].month == DEAR.tiers[AccessTier.ARCHIVE].month
 
 
 async def test_what_a_move_cost_is_counted_once(world: World) -> None:
@@ -180,7 +186,7 @@ ROUNDED = Decimal("0.0002")  # as what is shown
 
 
 async def test_a_wish_that_was_replaced_before_anything_moved_costs_nothing(dear: World) -> None:
-    job, _ = await model(dear, Tier.COLD)
+    job, _ = await model(dear, AccessTier.COLD)
     first = await ask(dear, job, tier="hot")
     dear.clock.advance(days=20)
     second = await ask(dear, job, tier="cool")
@@ -190,17 +196,17 @@ async def test_a_wish_that_was_replaced_before_anything_moved_costs_nothing(dear
 
 
 async def test_a_wish_that_was_replaced_half_way_costs_what_has_moved(dear: World) -> None:
-    job, files = await model(dear, Tier.COLD)
+    job, files = await model(dear, AccessTier.COLD)
     first = await ask(dear, job, tier="hot")
     await moves(dear).run_once()
-    await dear.store.set_tier(job, files[1], Tier.COLD)  # as if it had not come so far
+    await dear.store.set_tier(job, files[1], AccessTier.COLD)  # as if it had not come so far
     second = await ask(dear, job, tier="archive")
 
     assert await charges(dear, job) == pytest.approx(first / 2 + second, abs=ROUNDED)
 
 
 async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: World) -> None:
-    (early, _), (late, _) = [await model(dear, Tier.ARCHIVE) for _ in range(2)]
+    (early, _), (late, _) = [await model(dear, AccessTier.ARCHIVE) for _ in range(2)]
     dear.store.slow_archive = True
     await ask(dear, early, tier="hot")
     for blob in await dear.store.list_stored(early, "models/"):
@@ -217,7 +223,7 @@ async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: Wor
 
 
 async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: World) -> None:
-    job, files = await model(dear, Tier.HOT)
+    job, files = await model(dear, AccessTier.HOT)
 
     async def named() -> tuple[str, str]:
         lying = body(await dear.call("GET", f"{JOBS}/{job}/storage"))
@@ -226,7 +232,7 @@ async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: Wo
     begun = await named()
     await meters(dear, PRICES).run_once()
     metered = await named()
-    await dear.store.set_tier(job, files[0], Tier.COOL)  # the meter has not seen it yet
+    await dear.store.set_tier(job, files[0], AccessTier.COOL)  # the meter has not seen it yet
     moved = await named()
 
     assert begun[0] == begun[1]
@@ -235,14 +241,14 @@ async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: Wo
 
 
 async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) -> None:
-    job, files = await model(dear, Tier.ARCHIVE)
+    job, files = await model(dear, AccessTier.ARCHIVE)
     lying = {b.name: b for b in await dear.store.list_stored(job, "models/")}
-    standard, high = (rehydrating([lying[files[1]]], p, DEAR).cost for p in Priority)
+    standard, high = (quote_rehydration([lying[files[1]]], p, DEAR).cost for p in ArchivePriority)
     dear.store.slow_archive = True
     before = await ask(dear, job, tier="hot")
     await carry_out(dear)
     dear.store.slow_archive = False
-    await dear.store.set_tier(job, files[0], Tier.HOT)  # the first is back
+    await dear.store.set_tier(job, files[0], AccessTier.HOT)  # the first is back
 
     after = await ask(dear, job, tier="hot", priority="high")
     again = await ask(dear, job, tier="hot", priority="high")
@@ -277,7 +283,7 @@ class ClosedList(FixedPrices):
     def __init__(self) -> None:
         super().__init__({})
 
-    async def storage(self, account: Account) -> StoragePrices:
+    async def storage(self, account: StorageAccount) -> StoragePrices:
         raise PricesUnavailable(f"closed, {account.region} too")
 
 
@@ -289,7 +295,7 @@ async def test_without_a_price_list_what_lies_there_goes_on_at_the_price_it_has(
     world.clock.advance(days=1, seconds=1)
 
     assert await meters(world, ClosedList()).run_once() == 1
-    assert [r.month for r in await rows(world, job)] == [DEAR.tiers[Tier.HOT].month]
+    assert [r.month for r in await rows(world, job)] == [DEAR.tiers[AccessTier.HOT].month]
 
 
 async def test_a_job_that_goes_on_is_looked_at_hourly_and_one_that_is_over_daily(

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import JOB_TAG, OWNER_TAG, Misconfigured
-from service.domain.cloud.fleet import Resource
+from service.domain.cloud.fleet import TaggedResource
 from service.reconciler import strays
 from service.reconciler.strays import ALARM, StrayWatch
 from tests.clock import Clock
@@ -22,7 +22,7 @@ def watched(engine: AsyncEngine, clock: Clock) -> tuple[FakeCloud, StrayWatch]:
     """A cloud with a disk of ours and one of a neighbour."""
     cloud = FakeCloud(now=clock)
     tags = {OWNER_TAG: cloud.owner, JOB_TAG: "ftjob-1"}
-    disk = Resource(kind="Microsoft.Compute/disks", name="old", region="eastus", tags=tags)
+    disk = TaggedResource(kind="Microsoft.Compute/disks", name="old", region="eastus", tags=tags)
     cloud.strays += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
     return cloud, StrayWatch(engine=engine, cloud=cloud, now=clock)
 
@@ -98,7 +98,7 @@ async def test_a_replica_whose_clock_was_ahead_delays_no_alarm(
 async def test_a_process_that_is_killed_while_it_raises_an_alarm_leaves_it_to_the_next_look(
     engine: AsyncEngine, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(_: str, __: Resource) -> None:
+    def die(_: str, __: TaggedResource) -> None:
         raise asyncio.CancelledError
 
     _, watch = watched(engine, clock)

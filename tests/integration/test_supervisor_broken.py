@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from awscrt import checksums
 
-from service.domain.storage.checkpoint_faults import Fault
+from service.domain.storage.checkpoint_faults import CheckpointFault
 from service.operations import findings, heads
 from service.storage.azure import AzureBlobStore
 from tests.azurite import Azurite
@@ -134,7 +134,7 @@ async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
 
     assert said is not None
     assert (said.path, said.file) == (newest.path, file)
-    assert fault == Fault(file=file, reason=seen)
+    assert fault == CheckpointFault(file=file, reason=seen)
     assert second.checkpoint == before
     assert await findings.look(store, job, before) is None
     assert node.said.broken is None

@@ -13,8 +13,8 @@ from service.db.schema import tables
 from service.db.spot import market
 from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.domain.errors import LeaseLost
-from service.domain.spot.capacity_traces import Place
-from service.domain.spot.market import Score
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import PlacementScore
 from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job
@@ -74,7 +74,7 @@ async def say(world: World, nodes: list[ScriptedNode], number: int, **later: flo
 async def likely(world: World) -> None:
     """Azure says that there is some Spot."""
     async with world.engine.begin() as conn:
-        told = {Place(SPOT.region, SPOT.vm_size): Score.HIGH}
+        told = {SpotPool(SPOT.region, SPOT.vm_size): PlacementScore.HIGH}
         await market.save_scores(conn, told, 2, world.clock())
 
 

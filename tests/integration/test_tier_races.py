@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from service.api.app import make_app
 from service.db.core.leases import LEASE
-from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
 from service.storage.fake import MemoryStore
 from tests.integration.stored import finished, moves
 from tests.integration.test_tiers import JOBS, ask, carry_out, codes, folder
@@ -53,7 +53,11 @@ class CountingStore(MemoryStore):
     orders: Counter[str] = field(default_factory=Counter)
 
     async def set_tier(
-        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
     ) -> None:
         self.orders[name] += 1
         await super().set_tier(container, name, tier, priority)
@@ -80,7 +84,11 @@ class InterruptedStore(MemoryStore):
     orders: int = 0
 
     async def set_tier(
-        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
     ) -> None:
         self.orders += 1
         if self.orders == 1 and self.meanwhile:

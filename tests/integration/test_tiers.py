@@ -7,7 +7,7 @@ import httpx
 from sqlalchemy import update
 
 from service.db.schema import tables
-from service.domain.storage.access_tiers import Priority, StoredBlob, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
 from tests.integration.stored import STEPS, finished, moves, put, tiers, training
@@ -73,9 +73,9 @@ async def test_a_model_is_archived_and_its_manifest_and_small_files_stay_hot(wor
 
     found = await tiers(world.store, job, "models/")
     assert {name: blob.tier for name, blob in found.items()} == {
-        "model.safetensors": Tier.ARCHIVE,
-        "config.json": Tier.HOT,
-        "manifest.json": Tier.HOT,
+        "model.safetensors": AccessTier.ARCHIVE,
+        "config.json": AccessTier.HOT,
+        "manifest.json": AccessTier.HOT,
     }
     assert asked["id"].startswith("tier-")
     assert under_way["moving_to"] == "archive"
@@ -149,7 +149,7 @@ async def test_a_rehydration_can_be_hurried_and_no_other_order_is_taken(world: W
     assert (other.status_code, body(other)["error"]["code"]) == (409, "archived")
     assert fast["id"] == slow["id"]
     assert slow["expected_at"] - fast["expected_at"] == 14 * 3600
-    assert found["model.safetensors"].priority is Priority.HIGH
+    assert found["model.safetensors"].priority is ArchivePriority.HIGH
 
 
 async def test_a_checkpoint_of_a_job_that_is_over_is_moved_by_itself(world: World) -> None:
@@ -205,7 +205,7 @@ async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be
     newest, older, oldest = [f["path"] for f in (await lying(world, job))["folders"]]
     await delete(world, job, newest)
     for blob in await world.store.list_stored(job, older):
-        await world.store.set_tier(job, blob.name, Tier.ARCHIVE)
+        await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)
     archived = body(await world.call("POST", f"{JOBS}/{job}/resume"))["error"]
     await delete(world, job, older)
     await delete(world, job, oldest)
@@ -223,7 +223,7 @@ async def test_a_paused_job_whose_checkpoint_was_archived_is_told_how_to_resume(
 ) -> None:
     job = await paused(world)
     for blob in await world.store.list_stored(job, "checkpoints/"):
-        await world.store.set_tier(job, blob.name, Tier.ARCHIVE)  # a person, or a rule
+        await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a person, or a rule
 
     refused = await world.call("POST", f"{JOBS}/{job}/resume")
     newest = (await lying(world, job))["folders"][0]["checkpoint"]
@@ -243,7 +243,7 @@ async def test_more_money_takes_up_no_job_whose_checkpoint_was_archived(world: W
     async with world.engine.begin() as conn:
         await conn.execute(update(tables.jobs).where(tables.jobs.c.id == job).values(out_of_money))
     for blob in await world.store.list_stored(job, "checkpoints/"):
-        await world.store.set_tier(job, blob.name, Tier.ARCHIVE)
+        await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)
     more = {"infrastructure": {"budget": {"amount": "900"}}}
     refused = await world.call("PATCH", f"{JOBS}/{job}", json=more)
     named = await world.call("PATCH", f"{JOBS}/{job}", json={"metadata": {"team": "red"}})
@@ -273,7 +273,7 @@ async def test_a_folder_that_is_gone_is_not_there_already(world: World) -> None:
 async def test_an_archived_manifest_is_told_with_every_way_back(world: World) -> None:
     job = await finished(world)
     for blob in await world.store.list_stored(job, "models/"):
-        await world.store.set_tier(job, blob.name, Tier.ARCHIVE)  # a rule knows no manifests
+        await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a rule knows no manifests
 
     refused = await world.call("GET", f"{JOBS}/{job}/model")
 
@@ -305,7 +305,11 @@ class StubbornStore(MemoryStore):
     left: int = 1
 
     async def set_tier(
-        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
     ) -> None:
         if not self.left:
             raise StorageError("ServerBusy")
@@ -324,7 +328,7 @@ async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: 
     for _ in range(3):
         await moves(world).run_once()
         world.clock.advance(seconds=31)
-    half = [b for b in await stubborn.list_stored(job, path) if b.tier is Tier.COOL]
+    half = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
     stubborn.left = 9
     await carry_out(world)
 
@@ -339,4 +343,4 @@ async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: 
 
 
 def _cool(blobs: list[StoredBlob]) -> list[StoredBlob]:
-    return [blob for blob in blobs if blob.tier is Tier.COOL]
+    return [blob for blob in blobs if blob.tier is AccessTier.COOL]

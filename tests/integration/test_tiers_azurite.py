@@ -12,8 +12,15 @@ from service.db.jobs import events
 from service.db.money import storage_cost
 from service.db.schema import storage_tables
 from service.db.storage import tier_moves as tiers
-from service.domain.money.storage_cost import billed
-from service.domain.storage.access_tiers import Account, Outcome, Presence, Priority, Tier, presence
+from service.domain.money.storage_cost import billed_bytes
+from service.domain.storage.access_tiers import (
+    AccessTier,
+    ArchivePriority,
+    Presence,
+    StorageAccount,
+    TierMoveOutcome,
+    folder_presence,
+)
 from service.operations import tier_moves
 from service.operations import tiers as operation
 from service.operations.tier_moves import Wish
@@ -42,7 +49,11 @@ class DyingStore(AzureBlobStore):
     left = 1
 
     async def set_tier(
-        self, container: str, name: str, tier: Tier, priority: Priority = Priority.STANDARD
+        self,
+        container: str,
+        name: str,
+        tier: AccessTier,
+        priority: ArchivePriority = ArchivePriority.STANDARD,
     ) -> None:
         if not self.left:
             raise Killed
@@ -76,19 +87,21 @@ async def look(engine: AsyncEngine, store: DyingStore, job: str) -> Look:
     return await operation.look(engine, outside(store), f"p-{job}", job, None)
 
 
-async def ask(engine: AsyncEngine, store: DyingStore, job: str, tier: Tier, clock: Clock) -> None:
+async def ask(
+    engine: AsyncEngine, store: DyingStore, job: str, tier: AccessTier, clock: Clock
+) -> None:
     wish = Wish(
         project_id=f"p-{job}",
         job_id=job,
         checkpoint_id=None,
         tier=tier,
-        priority=Priority.STANDARD,
+        priority=ArchivePriority.STANDARD,
     )
     await tier_moves.move(engine, outside(store), wish, clock)
 
 
 def outside(store: DyingStore) -> Outside:
-    return Outside(store=store, prices=FixedPrices({}), account=Account())
+    return Outside(store=store, prices=FixedPrices({}), account=StorageAccount())
 
 
 async def test_a_model_goes_to_the_archive_and_comes_back_whole(
@@ -97,7 +110,7 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
     moves = TierMoves(engine=engine, store=store, now=clock)
     before = {b.name: await store.read(job, b.name) for b in await store.list_stored(job)}
 
-    await ask(engine, store, job, Tier.ARCHIVE, clock)
+    await ask(engine, store, job, AccessTier.ARCHIVE, clock)
     with pytest.raises(Killed):
         await moves.run_once()
     half = await store.list_stored(job, PATH)
@@ -108,10 +121,10 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
         pass
     whole = await look(engine, store, job)
 
-    assert sum(b.tier is Tier.ARCHIVE for b in half) == 1
+    assert sum(b.tier is AccessTier.ARCHIVE for b in half) == 1
     assert store.left == 10 - 2  # nothing was ordered twice
     assert {
-        b.name.rpartition("/")[2]: b.tier for b in whole.blobs if b.tier is Tier.HOT
+        b.name.rpartition("/")[2]: b.tier for b in whole.blobs if b.tier is AccessTier.HOT
     }.keys() == {
         "config.json",
         "manifest.json",
@@ -120,11 +133,11 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
         await store.read(job, f"{PATH}/model-2.safetensors")
 
     store.left = 10
-    await ask(engine, store, job, Tier.HOT, clock)
+    await ask(engine, store, job, AccessTier.HOT, clock)
     while await moves.run_once():
         pass
 
-    assert presence(await store.list_stored(job)) is Presence.ONLINE
+    assert folder_presence(await store.list_stored(job)) is Presence.ONLINE
     assert before == {n: await store.read(job, n) for n in before}  # ETags too: manifests hold
     async with engine.connect() as conn:
         assert await tiers.open_of(conn, job) == {}
@@ -141,12 +154,16 @@ async def test_leaving_a_tier_early_is_priced_by_when_azure_says_it_came_there(
     engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
 ) -> None:
     for blob in await store.list_stored(job, PATH):
-        await AzureBlobStore.set_tier(store, job, blob.name, Tier.COOL)
+        await AzureBlobStore.set_tier(store, job, blob.name, AccessTier.COOL)
     seen = await look(engine, store, job)
     since = max(b.since for b in seen.blobs if b.since)
 
-    early = tier_moves.quote(seen, "LRS", Tier.HOT, Priority.STANDARD, since + timedelta(days=15))
-    late = tier_moves.quote(seen, "LRS", Tier.HOT, Priority.STANDARD, since + timedelta(days=30))
+    early = tier_moves.quote(
+        seen, "LRS", AccessTier.HOT, ArchivePriority.STANDARD, since + timedelta(days=15)
+    )
+    late = tier_moves.quote(
+        seen, "LRS", AccessTier.HOT, ArchivePriority.STANDARD, since + timedelta(days=30)
+    )
 
     assert early.early_deletion > 0
     assert late.early_deletion == 0
@@ -156,7 +173,7 @@ async def test_the_meter_reads_the_tiers_from_blob(
     engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
 ) -> None:
     meters = StorageMeters(engine=engine, outside=outside(store), now=clock)
-    await AzureBlobStore.set_tier(store, job, f"{PATH}/model-2.safetensors", Tier.COLD)
+    await AzureBlobStore.set_tier(store, job, f"{PATH}/model-2.safetensors", AccessTier.COLD)
 
     assert await meters.run_once() == 1
 
@@ -164,24 +181,24 @@ async def test_the_meter_reads_the_tiers_from_blob(
         rows = await storage_cost.of_job(conn, job)
     blobs = await store.list_stored(job)
     assert {row.tier: row.size for row in rows} == {
-        Tier.HOT: sum(billed(b) for b in blobs if b.tier is Tier.HOT),
-        Tier.COLD: 200 * 1024,
+        AccessTier.HOT: sum(billed_bytes(b) for b in blobs if b.tier is AccessTier.HOT),
+        AccessTier.COLD: 200 * 1024,
     }
 
 
 async def test_a_wish_that_was_replaced_is_not_ended_by_who_had_claimed_it(
     engine: AsyncEngine, store: DyingStore, job: str, clock: Clock
 ) -> None:
-    await ask(engine, store, job, Tier.COOL, clock)
+    await ask(engine, store, job, AccessTier.COOL, clock)
     async with engine.begin() as conn:
         ((claim, move),) = await tiers.claim_due(conn, clock(), 10)
-    await ask(engine, store, job, Tier.COLD, clock)
+    await ask(engine, store, job, AccessTier.COLD, clock)
 
     with pytest.raises(Exception, match="tier_moves"):
         async with engine.begin() as conn:
-            await tiers.end(conn, claim, Outcome.DONE, clock())
+            await tiers.end(conn, claim, TierMoveOutcome.DONE, clock())
 
     async with engine.connect() as conn:
         c = storage_tables.tier_moves.c
         outcome = select(c.outcome).where(c.id == move.id)
-        assert (await conn.execute(outcome)).scalar_one() == Outcome.REPLACED
+        assert (await conn.execute(outcome)).scalar_one() == TierMoveOutcome.REPLACED

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from service.domain.cloud.fleet import Failure, Instance, Offering, ScaleSet, ScaleSetPhase
-from service.domain.lifecycle.attempt import Attempt, OpenGeneration, Pace, Seen
+from service.domain.cloud.fleet import Instance, Offering, ScaleSet, ScaleSetFailure, ScaleSetPhase
+from service.domain.lifecycle.attempt import Attempt, AttemptTiming, AttemptView, OpenGeneration
 from service.domain.lifecycle.generation import NodeView
 from service.domain.states import AttemptState, CapacityType, Outcome
 from trainer.contract import DirectiveKind, Generation, Member, NodePhase
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-PACE = Pace()
+PACE = AttemptTiming()
 PENDING, PROVISIONING, STARTING, RUNNING, TERMINATING, ENDED = AttemptState
 INCOMPLETE, CREATING, IS_READY, BROKEN, DELETING = ScaleSetPhase
 READY, TRAINS, STOPPED, CRASHED, FINISHED = NodePhase
@@ -47,7 +47,7 @@ def machines(
     stopped: int = 0,
     created_at: datetime | None = None,
     error_code: str = "",
-    failure: Failure = Failure.TRANSIENT,
+    failure: ScaleSetFailure = ScaleSetFailure.TRANSIENT,
 ) -> ScaleSet:
     states = [True] * running + [False] * stopped
     instances = [
@@ -88,8 +88,8 @@ GENERATION = Generation(
     checkpoint=None,
     run_spec_sha256="",
 )
-NONE = Seen(scale_set=None)
-BOOTED = Seen(scale_set=machines())
+NONE = AttemptView(scale_set=None)
+BOOTED = AttemptView(scale_set=machines())
 REGISTERED = replace(BOOTED, nodes=[node(0, READY, 0), node(1, READY, 0)])
 TRAINING = replace(
     BOOTED, nodes=[node(0), node(1)], generation=GENERATION, heard_at=NOW, stepped=True
@@ -105,9 +105,9 @@ NOTICED_AND_STOPPED = replace(
 RANK_0_FINISHED = replace(TRAINING, nodes=[node(0, FINISHED), node(1)])
 
 
-def halted(seen: Seen, kind: DirectiveKind, ago: timedelta) -> Seen:
+def halted(seen: AttemptView, kind: DirectiveKind, ago: timedelta) -> AttemptView:
     return replace(seen, halt_kind=kind, halted_at=NOW - ago)
 
 
-def reopened(seen: Seen, *, after_error: bool) -> OpenGeneration:
+def reopened(seen: AttemptView, *, after_error: bool) -> OpenGeneration:
     return OpenGeneration(nodes=tuple(seen.nodes), after_error=after_error)

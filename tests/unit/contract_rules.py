@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from service.domain.lifecycle import generation, node
-from service.domain.lifecycle.generation import MembershipStep, NodeView, Open
-from service.domain.lifecycle.node import Ignored, NodeRecord, StaleEpoch
+from service.domain.lifecycle.generation import MembershipStep, NextMembers, NodeView
+from service.domain.lifecycle.node import IgnoredHeartbeat, NodeRecord, StaleHeartbeat
 from trainer.contract import (
     Committed,
     Directive,
@@ -28,8 +28,12 @@ class Rules:
     """The real pure machines; a fault replaces one of them."""
 
     directed: Callable[[NodeState, Directive], Reaction] = supervised.on_directive
-    registered: Callable[[NodeRecord | None, Registration, int], NodeRecord] = node.registered
-    heard: Callable[[NodeRecord, Heartbeat, float], NodeRecord | Ignored | StaleEpoch] = node.heard
+    registered: Callable[[NodeRecord | None, Registration, int], NodeRecord] = (
+        node.apply_registration
+    )
+    heard: Callable[
+        [NodeRecord, Heartbeat, float], NodeRecord | IgnoredHeartbeat | StaleHeartbeat
+    ] = node.apply_heartbeat
     next_membership: Callable[[Generation | None, Sequence[NodeView], int], MembershipStep] = (
         generation.next_membership
     )
@@ -54,8 +58,8 @@ def _impatient(
     """Opens as soon as one member is lost, whatever the survivors still run."""
     step = generation.next_membership(current, nodes, wanted)
     alive = [n for n in nodes if n.present and not n.evicting]
-    if isinstance(step, generation.Halt) and len(alive) >= wanted:
-        return Open(nodes=tuple(alive[:wanted]))
+    if isinstance(step, generation.HaltGeneration) and len(alive) >= wanted:
+        return NextMembers(nodes=tuple(alive[:wanted]))
     return step
 
 
@@ -69,13 +73,13 @@ def _registered_twice(
     record: NodeRecord | None, registration: Registration, current: int
 ) -> NodeRecord:
     """Makes a node of every registration."""
-    fresh = node.registered(None, registration, current)
+    fresh = node.apply_registration(None, registration, current)
     return replace(fresh, node_id=f"{fresh.node_id}-{record.node_id}") if record else fresh
 
 
 def _start_kept(record: NodeRecord | None, registration: Registration, current: int) -> NodeRecord:
     """Leaves a START standing for a new boot, whose disk may be empty."""
-    after = node.registered(record, registration, current)
+    after = node.apply_registration(record, registration, current)
     if record is None or after == record:
         return after
     kind, seq = record.directive_kind, record.directive_seq
@@ -84,9 +88,11 @@ def _start_kept(record: NodeRecord | None, registration: Registration, current: 
 
 def _unordered(
     record: NodeRecord, heartbeat: Heartbeat, now: float
-) -> NodeRecord | Ignored | StaleEpoch:
+) -> NodeRecord | IgnoredHeartbeat | StaleHeartbeat:
     """Believes whatever arrives last."""
-    return node.heard(replace(record, epoch=heartbeat.epoch, heartbeat_seq=0), heartbeat, now)
+    return node.apply_heartbeat(
+        replace(record, epoch=heartbeat.epoch, heartbeat_seq=0), heartbeat, now
+    )
 
 
 # Each fault with the promise that it breaks first.

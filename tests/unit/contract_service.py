@@ -10,15 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.domain.lifecycle.generation import Halt, NodeView, Open, is_finished, is_settled
+from service.domain.lifecycle.generation import (
+    HaltGeneration,
+    NextMembers,
+    NodeView,
+    is_finished,
+    is_settled,
+)
 from service.domain.lifecycle.node import (
-    Ignored,
+    IgnoredHeartbeat,
     NodeRecord,
-    StaleEpoch,
-    directed,
+    StaleHeartbeat,
+    apply_directive,
     is_stale,
     node_id,
-    view,
+    node_view,
 )
 from tests.unit.contract_supervisor import Refusal, Welcome
 from trainer.contract import (
@@ -77,14 +83,14 @@ class Service:
         if self.attempts[record.attempt_id].over:
             return Refusal.GONE
         news = self.world.rules.heard(record, message, 0.0)
-        if isinstance(news, StaleEpoch):
+        if isinstance(news, StaleHeartbeat):
             return Refusal.STALE_EPOCH
         if isinstance(news, NodeRecord):
             self.nodes[me] = record = news
             self.world.judge.heard_from(record, (message.epoch, message.seq))
             if is_stale(message, self.current_number(record.attempt_id)):
                 return Refusal.STALE_GENERATION
-        assert isinstance(news, NodeRecord | Ignored)
+        assert isinstance(news, NodeRecord | IgnoredHeartbeat)
         return HeartbeatAnswer(now=0.0, stop_by=0.0, directive_seq=record.directive_seq)
 
     def poll(self, me: str, after: int) -> Directive | Refusal:
@@ -110,7 +116,9 @@ class Service:
         current = self.rows.get(self.current_number(attempt_id))
         number = max(self.rows, default=0) + 1
         nodes = [
-            view(r, r.vm_id in listed) for r in self.nodes.values() if r.attempt_id == attempt_id
+            node_view(r, r.vm_id in listed)
+            for r in self.nodes.values()
+            if r.attempt_id == attempt_id
         ]
         yield
         finished = current is not None and is_finished(current, nodes)
@@ -120,9 +128,9 @@ class Service:
         yield
         step = self.world.rules.next_membership(current, nodes, self._wanted())
         yield
-        if isinstance(step, Open):
+        if isinstance(step, NextMembers):
             yield from self._open(attempt_id, step.nodes, number)
-        elif isinstance(step, Halt):
+        elif isinstance(step, HaltGeneration):
             assert current is not None, "only a generation can be halted"
             yield from self._direct(step.kind, current.number, step.node_ids)
         elif current is not None and not is_settled(current, nodes):
@@ -206,5 +214,5 @@ class Service:
         self, kind: DirectiveKind, number: int, node_ids: tuple[str, ...]
     ) -> Iterator[None]:
         for me in node_ids:
-            self.nodes[me] = directed(self.nodes[me], kind, number)
+            self.nodes[me] = apply_directive(self.nodes[me], kind, number)
             yield

@@ -3,20 +3,22 @@
 from random import Random
 
 from service.cloud.provider import CloudError, Misconfigured, Throttled
-from service.domain.lifecycle.elastic import Elastic, Outlook
+from service.domain.lifecycle.elastic import ElasticNodes, GrowthOutlook
 from tests.unit.lifecycle_service import SPOT, Decisions, Violation
 from tests.unit.lifecycle_world import Life
 
 CALM_TICKS = 600  # of 15 s: two and a half hours without a fault
 _OUTLOOKS = (  # of an elastic job: growing pays always, never, or when more join at once
-    Outlook(),
-    Outlook(remaining=60.0, restart=60.0),
-    Outlook(next_join=60.0, restart=25.0),
+    GrowthOutlook(),
+    GrowthOutlook(remaining=60.0, restart=60.0),
+    GrowthOutlook(next_join=60.0, restart=25.0),
 )
 TICKS_TO_CANCEL = 8  # two minutes: members get one to stop
 
 
-def live(seed: int, decisions: Decisions | None = None, elastic: Elastic | None = None) -> Life:
+def live(
+    seed: int, decisions: Decisions | None = None, elastic: ElasticNodes | None = None
+) -> Life:
     """One life: anything may happen, then calm, and the job must come to its end."""
     rng = Random(seed)
     life = Life(rng, decisions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from service.domain.lifecycle.node import NodeRecord, heard, registered
+from service.domain.lifecycle.node import NodeRecord, apply_heartbeat, apply_registration
 from trainer.contract import (
     PROTOCOL,
     DirectiveKind,
@@ -74,7 +74,7 @@ class Node:
             address="10.0.0.4",
             gpus=8,
         )
-        self.record = registered(self.record, message, self.life.newest_of(self.attempt_id))
+        self.record = apply_registration(self.record, message, self.life.newest_of(self.attempt_id))
         self.seq = 0
 
     def _obey(self) -> None:
@@ -112,6 +112,6 @@ class Node:
             free_port=29500,
             eviction=_NOTICE if self.doomed else None,
         )
-        after = heard(self.record, beat, self.life.clock().timestamp())
+        after = apply_heartbeat(self.record, beat, self.life.clock().timestamp())
         assert isinstance(after, NodeRecord)
         self.record = after

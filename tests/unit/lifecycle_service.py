@@ -18,20 +18,25 @@ from service.domain.lifecycle import attempt_steps
 from service.domain.lifecycle import job as jobs
 from service.domain.lifecycle.attempt import (
     Attempt,
-    Create,
-    Delete,
-    Move,
+    AttemptStep,
+    AttemptTiming,
+    AttemptView,
+    CreateScaleSet,
+    DeleteScaleSet,
+    MoveAttempt,
     OpenGeneration,
-    Pace,
-    Refill,
-    Seen,
-    Step,
-    Wait,
+    RefillScaleSet,
+    RequeueAttempt,
 )
-from service.domain.lifecycle.elastic import Elastic, Outlook
-from service.domain.lifecycle.generation import Halt, is_finished, is_settled, without_excuse
-from service.domain.lifecycle.job import Job, LastAttempt, Prepare, StartAttempt
-from service.domain.lifecycle.node import NodeRecord, directed, view
+from service.domain.lifecycle.elastic import ElasticNodes, GrowthOutlook
+from service.domain.lifecycle.generation import (
+    HaltGeneration,
+    count_without_loss,
+    is_finished,
+    is_settled,
+)
+from service.domain.lifecycle.job import Job, LastAttempt, PrepareJob, StartAttempt
+from service.domain.lifecycle.node import NodeRecord, apply_directive, node_view
 from service.domain.states import (
     ATTEMPT_MOVES,
     ATTEMPT_OVER,
@@ -49,7 +54,7 @@ from trainer.contract import DirectiveKind, Generation, Head, Member
 SPOT = Offering(
     region="eastus", vm_size="Standard_ND96amsr_A100_v4", capacity_type=CapacityType.SPOT
 )
-PACE = Pace()
+PACE = AttemptTiming()
 NODES = 2
 _WITH_NODES = frozenset({AttemptState.STARTING, AttemptState.RUNNING})
 T = TypeVar("T")
@@ -71,8 +76,10 @@ class Killed(Exception):
 class Decisions:
     """What is under test; a planted fault takes the place of one of them."""
 
-    attempt: Callable[[Attempt, Seen, datetime, Pace], Step] = attempt_steps.next_step
-    job: Callable[[Job, datetime], jobs.Step] = jobs.next_step
+    attempt: Callable[[Attempt, AttemptView, datetime, AttemptTiming], AttemptStep] = (
+        attempt_steps.next_step
+    )
+    job: Callable[[Job, datetime], jobs.JobStep] = jobs.next_step
 
 
 def done(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -102,8 +109,8 @@ class Service:
         self.head = Head(generation=0)
         self.recorded: set[str] = set()  # checkpoints that the service knows of
         self.trainer_errors = 0
-        self.elastic: Elastic | None = None
-        self.outlook = Outlook()
+        self.elastic: ElasticNodes | None = None
+        self.outlook = GrowthOutlook()
         self.mortality = 0.0  # of the service, at each place where it can die
 
     @property
@@ -145,13 +152,13 @@ class Service:
     def _reconcile_job(self) -> None:
         job = replace(self.job, last_attempt=self._last())
         match self.decide.job(job, self.clock()):
-            case Prepare():
+            case PrepareJob():
                 self._move_job(JobState.QUEUED)
             case StartAttempt(number=number):
                 self._start_attempt(number)
-            case jobs.Move(to=to):
+            case jobs.MoveJob(to=to):
                 self._move_job(to)
-            case jobs.Pause():  # its user resumes it at once
+            case jobs.PauseJob():  # its user resumes it at once
                 self._move_job(JobState.PAUSED)
             case _:
                 pass
@@ -207,7 +214,7 @@ class Service:
         seen = self._look(row, scale_set)
         asked = replace(row, wish=wish, trainer_errors=self.trainer_errors)
         step = self.decide.attempt(asked, seen, self.clock(), PACE)
-        if isinstance(step, Wait) and row.state in _WITH_NODES:
+        if isinstance(step, RequeueAttempt) and row.state in _WITH_NODES:
             _not_blind(seen)
         self._act(index, step, seen)
 
@@ -228,7 +235,7 @@ class Service:
         self.listed[row.id] = tuple(i.vm_id for i in found.instances if i.running)
         return found
 
-    def _look(self, row: Attempt, scale_set: ScaleSet | None) -> Seen:
+    def _look(self, row: Attempt, scale_set: ScaleSet | None) -> AttemptView:
         running = {i.vm_id for i in scale_set.instances if i.running} if scale_set else set()
         records = [n.record for n in self.nodes.get(row.id, ()) if n.record]
         number = self.newest_of(row.id)
@@ -241,8 +248,8 @@ class Service:
         start = generation.checkpoint.step if generation and generation.checkpoint else 0
         halt = self.halts.get(number)
         heard = min((r.heard_at for r in members), default=None)
-        nodes = [view(r, r.vm_id in running, self._quiet(r)) for r in records]
-        return Seen(
+        nodes = [node_view(r, r.vm_id in running, self._quiet(r)) for r in records]
+        return AttemptView(
             scale_set=scale_set,
             nodes=nodes,
             heard_at=None if heard is None else datetime.fromtimestamp(heard, UTC),
@@ -251,7 +258,7 @@ class Service:
             halt_kind=halt[1] if halt else None,
             stepped=any(r.generation == number and r.step > start for r in members),
             model_committed=looks and self.head.model is not None,
-            fruitless=without_excuse(self._without_news(row.id), nodes),
+            fruitless=count_without_loss(self._without_news(row.id), nodes),
             outlook=self.outlook,
         )
 
@@ -263,26 +270,26 @@ class Service:
         mine = [g for g in self.generations.values() if g.attempt_id == attempt_id]
         return [g for g in mine if g.checkpoint == self.head.newest]
 
-    def _act(self, index: int, step: Step, seen: Seen) -> None:
+    def _act(self, index: int, step: AttemptStep, seen: AttemptView) -> None:
         row = self.attempts[index]
         match step:
-            case Create():
+            case CreateScaleSet():
                 self._create(index)
-            case Refill(useless):
+            case RefillScaleSet(useless):
                 asked = replace(row, refills=row.refills + 1, refilled_at=self.clock())
                 self.attempts[index] = asked
                 self._may_die()
                 with suppress(InsufficientCapacity, ScaleSetNotFound):
                     done(self.cloud.refill(row.scale_set_name, self.full, useless))
-            case Delete():
+            case DeleteScaleSet():
                 with suppress(ScaleSetNotFound):
                     done(self.cloud.delete(row.scale_set_name))
-            case Halt():
+            case HaltGeneration():
                 assert seen.generation is not None
                 self._direct(seen.generation, step.kind, step.node_ids)
             case OpenGeneration():
                 self._open(row, step)
-            case Move():
+            case MoveAttempt():
                 self._move(index, step.to, step.outcome)
             case _:
                 pass
@@ -338,7 +345,7 @@ class Service:
             self.halts[row.number] = (self.clock(), kind)
         for node in self.nodes[row.attempt_id]:
             if node.record and node.record.node_id in node_ids:
-                node.record = directed(node.record, kind, row.number)
+                node.record = apply_directive(node.record, kind, row.number)
 
     def _move(self, index: int, to: AttemptState, outcome: Outcome | None) -> None:
         row = self.attempts[index]
@@ -351,7 +358,7 @@ class Service:
             raise Killed
 
 
-def _not_blind(seen: Seen) -> None:
+def _not_blind(seen: AttemptView) -> None:
     """Waiting is no answer to a machine that is gone."""
     current = seen.generation
     if current is None or seen.model_committed or is_finished(current, seen.nodes):

@@ -1,13 +1,20 @@
 """Candidates, situations and weather for the tests of the policy."""
 
 from service.domain.cloud.fleet import Offering
-from service.domain.placement.policy_state import Candidate, Held, Situation
-from service.domain.simulation.simulator import Case, Experience, Life, Signs, Weather, live
+from service.domain.placement.policy_state import Candidate, CurrentHold, Situation
+from service.domain.simulation.simulator import (
+    AvailabilitySignals,
+    CapacityByTick,
+    MarketExperience,
+    SimulatedRun,
+    SimulationCase,
+    simulate,
+)
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
 TICK_S = 300.0
-RIGHT = Signs(sees=1.0, errs=0.0)
+RIGHT = AvailabilitySignals(sees=1.0, errs=0.0)
 
 
 def spot(region: str = "eastus", hourly: float = 0.3, **more: object) -> Candidate:
@@ -32,24 +39,24 @@ def situation(**more: object) -> Situation:
     return Situation(**usual | more)  # type: ignore[arg-type] # by name
 
 
-def held(candidate: Candidate, age_s: float = HOUR) -> Held:
+def held(candidate: Candidate, age_s: float = HOUR) -> CurrentHold:
     """A warm hold."""
-    return Held(key=candidate.key, age_s=age_s)
+    return CurrentHold(key=candidate.key, age_s=age_s)
 
 
 def life(
-    weather: Weather,
+    weather: CapacityByTick,
     *,
     work: int,
     deadline: int | None,
     cold: int,
     lost: int = 0,
-    signs: Signs = RIGHT,
-    seen: Experience | None = None,
-) -> Life:
+    signs: AvailabilitySignals = RIGHT,
+    seen: MarketExperience | None = None,
+) -> SimulatedRun:
     """One life in ticks of five minutes, begun knowing nothing; adds to ``seen``."""
     zones = tuple(spot(f"region-{z}", cold_start_s=cold * TICK_S) for z in range(len(weather)))
-    case = Case(
+    case = SimulationCase(
         tick_s=TICK_S,
         work=work,
         deadline=deadline,
@@ -59,4 +66,4 @@ def life(
         on_demand=paid(cold_start_s=cold * TICK_S),
         signs=signs,
     )
-    return live(case, weather, 0, seen or Experience.none(len(zones)))
+    return simulate(case, weather, 0, seen or MarketExperience.empty(len(zones)))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from service.domain.queue.admission import Code, Standing
+from service.domain.queue.admission import QueueStanding, WaitReason
 from service.domain.reporting.status_message import AttemptFacts, JobFacts
 from service.domain.states import AttemptState, JobState, Outcome
 from trainer.contract import DirectiveKind
@@ -31,8 +31,8 @@ def attempt(state: AttemptState, **more: object) -> AttemptFacts:
     return replace(facts, **more)  # type: ignore[arg-type]  # a table's rows
 
 
-def waits(position: int | None, code: Code) -> Standing:
-    return Standing(since=NOW, position=position, code=code, why="it is full")
+def waits(position: int | None, code: WaitReason) -> QueueStanding:
+    return QueueStanding(since=NOW, position=position, code=code, why="it is full")
 
 
 def over(outcome: Outcome, **more: object) -> AttemptFacts:

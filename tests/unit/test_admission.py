@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from contract.choices import Priority
 from service.domain.queue.admission import (
     AGE,
-    RESERVES,
-    Code,
-    Cores,
-    Decision,
-    Project,
-    Quota,
-    Told,
-    Waiting,
-    Want,
-    decide,
+    RESERVATION_DELAY,
+    AdmissionDecision,
+    ProjectQuota,
+    ProjectUsage,
+    QueuedJob,
+    RegionCores,
+    RegionRequest,
+    WaitingJob,
+    WaitReason,
+    decide_admissions,
 )
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -29,35 +29,35 @@ EAST, WEST = "eastus", "westus3"
 CORES_PER_GPU = 12  # of Standard_ND96amsr_A100_v4
 
 
-def job(name: str, project: str = "alpha", gpus: int = 8, **more: object) -> Waiting:
+def job(name: str, project: str = "alpha", gpus: int = 8, **more: object) -> QueuedJob:
     """A job of one machine that has waited for a minute, and may run in eastus."""
-    made = Waiting(
+    made = QueuedJob(
         job_id=name,
         project_id=project,
         priority=NORMAL,
         since=NOW - timedelta(minutes=1),
         gpus=gpus,
-        wants=(Want(region=EAST, cores=gpus * CORES_PER_GPU),),
+        wants=(RegionRequest(region=EAST, cores=gpus * CORES_PER_GPU),),
     )
     return replace(made, **more)  # type: ignore[arg-type]  # by name
 
 
-def project(name: str = "alpha", jobs: int = 0, gpus: int = 0, **quota: float) -> Project:
-    return Project(id=name, name=name, jobs=jobs, gpus=gpus, quota=Quota(**quota))  # type: ignore[arg-type]  # by name
+def project(name: str = "alpha", jobs: int = 0, gpus: int = 0, **quota: float) -> ProjectUsage:
+    return ProjectUsage(id=name, name=name, jobs=jobs, gpus=gpus, quota=ProjectQuota(**quota))  # type: ignore[arg-type]  # by name
 
 
-def cores(gpus: int, *, ours: int = 0, others: int = 0) -> Cores:
+def cores(gpus: int, *, ours: int = 0, others: int = 0) -> RegionCores:
     """Room for so many GPUs in all."""
-    return Cores(
+    return RegionCores(
         limit=gpus * CORES_PER_GPU, ours=ours * CORES_PER_GPU, others=others * CORES_PER_GPU
     )
 
 
-def names(decision: Decision) -> list[str]:
+def names(decision: AdmissionDecision) -> list[str]:
     return [a.job_id for a in decision.admitted]
 
 
-def told(decision: Decision, name: str) -> Told:
+def told(decision: AdmissionDecision, name: str) -> WaitingJob:
     return next(t for t in decision.told if t.job_id == name)
 
 
@@ -66,7 +66,9 @@ def ago(**span: float) -> datetime:
 
 
 def test_where_nothing_is_limited_all_are_let_in() -> None:
-    decision = decide([job("a"), job("b", "beta")], [project(), project("beta")], {}, NOW)
+    decision = decide_admissions(
+        [job("a"), job("b", "beta")], [project(), project("beta")], {}, NOW
+    )
     assert (sorted(names(decision)), decision.told) == (["a", "b"], ())
 
 
@@ -77,33 +79,37 @@ def test_the_higher_priority_goes_first_then_the_older_job() -> None:
         job("older", since=ago(minutes=2)),
         job("high", priority=HIGH, since=NOW),
     ]
-    decision = decide(jobs, [project(max_jobs=1)], {}, NOW)
+    decision = decide_admissions(jobs, [project(max_jobs=1)], {}, NOW)
     assert names(decision) == ["high"]
     assert [t.job_id for t in decision.told] == ["older", "young", "old-low"]
 
 
 def test_a_job_that_has_waited_long_ranks_higher() -> None:
     jobs = [job("low", priority=LOW, since=NOW - 2 * AGE), job("high", priority=HIGH)]
-    assert names(decide(jobs, [project(max_jobs=1)], {}, NOW)) == ["low"]
+    assert names(decide_admissions(jobs, [project(max_jobs=1)], {}, NOW)) == ["low"]
 
 
 def test_the_project_with_the_fewest_gpus_for_its_weight_goes_first() -> None:
     jobs = [job("rich", "alpha", priority=HIGH), job("poor", "beta", priority=LOW)]
     projects = [project("alpha", jobs=1, gpus=8), project("beta")]
-    assert names(decide(jobs, projects, {EAST: cores(8)}, NOW)) == ["poor"], "in spite of priority"
+    assert names(decide_admissions(jobs, projects, {EAST: cores(8)}, NOW)) == ["poor"], (
+        "in spite of priority"
+    )
 
     projects = [project("alpha", jobs=1, gpus=8, weight=4), project("beta", jobs=1, gpus=8)]
-    assert names(decide(jobs, projects, {EAST: cores(8)}, NOW)) == ["rich"]
+    assert names(decide_admissions(jobs, projects, {EAST: cores(8)}, NOW)) == ["rich"]
 
 
 def test_a_gang_is_let_in_whole_or_not_at_all() -> None:
-    decision = decide([job("gang", gpus=32)], [project()], {EAST: cores(31)}, NOW)
+    decision = decide_admissions([job("gang", gpus=32)], [project()], {EAST: cores(31)}, NOW)
     assert decision.admitted == ()
 
 
 def test_a_job_takes_the_first_of_its_regions_with_room() -> None:
-    both = (Want(region=EAST, cores=96), Want(region=WEST, cores=96))
-    decision = decide([job("a", wants=both)], [project()], {EAST: cores(0), WEST: cores(8)}, NOW)
+    both = (RegionRequest(region=EAST, cores=96), RegionRequest(region=WEST, cores=96))
+    decision = decide_admissions(
+        [job("a", wants=both)], [project()], {EAST: cores(0), WEST: cores(8)}, NOW
+    )
     assert [(a.region, a.cores) for a in decision.admitted] == [(WEST, 96)]
 
 
@@ -113,78 +119,80 @@ def test_a_job_takes_the_first_of_its_regions_with_room() -> None:
         (
             job("a"),
             project(jobs=4, max_jobs=4),
-            Code.JOBS,
+            WaitReason.JOBS,
             "project alpha has 4 of its 4 jobs under way",
         ),
         (
             job("a", gpus=16),
             project(jobs=2, gpus=56, max_gpus=64),
-            Code.GPUS,
+            WaitReason.GPUS,
             "it needs 16 GPUs, and project alpha holds 56 of its 64",
         ),
         (
             job("a", gpus=128),
             project(max_gpus=64),
-            Code.NEVER,
+            WaitReason.NEVER,
             "it needs 128 GPUs, and project alpha may hold 64 in all; "
             "whoever runs the service can raise that",
         ),
         (
             job("a", gpus=16),
             project(),
-            Code.CORES,
+            WaitReason.CORES,
             "it needs 192 Spot cores in eastus, and 96 of 480 are free",
         ),
         (
             job("a", gpus=48),
             project(),
-            Code.NEVER,
+            WaitReason.NEVER,
             "it needs 576 Spot cores in eastus, and the subscription has 480 in all; "
             "ask Azure for a larger quota, or submit it with fewer nodes",
         ),
     ],
 )
-def test_who_waits_is_told_why(waiting: Waiting, held: Project, code: Code, why: str) -> None:
-    decision = decide([waiting], [held], {EAST: cores(40, ours=20, others=12)}, NOW)
-    assert decision.told == (Told(job_id="a", position=1, code=code, why=why),)
+def test_who_waits_is_told_why(
+    waiting: QueuedJob, held: ProjectUsage, code: WaitReason, why: str
+) -> None:
+    decision = decide_admissions([waiting], [held], {EAST: cores(40, ours=20, others=12)}, NOW)
+    assert decision.told == (WaitingJob(job_id="a", position=1, code=code, why=why),)
 
 
 def test_small_jobs_go_past_a_large_one_until_it_has_waited_long() -> None:
     small, room = job("small"), {EAST: cores(32, ours=24)}
-    patient = job("large", gpus=32, since=NOW - RESERVES + timedelta(seconds=1))
-    assert names(decide([patient, small], [project()], room, NOW)) == ["small"]
+    patient = job("large", gpus=32, since=NOW - RESERVATION_DELAY + timedelta(seconds=1))
+    assert names(decide_admissions([patient, small], [project()], room, NOW)) == ["small"]
 
-    tired = job("large", gpus=32, since=NOW - RESERVES)
-    decision = decide([tired, small], [project()], room, NOW)
+    tired = job("large", gpus=32, since=NOW - RESERVATION_DELAY)
+    decision = decide_admissions([tired, small], [project()], room, NOW)
     assert names(decision) == []
-    assert told(decision, "small").code is Code.GANG
+    assert told(decision, "small").code is WaitReason.GANG
 
 
 def test_what_is_kept_for_a_large_job_is_kept_in_one_region_only() -> None:
-    both = (Want(region=EAST, cores=384), Want(region=WEST, cores=384))
+    both = (RegionRequest(region=EAST, cores=384), RegionRequest(region=WEST, cores=384))
     tired = job("large", gpus=32, wants=both, since=ago(hours=1))
-    west = job("west", wants=(Want(region=WEST, cores=96),))
+    west = job("west", wants=(RegionRequest(region=WEST, cores=96),))
     room = {EAST: cores(32, ours=8), WEST: cores(32, ours=24)}
-    decision = decide([tired, job("east"), west], [project()], room, NOW)
+    decision = decide_admissions([tired, job("east"), west], [project()], room, NOW)
     assert names(decision) == ["west"], "eastus lacks fewer cores"
 
 
 def test_nothing_is_kept_for_what_can_never_fit() -> None:
     never = job("never", gpus=64, since=ago(days=9))
-    assert names(decide([never, job("a")], [project()], {EAST: cores(32)}, NOW)) == ["a"]
+    assert names(decide_admissions([never, job("a")], [project()], {EAST: cores(32)}, NOW)) == ["a"]
 
 
 def test_a_project_with_a_large_old_job_keeps_its_gpus_for_it() -> None:
     old = job("old", gpus=32, since=ago(hours=1))
-    decision = decide([old, job("new")], [project(jobs=1, gpus=8, max_gpus=32)], {}, NOW)
+    decision = decide_admissions([old, job("new")], [project(jobs=1, gpus=8, max_gpus=32)], {}, NOW)
     assert names(decision) == []
-    assert told(decision, "new").code is Code.GPUS
+    assert told(decision, "new").code is WaitReason.GPUS
     assert "needs 32 GPUs waits longer" in told(decision, "new").why
 
 
 def test_projects_that_wait_take_turns_in_the_queue() -> None:
     many = [job(f"a{n}", "alpha", since=ago(minutes=9 - n)) for n in range(3)]
-    decision = decide(
+    decision = decide_admissions(
         [*many, job("b", "beta")], [project(), project("beta")], {EAST: cores(0)}, NOW
     )
     assert [t.job_id for t in decision.told] == ["a0", "b", "a1", "a2"]
@@ -193,7 +201,7 @@ def test_projects_that_wait_take_turns_in_the_queue() -> None:
 
 _projects = st.lists(
     st.builds(
-        Quota,
+        ProjectQuota,
         max_jobs=st.none() | st.integers(0, 4),
         max_gpus=st.none() | st.integers(0, 64),
         weight=st.sampled_from([0.5, 1.0, 3.0]),
@@ -214,12 +222,12 @@ _rooms = st.fixed_dictionaries({EAST: st.integers(0, 80), WEST: st.integers(0, 8
 @settings(max_examples=40)
 @given(_projects, st.lists(_asked, max_size=25), _rooms, st.randoms(use_true_random=False))
 def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
-    quotas: list[Quota],
+    quotas: list[ProjectQuota],
     asked: list[tuple[int, Priority, int, int, list[str]]],
     rooms: dict[str, int],
     random: st.DrawFn,
 ) -> None:
-    projects = {f"p{n}": Project(id=f"p{n}", name="p", quota=q) for n, q in enumerate(quotas)}
+    projects = {f"p{n}": ProjectUsage(id=f"p{n}", name="p", quota=q) for n, q in enumerate(quotas)}
     regions = {region: cores(room) for region, room in rooms.items()}
     jobs = [
         job(
@@ -228,11 +236,11 @@ def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
             gpus,
             priority=priority,
             since=ago(minutes=waited),
-            wants=tuple(Want(region=r, cores=gpus * CORES_PER_GPU) for r in places),
+            wants=tuple(RegionRequest(region=r, cores=gpus * CORES_PER_GPU) for r in places),
         )
         for n, (whose, priority, waited, gpus, places) in enumerate(asked)
     ]
-    decision = decide(jobs, projects.values(), regions, NOW)
+    decision = decide_admissions(jobs, projects.values(), regions, NOW)
 
     by_id = {j.job_id: j for j in jobs}
     held, free = dict(projects), dict(regions)
@@ -248,15 +256,15 @@ def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
 
     assert sorted([*names(decision), *(t.job_id for t in decision.told)]) == sorted(by_id)
     for waits in decision.told:
-        if waits.code is not Code.GANG and "waits longer" not in waits.why:  # else it is kept
+        if waits.code is not WaitReason.GANG and "waits longer" not in waits.why:  # else it is kept
             assert not _fits(by_id[waits.job_id], held, free), waits
 
     shuffled = list(jobs)
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # it is a Random
-    assert decide(shuffled, list(projects.values())[::-1], regions, NOW) == decision
+    assert decide_admissions(shuffled, list(projects.values())[::-1], regions, NOW) == decision
 
 
-def _fits(waiting: Waiting, held: dict[str, Project], free: dict[str, Cores]) -> bool:
+def _fits(waiting: QueuedJob, held: dict[str, ProjectUsage], free: dict[str, RegionCores]) -> bool:
     p = held[waiting.project_id]
     if p.quota.max_jobs is not None and p.jobs >= p.quota.max_jobs:
         return False
@@ -280,7 +288,7 @@ def test_shares_of_projects_that_wait_differ_by_less_than_a_gang(
         for n, (p, (_, seed)) in enumerate(zip(projects, given_, strict=True))
         for k in range(60)
     ]
-    decision = decide(jobs, projects, {EAST: cores(320)}, NOW)
+    decision = decide_admissions(jobs, projects, {EAST: cores(320)}, NOW)
     sizes = {j.job_id: (j.project_id, j.gpus) for j in jobs}
     gpus = {p.id: 0 for p in projects}
     for name in names(decision):
@@ -295,15 +303,15 @@ class Pool:
     """Simulated hours: a region that jobs come to and go from, decided minute by minute."""
 
     room: int
-    projects: dict[str, Quota]
+    projects: dict[str, ProjectQuota]
     length: timedelta  # of every job
 
     def run(
-        self, arrivals: Sequence[tuple[datetime, Waiting]], until: datetime
+        self, arrivals: Sequence[tuple[datetime, QueuedJob]], until: datetime
     ) -> dict[str, datetime]:
         """When each job was let in."""
-        waiting: dict[str, Waiting] = {}
-        running: dict[str, tuple[Waiting, datetime]] = {}
+        waiting: dict[str, QueuedJob] = {}
+        running: dict[str, tuple[QueuedJob, datetime]] = {}
         let_in, coming, now = {}, sorted(arrivals, key=lambda a: a[0]), NOW
         while now < until:
             while coming and coming[0][0] <= now:
@@ -311,26 +319,26 @@ class Pool:
                 waiting[new.job_id] = replace(new, since=now)
             running = {n: r for n, r in running.items() if r[1] > now}
             for name in names(
-                decide(waiting.values(), self._held(running), self._free(running), now)
+                decide_admissions(waiting.values(), self._held(running), self._free(running), now)
             ):
                 running[name] = (waiting.pop(name), now + self.length)
                 let_in[name] = now
             now += timedelta(minutes=10)
         return let_in
 
-    def _held(self, running: dict[str, tuple[Waiting, datetime]]) -> list[Project]:
-        held = {n: Project(id=n, name=n, quota=q) for n, q in self.projects.items()}
+    def _held(self, running: dict[str, tuple[QueuedJob, datetime]]) -> list[ProjectUsage]:
+        held = {n: ProjectUsage(id=n, name=n, quota=q) for n, q in self.projects.items()}
         for found, _ in running.values():
             held[found.project_id] = held[found.project_id].with_one(found.gpus)
         return list(held.values())
 
-    def _free(self, running: dict[str, tuple[Waiting, datetime]]) -> dict[str, Cores]:
+    def _free(self, running: dict[str, tuple[QueuedJob, datetime]]) -> dict[str, RegionCores]:
         return {EAST: cores(self.room, ours=sum(r.gpus for r, _ in running.values()))}
 
 
 def _stream(
     project_: str, every: timedelta, hours: int, **more: object
-) -> list[tuple[datetime, Waiting]]:
+) -> list[tuple[datetime, QueuedJob]]:
     count = timedelta(hours=hours) // every
     return [(NOW + n * every, job(f"{project_}-{n:03}", project_, **more)) for n in range(count)]  # type: ignore[arg-type]  # by name
 
@@ -338,10 +346,10 @@ def _stream(
 @pytest.mark.parametrize(
     "victim", [job("victim", "alpha", priority=LOW), job("victim", "alpha", 32)]
 )
-def test_a_stream_of_small_jobs_of_high_priority_starves_nobody(victim: Waiting) -> None:
+def test_a_stream_of_small_jobs_of_high_priority_starves_nobody(victim: QueuedJob) -> None:
     """The bound: twice AGE, then whatever its project sent before it, then the longest job."""
     length = timedelta(hours=1)
-    pool = Pool(room=32, projects={"alpha": Quota(), "beta": Quota()}, length=length)
+    pool = Pool(room=32, projects={"alpha": ProjectQuota(), "beta": ProjectQuota()}, length=length)
     rivals = _stream("alpha", timedelta(minutes=10), 24, priority=HIGH)
     rivals += _stream("beta", timedelta(minutes=10), 24, priority=HIGH)
     begins = NOW + timedelta(hours=1)  # the region is full by then

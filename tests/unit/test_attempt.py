@@ -5,21 +5,21 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.cloud.fleet import Failure
+from service.domain.cloud.fleet import ScaleSetFailure
 from service.domain.lifecycle.attempt import (
     Attempt,
-    Create,
-    Delete,
-    Move,
+    AttemptStep,
+    AttemptView,
+    CreateScaleSet,
+    DeleteScaleSet,
+    MoveAttempt,
     OpenGeneration,
-    Seen,
-    Step,
-    Wait,
+    RequeueAttempt,
 )
 from service.domain.lifecycle.attempt_steps import next_step
-from service.domain.lifecycle.constraints import MOVES
-from service.domain.lifecycle.generation import Halt
-from service.domain.states import ATTEMPT_MOVES, TIME_LIMITS, AttemptState, Outcome
+from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND
+from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.states import ATTEMPT_MOVES, AttemptState, Outcome
 from tests.unit.attempt_facts import (
     ALL_FAILED,
     ALL_STOPPED,
@@ -57,56 +57,66 @@ from tests.unit.attempt_facts import (
     reopened,
 )
 
-NO_ROOM = Failure.NO_CAPACITY
+NO_ROOM = ScaleSetFailure.NO_CAPACITY
 PEER_RESTARTED = replace(
     TRAINING, nodes=[node(0, CRASHED), replace(node(1, STOPPED), restarted_in=1)]
 )
 WITH_MODEL = replace(TRAINING, model_committed=True)
-RULES: dict[str, tuple[Attempt, Seen, Step]] = {
+RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
     "the intent is written before the cloud is asked": (
         attempt(PENDING),
         NONE,
-        Move(to=PROVISIONING),
+        MoveAttempt(to=PROVISIONING),
     ),
     "a wish before launch costs nothing": (
         attempt(PENDING, wish=Outcome.CANCELLED),
         NONE,
-        Move(to=ENDED, outcome=Outcome.CANCELLED, reason="before launch"),
+        MoveAttempt(to=ENDED, outcome=Outcome.CANCELLED, reason="before launch"),
     ),
     "a move before launch says why": (
-        replace(attempt(PENDING, wish=Outcome.PAUSED), because=MOVES),
+        replace(attempt(PENDING, wish=Outcome.PAUSED), because=MOVES_TO_ON_DEMAND),
         NONE,
-        Move(to=ENDED, outcome=Outcome.PAUSED, reason=MOVES),
+        MoveAttempt(to=ENDED, outcome=Outcome.PAUSED, reason=MOVES_TO_ON_DEMAND),
     ),
-    "a scale set that is not there is asked for": (attempt(PROVISIONING), NONE, Create()),
+    "a scale set that is not there is asked for": (attempt(PROVISIONING), NONE, CreateScaleSet()),
     "a scale set in the making is waited for": (
         attempt(PROVISIONING),
-        Seen(scale_set=machines(CREATING, 0)),
-        Wait(),
+        AttemptView(scale_set=machines(CREATING, 0)),
+        RequeueAttempt(),
     ),
-    "a scale set that is there is started": (attempt(PROVISIONING), BOOTED, Move(to=STARTING)),
+    "a scale set that is there is started": (
+        attempt(PROVISIONING),
+        BOOTED,
+        MoveAttempt(to=STARTING),
+    ),
     "nodes that have not all registered are waited for": (
         attempt(STARTING),
         replace(REGISTERED, nodes=[node(0, READY, 0)]),
-        Wait(),
+        RequeueAttempt(),
     ),
     "when all nodes are there a generation is opened": (
         attempt(STARTING),
         REGISTERED,
         reopened(REGISTERED, after_error=False),
     ),
-    "nodes that load are waited for": (attempt(STARTING), replace(TRAINING, stepped=False), Wait()),
-    "the first step makes the attempt run": (attempt(STARTING), TRAINING, Move(to=RUNNING)),
-    "healthy training is left alone": (attempt(RUNNING), TRAINING, Wait()),
+    "nodes that load are waited for": (
+        attempt(STARTING),
+        replace(TRAINING, stepped=False),
+        RequeueAttempt(),
+    ),
+    "the first step makes the attempt run": (attempt(STARTING), TRAINING, MoveAttempt(to=RUNNING)),
+    "healthy training is left alone": (attempt(RUNNING), TRAINING, RequeueAttempt()),
     "when a machine is gone the other ones are stopped at once": (
         attempt(RUNNING),
         ONE_GONE,
-        Halt(kind=STOP, node_ids=("n0",), reason="a machine is gone"),
+        HaltGeneration(kind=STOP, node_ids=("n0",), reason="a machine is gone"),
     ),
     "under an eviction notice everybody saves and stops": (
         attempt(RUNNING),
         UNDER_NOTICE,
-        Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="Azure announced an eviction"),
+        HaltGeneration(
+            kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="Azure announced an eviction"
+        ),
     ),
     "a trainer error lets the same nodes start anew": (
         attempt(RUNNING),
@@ -121,7 +131,7 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "what was fruitless three times is not begun again at once": (
         attempt(RUNNING),
         replace(ALL_STOPPED, fruitless=3, opened_at=NOW - 4 * SECOND),
-        Wait(6 * SECOND),
+        RequeueAttempt(6 * SECOND),
     ),
     "a trainer that failed after it had committed something has come forward": (
         attempt(RUNNING, trainer_errors=2),
@@ -133,66 +143,74 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
         ALL_STOPPED,
         reopened(ALL_STOPPED, after_error=False),
     ),
-    "a finished rank 0 is about to be believed": (attempt(RUNNING), RANK_0_FINISHED, Wait()),
+    "a finished rank 0 is about to be believed": (
+        attempt(RUNNING),
+        RANK_0_FINISHED,
+        RequeueAttempt(),
+    ),
     "a pause waits for a model that is about to be seen": (
         attempt(RUNNING, wish=Outcome.PAUSED),
         RANK_0_FINISHED,
-        Wait(),
+        RequeueAttempt(),
     ),
     "a cancel stops the nodes without a save": (
         attempt(RUNNING, wish=Outcome.CANCELLED),
         TRAINING,
-        Halt(kind=STOP, node_ids=("n0", "n1"), reason="the job is to be cancelled"),
+        HaltGeneration(kind=STOP, node_ids=("n0", "n1"), reason="the job is to be cancelled"),
     ),
     "a pause lets them save": (
         attempt(RUNNING, wish=Outcome.PAUSED),
         TRAINING,
-        Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="the job is to be paused"),
+        HaltGeneration(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="the job is to be paused"),
     ),
     "a budget that is used up lets them save": (
         attempt(RUNNING, wish=Outcome.OVER_BUDGET),
         TRAINING,
-        Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="the job is to be over_budget"),
+        HaltGeneration(
+            kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="the job is to be over_budget"
+        ),
     ),
     "survivors who were told to save are told to stop before they are given up": (
         attempt(RUNNING),
         halted(ONE_GONE, SAVE_AND_STOP, 5 * MINUTE),
-        Halt(kind=STOP, node_ids=("n0",), reason="a machine is gone"),
+        HaltGeneration(kind=STOP, node_ids=("n0",), reason="a machine is gone"),
     ),
     "survivors have a minute to stop": (
         attempt(RUNNING),
         halted(ONE_GONE, STOP, MINUTE),
-        Halt(kind=STOP, node_ids=("n0",), reason="a machine is gone"),
+        HaltGeneration(kind=STOP, node_ids=("n0",), reason="a machine is gone"),
     ),
     "who saves has a quarter of an hour": (
         attempt(RUNNING),
         halted(UNDER_NOTICE, SAVE_AND_STOP, 15 * MINUTE),
-        Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="Azure announced an eviction"),
+        HaltGeneration(
+            kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason="Azure announced an eviction"
+        ),
     ),
     "a scale set that must go is deleted": (
         attempt(TERMINATING, outcome=Outcome.EVICTED),
         BOOTED,
-        Delete(),
+        DeleteScaleSet(),
     ),
     "one that failed to come up is deleted too": (
         attempt(TERMINATING, outcome=Outcome.NO_CAPACITY),
-        Seen(scale_set=machines(BROKEN, 1)),
-        Delete(),
+        AttemptView(scale_set=machines(BROKEN, 1)),
+        DeleteScaleSet(),
     ),
     "a delete that is under way is waited for, however long": (
         attempt(TERMINATING, outcome=Outcome.EVICTED, ago=timedelta(days=9)),
-        Seen(scale_set=machines(DELETING)),
-        Wait(),
+        AttemptView(scale_set=machines(DELETING)),
+        RequeueAttempt(),
     ),
     "a scale set that cannot be seen yet is not taken for gone": (
         attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=20 * SECOND),
         NONE,
-        Wait(40 * SECOND),
+        RequeueAttempt(40 * SECOND),
     ),
     "a scale set that is seen to be gone ends the attempt": (
         attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=MINUTE),
         NONE,
-        Move(to=ENDED, outcome=Outcome.CANCELLED),
+        MoveAttempt(to=ENDED, outcome=Outcome.CANCELLED),
     ),
 }
 
@@ -204,22 +222,22 @@ def test_rule(rule: str) -> None:
     assert next_step(row, seen, NOW, PACE) == step
 
 
-ENDS: dict[str, tuple[Attempt, Seen, Outcome, str]] = {
+ENDS: dict[str, tuple[Attempt, AttemptView, Outcome, str]] = {
     "capacity that is refused late": (
         attempt(PROVISIONING),
-        Seen(scale_set=machines(BROKEN, 0, error_code="AllocationFailed", failure=NO_ROOM)),
+        AttemptView(scale_set=machines(BROKEN, 0, error_code="AllocationFailed", failure=NO_ROOM)),
         Outcome.NO_CAPACITY,
         "AllocationFailed",
     ),
     "a scale set that never comes": (
         attempt(PROVISIONING, ago=40 * MINUTE + SECOND),
-        Seen(scale_set=machines(CREATING, 0)),
+        AttemptView(scale_set=machines(CREATING, 0)),
         Outcome.NO_CAPACITY,
         "provisioning for 40 min",
     ),
     "somebody who deletes our scale set": (
         attempt(PROVISIONING),
-        Seen(scale_set=machines(DELETING)),
+        AttemptView(scale_set=machines(DELETING)),
         Outcome.EVICTED,
         "somebody else",
     ),
@@ -353,7 +371,7 @@ def test_an_attempt_is_ended_by(cause: str) -> None:
 
     step = next_step(row, seen, NOW, PACE)
 
-    assert isinstance(step, Move)
+    assert isinstance(step, MoveAttempt)
     assert (step.to, step.outcome) == (TERMINATING, outcome)
     assert reason in step.reason
 
@@ -362,37 +380,20 @@ def test_an_attempt_is_ended_by(cause: str) -> None:
 @pytest.mark.parametrize("wish", [None, Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
 @pytest.mark.parametrize("seen", [NONE, BOOTED, TRAINING, ONE_GONE, ALL_FAILED, WITH_MODEL])
 def test_whatever_is_seen_the_move_exists_and_its_outcome_is_known_in_time(
-    state: AttemptState, wish: Outcome | None, seen: Seen
+    state: AttemptState, wish: Outcome | None, seen: AttemptView
 ) -> None:
     over = state in (TERMINATING, ENDED)
     row = attempt(state, wish=wish, outcome=Outcome.EVICTED if over else None, ago=2 * MINUTE)
 
     step = next_step(row, seen, NOW, PACE)
 
-    if isinstance(step, Move):
+    if isinstance(step, MoveAttempt):
         assert step.to in ATTEMPT_MOVES[state]
         assert (step.to in (TERMINATING, ENDED)) == (step.outcome is not None)
-
-
-@pytest.mark.parametrize(("state", "steps"), [(PROVISIONING, 0), (STARTING, 2)])
-@pytest.mark.parametrize("planned", [0 * SECOND, 30 * MINUTE])
-def test_a_time_limit_is_over_only_when_it_has_passed_with_its_steps(
-    state: AttemptState, steps: int, planned: timedelta
-) -> None:
-    limit, outcome = TIME_LIMITS[state]
-    seen = Seen(scale_set=machines(CREATING, 0)) if state is PROVISIONING else BOOTED
-    ago, step = limit + steps * planned, planned.total_seconds()
-    rows = [replace(attempt(state, ago=a), step_seconds=step) for a in (ago, ago + SECOND)]
-
-    just, past = (next_step(row, seen, NOW, PACE) for row in rows)
-
-    assert just == Wait()
-    assert isinstance(past, Move)
-    assert past.outcome is outcome
 
 
 def test_nothing_is_created_once_the_outcome_is_known() -> None:
     for seen in (NONE, BOOTED, TRAINING):
         step = next_step(attempt(TERMINATING, outcome=Outcome.EVICTED), seen, NOW, PACE)
 
-        assert not isinstance(step, Create | OpenGeneration)
+        assert not isinstance(step, CreateScaleSet | OpenGeneration)

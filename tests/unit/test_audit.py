@@ -13,12 +13,18 @@ from rekindle.cli.connection import ConnectionOptions
 from rekindle.cli.diagnostics.audit import audit as command
 from rekindle.cli.diagnostics.audit import view
 from rekindle.cli.errors import ExitCode
-from service.domain.cloud.fleet import Offering, Price, Resource, ScaleSet, ScaleSetPhase
-from service.domain.lifecycle.audit import Owner, Standing, audit, per_hour, unpriced
+from service.domain.cloud.fleet import Offering, Price, ScaleSet, ScaleSetPhase, TaggedResource
+from service.domain.lifecycle.audit import (
+    AuditStanding,
+    ScaleSetOwner,
+    audit_resources,
+    hourly_by_standing,
+    unpriced_offerings,
+)
 from service.domain.states import AttemptState, CapacityType
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-A, S = AttemptState, Standing
+A, S = AttemptState, AuditStanding
 SPOT = Offering(region="eastus", vm_size="ND", capacity_type=CapacityType.SPOT)
 ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
 PRICES = {
@@ -27,8 +33,8 @@ PRICES = {
 }
 
 
-def owner(state: AttemptState, minutes: float = 1) -> Owner:
-    return Owner(
+def owner(state: AttemptState, minutes: float = 1) -> ScaleSetOwner:
+    return ScaleSetOwner(
         attempt_id="att-1",
         job_id="job-1",
         state=state,
@@ -72,23 +78,23 @@ def test_a_scale_set(case: str) -> None:
     whose, there, standing, leaks = CASES[case]
     sets, owners = [there] if there else [], {"att-1": whose} if whose else {}
 
-    (found,) = audit(sets, owners, NOW, attempt_tag="a", job_tag="j")
+    (found,) = audit_resources(sets, owners, NOW, attempt_tag="a", job_tag="j")
 
     assert (found.standing, found.leaks, found.machines) == (standing, leaks, 2)
 
 
 def test_one_that_is_not_yet_there_or_rightly_gone_is_not_missed() -> None:
     for state in (A.PENDING, A.PROVISIONING, A.TERMINATING, A.ENDED):
-        assert audit([], {"att-1": owner(state)}, NOW, attempt_tag="a", job_tag="j") == []
+        assert audit_resources([], {"att-1": owner(state)}, NOW, attempt_tag="a", job_tag="j") == []
 
 
 def test_each_group_costs_what_its_machines_cost() -> None:
     other = ScaleSet(name="rk-2", phase=ScaleSetPhase.READY, capacity=2, tags={"a": "att-2"})
-    found = audit(
+    found = audit_resources(
         [scale_set(), other], {"att-1": owner(A.RUNNING)}, NOW, attempt_tag="a", job_tag="j"
     )
 
-    assert per_hour(found) == dict.fromkeys(S, Decimal(0)) | {S.USED: Decimal("16.88")}
+    assert hourly_by_standing(found) == dict.fromkeys(S, Decimal(0)) | {S.USED: Decimal("16.88")}
     assert [f.attempt_id for f in found] == ["att-1", "att-2"]
     assert found[1].hourly is None
 
@@ -106,15 +112,15 @@ def test_a_set_that_nobody_has_costs_what_the_list_says_as_spot_where_azure_does
 ) -> None:
     there = [replace(scale_set(), capacity_type=bought)]
 
-    (found,) = audit(there, {}, NOW, prices=PRICES, attempt_tag="a", job_tag="j")
+    (found,) = audit_resources(there, {}, NOW, prices=PRICES, attempt_tag="a", job_tag="j")
 
-    assert unpriced(there, {}) == [asked]
+    assert unpriced_offerings(there, {}) == [asked]
     assert (found.standing, found.hourly, found.assumed) == (S.UNKNOWN, hourly, assumed)
-    assert per_hour([found])[S.UNKNOWN] == hourly
+    assert hourly_by_standing([found])[S.UNKNOWN] == hourly
 
 
 def test_a_price_that_the_list_does_not_know_is_not_guessed() -> None:
-    (found,) = audit([scale_set()], {}, NOW, prices={}, attempt_tag="a", job_tag="j")
+    (found,) = audit_resources([scale_set()], {}, NOW, prices={}, attempt_tag="a", job_tag="j")
 
     assert (found.hourly, found.assumed) == (None, None)
 
@@ -122,15 +128,17 @@ def test_a_price_that_the_list_does_not_know_is_not_guessed() -> None:
 def test_the_list_is_asked_for_no_set_that_an_attempt_has_or_that_azure_says_nothing_of() -> None:
     nowhere = ScaleSet(name="rk-2", phase=ScaleSetPhase.READY)
 
-    assert unpriced([scale_set(), nowhere], {"att-1": owner(A.ENDED)}) == []
+    assert unpriced_offerings([scale_set(), nowhere], {"att-1": owner(A.ENDED)}) == []
 
 
 def test_a_disk_with_our_tag_is_a_stray_and_leaks_at_a_price_that_nobody_knows() -> None:
-    disk = Resource(
+    disk = TaggedResource(
         kind="Microsoft.Compute/disks", name="old", region="eastus", tags={"a": "att-9"}
     )
 
-    first, second = audit([scale_set()], {}, NOW, attempt_tag="a", job_tag="j", strays=[disk])
+    first, second = audit_resources(
+        [scale_set()], {}, NOW, attempt_tag="a", job_tag="j", strays=[disk]
+    )
 
     assert (first.name, first.standing, first.leaks) == (
         "Microsoft.Compute/disks/old",
@@ -142,9 +150,9 @@ def test_a_disk_with_our_tag_is_a_stray_and_leaks_at_a_price_that_nobody_knows()
 
 def test_strays_of_two_providers_whose_types_end_alike_keep_names_of_their_own() -> None:
     kinds = ("Microsoft.Compute/disks", "Elsewhere.Compute/disks")
-    strays = [Resource(kind=kind, name="old") for kind in kinds]
+    strays = [TaggedResource(kind=kind, name="old") for kind in kinds]
 
-    found = audit([], {}, NOW, attempt_tag="a", job_tag="j", strays=strays)
+    found = audit_resources([], {}, NOW, attempt_tag="a", job_tag="j", strays=strays)
 
     assert [f.name for f in found] == [f"{kind}/old" for kind in sorted(kinds)]
 

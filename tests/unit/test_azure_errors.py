@@ -21,13 +21,13 @@ from service.cloud.provider import (
     ScaleSetNotFound,
     Throttled,
 )
-from service.domain.cloud.fleet import Failure
+from service.domain.cloud.fleet import ScaleSetFailure
 
 TIME_IS_OVER = "OS Provisioning for VM 'a' did not finish in the allotted time."
 IMAGE_IS_WRONG = f"{TIME_IS_OVER} However, the VM guest agent was detected running."
-NO_ROOM = (InsufficientCapacity, Failure.NO_CAPACITY)
-A_PERSON = (Misconfigured, Failure.MISCONFIGURED)
-AGAIN = (CloudError, Failure.TRANSIENT)
+NO_ROOM = (InsufficientCapacity, ScaleSetFailure.NO_CAPACITY)
+A_PERSON = (Misconfigured, ScaleSetFailure.MISCONFIGURED)
+AGAIN = (CloudError, ScaleSetFailure.TRANSIENT)
 # (code, status, message) -> the error; together they reach every row of the table.
 SEEN: dict[tuple[str, int, str], type[CloudError]] = {
     ("OperationNotAllowed", 429, "The server rejected the request: too many requests"): Throttled,
@@ -73,7 +73,7 @@ SEEN: dict[tuple[str, int, str], type[CloudError]] = {
     ("SomethingElse", 403, ""): Misconfigured,
 }
 # The same code and message both ways: at once with its status, and minutes after acceptance.
-BOTH_WAYS: dict[tuple[str, int, str], tuple[type[CloudError], Failure]] = {
+BOTH_WAYS: dict[tuple[str, int, str], tuple[type[CloudError], ScaleSetFailure]] = {
     ("AllocationFailed", 409, "no room"): NO_ROOM,
     ("ZonalAllocationFailed", 409, "no room"): NO_ROOM,
     ("OverconstrainedAllocationRequest", 409, "no room"): NO_ROOM,
@@ -167,7 +167,7 @@ def test_without_details_the_policy_is_read_from_the_message(more: list[dict[str
 
     assert "'Allowed VM sizes' (assignment 'Allowed VM sizes', /subscriptions/sub" in at_once
     assert at_once == f"RequestDisallowedByPolicy: {late}"
-    assert kind is Failure.MISCONFIGURED
+    assert kind is ScaleSetFailure.MISCONFIGURED
 
 
 def test_a_denial_that_names_no_policy_is_told_as_it_came() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from azure.storage.blob import BlobProperties, RehydratePriority
 
-from service.domain.storage.access_tiers import Priority, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority
 from service.storage.azure_tiers import stored
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,9 +23,10 @@ def listed(**members: Any) -> BlobProperties:  # noqa: ANN401 - as many kinds as
 
 
 @pytest.mark.parametrize(
-    ("said", "tier"), [("Hot", Tier.HOT), ("Cold", Tier.COLD), ("Archive", Tier.ARCHIVE)]
+    ("said", "tier"),
+    [("Hot", AccessTier.HOT), ("Cold", AccessTier.COLD), ("Archive", AccessTier.ARCHIVE)],
 )
-def test_a_tier_is_known_by_its_name(said: str, tier: Tier) -> None:
+def test_a_tier_is_known_by_its_name(said: str, tier: AccessTier) -> None:
     assert stored(listed(blob_tier=said)).tier is tier
 
 
@@ -33,7 +34,7 @@ def test_a_tier_is_known_by_its_name(said: str, tier: Tier) -> None:
 def test_what_has_no_tier_of_ours_is_billed_as_hot_and_never_moved(said: str | None) -> None:
     blob = stored(listed(blob_tier=said))
 
-    assert (blob.tier, blob.movable) == (Tier.HOT, False)
+    assert (blob.tier, blob.movable) == (AccessTier.HOT, False)
 
 
 def test_a_blob_is_in_its_tier_since_the_last_change_or_else_since_it_was_made() -> None:
@@ -44,22 +45,30 @@ def test_a_blob_is_in_its_tier_since_the_last_change_or_else_since_it_was_made()
 @pytest.mark.parametrize(
     ("status", "target"),
     [
-        ("rehydrate-pending-to-hot", Tier.HOT),
-        ("rehydrate-pending-to-cold", Tier.COLD),
-        ("rehydrate-pending-to-smart", Tier.HOT),
+        ("rehydrate-pending-to-hot", AccessTier.HOT),
+        ("rehydrate-pending-to-cold", AccessTier.COLD),
+        ("rehydrate-pending-to-smart", AccessTier.HOT),
         ("rehydrate-pending", None),
         (None, None),
     ],
 )
-def test_a_blob_on_its_way_back_says_where_to(status: str | None, target: Tier | None) -> None:
+def test_a_blob_on_its_way_back_says_where_to(
+    status: str | None, target: AccessTier | None
+) -> None:
     assert stored(listed(blob_tier="Archive", archive_status=status)).rehydrating is target
 
 
 @pytest.mark.parametrize(
     ("said", "priority"),
-    [("High", Priority.HIGH), (RehydratePriority.STANDARD, Priority.STANDARD), (None, None)],
+    [
+        ("High", ArchivePriority.HIGH),
+        (RehydratePriority.STANDARD, ArchivePriority.STANDARD),
+        (None, None),
+    ],
 )
-def test_the_priority_of_a_rehydration_is_told(said: object, priority: Priority | None) -> None:
+def test_the_priority_of_a_rehydration_is_told(
+    said: object, priority: ArchivePriority | None
+) -> None:
     assert stored(listed(rehydrate_priority=said)).priority is priority
 
 

@@ -10,7 +10,7 @@ from azure.mgmt.compute.models import (
 )
 
 from service.cloud.azure_views import failure, scale_set
-from service.domain.cloud.fleet import Failure, ScaleSet, ScaleSetPhase
+from service.domain.cloud.fleet import ScaleSet, ScaleSetFailure, ScaleSetPhase
 from service.domain.states import CapacityType
 
 FAILED = {
@@ -100,13 +100,13 @@ def test_the_cause_may_be_found_at_a_machine() -> None:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("AllocationFailed", Failure.NO_CAPACITY),
-        ("PlatformImageNotFound", Failure.MISCONFIGURED),
-        ("OperationPreempted", Failure.TRANSIENT),
+        ("AllocationFailed", ScaleSetFailure.NO_CAPACITY),
+        ("PlatformImageNotFound", ScaleSetFailure.MISCONFIGURED),
+        ("OperationPreempted", ScaleSetFailure.TRANSIENT),
     ],
 )
 def test_a_failure_after_acceptance_is_judged_by_the_table_of_refusals(
-    code: str, kind: Failure
+    code: str, kind: ScaleSetFailure
 ) -> None:
     status = FAILED | {"code": f"ProvisioningState/failed/{code}"}
 
@@ -118,7 +118,7 @@ def test_a_failure_without_a_cause_is_still_a_failure() -> None:
     seen = _failure(view=[{"code": "ProvisioningState/failed"}])
 
     assert seen.phase is ScaleSetPhase.FAILED
-    assert (seen.error_code, seen.failure) == ("ProvisioningFailed", Failure.TRANSIENT)
+    assert (seen.error_code, seen.failure) == ("ProvisioningFailed", ScaleSetFailure.TRANSIENT)
 
 
 def _set(state: str, capacity: int = 1) -> VirtualMachineScaleSet:

@@ -7,7 +7,7 @@ import pytest
 
 from service.cloud.azureml_views import cluster, cluster_name, spot_cores
 from service.cloud.provider import ATTEMPT_TAG
-from service.domain.cloud.fleet import Failure, ScaleSetPhase, SpotCores, scale_set_name
+from service.domain.cloud.fleet import ScaleSetFailure, ScaleSetPhase, SpotCores, scale_set_name
 
 ATTEMPT = "att-01jd8m4x9g5v0c3k2n7p6q8r1s"
 NAME = scale_set_name(ATTEMPT)
@@ -80,14 +80,14 @@ def test_a_node_that_is_on_costs_money_though_nothing_runs_on_it() -> None:
 @pytest.mark.parametrize(
     ("code", "failure"),
     [
-        ("ClusterCoreQuotaReached", Failure.NO_CAPACITY),
-        ("AllocationFailed", Failure.NO_CAPACITY),
-        ("SubnetIsFull", Failure.MISCONFIGURED),
-        ("InternalServerError", Failure.TRANSIENT),
+        ("ClusterCoreQuotaReached", ScaleSetFailure.NO_CAPACITY),
+        ("AllocationFailed", ScaleSetFailure.NO_CAPACITY),
+        ("SubnetIsFull", ScaleSetFailure.MISCONFIGURED),
+        ("InternalServerError", ScaleSetFailure.TRANSIENT),
     ],
 )
 def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
-    code: str, failure: Failure
+    code: str, failure: ScaleSetFailure
 ) -> None:
     seen = cluster(found(), "Queued", errors=[error(code)])
     assert (seen.phase, seen.failure, seen.error_code) == (ScaleSetPhase.FAILED, failure, code)
@@ -96,14 +96,32 @@ def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
 @pytest.mark.parametrize(
     ("why", "failure", "said"),
     [
-        ("Failed to pull Docker image. unauthorized: sign in", Failure.MISCONFIGURED, "AcrPull"),
-        ("Failed to pull Docker image. manifest unknown", Failure.MISCONFIGURED, "no such image"),
-        ("Failed to pull Docker image. i/o timeout", Failure.TRANSIENT, "cannot be reached"),
-        ("PreemptionError: Nodes of this job got pre-empted", Failure.TRANSIENT, "pre-empted"),
-        ("User process exited with status code 3.", Failure.TRANSIENT, "status code 3"),
+        (
+            "Failed to pull Docker image. unauthorized: sign in",
+            ScaleSetFailure.MISCONFIGURED,
+            "AcrPull",
+        ),
+        (
+            "Failed to pull Docker image. manifest unknown",
+            ScaleSetFailure.MISCONFIGURED,
+            "no such image",
+        ),
+        (
+            "Failed to pull Docker image. i/o timeout",
+            ScaleSetFailure.TRANSIENT,
+            "cannot be reached",
+        ),
+        (
+            "PreemptionError: Nodes of this job got pre-empted",
+            ScaleSetFailure.TRANSIENT,
+            "pre-empted",
+        ),
+        ("User process exited with status code 3.", ScaleSetFailure.TRANSIENT, "status code 3"),
     ],
 )
-def test_why_its_job_failed_is_told_with_what_to_do(why: str, failure: Failure, said: str) -> None:
+def test_why_its_job_failed_is_told_with_what_to_do(
+    why: str, failure: ScaleSetFailure, said: str
+) -> None:
     seen = cluster(found(), "Failed", why=why)
     assert (seen.phase, seen.failure) == (ScaleSetPhase.FAILED, failure)
     assert said in seen.error_message

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.lifecycle.attempt import CANNOT_BOOT, Move, Wait
+from service.domain.lifecycle.attempt import CANNOT_BOOT, MoveAttempt, RequeueAttempt
 from service.domain.lifecycle.attempt_steps import next_step
 from service.domain.lifecycle.boot_report import (
     CAUSES,
-    Phase,
-    Report,
-    Said,
-    causes,
-    is_hopeless,
-    last_word,
+    BootPhase,
+    BootReport,
+    BootStatus,
+    failure_causes,
+    final_reason,
+    is_not_retryable,
 )
 from service.domain.states import AttemptState, Outcome
 from tests.unit.attempt_facts import BOOTED, NOW, PACE, STARTING, TRAINING, attempt
@@ -57,9 +57,9 @@ SEEN = {
 
 @pytest.mark.parametrize(("text", "cause"), SEEN.items(), ids=list(SEEN.values()))
 def test_each_message_has_its_cause(text: str, cause: str) -> None:
-    report = Report(phase=Phase.PULL_IMAGE, said=Said.GAVE_UP, machine="m", text=text)
+    report = BootReport(phase=BootPhase.PULL_IMAGE, said=BootStatus.GAVE_UP, machine="m", text=text)
 
-    assert [found.name for found in causes(report)] == [cause]
+    assert [found.name for found in failure_causes(report)] == [cause]
 
 
 def test_every_cause_is_met_by_a_message_that_was_seen() -> None:
@@ -72,8 +72,8 @@ def test_a_registry_is_believed_once_it_has_said_so_again_and_again(cause: objec
 
     def gave_up(*lines: str) -> bool:
         whole = "\n".join(lines)
-        return is_hopeless(
-            Report(phase=Phase.PULL_IMAGE, said=Said.GAVE_UP, machine="m", text=whole)
+        return is_not_retryable(
+            BootReport(phase=BootPhase.PULL_IMAGE, said=BootStatus.GAVE_UP, machine="m", text=whole)
         )
 
     assert gave_up(text, text, text)
@@ -82,22 +82,26 @@ def test_a_registry_is_believed_once_it_has_said_so_again_and_again(cause: objec
 
 
 def test_a_machine_without_its_firewall_is_hopeless_whatever_systemd_says() -> None:
-    report = Report(phase=Phase.FIREWALL, said=Said.GAVE_UP, machine="m", text="Job failed.")
+    report = BootReport(
+        phase=BootPhase.FIREWALL, said=BootStatus.GAVE_UP, machine="m", text="Job failed."
+    )
 
-    assert is_hopeless(report)
-    assert last_word(report).startswith(f"{CANNOT_BOOT}: m, firewall: The machine's own firewall")
+    assert is_not_retryable(report)
+    assert final_reason(report).startswith(
+        f"{CANNOT_BOOT}: m, firewall: The machine's own firewall"
+    )
 
 
 def test_the_last_word_is_one_short_line_whatever_a_machine_says() -> None:
     text = "x" * 5000 + "\r\v denied: unauthorized " + "y" * 5000
-    report = Report(phase=Phase.PULL_IMAGE, said=Said.GAVE_UP, machine="m", text=text)
+    report = BootReport(phase=BootPhase.PULL_IMAGE, said=BootStatus.GAVE_UP, machine="m", text=text)
 
-    assert len(last_word(report).splitlines()) == 1
-    assert len(last_word(report)) < 1000
+    assert len(final_reason(report).splitlines()) == 1
+    assert len(final_reason(report)) < 1000
 
 
 WHY = f"{CANNOT_BOOT}: why"
-GIVEN_UP = Move(to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=WHY)
+GIVEN_UP = MoveAttempt(to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=WHY)
 
 
 def test_machines_that_cannot_boot_are_given_up_at_once() -> None:
@@ -107,12 +111,12 @@ def test_machines_that_cannot_boot_are_given_up_at_once() -> None:
 def test_what_one_machine_cannot_do_ends_no_generation() -> None:
     seen = replace(TRAINING, stepped=False, cannot_boot=WHY)
 
-    assert next_step(attempt(STARTING), seen, NOW, PACE) == Wait()
+    assert next_step(attempt(STARTING), seen, NOW, PACE) == RequeueAttempt()
 
 
 def test_a_cancel_of_machines_that_cannot_boot_is_a_cancel() -> None:
     cancelled = attempt(STARTING, wish=Outcome.CANCELLED)
     step = next_step(cancelled, replace(BOOTED, cannot_boot=WHY), NOW, PACE)
 
-    assert isinstance(step, Move)
+    assert isinstance(step, MoveAttempt)
     assert step.outcome is Outcome.CANCELLED

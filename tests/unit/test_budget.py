@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.money.budget import (
-    OF_PROJECT,
-    PASSED,
+    CAP_PASSED,
+    PROJECT_BUDGET,
     Allowance,
-    Hold,
-    amount,
-    needed,
-    nodes_may_go_on,
-    standing,
-    threshold,
-    why_exhausted,
+    BudgetHold,
+    allowed_silence,
+    budget_standing,
+    cost_of_time,
+    exhausted_message,
+    reached_threshold,
+    required_to_start,
 )
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -29,11 +29,11 @@ EVEN = Allowance(
     look=timedelta(minutes=10),
     dearer=Decimal(0),
 )  # an hour from training to gone
-RUNS = Hold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=NOW - HOUR)
+RUNS = BudgetHold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=NOW - HOUR)
 
 
 def test_a_running_attempt_keeps_what_its_end_may_cost() -> None:
-    found = standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
+    found = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
 
     assert [found.spent, found.reserved, found.left] == [Decimal(30), Decimal(20), Decimal(50)]
 
@@ -42,7 +42,7 @@ def test_the_end_is_kept_of_all_machines_that_run_or_may_come() -> None:
     ordered, more = replace(RUNS, billed=0, known=0), replace(RUNS, billed=3, known=3)
 
     assert [hold.reserve(EVEN) for hold in (ordered, RUNS, more)] == [20, 20, 30]
-    assert standing(Decimal(100), Decimal(0), [ordered, more], NOW, EVEN).rate == 50
+    assert budget_standing(Decimal(100), Decimal(0), [ordered, more], NOW, EVEN).rate == 50
 
 
 def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
@@ -51,7 +51,7 @@ def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
 
     kept = [hold.reserve(EVEN) for hold in (small, unknown, longest)]
 
-    assert kept == [amount(Decimal(20), timedelta(minutes=51)), Decimal(20), Decimal(20)]
+    assert kept == [cost_of_time(Decimal(20), timedelta(minutes=51)), Decimal(20), Decimal(20)]
     assert replace(small, leaving=True).reserve(EVEN) == replace(RUNS, leaving=True).reserve(EVEN)
 
 
@@ -64,19 +64,19 @@ def test_what_is_reserved_is_said_with_its_times() -> None:
 
 def test_nodes_train_on_unheard_for_longer_than_is_reserved_while_there_is_money() -> None:
     brief = replace(EVEN, outage=timedelta(minutes=1))
-    roomy = standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
-    tight = standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
+    roomy = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
+    tight = budget_standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
 
-    assert nodes_may_go_on(roomy, brief) == timedelta(minutes=30)
-    assert tight.left == Decimal("10.2") - amount(Decimal(20), timedelta(minutes=31))
-    assert timedelta(0) < nodes_may_go_on(tight, brief) < timedelta(minutes=1)
+    assert allowed_silence(roomy, brief) == timedelta(minutes=30)
+    assert tight.left == Decimal("10.2") - cost_of_time(Decimal(20), timedelta(minutes=31))
+    assert timedelta(0) < allowed_silence(tight, brief) < timedelta(minutes=1)
 
 
 def test_while_one_attempt_is_torn_down_and_the_next_one_starts_both_are_kept_for() -> None:
     leaves = replace(RUNS, leaving=True)
-    found = standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
+    found = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
 
-    assert found.reserved == 20 + amount(Decimal(20), timedelta(minutes=50))
+    assert found.reserved == 20 + cost_of_time(Decimal(20), timedelta(minutes=50))
 
 
 def test_machines_that_were_ordered_and_never_seen_count_from_the_order() -> None:
@@ -94,15 +94,15 @@ def test_a_machine_in_place_of_a_lost_one_counts_from_when_it_was_asked_for() ->
 
 
 def test_machines_go_when_what_is_left_covers_no_more_than_their_end() -> None:
-    enough = standing(Decimal("50.01"), Decimal(30), [RUNS], NOW, EVEN)
-    short = standing(Decimal(50), Decimal(30), [RUNS], NOW, EVEN)
+    enough = budget_standing(Decimal("50.01"), Decimal(30), [RUNS], NOW, EVEN)
+    short = budget_standing(Decimal(50), Decimal(30), [RUNS], NOW, EVEN)
 
     assert not enough.is_exhausted
     assert short.is_exhausted
 
 
 def test_what_a_start_needs_covers_the_boot_and_the_end() -> None:
-    assert needed(Decimal(20), EVEN, timedelta(minutes=15)) == 25
+    assert required_to_start(Decimal(20), EVEN, timedelta(minutes=15)) == 25
 
 
 def test_prices_may_rise_while_machines_go() -> None:
@@ -110,21 +110,21 @@ def test_prices_may_rise_while_machines_go() -> None:
 
 
 def test_each_threshold_is_told_once_and_the_highest_alone() -> None:
-    half = standing(Decimal(100), Decimal(76), [], NOW, EVEN)
-    past = standing(Decimal(100), Decimal(101), [], NOW, EVEN)
+    half = budget_standing(Decimal(100), Decimal(76), [], NOW, EVEN)
+    past = budget_standing(Decimal(100), Decimal(101), [], NOW, EVEN)
 
-    assert [threshold(half, told) for told in (0, 50, 75, 90)] == [75, 75, 0, 0]
-    assert [threshold(past, told) for told in (90, PASSED)] == [PASSED, 0]
+    assert [reached_threshold(half, told) for told in (0, 50, 75, 90)] == [75, 75, 0, 0]
+    assert [reached_threshold(past, told) for told in (90, CAP_PASSED)] == [CAP_PASSED, 0]
 
 
 def test_near_the_cap_nodes_that_hear_nothing_stop_sooner() -> None:
-    roomy = standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
-    tight = standing(Decimal(45), Decimal(30), [RUNS], NOW, EVEN)
-    gone = standing(Decimal(20), Decimal(30), [RUNS], NOW, EVEN)
+    roomy = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
+    tight = budget_standing(Decimal(45), Decimal(30), [RUNS], NOW, EVEN)
+    gone = budget_standing(Decimal(20), Decimal(30), [RUNS], NOW, EVEN)
 
-    assert nodes_may_go_on(roomy, EVEN) == timedelta(minutes=30)
-    assert nodes_may_go_on(tight, EVEN) == timedelta(minutes=15)
-    assert nodes_may_go_on(gone, EVEN) == timedelta(0)
+    assert allowed_silence(roomy, EVEN) == timedelta(minutes=30)
+    assert allowed_silence(tight, EVEN) == timedelta(minutes=15)
+    assert allowed_silence(gone, EVEN) == timedelta(0)
 
 
 @given(
@@ -150,13 +150,14 @@ def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
     """Whatever part of the allowance the end takes, counted from the last look that said go on."""
     allowance = Allowance().of_job(saves)
     holds = [
-        Hold(hourly=Decimal(r), machines=1, billed=1, known=1, save_seconds=saves) for r in rates
+        BudgetHold(hourly=Decimal(r), machines=1, billed=1, known=1, save_seconds=saves)
+        for r in rates
     ]
     kept = sum((h.reserve(allowance) for h in holds), Decimal(0))
     spent = Decimal(cap) - kept + Decimal("1e-9")  # the first look at which they must go
     if spent <= 0:
         return
-    assert standing(Decimal(cap), spent, holds, NOW, allowance).is_exhausted
+    assert budget_standing(Decimal(cap), spent, holds, NOW, allowance).is_exhausted
     takes = (
         allowance.save * save
         + allowance.delete * delete
@@ -164,16 +165,16 @@ def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
         + allowance.look * look
     )
     dearer = 1 + allowance.dearer * Decimal(str(rise))
-    bill = spent + amount(Decimal(sum(rates)), takes) * dearer
+    bill = spent + cost_of_time(Decimal(sum(rates)), takes) * dearer
 
     assert bill <= cap + Decimal("2e-9")
 
 
 def test_what_a_job_stopped_for_begins_with_whose_budget_it_was() -> None:
-    of_project = standing(Decimal(40), Decimal(30), [RUNS], NOW, EVEN, whose=OF_PROJECT)
-    short = why_exhausted(of_project, "ftjob-1", short_of=Decimal(20))
-    own = why_exhausted(replace(of_project, whose="budget"), "ftjob-1")
+    of_project = budget_standing(Decimal(40), Decimal(30), [RUNS], NOW, EVEN, whose=PROJECT_BUDGET)
+    short = exhausted_message(of_project, "ftjob-1", short_of=Decimal(20))
+    own = exhausted_message(replace(of_project, whose="budget"), "ftjob-1")
 
-    assert short.startswith(OF_PROJECT)
-    assert why_exhausted(of_project, "ftjob-1").startswith(OF_PROJECT)
+    assert short.startswith(PROJECT_BUDGET)
+    assert exhausted_message(of_project, "ftjob-1").startswith(PROJECT_BUDGET)
     assert own.startswith("budget")

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.lifecycle.attempt import Pace, Seen
-from service.domain.lifecycle.generation import Halt
-from service.domain.lifecycle.node import NodeRecord, heard, must_act
+from service.domain.lifecycle.attempt import AttemptTiming, AttemptView
+from service.domain.lifecycle.generation import HaltGeneration
+from service.domain.lifecycle.node import NodeRecord, apply_heartbeat, should_wake_reconciler
 from service.reconciler import calm
 from tests.unit.attempt_facts import NOW, SAVE_AND_STOP, SECOND, START, STOP, TRAINS
 from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat, NodePhase
 
-PACE = Pace(poll=10 * SECOND, settle=60 * SECOND, save=900 * SECOND)
+PACE = AttemptTiming(poll=10 * SECOND, settle=60 * SECOND, save=900 * SECOND)
 NODE = NodeRecord(
     node_id="n",
     attempt_id="a",
@@ -43,8 +43,8 @@ def test_members_that_stop_are_left_alone_for_a_poll_and_never_beyond_their_time
     told: DirectiveKind | None, ago: int, asked: DirectiveKind, pause: float
 ) -> None:
     halted_at = NOW - timedelta(seconds=ago) if told else None
-    seen = Seen(scale_set=None, halted_at=halted_at, halt_kind=told)
-    step = Halt(kind=asked, node_ids=("n",), reason="")
+    seen = AttemptView(scale_set=None, halted_at=halted_at, halt_kind=told)
+    step = HaltGeneration(kind=asked, node_ids=("n",), reason="")
 
     assert calm.while_stopping(seen, step, PACE, NOW) == timedelta(seconds=pause)
 
@@ -67,7 +67,7 @@ def test_a_notice_is_urgent_unless_the_machine_is_about_to_say_that_it_stopped(
     said = Heartbeat(
         epoch=1, seq=1, phase=phase, generation=2, step=5, free_port=29500, eviction=NOTICE
     )
-    after = heard(before, said, 0.0)
+    after = apply_heartbeat(before, said, 0.0)
 
     assert isinstance(after, NodeRecord)
-    assert must_act(before, after, said) is urgent
+    assert should_wake_reconciler(before, after, said) is urgent

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.domain.lifecycle.generation import Halt, next_membership
-from service.domain.lifecycle.node import registered, view
+from service.domain.lifecycle.generation import HaltGeneration, next_membership
+from service.domain.lifecycle.node import apply_registration, node_view
 from tests.unit.contract_judge import Violation
 from tests.unit.contract_rules import FAULTS, Rules
 from tests.unit.contract_world import World
@@ -213,10 +213,10 @@ def test_the_registration_of_an_older_boot_that_comes_late_settles_nothing() -> 
     record = next(r for r in world.service.nodes.values() if r.vm_id == "vm-1")
     old = _registration(boot_id="a boot long dead")
 
-    after = registered(record, old, 1)
+    after = apply_registration(record, old, 1)
 
     assert (after.phase, after.generation) == (NodePhase.RUNNING, 1)
-    assert not view(after, present=True).settled(1)
+    assert not node_view(after, present=True).settled(1)
     assert after.directive_kind is DirectiveKind.STOP
 
 
@@ -225,13 +225,13 @@ def test_members_are_told_to_stop_when_one_of_them_has_restarted() -> None:
     _to_step(world, 1)
     records = dict(world.service.nodes)
     first = next(r for r in records.values() if r.vm_id == "vm-1")
-    records[first.node_id] = registered(first, _registration(boot_id="new"), 1)
+    records[first.node_id] = apply_registration(first, _registration(boot_id="new"), 1)
 
     step = next_membership(
-        world.service.rows[1], [view(r, present=True) for r in records.values()], len(records)
+        world.service.rows[1], [node_view(r, present=True) for r in records.values()], len(records)
     )
 
-    assert isinstance(step, Halt)
+    assert isinstance(step, HaltGeneration)
     assert step.kind is DirectiveKind.STOP
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from service.domain.money.cost import (
     LedgerRow,
     cents,
+    machine_cost,
     machine_hours,
-    spent,
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,18 +46,18 @@ def row(hours: float, hourly: str = "3.60", on_demand: str = "32.77") -> LedgerR
 def test_two_nodes_for_half_an_hour_cost_one_hour() -> None:
     now = START + timedelta(days=1)
 
-    assert spent([row(0.5), row(0.5)], now) == Decimal("3.60")
+    assert machine_cost([row(0.5), row(0.5)], now) == Decimal("3.60")
     assert machine_hours([row(0.5), row(0.5)], now) == 1
 
 
 def test_nothing_is_spent_on_nothing() -> None:
-    assert spent([], START) == 0
+    assert machine_cost([], START) == 0
 
 
 def test_a_machine_that_still_runs_costs_until_now() -> None:
     running = replace(row(1), ended_at=None)
 
-    assert spent([running], START + timedelta(hours=2)) == Decimal("7.20")
+    assert machine_cost([running], START + timedelta(hours=2)) == Decimal("7.20")
 
 
 def test_cents_are_rounded_half_to_even() -> None:
@@ -70,16 +70,16 @@ def test_time_never_lowers_what_was_spent(
 ) -> None:
     earlier, later = sorted((one, other))
 
-    assert 0 <= spent(ledger, earlier) <= spent(ledger, later)
+    assert 0 <= machine_cost(ledger, earlier) <= machine_cost(ledger, later)
 
 
 @given(st.lists(rows()), st.lists(rows()), MOMENTS)
 def test_spending_is_additive_over_rows(
     some: list[LedgerRow], others: list[LedgerRow], now: datetime
 ) -> None:
-    apart = spent(some, now) + spent(others, now)
+    apart = machine_cost(some, now) + machine_cost(others, now)
 
-    assert abs(spent(some + others, now) - apart) < Decimal("1e-18")
+    assert abs(machine_cost(some + others, now) - apart) < Decimal("1e-18")
 
 
 @given(rows(), MOMENTS, MOMENTS)
@@ -90,4 +90,4 @@ def test_splitting_an_interval_changes_nothing(
     cut = max(whole.started_at, min(cut, end))
     halves = [replace(whole, ended_at=cut), replace(whole, started_at=cut)]
 
-    assert spent(halves, now) == spent([whole], now)
+    assert machine_cost(halves, now) == machine_cost([whole], now)

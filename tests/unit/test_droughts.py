@@ -7,11 +7,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.domain.placement.capacity_history import NO_PAST, Answer, Past
-from service.domain.placement.capacity_outages import after_evictions, lasts, made_good, rates, wait
+from service.domain.placement.capacity_history import NO_HISTORY, CapacityHistory, RequestOutcome
+from service.domain.placement.capacity_outages import (
+    expected_aftermath,
+    expected_wait,
+    failover_probability,
+    is_every_offering_in_backoff,
+    outage_end_rates,
+)
 from service.domain.planning import forecast
 from service.domain.planning.forecast import NOTHING_SEEN, Course, Seen, ToCome
-from service.domain.spot.age_hazard import BUCKETS, DROUGHT_PRIOR, Ages, expected_rest, quantile
+from service.domain.spot.age_hazard import (
+    BUCKETS,
+    OUTAGE_PRIOR,
+    Exposure,
+    mean_residual_life,
+    residual_life_quantile,
+)
 from service.domain.spot.capacity_backoff import Shortage
 from tests.world import SPOT
 
@@ -25,8 +37,8 @@ def refused(hours: float, ends: float = 0.0) -> Shortage:
     return Shortage(offering=SPOT, since=since, ends_at=until, in_a_row=3, nodes=2, reason="")
 
 
-def waits(hours: float, past: Past = NO_PAST) -> ToCome:
-    found = wait([refused(hours)], replace(past, refused_at=NOW), NOW)
+def waits(hours: float, past: CapacityHistory = NO_HISTORY) -> ToCome:
+    found = expected_wait([refused(hours)], replace(past, refused_at=NOW), NOW)
     assert found is not None
     return found
 
@@ -38,11 +50,13 @@ def waits(hours: float, past: Past = NO_PAST) -> ToCome:
 def test_another_offering_takes_over_the_likelier_the_more_there_are(
     spots: int, hops: tuple[int, int], odds: float
 ) -> None:
-    assert made_good(hops, spots) == pytest.approx(odds)
+    assert failover_probability(hops, spots) == pytest.approx(odds)
 
 
 def test_half_of_all_old_droughts_end_after_the_half_life_of_their_rate() -> None:
-    assert quantile((0.5, 0.5, 0.1, 0.1), 30.0, 0.5) == pytest.approx(math.log(2) / 0.1)
+    assert residual_life_quantile((0.5, 0.5, 0.1, 0.1), 30.0, 0.5) == pytest.approx(
+        math.log(2) / 0.1
+    )
 
 
 def test_what_has_lasted_is_likely_to_last() -> None:
@@ -53,12 +67,12 @@ def test_what_has_lasted_is_likely_to_last() -> None:
 
 
 def test_a_drought_whose_beginning_was_not_seen_is_an_old_one() -> None:
-    assert waits(0.1, Past(drought_seen=False)) == pytest.approx(waits(4.1))
+    assert waits(0.1, CapacityHistory(drought_seen=False)) == pytest.approx(waits(4.1))
 
 
 def test_own_experience_moves_the_wait() -> None:
-    short = Past(droughts=Ages.of([(0.2, True)] * 30))
-    long = Past(droughts=Ages.of([(20.0, True)] * 30))
+    short = CapacityHistory(droughts=Exposure.of([(0.2, True)] * 30))
+    long = CapacityHistory(droughts=Exposure.of([(20.0, True)] * 30))
 
     assert waits(0.1, short).p50 < waits(0.1).p50 / 2 < waits(0.1, long).p50 / 4
 
@@ -66,58 +80,62 @@ def test_own_experience_moves_the_wait() -> None:
 def test_a_refusal_that_nobody_asked_after_for_days_is_no_wait_of_today() -> None:
     now_refused, stale = refused(72.0, ends=9), refused(72.0, ends=-60)
 
-    assert lasts([now_refused, now_refused], 2, NOW)
-    assert lasts([refused(72.0, ends=-0.5)], 2, NOW)  # who waits is about to look
-    assert not lasts([now_refused, stale], 2, NOW)
+    assert is_every_offering_in_backoff([now_refused, now_refused], 2, NOW)
+    assert is_every_offering_in_backoff(
+        [refused(72.0, ends=-0.5)], 2, NOW
+    )  # who waits is about to look
+    assert not is_every_offering_in_backoff([now_refused, stale], 2, NOW)
 
 
 def test_where_more_machines_were_refused_a_smaller_job_has_no_wait() -> None:
-    assert not lasts([refused(1.0, ends=9)], 1, NOW)
+    assert not is_every_offering_in_backoff([refused(1.0, ends=9)], 1, NOW)
 
 
 def test_of_a_drought_in_which_nobody_asked_for_long_nothing_is_known() -> None:
     def told(minutes: float) -> ToCome | None:
         at = NOW - timedelta(minutes=minutes)
-        answer = Answer(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
-        return wait([refused(72.0, ends=5)], Past.of([answer], [SPOT], 1, NOW), NOW)
+        answer = RequestOutcome(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
+        return expected_wait(
+            [refused(72.0, ends=5)], CapacityHistory.of([answer], [SPOT], 1, NOW), NOW
+        )
 
     assert told(21) is not None
     assert told(23) is None
-    assert wait([refused(72.0, ends=5)], NO_PAST, NOW) is None
+    assert expected_wait([refused(72.0, ends=5)], NO_HISTORY, NOW) is None
 
 
 def test_more_offerings_end_a_drought_sooner() -> None:
-    both = wait([refused(1.0), refused(1.0)], Past(refused_at=NOW), NOW)
+    both = expected_wait([refused(1.0), refused(1.0)], CapacityHistory(refused_at=NOW), NOW)
 
     assert both is not None
     assert both.p50 < waits(1.0).p50
 
 
 def test_half_of_all_droughts_end_within_the_median_of_their_age() -> None:
-    of, draw = rates(Ages(), 1), random.Random(1)
-    lasted = [quantile(of, 0.0, draw.random()) for _ in range(4000)]
+    of, draw = outage_end_rates(Exposure(), 1), random.Random(1)
+    lasted = [residual_life_quantile(of, 0.0, draw.random()) for _ in range(4000)]
     older = [hours - 1.0 for hours in lasted if hours > 1.0]
 
-    middle = quantile(of, 1.0, 0.5)
+    middle = residual_life_quantile(of, 1.0, 0.5)
     assert sum(rest < middle for rest in older) / len(older) == pytest.approx(0.5, abs=0.03)
     assert sum(min(rest, 12.0) for rest in older) / len(older) == pytest.approx(
-        expected_rest(of, 1.0, 12.0), rel=0.05
+        mean_residual_life(of, 1.0, 12.0), rel=0.05
     )
-    assert quantile((math.log(2),) * BUCKETS, 3.0, 0.5) == pytest.approx(1.0)
-    assert of == DROUGHT_PRIOR
+    assert residual_life_quantile((math.log(2),) * BUCKETS, 3.0, 0.5) == pytest.approx(1.0)
+    assert of == OUTAGE_PRIOR
 
 
 def test_eight_of_ten_jobs_that_wait_are_done_within_the_interval() -> None:
     """Over 2,000 waits, each at rates of its own as the prior has them, and log-normal work."""
     draw, within, lived = random.Random(2), 0, 0
     while lived < 2000:
-        of = tuple(draw.gammavariate(3.0, rate / 3.0) for rate in DROUGHT_PRIOR)
-        age, whole = draw.uniform(0.05, 6.0), quantile(of, 0.0, draw.random())
+        of = tuple(draw.gammavariate(3.0, rate / 3.0) for rate in OUTAGE_PRIOR)
+        age, whole = draw.uniform(0.05, 6.0), residual_life_quantile(of, 0.0, draw.random())
         if whole <= age:
             continue
         lived += 1
         took = (whole - age) * 3600 + 10_000 * math.exp(draw.gauss(0, 0.12))
-        seen = Past(droughts=Ages.of([(age, False)]))
+        seen = CapacityHistory(droughts=Exposure.of([(age, False)]))
         told = ToCome(p10=8575.0, p50=10_000.0, p90=11_660.0).after(waits(age, seen))
         within += told.p10 <= took <= told.p90
 
@@ -139,17 +157,20 @@ CALM = ToCome(p10=72_000.0, p50=80_000.0, p90=88_000.0)
 
 
 def ends(
-    past: Past = NO_PAST, spots: int = 1, seen: Seen = NOTHING_SEEN, course: Course = COURSE
+    past: CapacityHistory = NO_HISTORY,
+    spots: int = 1,
+    seen: Seen = NOTHING_SEEN,
+    course: Course = COURSE,
 ) -> ToCome:
-    after = after_evictions(past, spots)
+    after = expected_aftermath(past, spots)
     return forecast.of(
         course, steps=STEPS, seconds_per_step=20.0, running=True, seen=seen, after=after
     )
 
 
 def test_evictions_to_come_are_followed_by_waits_where_spot_is_seldom_there_again() -> None:
-    at_once = Past(given_again=(40, 40))
-    never, other = Past(given_again=(40, 0)), 2
+    at_once = CapacityHistory(regrants=(40, 40))
+    never, other = CapacityHistory(regrants=(40, 0)), 2
 
     assert CALM.p50 < ends(at_once).p50 < ends().p50 < ends(never).p50 + 60
     assert ends(never).p90 - ends(never).p50 > 2 * (ends(at_once).p90 - ends(at_once).p50)
@@ -174,12 +195,14 @@ def test_eight_of_ten_jobs_end_within_the_interval_with_all_their_waits(
     draw, within = random.Random(3), 0
     course = replace(COURSE, evictions_per_second=per_hour / 3600)
     for _ in range(1000):
-        of = tuple(draw.gammavariate(3.0, rate / 3.0) for rate in DROUGHT_PRIOR)
-        seen = Ages.of([(quantile(of, 0.0, draw.random()), True) for _ in range(many)])
+        of = tuple(draw.gammavariate(3.0, rate / 3.0) for rate in OUTAGE_PRIOR)
+        seen = Exposure.of(
+            [(residual_life_quantile(of, 0.0, draw.random()), True) for _ in range(many)]
+        )
         steps = draw.randint(500, 8000)
         work = steps * draw.gauss(20.0, 1.56)
         rate = per_hour * draw.gammavariate(2, 0.5)
-        waits = after_evictions(Past(droughts=seen), spots=1)
+        waits = expected_aftermath(CapacityHistory(droughts=seen), spots=1)
         told = forecast.of(course, steps=steps, seconds_per_step=20.0, running=True, after=waits)
         within += told.p10 <= _lived(work, rate, of, draw) <= told.p90
 
@@ -191,7 +214,9 @@ def _lived(work: float, per_hour: float, of: tuple[float, ...], draw: random.Ran
     took = 0.0
     while (life := draw.expovariate(per_hour / 3600)) < work:
         work -= life - min(life, draw.uniform(0, COURSE.checkpoint_seconds))
-        took += life + COURSE.recovery_seconds + quantile(of, 0.0, draw.random()) * 3600
+        took += (
+            life + COURSE.recovery_seconds + residual_life_quantile(of, 0.0, draw.random()) * 3600
+        )
     return took + work
 
 

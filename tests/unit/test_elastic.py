@@ -8,26 +8,26 @@ import pytest
 from service.domain.lifecycle.attempt import (
     JOINS,
     Attempt,
-    Move,
+    AttemptStep,
+    AttemptView,
+    MoveAttempt,
     OpenGeneration,
-    Refill,
-    Seen,
-    Step,
-    Wait,
+    RefillScaleSet,
+    RequeueAttempt,
 )
 from service.domain.lifecycle.attempt_steps import next_step
 from service.domain.lifecycle.elastic import (
-    Batch,
-    Elastic,
-    Outlook,
-    batch_to_choose,
-    growth_pays,
-    largest,
-    node_counts,
-    worth_asking,
+    ElasticNodes,
+    GrowthOutlook,
+    StepBatch,
+    allowed_node_counts,
+    is_growth_worthwhile,
+    is_request_worthwhile,
+    largest_count,
+    smallest_elastic_batch,
 )
-from service.domain.lifecycle.generation import Halt, without_excuse
-from service.domain.lifecycle.refill import is_due
+from service.domain.lifecycle.generation import HaltGeneration, count_without_loss
+from service.domain.lifecycle.refill import is_refill_due
 from service.domain.states import Outcome
 from tests.unit.attempt_facts import (
     BROKEN,
@@ -53,14 +53,14 @@ from tests.unit.attempt_facts import (
 )
 from trainer.contract import Member, micro_steps
 
-BATCH = Batch(rows=12, rows_per_node=1)
+BATCH = StepBatch(rows=12, rows_per_node=1)
 THREE = replace(
     GENERATION,
     members=tuple(
         Member(node_id=f"n{r}", vm_id=f"v{r}", address="", node_rank=r) for r in range(3)
     ),
 )
-ELASTIC = Elastic(min_nodes=2, node_counts=(2, 3), batch=BATCH)
+ELASTIC = ElasticNodes(min_nodes=2, node_counts=(2, 3), batch=BATCH)
 ALL = replace(
     TRAINING, scale_set=machines(running=3), generation=THREE, nodes=[node(r) for r in range(3)]
 )
@@ -80,7 +80,7 @@ NEW = replace(node(3, READY, 0))
 WITH_NEW = replace(ON_TWO, nodes=[*ON_TWO.nodes, NEW], scale_set=machines(running=3))
 FULL_OF_OLD = machines(running=3, created_at=NOW - 31 * MINUTE)
 HUNG = replace(node(2, READY, 0), quiet=20 * MINUTE)
-SHORT_LIFE = Outlook(remaining=30.0, restart=20.0)
+SHORT_LIFE = GrowthOutlook(remaining=30.0, restart=20.0)
 
 
 def _of_three(row: Attempt) -> Attempt:
@@ -92,18 +92,18 @@ def _asked(row: Attempt, times: int, ago: float) -> Attempt:
 
 
 TRAINS = _of_three(attempt(RUNNING))
-GROWING = Halt(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason=JOINS)
-RULES: dict[str, tuple[Attempt, Seen, Step]] = {
-    "full and healthy, it is left alone": (TRAINS, ALL, Wait()),
+GROWING = HaltGeneration(kind=SAVE_AND_STOP, node_ids=("n0", "n1"), reason=JOINS)
+RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
+    "full and healthy, it is left alone": (TRAINS, ALL, RequeueAttempt()),
     "when a machine is gone the survivors are stopped first": (
         TRAINS,
         LOST,
-        Halt(kind=STOP, node_ids=("n0", "n1"), reason="a machine is gone"),
+        HaltGeneration(kind=STOP, node_ids=("n0", "n1"), reason="a machine is gone"),
     ),
     "once they are told, another machine is asked for": (
         TRAINS,
         halted(LOST, STOP, SECOND),
-        Refill(),
+        RefillScaleSet(),
     ),
     "survivors that have stopped go on in place": (
         _asked(TRAINS, 1, 1),
@@ -127,38 +127,46 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     ),
     "the first generation begins without a machine that was taken at once": (
         _of_three(attempt(STARTING)),
-        Seen(scale_set=machines(running=2), nodes=[node(0, READY, 0), node(1, READY, 0)]),
+        AttemptView(scale_set=machines(running=2), nodes=[node(0, READY, 0), node(1, READY, 0)]),
         OpenGeneration(nodes=(node(0, READY, 0), node(1, READY, 0))),
     ),
-    "a machine that is missing is asked for": (TRAINS, ON_TWO, Refill()),
+    "a machine that is missing is asked for": (TRAINS, ON_TWO, RefillScaleSet()),
     "not while one is under way": (
         TRAINS,
         replace(ON_TWO, scale_set=machines(CREATING, running=2)),
-        Wait(),
+        RequeueAttempt(),
     ),
-    "after a refusal not before a while has passed": (_asked(TRAINS, 1, 14), ON_TWO, Wait()),
+    "after a refusal not before a while has passed": (
+        _asked(TRAINS, 1, 14),
+        ON_TWO,
+        RequeueAttempt(),
+    ),
     "a refusal does not stop survivors, and is asked again": (
         _asked(TRAINS, 5, 301),
         replace(ON_TWO, scale_set=machines(BROKEN, running=2)),
-        Refill(),
+        RefillScaleSet(),
     ),
     "not for a job that ends before it could help": (
         TRAINS,
-        replace(ON_TWO, outlook=Outlook(remaining=100.0, arrival=200.0)),
-        Wait(),
+        replace(ON_TWO, outlook=GrowthOutlook(remaining=100.0, arrival=200.0)),
+        RequeueAttempt(),
     ),
-    "not when the cloud does not answer": (TRAINS, replace(ON_TWO, blind=True), Wait()),
+    "not when the cloud does not answer": (TRAINS, replace(ON_TWO, blind=True), RequeueAttempt()),
     "a machine that has come joins at a checkpoint": (TRAINS, WITH_NEW, GROWING),
-    "not where that does not pay": (TRAINS, replace(WITH_NEW, outlook=SHORT_LIFE), Wait()),
+    "not where that does not pay": (
+        TRAINS,
+        replace(WITH_NEW, outlook=SHORT_LIFE),
+        RequeueAttempt(),
+    ),
     "not before the generation has done a step": (
         TRAINS,
         replace(WITH_NEW, stepped=False),
-        Wait(),
+        RequeueAttempt(),
     ),
     "not one that has fallen silent": (
         TRAINS,
         replace(WITH_NEW, nodes=[*ON_TWO.nodes, replace(NEW, quiet=2 * MINUTE)]),
-        Wait(),
+        RequeueAttempt(),
     ),
     "a join that is begun is ended, whatever it pays by then": (
         TRAINS,
@@ -178,37 +186,39 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "a machine that has not joined in half an hour is given back": (
         TRAINS,
         replace(ON_TWO, scale_set=FULL_OF_OLD),
-        Refill(useless=("v2",)),
+        RefillScaleSet(useless=("v2",)),
     ),
     "so is one that waits to join and hangs": (
         TRAINS,
         replace(ON_TWO, scale_set=FULL_OF_OLD, nodes=[*ON_TWO.nodes, HUNG]),
-        Refill(useless=("v2",)),
+        RefillScaleSet(useless=("v2",)),
     ),
     "and is not asked to go again while Azure deletes it": (
         replace(TRAINS, refilled_at=NOW - MINUTE),
         replace(ON_TWO, scale_set=FULL_OF_OLD),
-        Wait(),
+        RequeueAttempt(),
     ),
     "but again if Azure has not": (
         replace(TRAINS, refilled_at=NOW - 2 * MINUTE),
         replace(ON_TWO, scale_set=FULL_OF_OLD),
-        Refill(useless=("v2",)),
+        RefillScaleSet(useless=("v2",)),
     ),
     "even where no other would be of use any more": (
         TRAINS,
-        replace(ON_TWO, scale_set=FULL_OF_OLD, outlook=Outlook(remaining=100.0, arrival=200.0)),
-        Refill(useless=("v2",)),
+        replace(
+            ON_TWO, scale_set=FULL_OF_OLD, outlook=GrowthOutlook(remaining=100.0, arrival=200.0)
+        ),
+        RefillScaleSet(useless=("v2",)),
     ),
     "a machine that still boots is waited for": (
         TRAINS,
         replace(ON_TWO, scale_set=machines(running=3, created_at=NOW - 29 * MINUTE)),
-        Wait(),
+        RequeueAttempt(),
     ),
     "so is one that could not register while the service was away": (
         TRAINS,
         replace(ON_TWO, scale_set=FULL_OF_OLD, awake_since=NOW - 29 * MINUTE),
-        Wait(),
+        RequeueAttempt(),
     ),
     "one that waits to join until it pays is of use": (
         TRAINS,
@@ -218,12 +228,12 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
             nodes=[*ON_TWO.nodes, node(2, READY, 0)],
             outlook=SHORT_LIFE,
         ),
-        Wait(),
+        RequeueAttempt(),
     ),
     "too few of them end the attempt": (
         TRAINS,
         ONE_LEFT,
-        Move(
+        MoveAttempt(
             to=TERMINATING,
             outcome=Outcome.EVICTED,
             reason="2 of 3 instances evicted without notice; fewer than 2 are left",
@@ -245,7 +255,7 @@ def test_rule(rule: str) -> None:
 def test_the_service_counts_micro_steps_as_the_trainer_does(
     rows: int, micro_batch: int, processes: int
 ) -> None:
-    batch = Batch(rows=rows, rows_per_node=micro_batch * processes)
+    batch = StepBatch(rows=rows, rows_per_node=micro_batch * processes)
 
     for nodes in range(1, 9):
         assert batch.micro_steps(nodes) == micro_steps(rows, micro_batch, nodes * processes)
@@ -257,52 +267,52 @@ def test_a_batch_that_divides_evenly_is_always_allowed_and_the_one_advised_admit
     nodes: int, rows_per_node: int
 ) -> None:
     for rounds in (1, 2, 5):
-        batch = Batch(rows=nodes * rows_per_node * rounds, rows_per_node=rows_per_node)
+        batch = StepBatch(rows=nodes * rows_per_node * rounds, rows_per_node=rows_per_node)
         assert batch.admits(nodes)
         for least in range(1, nodes):
-            rows = batch_to_choose(batch, min_nodes=least, nodes=nodes)
-            chosen = Batch(rows=rows, rows_per_node=rows_per_node)
+            rows = smallest_elastic_batch(batch, min_nodes=least, nodes=nodes)
+            chosen = StepBatch(rows=rows, rows_per_node=rows_per_node)
             assert rows >= batch.rows
             assert rows % (nodes * rows_per_node) == 0
-            assert len(node_counts(chosen, min_nodes=least, nodes=nodes)) > 1
+            assert len(allowed_node_counts(chosen, min_nodes=least, nodes=nodes)) > 1
 
 
 def test_no_node_that_is_allowed_is_there_for_nothing() -> None:
-    batch = Batch(rows=64, rows_per_node=16)
+    batch = StepBatch(rows=64, rows_per_node=16)
 
-    assert node_counts(batch, min_nodes=1, nodes=4) == (1, 2, 4)
-    assert [largest((1, 2, 4), n) for n in range(6)] == [0, 1, 2, 2, 4, 4]
+    assert allowed_node_counts(batch, min_nodes=1, nodes=4) == (1, 2, 4)
+    assert [largest_count((1, 2, 4), n) for n in range(6)] == [0, 1, 2, 2, 4, 4]
 
 
 @pytest.mark.parametrize("nodes", [2, 8, 32])
 def test_one_node_more_pays_when_the_horizon_is_longer_than_as_many_restarts_as_nodes(
     nodes: int,
 ) -> None:
-    even = Batch(rows=nodes * (nodes - 1) * 8, rows_per_node=1)
+    even = StepBatch(rows=nodes * (nodes - 1) * 8, rows_per_node=1)
     for horizon in ("remaining", "disruption", "next_join"):
-        just = Outlook(restart=118.0, **{horizon: nodes * 118.0})
-        over = Outlook(restart=118.0, **{horizon: nodes * 118.0 + 1})
+        just = GrowthOutlook(restart=118.0, **{horizon: nodes * 118.0})
+        over = GrowthOutlook(restart=118.0, **{horizon: nodes * 118.0 + 1})
 
-        assert not growth_pays(even, nodes - 1, nodes, just)
-        assert growth_pays(even, nodes - 1, nodes, over)
+        assert not is_growth_worthwhile(even, nodes - 1, nodes, just)
+        assert is_growth_worthwhile(even, nodes - 1, nodes, over)
 
 
 def test_a_machine_is_asked_for_only_if_it_comes_in_time() -> None:
-    ahead = Outlook(remaining=500.0, restart=20.0, arrival=300.0)
+    ahead = GrowthOutlook(remaining=500.0, restart=20.0, arrival=300.0)
 
-    assert worth_asking(BATCH, 2, 3, ahead)
-    assert not worth_asking(BATCH, 2, 3, replace(ahead, arrival=450.0))
-    assert worth_asking(BATCH, 2, 3, replace(ahead, remaining=math.inf))
+    assert is_request_worthwhile(BATCH, 2, 3, ahead)
+    assert not is_request_worthwhile(BATCH, 2, 3, replace(ahead, arrival=450.0))
+    assert is_request_worthwhile(BATCH, 2, 3, replace(ahead, remaining=math.inf))
 
 
 def test_generations_that_lost_a_machine_are_not_held_against_the_job() -> None:
     on_two = replace(THREE, number=2, members=THREE.members[:2])
 
-    assert without_excuse([THREE, on_two], LOST.nodes) == 1
-    assert without_excuse([THREE, on_two], SAVED.nodes) == 1
-    assert without_excuse([THREE, on_two], ALL.nodes) == 2
+    assert count_without_loss([THREE, on_two], LOST.nodes) == 1
+    assert count_without_loss([THREE, on_two], SAVED.nodes) == 1
+    assert count_without_loss([THREE, on_two], ALL.nodes) == 2
 
 
 def test_no_machine_is_asked_for_once_an_attempt_is_to_end() -> None:
-    assert is_due(TRAINS, ON_TWO, NOW)
-    assert not any(is_due(replace(TRAINS, wish=wish), ON_TWO, NOW) for wish in Outcome)
+    assert is_refill_due(TRAINS, ON_TWO, NOW)
+    assert not any(is_refill_due(replace(TRAINS, wish=wish), ON_TWO, NOW) for wish in Outcome)

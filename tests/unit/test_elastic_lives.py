@@ -10,16 +10,16 @@ import pytest
 from service.domain.lifecycle import attempt_steps
 from service.domain.lifecycle.attempt import (
     Attempt,
-    Move,
+    AttemptStep,
+    AttemptTiming,
+    AttemptView,
+    MoveAttempt,
     OpenGeneration,
-    Pace,
-    Refill,
-    Seen,
-    Step,
-    Wait,
+    RefillScaleSet,
+    RequeueAttempt,
 )
-from service.domain.lifecycle.elastic import Batch, Elastic, node_counts
-from service.domain.lifecycle.generation import Halt
+from service.domain.lifecycle.elastic import ElasticNodes, StepBatch, allowed_node_counts
+from service.domain.lifecycle.generation import HaltGeneration
 from service.domain.states import AttemptState, JobState
 from tests.unit.lifecycle_events import live
 from tests.unit.lifecycle_service import Decisions, Violation
@@ -27,8 +27,10 @@ from tests.unit.lifecycle_world import Life
 
 LIVES = 400
 LIVES_PER_FAULT = 300
-BATCH = Batch(rows=8, rows_per_node=2)  # three nodes are no faster than two
-ELASTIC = Elastic(min_nodes=2, node_counts=node_counts(BATCH, min_nodes=2, nodes=4), batch=BATCH)
+BATCH = StepBatch(rows=8, rows_per_node=2)  # three nodes are no faster than two
+ELASTIC = ElasticNodes(
+    min_nodes=2, node_counts=allowed_node_counts(BATCH, min_nodes=2, nodes=4), batch=BATCH
+)
 
 
 def test_every_elastic_life_keeps_every_promise_and_comes_to_its_end(
@@ -58,30 +60,38 @@ def _changes(life: Life) -> Iterator[int]:
 # --- planted faults: each promise is really watched ----------------------------------------------
 
 
-def _with_whoever_is_there(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _with_whoever_is_there(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     """Ignores what the batch allows, and min_nodes."""
     any_number = replace(ELASTIC, node_counts=(1, 2, 3, 4))
     return attempt_steps.next_step(replace(a, elastic=any_number), seen, now, pace)
 
 
-def _over_those_that_still_stop(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _over_those_that_still_stop(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     step = attempt_steps.next_step(a, seen, now, pace)
     there = tuple(n for n in seen.nodes if n.stays)[:2]
-    told = isinstance(step, Halt) and seen.halt_kind is step.kind
+    told = isinstance(step, HaltGeneration) and seen.halt_kind is step.kind
     return OpenGeneration(nodes=there) if told and len(there) == 2 else step
 
 
-def _blaming_survivors(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _blaming_survivors(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     step = attempt_steps.next_step(a, seen, now, pace)
     return replace(step, after_error=True) if isinstance(step, OpenGeneration) else step
 
 
-def _waiting_for_lost_machines(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _waiting_for_lost_machines(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     """Below min_nodes nothing is given up, and nothing is asked for."""
     step = attempt_steps.next_step(a, seen, now, pace)
-    given_up = isinstance(step, Move) and step.to is AttemptState.TERMINATING
-    asks = isinstance(step, Refill)
-    return Wait() if (given_up and not a.wish) or asks else step
+    given_up = isinstance(step, MoveAttempt) and step.to is AttemptState.TERMINATING
+    asks = isinstance(step, RefillScaleSet)
+    return RequeueAttempt() if (given_up and not a.wish) or asks else step
 
 
 FAULTS = {

@@ -8,8 +8,8 @@ import pytest
 
 from contract.choices import OnRisk
 from service.domain.errors import InvalidRequest
-from service.domain.lifecycle.constraints import Terms
-from service.domain.money.budget import USUAL, Allowance
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.planning.feasibility import refuse_hopeless
 from service.domain.planning.option import Option
 from service.domain.planning.plan import Plan
@@ -30,11 +30,11 @@ FAST = replace(
 
 def refused(hours: float, wanted: OnRisk, *options: Option) -> str:
     """The code of the refusal of a job with such a deadline; "" when it is taken."""
-    terms = Terms(deadline=NOW + timedelta(hours=hours), on_deadline_risk=wanted)
-    return refusal(terms, USUAL, *options)[0]
+    terms = JobConstraints(deadline=NOW + timedelta(hours=hours), on_deadline_risk=wanted)
+    return refusal(terms, DEFAULT_ALLOWANCE, *options)[0]
 
 
-def refusal(terms: Terms, allowance: Allowance, *options: Option) -> tuple[str, str]:
+def refusal(terms: JobConstraints, allowance: Allowance, *options: Option) -> tuple[str, str]:
     """Code and message of the refusal of a job with such terms; empty when it is taken."""
     plan = Plan(
         recipe=recipe(),
@@ -74,18 +74,18 @@ LOCAL = Allowance(
         ("1", LOCAL, ""),
         ("0.62", LOCAL, ""),
         ("0.55", LOCAL, TOO_SMALL),
-        ("7.60", USUAL, ""),
-        ("7.30", USUAL, TOO_SMALL),
+        ("7.60", DEFAULT_ALLOWANCE, ""),
+        ("7.30", DEFAULT_ALLOWANCE, TOO_SMALL),
     ],
 )
 def test_a_small_job_needs_no_more_than_its_cost_and_its_own_end(
     budget: str, allowance: Allowance, code: str
 ) -> None:
-    assert refusal(Terms(budget=Decimal(budget)), allowance, SMALL)[0] == code
+    assert refusal(JobConstraints(budget=Decimal(budget)), allowance, SMALL)[0] == code
 
 
 def test_a_budget_that_is_too_small_is_refused_with_what_is_reserved_and_why() -> None:
-    _, message = refusal(Terms(budget=Decimal("0.50")), LOCAL, SMALL)
+    _, message = refusal(JobConstraints(budget=Decimal("0.50")), LOCAL, SMALL)
 
     assert message == (
         "A budget of 0.50 USD is too small: at best this costs 0.16 on 1 x size in eastus (spot), "

@@ -9,18 +9,18 @@ import pytest
 from contract.choices import OnExhausted
 from service.domain.lifecycle.attempt import CANNOT_BOOT
 from service.domain.lifecycle.job import (
-    MAX_DUDS,
+    MAX_UNTRAINED_ATTEMPTS,
     NEVER_TRAINED,
     Job,
+    JobStep,
     LastAttempt,
-    Move,
-    Pause,
-    Prepare,
+    MoveJob,
+    PauseJob,
+    PrepareJob,
+    RequeueJob,
     StartAttempt,
-    Step,
-    Wait,
+    attempt_backoff,
     next_step,
-    pause_after,
 )
 from service.domain.states import (
     ATTEMPT_OVER,
@@ -60,25 +60,25 @@ def over(outcome: Outcome, *, refusals: int = 0, ago: float = 0.0) -> LastAttemp
 
 EVICTED = over(Outcome.EVICTED)
 UNBOOTED = replace(over(Outcome.UNRESPONSIVE), reason=f"{CANNOT_BOOT}: why")
-RULES: dict[str, tuple[Job, Step]] = {
-    "a new job is prepared": (a_job(VALIDATING), Prepare()),
+RULES: dict[str, tuple[Job, JobStep]] = {
+    "a new job is prepared": (a_job(VALIDATING), PrepareJob()),
     "a prepared job gets its first attempt": (a_job(QUEUED), StartAttempt(number=1)),
-    "a job waits while its attempt comes up": (a_job(QUEUED, LIVE), Wait()),
+    "a job waits while its attempt comes up": (a_job(QUEUED, LIVE), RequeueJob()),
     "a job runs as soon as its attempt does": (
         a_job(QUEUED, replace(LIVE, state=AttemptState.RUNNING)),
-        Move(to=RUNNING, reason="attempt 3 is training"),
+        MoveJob(to=RUNNING, reason="attempt 3 is training"),
     ),
     "a job has recovered as soon as the next attempt trains": (
         a_job(RECOVERING, replace(LIVE, state=AttemptState.RUNNING)),
-        Move(to=RUNNING, reason="attempt 3 is training"),
+        MoveJob(to=RUNNING, reason="attempt 3 is training"),
     ),
     "a job that runs waits for its attempt": (
         a_job(RUNNING, replace(LIVE, state=AttemptState.RUNNING)),
-        Wait(),
+        RequeueJob(),
     ),
     "an eviction makes a running job recover": (
         a_job(RUNNING, EVICTED),
-        Move(to=RECOVERING, reason="why"),
+        MoveJob(to=RECOVERING, reason="why"),
     ),
     "a job that recovers starts the next attempt, while the last is torn down": (
         a_job(RECOVERING, EVICTED),
@@ -98,7 +98,7 @@ RULES: dict[str, tuple[Job, Step]] = {
     ),
     "after Azure's own failure it waits by itself, as no other job does": (
         a_job(QUEUED, over(Outcome.PROVISIONING_FAILED, refusals=3, ago=20)),
-        Wait(timedelta(seconds=40)),
+        RequeueJob(timedelta(seconds=40)),
     ),
     "then it asks again": (
         a_job(QUEUED, over(Outcome.PROVISIONING_FAILED, refusals=3, ago=60)),
@@ -106,11 +106,11 @@ RULES: dict[str, tuple[Job, Step]] = {
     ),
     "a job that never trained fails for what a person must mend": (
         a_job(QUEUED, over(Outcome.MISCONFIGURED)),
-        Move(to=FAILED, reason="why"),
+        MoveJob(to=FAILED, reason="why"),
     ),
     "one that has trained is paused": (
         a_job(RECOVERING, over(Outcome.MISCONFIGURED), has_trained=True),
-        Pause("why"),
+        PauseJob("why"),
     ),
     "and goes on once it is resumed": (
         a_job(RECOVERING, replace(over(Outcome.MISCONFIGURED), resumed=True), has_trained=True),
@@ -118,19 +118,19 @@ RULES: dict[str, tuple[Job, Step]] = {
     ),
     "a job without money for machines pauses": (
         a_job(RUNNING, over(Outcome.OVER_BUDGET), over_budget=OnExhausted.PAUSE, because="spent"),
-        Move(to=PAUSED, reason="spent"),
+        MoveJob(to=PAUSED, reason="spent"),
     ),
     "a job without money for machines is cancelled if that was asked for": (
         a_job(RUNNING, over(Outcome.OVER_BUDGET), over_budget=OnExhausted.CANCEL, because="spent"),
-        Move(to=CANCELLED, reason="spent"),
+        MoveJob(to=CANCELLED, reason="spent"),
     ),
     "a paused job without money stays paused": (
         a_job(PAUSED, over(Outcome.OVER_BUDGET), over_budget=OnExhausted.PAUSE),
-        Wait(),
+        RequeueJob(),
     ),
     "a paused job with new money goes on": (
         a_job(PAUSED, over(Outcome.OVER_BUDGET), has_trained=True),
-        Move(to=RECOVERING, reason="resumed by the user"),
+        MoveJob(to=RECOVERING, reason="resumed by the user"),
     ),
     "a job whose attempt made way for on-demand machines starts the next one": (
         a_job(RECOVERING, over(Outcome.PAUSED)),
@@ -138,23 +138,23 @@ RULES: dict[str, tuple[Job, Step]] = {
     ),
     "a committed model is the job's success": (
         a_job(RUNNING, over(Outcome.SUCCEEDED)),
-        Move(to=SUCCEEDED, reason="why"),
+        MoveJob(to=SUCCEEDED, reason="why"),
     ),
     "a success counts even if the user has asked for a cancel": (
         a_job(RUNNING, over(Outcome.SUCCEEDED), cancel_requested=True),
-        Move(to=SUCCEEDED, reason="why"),
+        MoveJob(to=SUCCEEDED, reason="why"),
     ),
     "a poison job fails": (
         a_job(RUNNING, over(Outcome.TRAINER_ERROR)),
-        Move(to=FAILED, reason="why"),
+        MoveJob(to=FAILED, reason="why"),
     ),
     "a job whose machines cannot boot fails after one attempt": (
         a_job(QUEUED, UNBOOTED),
-        Move(to=FAILED, reason=UNBOOTED.reason),
+        MoveJob(to=FAILED, reason=UNBOOTED.reason),
     ),
     "a job that has trained is paused when its machines cannot boot": (
         a_job(RECOVERING, UNBOOTED, has_trained=True),
-        Pause(UNBOOTED.reason),
+        PauseJob(UNBOOTED.reason),
     ),
     "a job that is resumed after its machines could not boot starts the next attempt": (
         a_job(RECOVERING, replace(UNBOOTED, resumed=True), has_trained=True),
@@ -162,61 +162,61 @@ RULES: dict[str, tuple[Job, Step]] = {
     ),
     "a cancel counts even if the machines cannot boot": (
         a_job(QUEUED, UNBOOTED, cancel_requested=True),
-        Move(to=CANCELLED, reason="cancelled by the user"),
+        MoveJob(to=CANCELLED, reason="cancelled by the user"),
     ),
     "an attempt that was cancelled cancels its job": (
         a_job(RUNNING, over(Outcome.CANCELLED), cancel_requested=True),
-        Move(to=CANCELLED, reason="why"),
+        MoveJob(to=CANCELLED, reason="why"),
     ),
     "a cancel waits for the live attempt to stop": (
         a_job(RUNNING, LIVE, cancel_requested=True),
-        Wait(),
+        RequeueJob(),
     ),
     "a cancel between attempts is granted at once": (
         a_job(RECOVERING, EVICTED, cancel_requested=True),
-        Move(to=CANCELLED, reason="cancelled by the user"),
+        MoveJob(to=CANCELLED, reason="cancelled by the user"),
     ),
     "a cancel before validation is granted at once": (
         a_job(VALIDATING, cancel_requested=True),
-        Move(to=CANCELLED, reason="cancelled by the user"),
+        MoveJob(to=CANCELLED, reason="cancelled by the user"),
     ),
     "a paused job can be cancelled": (
         a_job(PAUSED, over(Outcome.PAUSED), pause_requested=True, cancel_requested=True),
-        Move(to=CANCELLED, reason="cancelled by the user"),
+        MoveJob(to=CANCELLED, reason="cancelled by the user"),
     ),
     "an attempt that was paused pauses its job": (
         a_job(RUNNING, over(Outcome.PAUSED), pause_requested=True),
-        Move(to=PAUSED, reason="paused by the user"),
+        MoveJob(to=PAUSED, reason="paused by the user"),
     ),
     "a pause between attempts starts no other one": (
         a_job(RECOVERING, EVICTED, pause_requested=True),
-        Move(to=PAUSED, reason="paused by the user"),
+        MoveJob(to=PAUSED, reason="paused by the user"),
     ),
-    "a pause does not stop validation": (a_job(VALIDATING, pause_requested=True), Prepare()),
-    "a paused job waits": (a_job(PAUSED, over(Outcome.PAUSED), pause_requested=True), Wait()),
+    "a pause does not stop validation": (a_job(VALIDATING, pause_requested=True), PrepareJob()),
+    "a paused job waits": (a_job(PAUSED, over(Outcome.PAUSED), pause_requested=True), RequeueJob()),
     "a resumed job recovers": (
         a_job(PAUSED, over(Outcome.PAUSED), has_trained=True),
-        Move(to=RECOVERING, reason="resumed by the user"),
+        MoveJob(to=RECOVERING, reason="resumed by the user"),
     ),
     "a job that was paused before its first training step is queued again": (
         a_job(PAUSED, over(Outcome.PAUSED)),
-        Move(to=QUEUED, reason="resumed by the user"),
+        MoveJob(to=QUEUED, reason="resumed by the user"),
     ),
     "a job that was paused before its first attempt is queued again": (
         a_job(PAUSED),
-        Move(to=QUEUED, reason="resumed by the user"),
+        MoveJob(to=QUEUED, reason="resumed by the user"),
     ),
     "a new job whose machines never train fails": (
-        a_job(QUEUED, replace(EVICTED, duds=MAX_DUDS)),
-        Move(to=FAILED, reason=NEVER_TRAINED),
+        a_job(QUEUED, replace(EVICTED, duds=MAX_UNTRAINED_ATTEMPTS)),
+        MoveJob(to=FAILED, reason=NEVER_TRAINED),
     ),
     "a job that has trained is not lost for machines that never train": (
-        a_job(RECOVERING, replace(EVICTED, duds=MAX_DUDS), has_trained=True),
-        Pause(NEVER_TRAINED),
+        a_job(RECOVERING, replace(EVICTED, duds=MAX_UNTRAINED_ATTEMPTS), has_trained=True),
+        PauseJob(NEVER_TRAINED),
     ),
     "a pause that is taken back while the attempt winds down just recovers": (
         a_job(RUNNING, over(Outcome.PAUSED)),
-        Move(to=RECOVERING, reason="why"),
+        MoveJob(to=RECOVERING, reason="why"),
     ),
 }
 
@@ -231,7 +231,7 @@ def test_rule(rule: str) -> None:
 @pytest.mark.parametrize("state", sorted(JOB_TERMINAL))
 @pytest.mark.parametrize("last", [None, EVICTED, LIVE])
 def test_a_job_that_is_over_does_nothing_more(state: JobState, last: LastAttempt | None) -> None:
-    assert next_step(a_job(state, last, cancel_requested=True), NOW) == Wait()
+    assert next_step(a_job(state, last, cancel_requested=True), NOW) == RequeueJob()
 
 
 @pytest.mark.parametrize("state", sorted(set(AttemptState) - ATTEMPT_OVER))
@@ -257,11 +257,11 @@ def test_whatever_became_of_the_attempt_the_jobs_move_exists(
     job = a_job(state, over(outcome), cancel_requested=cancel, pause_requested=pause)
     step = next_step(job, NOW)
 
-    assert not isinstance(step, Move) or step.to in JOB_MOVES[state]
+    assert not isinstance(step, MoveJob) or step.to in JOB_MOVES[state]
 
 
 def test_the_pauses_between_failures_grow_to_five_minutes() -> None:
-    pauses = [pause_after(refusals, 0).total_seconds() for refusals in range(8)]
+    pauses = [attempt_backoff(refusals, 0).total_seconds() for refusals in range(8)]
 
     assert pauses == [0, 15, 30, 60, 120, 300, 300, 300]
-    assert [pause_after(2, duds).total_seconds() for duds in (1, 3)] == [30, 60]
+    assert [attempt_backoff(2, duds).total_seconds() for duds in (1, 3)] == [30, 60]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.lifecycle.attempt import MAX_FRUITLESS, Move, OpenGeneration, Seen
+from service.domain.lifecycle.attempt import MAX_FRUITLESS, AttemptView, MoveAttempt, OpenGeneration
 from service.domain.lifecycle.attempt_steps import next_step
-from service.domain.lifecycle.oom_fallback import Ladder, down_from, next_rung
+from service.domain.lifecycle.oom_fallback import OomFallback, next_rung, rungs_from
 from service.domain.states import Outcome
 from tests.unit.attempt_facts import (
     ALL_FAILED,
@@ -41,7 +41,7 @@ RUNGS = st.builds(Rung, micro_batch=st.integers(1, 1024), gradient_checkpointing
 def test_micro_batches_get_smaller_and_then_activations_are_computed_again(
     planned: Rung, sizes: list[int], last_is_recomputed: bool
 ) -> None:
-    rungs = list(down_from(planned))
+    rungs = list(rungs_from(planned))
 
     assert [rung.micro_batch for rung in rungs] == sizes
     assert rungs[-1].gradient_checkpointing is last_is_recomputed
@@ -50,7 +50,7 @@ def test_micro_batches_get_smaller_and_then_activations_are_computed_again(
 
 @given(RUNGS)
 def test_the_ladder_ends_and_leads_down_only(planned: Rung) -> None:
-    rungs = list(down_from(planned))
+    rungs = list(rungs_from(planned))
 
     assert len(rungs) <= 12
     assert rungs[-1] == LOWEST
@@ -65,7 +65,7 @@ def test_the_ladder_ends_and_leads_down_only(planned: Rung) -> None:
 def test_every_rung_trains_the_same_samples_in_a_step(
     planned: Rung, global_batch: int, world: int
 ) -> None:
-    for rung in down_from(planned):
+    for rung in rungs_from(planned):
         ranks = [
             micro_batch_samples(100, global_batch, rung.micro_batch, world, rank)
             for rank in range(world)
@@ -75,13 +75,13 @@ def test_every_rung_trains_the_same_samples_in_a_step(
         assert len({len(rank) for rank in ranks}) == 1
 
 
-def ran_out(ladder: Ladder, **more: object) -> Seen:
+def ran_out(ladder: OomFallback, **more: object) -> AttemptView:
     """Everybody has failed in step 17, as memory ran out there."""
     return replace(ALL_FAILED, ladder=replace(ladder, short_in=17), **more)  # type: ignore[arg-type]
 
 
 def test_memory_that_runs_out_leads_to_the_next_rung_and_nobody_is_to_blame() -> None:
-    seen = ran_out(Ladder(planned=FOUR), opened_at=NOW)
+    seen = ran_out(OomFallback(planned=FOUR), opened_at=NOW)
     step = next_step(attempt(RUNNING, trainer_errors=2), seen, NOW, PACE)
 
     assert isinstance(step, OpenGeneration)
@@ -92,7 +92,7 @@ def test_memory_that_runs_out_leads_to_the_next_rung_and_nobody_is_to_blame() ->
 
 def test_it_goes_down_from_the_rung_on_which_it_is() -> None:
     one = replace(FOUR, micro_batch=1)
-    step = next_step(attempt(RUNNING), ran_out(Ladder(planned=FOUR, rung=one)), NOW, PACE)
+    step = next_step(attempt(RUNNING), ran_out(OomFallback(planned=FOUR, rung=one)), NOW, PACE)
 
     assert isinstance(step, OpenGeneration)
     assert step.rung == LOWEST
@@ -101,14 +101,14 @@ def test_it_goes_down_from_the_rung_on_which_it_is() -> None:
 
 def test_whatever_else_ends_a_generation_leaves_the_rung_as_it_is() -> None:
     two = replace(FOUR, micro_batch=2)
-    seen = replace(ALL_FAILED, ladder=Ladder(planned=FOUR, rung=two))
+    seen = replace(ALL_FAILED, ladder=OomFallback(planned=FOUR, rung=two))
     step = next_step(attempt(RUNNING), seen, NOW, PACE)
 
     assert step == replace(reopened(seen, after_error=True), rung=two)
 
 
 def test_starts_that_were_fruitless_on_other_grounds_do_not_cut_the_ladder_short() -> None:
-    seen = ran_out(Ladder(planned=FOUR), fruitless=MAX_FRUITLESS)
+    seen = ran_out(OomFallback(planned=FOUR), fruitless=MAX_FRUITLESS)
 
     assert isinstance(next_step(attempt(RUNNING), seen, NOW, PACE), OpenGeneration)
 
@@ -123,10 +123,10 @@ def test_starts_that_were_fruitless_on_other_grounds_do_not_cut_the_ladder_short
 def test_on_the_lowest_rung_the_job_ends_and_says_what_was_tried_and_what_to_do(
     planned: Rung, tried: str
 ) -> None:
-    seen = ran_out(Ladder(planned=planned, rung=LOWEST))
+    seen = ran_out(OomFallback(planned=planned, rung=LOWEST))
     step = next_step(attempt(STARTING), seen, NOW, PACE)
 
-    assert isinstance(step, Move)
+    assert isinstance(step, MoveAttempt)
     assert step.outcome is Outcome.TRAINER_ERROR
     assert step.reason.startswith("memory ran out in step 17")
     assert tried in step.reason
@@ -134,14 +134,14 @@ def test_on_the_lowest_rung_the_job_ends_and_says_what_was_tried_and_what_to_do(
 
 
 def test_on_the_lowest_rung_a_generation_that_committed_something_is_followed_by_another() -> None:
-    seen = ran_out(Ladder(planned=FOUR, rung=LOWEST), fruitless=0)
+    seen = ran_out(OomFallback(planned=FOUR, rung=LOWEST), fruitless=0)
     step = next_step(attempt(RUNNING, trainer_errors=2), seen, NOW, PACE)
 
     assert step == replace(reopened(seen, after_error=False), rung=LOWEST)
 
 
 def test_a_plan_that_does_not_say_how_much_at_once_has_no_ladder() -> None:
-    seen = ran_out(Ladder())
+    seen = ran_out(OomFallback())
 
     assert next_step(attempt(RUNNING), seen, NOW, PACE) == reopened(seen, after_error=True)
 

@@ -11,15 +11,15 @@ from service.domain.lifecycle import attempt_steps
 from service.domain.lifecycle import job as jobs
 from service.domain.lifecycle.attempt import (
     Attempt,
-    Create,
-    Delete,
-    Move,
+    AttemptStep,
+    AttemptTiming,
+    AttemptView,
+    CreateScaleSet,
+    DeleteScaleSet,
+    MoveAttempt,
     OpenGeneration,
-    Pace,
-    Seen,
-    Step,
 )
-from service.domain.lifecycle.generation import Halt
+from service.domain.lifecycle.generation import HaltGeneration
 from service.domain.lifecycle.job import Job, StartAttempt
 from service.domain.states import AttemptState, JobState
 from tests.unit.lifecycle_events import live
@@ -56,23 +56,35 @@ def test_every_life_keeps_every_promise_and_comes_to_its_end(
 # --- planted faults: each promise is really watched ----------------------------------------------
 
 
-def _ended_when_delete_is_accepted(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _ended_when_delete_is_accepted(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     deleting = seen.scale_set and seen.scale_set.phase is ScaleSetPhase.DELETING
     if a.state is AttemptState.TERMINATING and deleting:
-        return Move(to=AttemptState.ENDED, outcome=a.outcome)
+        return MoveAttempt(to=AttemptState.ENDED, outcome=a.outcome)
     return attempt_steps.next_step(a, seen, now, pace)
 
 
-def _first_not_found_believed(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _first_not_found_believed(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     return attempt_steps.next_step(a, seen, now, replace(pace, read_lag=timedelta(0)))
 
 
-def _effect_before_intent(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _effect_before_intent(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     step = attempt_steps.next_step(a, seen, now, pace)
-    return Create() if isinstance(step, Move) and step.to is AttemptState.PROVISIONING else step
+    return (
+        CreateScaleSet()
+        if isinstance(step, MoveAttempt) and step.to is AttemptState.PROVISIONING
+        else step
+    )
 
 
-def _eviction_ignored(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _eviction_ignored(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     if a.state not in (AttemptState.STARTING, AttemptState.RUNNING) or seen.scale_set is None:
         return attempt_steps.next_step(a, seen, now, pace)
     all_there = tuple(Instance(instance_id="", vm_id=n.vm_id, name="") for n in seen.nodes)
@@ -81,33 +93,45 @@ def _eviction_ignored(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step
     return attempt_steps.next_step(a, replace(seen, scale_set=scale_set, nodes=nodes), now, pace)
 
 
-def _wish_ignored(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _wish_ignored(a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming) -> AttemptStep:
     return attempt_steps.next_step(replace(a, wish=None), seen, now, pace)
 
 
-def _no_time_limits(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _no_time_limits(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     patient = replace(a, since=now) if a.state is AttemptState.STARTING else a
     return attempt_steps.next_step(patient, seen, now, pace)
 
 
-def _silence_ignored(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _silence_ignored(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     return attempt_steps.next_step(a, replace(seen, heard_at=None), now, pace)
 
 
-def _ended_without_a_delete(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _ended_without_a_delete(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     step = attempt_steps.next_step(a, seen, now, pace)
-    return Move(to=AttemptState.ENDED, outcome=a.outcome) if isinstance(step, Delete) else step
+    return (
+        MoveAttempt(to=AttemptState.ENDED, outcome=a.outcome)
+        if isinstance(step, DeleteScaleSet)
+        else step
+    )
 
 
-def _opened_over_a_living_one(a: Attempt, seen: Seen, now: datetime, pace: Pace) -> Step:
+def _opened_over_a_living_one(
+    a: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> AttemptStep:
     step = attempt_steps.next_step(a, seen, now, pace)
     free = tuple(n for n in seen.nodes if n.present)
-    if isinstance(step, Halt) and len(free) == a.instance_count:
+    if isinstance(step, HaltGeneration) and len(free) == a.instance_count:
         return OpenGeneration(nodes=free)
     return step
 
 
-def _second_attempt_beside_the_first(job: Job, now: datetime) -> jobs.Step:
+def _second_attempt_beside_the_first(job: Job, now: datetime) -> jobs.JobStep:
     last = job.last_attempt
     if last and last.state is AttemptState.RUNNING:
         return StartAttempt(number=last.number + 1)

@@ -8,14 +8,14 @@ import pytest
 
 from service.domain.cloud.fleet import ScaleSetPhase
 from service.domain.cloud.scale_set_list import (
-    LOOK_EVERY,
-    LOOKS_A_MINUTE,
-    Known,
-    Listed,
-    Listing,
-    as_listed,
+    MAX_OBSERVATIONS_PER_MINUTE,
+    OBSERVATION_INTERVAL,
+    KnownScaleSet,
+    ListedScaleSet,
+    ScaleSetList,
     has_changed,
-    look_every,
+    observation_interval,
+    scale_set_from_list,
 )
 from service.domain.states import AttemptState
 
@@ -26,7 +26,7 @@ READY, CREATING, DELETING = (
     ScaleSetPhase.CREATING,
     ScaleSetPhase.DELETING,
 )
-TRAINS = Known(
+TRAINS = KnownScaleSet(
     name="rk-1",
     state=AttemptState.RUNNING,
     instance_count=2,
@@ -36,12 +36,12 @@ TRAINS = Known(
 )
 
 
-def listing(phase: ScaleSetPhase, capacity: int) -> Listing:
-    return Listing(listed_at=NOW, sets={"rk-1": Listed(phase, capacity)})
+def listing(phase: ScaleSetPhase, capacity: int) -> ScaleSetList:
+    return ScaleSetList(listed_at=NOW, sets={"rk-1": ListedScaleSet(phase, capacity)})
 
 
 def test_a_set_that_is_as_it_was_has_the_machines_that_it_had() -> None:
-    found = as_listed(TRAINS, listing(READY, 2), NOW)
+    found = scale_set_from_list(TRAINS, listing(READY, 2), NOW)
 
     assert found is not None
     assert [i.vm_id for i in found.instances] == ["a", "b"]
@@ -49,18 +49,18 @@ def test_a_set_that_is_as_it_was_has_the_machines_that_it_had() -> None:
 
 
 @pytest.mark.parametrize("told", [listing(READY, 1), listing(CREATING, 2), listing(DELETING, 2)])
-def test_a_set_that_has_changed_is_looked_at_by_itself(told: Listing) -> None:
+def test_a_set_that_has_changed_is_looked_at_by_itself(told: ScaleSetList) -> None:
     assert has_changed(TRAINS, told.sets["rk-1"])
-    assert as_listed(TRAINS, told, NOW) is None
+    assert scale_set_from_list(TRAINS, told, NOW) is None
 
 
 def test_that_a_set_is_gone_is_never_believed_of_a_list() -> None:
-    nothing = Listing(listed_at=NOW, sets={})
+    nothing = ScaleSetList(listed_at=NOW, sets={})
 
     assert has_changed(TRAINS, None)
-    assert as_listed(TRAINS, nothing, NOW) is None
+    assert scale_set_from_list(TRAINS, nothing, NOW) is None
     leaving = replace(TRAINS, state=AttemptState.TERMINATING)
-    assert as_listed(leaving, nothing, NOW) is None
+    assert scale_set_from_list(leaving, nothing, NOW) is None
 
 
 @pytest.mark.parametrize(("age", "believed"), [(-11, False), (-9, True), (30, True), (31, False)])
@@ -71,26 +71,30 @@ def test_a_list_is_believed_for_three_rounds_and_not_from_far_ahead(
 
 
 def test_a_machine_that_lingers_is_found_by_a_look_every_so_often() -> None:
-    every = look_every(TRAINS.name, 1)
+    every = observation_interval(TRAINS.name, 1)
 
-    assert as_listed(TRAINS, listing(READY, 2), NOW + every) is not None
-    assert as_listed(TRAINS, listing(READY, 2), NOW + every + timedelta(seconds=1)) is None
+    assert scale_set_from_list(TRAINS, listing(READY, 2), NOW + every) is not None
+    assert (
+        scale_set_from_list(TRAINS, listing(READY, 2), NOW + every + timedelta(seconds=1)) is None
+    )
 
 
 def test_looks_at_many_sets_leave_most_of_what_azure_allows_to_what_is_new() -> None:
     names = [f"rk-{n}" for n in range(5000)]
-    minutes = [look_every(name, len(names)) / timedelta(minutes=1) for name in names]
-    few = [look_every(name, 100) for name in names]
+    minutes = [observation_interval(name, len(names)) / timedelta(minutes=1) for name in names]
+    few = [observation_interval(name, 100) for name in names]
 
-    assert sum(1 / m for m in minutes) < 1.1 * LOOKS_A_MINUTE
-    assert max(Counter(map(round, minutes)).values()) < 2.5 * LOOKS_A_MINUTE  # began at once
-    assert LOOK_EVERY * 0.75 <= min(few) < max(few) <= LOOK_EVERY * 1.25
+    assert sum(1 / m for m in minutes) < 1.1 * MAX_OBSERVATIONS_PER_MINUTE
+    assert (
+        max(Counter(map(round, minutes)).values()) < 2.5 * MAX_OBSERVATIONS_PER_MINUTE
+    )  # began at once
+    assert OBSERVATION_INTERVAL * 0.75 <= min(few) < max(few) <= OBSERVATION_INTERVAL * 1.25
 
 
 def test_a_set_whose_replacement_joined_long_ago_is_as_any_other() -> None:
     known = replace(TRAINS, refilled_at=NOW - timedelta(minutes=61))
 
-    assert as_listed(known, listing(READY, 2), NOW) is not None
+    assert scale_set_from_list(known, listing(READY, 2), NOW) is not None
 
 
 @pytest.mark.parametrize(
@@ -102,18 +106,20 @@ def test_a_set_whose_replacement_joined_long_ago_is_as_any_other() -> None:
         replace(TRAINS, state=AttemptState.PROVISIONING),
     ],
 )
-def test_a_set_that_is_not_known_whole_is_looked_at_by_itself(known: Known) -> None:
-    assert as_listed(known, listing(READY, 2), NOW) is None
+def test_a_set_that_is_not_known_whole_is_looked_at_by_itself(known: KnownScaleSet) -> None:
+    assert scale_set_from_list(known, listing(READY, 2), NOW) is None
 
 
 def test_a_set_on_its_way_out_is_not_asked_for_while_it_is_listed_so() -> None:
     leaving = replace(TRAINS, state=AttemptState.TERMINATING)
 
-    found = as_listed(leaving, listing(DELETING, 2), NOW)
+    found = scale_set_from_list(leaving, listing(DELETING, 2), NOW)
 
     assert found is not None
     assert found.phase is DELETING
-    assert as_listed(leaving, listing(READY, 2), NOW) is None  # listed before it was deleted
+    assert (
+        scale_set_from_list(leaving, listing(READY, 2), NOW) is None
+    )  # listed before it was deleted
 
 
 def test_an_old_list_tells_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from service.domain.planning.plan import Plan, make_plan
 from service.domain.spot.eviction_hazard import prior_rates
-from service.domain.spot.market import Band, Told, prior
+from service.domain.spot.market import EvictionBand, ReportedBand, eviction_prior
 from service.domain.states import CapacityType
 from service.pricing.azure_arm import retry_after
 from tests.unit.test_plan import REQUEST, offer
@@ -19,28 +19,28 @@ SEEN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def test_the_last_band_that_was_told_is_the_prior_whatever_its_age() -> None:
-    known = prior(Told(band=Band.TO_10, seen_at=SEEN), 0.05)
+    known = eviction_prior(ReportedBand(band=EvictionBand.TO_10, seen_at=SEEN), 0.05)
 
     assert known.per_hour == 0.075
     assert known.source == "Azure's eviction rate of 2026-11-20, 5 to 10 % of machines an hour"
 
 
 def test_where_azure_has_told_nothing_the_setting_holds_and_says_so() -> None:
-    known = prior(None, 0.05)
+    known = eviction_prior(None, 0.05)
 
     assert known.per_hour == 0.05
     assert known.source == "REKINDLE_HAZARD_PER_HOUR, 0.05: Azure has told no eviction rate"
 
 
 def test_a_higher_band_means_more_evictions_at_every_age() -> None:
-    rates = [prior_rates(band.per_hour) for band in Band]
+    rates = [prior_rates(band.per_hour) for band in EvictionBand]
 
     for lower, higher in itertools.pairwise(rates):
         assert all(a < b for a, b in zip(lower, higher, strict=True))
 
 
 def test_an_option_keeps_what_its_evictions_rest_on_and_one_on_demand_has_none() -> None:
-    told = prior(Told(band=Band.ABOVE, seen_at=SEEN), 0.05)
+    told = eviction_prior(ReportedBand(band=EvictionBand.ABOVE, seen_at=SEEN), 0.05)
     spot = replace(offer(evictions_per_hour=told.per_hour), evictions_from=told.source)
     on_demand = replace(spot, offering=replace(spot.offering, capacity_type=ON_DEMAND))
     plan = make_plan(replace(REQUEST, offers=(spot, on_demand)))

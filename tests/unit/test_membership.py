@@ -5,26 +5,26 @@ from dataclasses import replace
 import pytest
 
 from service.domain.lifecycle.generation import (
-    Halt,
-    Hold,
+    HaltGeneration,
+    KeepGeneration,
+    NextMembers,
     NodeView,
-    Open,
-    halt,
+    halt_members,
     is_finished,
     is_settled,
     is_trainers_fault,
     next_membership,
 )
 from service.domain.lifecycle.node import (
-    Ignored,
+    IgnoredHeartbeat,
     NodeRecord,
-    StaleEpoch,
-    directed,
-    heard,
+    StaleHeartbeat,
+    apply_directive,
+    apply_heartbeat,
+    apply_registration,
     is_stale,
     node_id,
-    registered,
-    view,
+    node_view,
 )
 from trainer.contract import (
     DirectiveKind,
@@ -95,7 +95,7 @@ THROUGH = (  # whatever becomes of its machine now
 def test_a_member_that_cannot_go_on_halts_the_others(zero: NodeView, kind: DirectiveKind) -> None:
     step = next_membership(GENERATION_2, [zero, ONE, SPARE], 2)
 
-    assert isinstance(step, Halt)
+    assert isinstance(step, HaltGeneration)
     assert step.kind is kind
     assert "n1" in step.node_ids
     assert "n9" not in step.node_ids
@@ -107,7 +107,7 @@ def test_the_model_is_lost_with_the_machine_of_rank_0() -> None:
     world = replace(GENERATION_2, members=(*GENERATION_2.members, third))
     step = next_membership(world, [GONE, FINISHED_1, two], 2)
 
-    assert isinstance(step, Halt)
+    assert isinstance(step, HaltGeneration)
     assert (step.kind, step.node_ids) == (STOP, ("n2",))
 
 
@@ -123,7 +123,7 @@ def test_the_model_is_lost_with_the_machine_of_rank_0() -> None:
 def test_a_loss_is_told_by_what_came_first(zero: NodeView, one: NodeView, reason: str) -> None:
     step = next_membership(GENERATION_2, [one, zero], 2)
 
-    assert isinstance(step, Halt)
+    assert isinstance(step, HaltGeneration)
     assert step.reason == reason
 
 
@@ -139,21 +139,21 @@ def test_a_loss_is_told_by_what_came_first(zero: NodeView, one: NodeView, reason
     ],
 )
 def test_a_generation_without_a_loss_is_left_alone(nodes: list[NodeView]) -> None:
-    assert next_membership(GENERATION_2, nodes, 2) == Hold()
+    assert next_membership(GENERATION_2, nodes, 2) == KeepGeneration()
 
 
 @pytest.mark.parametrize("zero", [GONE, node("0", FAILED), node("0", STOPPED), RESTARTED])
 def test_nothing_is_opened_while_a_survivor_may_still_run(zero: NodeView) -> None:
     spares = [node(str(n), READY, 0) for n in range(5, 9)]
 
-    assert not isinstance(next_membership(GENERATION_2, [zero, ONE, *spares], 2), Open)
+    assert not isinstance(next_membership(GENERATION_2, [zero, ONE, *spares], 2), NextMembers)
 
 
 @pytest.mark.parametrize("phase", [STOPPED, FAILED, FINISHED])
 def test_the_next_is_opened_once_every_member_has_settled(phase: NodePhase) -> None:
     step = next_membership(GENERATION_2, [GONE, node("1", phase), SPARE], 2)
 
-    assert isinstance(step, Open)
+    assert isinstance(step, NextMembers)
     assert [n.node_id for n in step.nodes] == ["n1", "n9"]
 
 
@@ -167,7 +167,7 @@ def test_the_next_is_opened_once_every_member_has_settled(phase: NodePhase) -> N
     ],
 )
 def test_a_node_that_is_gone_or_going_or_busy_or_unheard_is_not_taken(unfit: NodeView) -> None:
-    assert next_membership(None, [unfit, node("1", READY, 0)], 2) == Hold()
+    assert next_membership(None, [unfit, node("1", READY, 0)], 2) == KeepGeneration()
 
 
 def test_a_stop_of_an_older_generation_settles_nothing() -> None:
@@ -181,7 +181,7 @@ def test_only_rank_0_says_that_the_model_is_there() -> None:
 
 
 def test_a_halt_leaves_out_those_who_have_settled() -> None:
-    step = halt(GENERATION_2, [node("0", STOPPED), ONE], STOP, "because")
+    step = halt_members(GENERATION_2, [node("0", STOPPED), ONE], STOP, "because")
 
     assert step.node_ids == ("n1",)
 
@@ -205,7 +205,7 @@ def beat(seq: int, *, epoch: int = 1, phase: NodePhase = RUNNING, generation: in
     return Heartbeat(epoch=epoch, seq=seq, phase=phase, generation=generation, step=7, free_port=1)
 
 
-FIRST = registered(None, registration("boot-1"), 0)
+FIRST = apply_registration(None, registration("boot-1"), 0)
 STARTED = replace(
     FIRST, directive_seq=3, directive_kind=START, directive_number=2, phase=RUNNING, generation=2
 )
@@ -217,11 +217,11 @@ def test_a_vm_has_one_node_id_in_an_attempt_whoever_asks() -> None:
 
 
 def test_the_same_boot_may_register_as_often_as_it_likes() -> None:
-    assert registered(STARTED, registration("boot-1"), 2) == STARTED
+    assert apply_registration(STARTED, registration("boot-1"), 2) == STARTED
 
 
 def test_a_new_boot_raises_the_epoch_and_loses_its_start() -> None:
-    after = registered(replace(STARTED, heartbeat_seq=40), registration("boot-2"), 2)
+    after = apply_registration(replace(STARTED, heartbeat_seq=40), registration("boot-2"), 2)
 
     assert (after.epoch, after.heartbeat_seq, after.restarted_in) == (2, 0, 2)
     assert (after.directive_kind, after.directive_number, after.directive_seq) == (STOP, 2, 4)
@@ -230,16 +230,18 @@ def test_a_new_boot_raises_the_epoch_and_loses_its_start() -> None:
 
 @pytest.mark.parametrize("kind", [SAVE_AND_STOP, STOP])
 def test_a_new_boot_keeps_every_other_directive(kind: DirectiveKind) -> None:
-    after = registered(replace(STARTED, directive_kind=kind), registration("boot-2"), 2)
+    after = apply_registration(replace(STARTED, directive_kind=kind), registration("boot-2"), 2)
 
     assert (after.directive_kind, after.directive_seq) == (kind, 3)
 
 
 def test_memory_that_ran_out_is_remembered_until_another_generation_is_spoken_of() -> None:
-    short = heard(STARTED, replace(beat(1), phase=FAILED, out_of_memory=True), 5.0)
+    short = apply_heartbeat(STARTED, replace(beat(1), phase=FAILED, out_of_memory=True), 5.0)
     assert isinstance(short, NodeRecord)
-    again = heard(short, replace(beat(2), phase=FAILED), 6.0)  # its supervisor was restarted
-    later = heard(short, beat(2, generation=3), 6.0)
+    again = apply_heartbeat(
+        short, replace(beat(2), phase=FAILED), 6.0
+    )  # its supervisor was restarted
+    later = apply_heartbeat(short, beat(2, generation=3), 6.0)
 
     assert isinstance(again, NodeRecord)
     assert isinstance(later, NodeRecord)
@@ -248,28 +250,28 @@ def test_memory_that_ran_out_is_remembered_until_another_generation_is_spoken_of
 
 
 def test_a_heartbeat_is_taken_in_once_and_in_order() -> None:
-    after = heard(FIRST, beat(2), 5.0)
+    after = apply_heartbeat(FIRST, beat(2), 5.0)
 
     assert isinstance(after, NodeRecord)
     assert (after.phase, after.generation, after.step, after.heard_at) == (RUNNING, 2, 7, 5.0)
-    assert heard(after, beat(2), 6.0) == Ignored()
-    assert heard(after, beat(1, phase=READY, generation=0), 6.0) == Ignored()
+    assert apply_heartbeat(after, beat(2), 6.0) == IgnoredHeartbeat()
+    assert apply_heartbeat(after, beat(1, phase=READY, generation=0), 6.0) == IgnoredHeartbeat()
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_a_heartbeat_of_another_epoch_has_to_register_first(epoch: int) -> None:
-    assert heard(FIRST, beat(9, epoch=epoch), 5.0) == StaleEpoch()
+    assert apply_heartbeat(FIRST, beat(9, epoch=epoch), 5.0) == StaleHeartbeat()
 
 
 def test_an_eviction_once_announced_is_not_forgotten_in_this_boot() -> None:
     notice = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
-    after = heard(FIRST, replace(beat(1), eviction=notice), 5.0)
+    after = apply_heartbeat(FIRST, replace(beat(1), eviction=notice), 5.0)
     assert isinstance(after, NodeRecord)
-    later = heard(after, beat(2), 6.0)
+    later = apply_heartbeat(after, beat(2), 6.0)
 
     assert isinstance(later, NodeRecord)
     assert later.evicting
-    assert not registered(later, registration("boot-2"), 2).evicting
+    assert not apply_registration(later, registration("boot-2"), 2).evicting
 
 
 @pytest.mark.parametrize(
@@ -298,14 +300,14 @@ def test_a_directive_gives_way_only_to_a_stronger_or_newer_one(
     kind: DirectiveKind, number: int, wins: bool
 ) -> None:
     held = replace(STARTED, directive_kind=SAVE_AND_STOP)
-    after = directed(held, kind, number)
+    after = apply_directive(held, kind, number)
 
     assert (after.directive_seq == held.directive_seq + 1) is wins
     assert after == held or (after.directive_kind, after.directive_number) == (kind, number)
 
 
 def test_what_membership_sees_is_what_the_node_said() -> None:
-    seen = view(STARTED, present=False)
+    seen = node_view(STARTED, present=False)
 
     assert (seen.node_id, seen.phase, seen.generation) == (FIRST.node_id, RUNNING, 2)
     assert not seen.present

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.domain.placement.capacity_history import Answer, Past
+from service.domain.placement.capacity_history import CapacityHistory, RequestOutcome
 from tests.world import SPOT
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -16,19 +16,21 @@ def ago(minutes: float) -> datetime:
     return NOW - timedelta(minutes=minutes)
 
 
-def given(minutes: float, evicted: float | None = None, nodes: int = 2, **more: object) -> Answer:
+def given(
+    minutes: float, evicted: float | None = None, nodes: int = 2, **more: object
+) -> RequestOutcome:
     """Machines that were asked for so many minutes ago, and given."""
-    made = Answer(offering=SPOT, job_id="job", nodes=nodes, at=ago(minutes), granted=True)
+    made = RequestOutcome(offering=SPOT, job_id="job", nodes=nodes, at=ago(minutes), granted=True)
     lost = None if evicted is None else ago(evicted)
     return replace(made, evicted_at=lost, **more)  # type: ignore[arg-type]  # a table's rows
 
 
-def refused(minutes: float, **more: object) -> Answer:
+def refused(minutes: float, **more: object) -> RequestOutcome:
     return replace(given(minutes, **more), granted=False)  # type: ignore[arg-type]
 
 
-def past(*answers: Answer) -> Past:
-    return Past.of(answers, [SPOT, OTHER], 2, NOW)
+def past(*answers: RequestOutcome) -> CapacityHistory:
+    return CapacityHistory.of(answers, [SPOT, OTHER], 2, NOW)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +65,9 @@ def past(*answers: Answer) -> Past:
     ],
 )
 def test_an_offering_that_gave_machines_twice_lately_gives_them_again(
-    answers: list[Answer], since: float | None
+    answers: list[RequestOutcome], since: float | None
 ) -> None:
-    assert past(*answers).given_since.get(SPOT) == (None if since is None else ago(since))
+    assert past(*answers).granted_since.get(SPOT) == (None if since is None else ago(since))
 
 
 @pytest.mark.parametrize(
@@ -94,15 +96,15 @@ def test_an_offering_that_gave_machines_twice_lately_gives_them_again(
     ],
 )
 def test_what_follows_an_eviction_is_counted(
-    then: list[Answer], again: tuple[int, int], hops: tuple[int, int]
+    then: list[RequestOutcome], again: tuple[int, int], hops: tuple[int, int]
 ) -> None:
     found = past(given(120, evicted=60), *then)
 
-    assert (found.given_again, found.hops) == (again, hops)
+    assert (found.regrants, found.hops) == (again, hops)
 
 
 def test_an_offering_was_down_at_its_last_refusal_or_eviction() -> None:
     found = past(given(120, evicted=60), refused(90), refused(30, offering=OTHER))
 
-    assert found.down_at == {SPOT: ago(60), OTHER: ago(30)}
+    assert found.last_unavailable == {SPOT: ago(60), OTHER: ago(30)}
     assert found.refused_at == ago(30)

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.attempts import machine_history
-from service.domain.placement.capacity_history import NO_PAST, Past
+from service.domain.placement.capacity_history import NO_HISTORY, CapacityHistory
 from service.reconciler.pasts import Pasts
 from tests.world import SPOT
 
@@ -22,16 +22,16 @@ class Reads:
     def __init__(self, fault: Exception | None = None) -> None:
         self.count, self.go, self.fault = 0, asyncio.Event(), fault
 
-    async def past(self, *_: object) -> Past:
+    async def past(self, *_: object) -> CapacityHistory:
         self.count += 1
         first = self.count == 1
         await self.go.wait()
         if first and self.fault:
             raise self.fault
-        return NO_PAST
+        return NO_HISTORY
 
 
-def asking(pasts: Pasts, how_many: int) -> list[asyncio.Task[Past]]:
+def asking(pasts: Pasts, how_many: int) -> list[asyncio.Task[CapacityHistory]]:
     return [asyncio.create_task(pasts.of(NOWHERE, [SPOT], 2, NOW)) for _ in range(how_many)]
 
 
@@ -48,7 +48,7 @@ async def test_of_two_that_ask_at_once_one_reads(monkeypatch: pytest.MonkeyPatch
     await turns()
     reads.go.set()
 
-    assert await asyncio.gather(*both) == [NO_PAST, NO_PAST]
+    assert await asyncio.gather(*both) == [NO_HISTORY, NO_HISTORY]
     assert reads.count == 1
 
 
@@ -62,7 +62,7 @@ async def test_where_the_one_who_reads_is_ended_the_next_one_reads(
     first.cancel()
     reads.go.set()
 
-    assert await second == NO_PAST
+    assert await second == NO_HISTORY
     assert first.cancelled()
     assert reads.count == 2
 
@@ -75,4 +75,4 @@ async def test_a_read_that_fails_is_not_remembered(monkeypatch: pytest.MonkeyPat
     told = await asyncio.gather(*asking(pasts, 2), return_exceptions=True)
 
     assert [type(t) for t in told] == [OSError, OSError]
-    assert await pasts.of(NOWHERE, [SPOT], 2, NOW) == NO_PAST
+    assert await pasts.of(NOWHERE, [SPOT], 2, NOW) == NO_HISTORY

@@ -9,8 +9,8 @@ import pytest
 from contract.choices import OnRisk
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.errors import InvalidRequest
-from service.domain.lifecycle.constraints import Terms
-from service.domain.money.budget import USUAL
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.money.budget import DEFAULT_ALLOWANCE
 from service.domain.planning.feasibility import refuse_hopeless
 from service.domain.planning.plan import Plan, make_plan
 from service.domain.planning.plan_limits import Limits, seconds_p90
@@ -52,12 +52,12 @@ def planned(
     risk: OnRisk = OnRisk.SWITCH,
 ) -> Plan:
     """The plan, unless it is refused."""
-    terms = Terms(
+    terms = JobConstraints(
         deadline=None if hours is None else NOW + timedelta(hours=hours),
         budget=None if budget is None else Decimal(budget),
         on_deadline_risk=risk,
     )
-    limited = replace(request, limits=Limits.of(terms, USUAL, NOW))
+    limited = replace(request, limits=Limits.of(terms, DEFAULT_ALLOWANCE, NOW))
     plan = make_plan(limited)
     free = replace(limited, nodes=None)
     refuse_hopeless(plan, limited.limits, NOW, lambda: make_plan(free) if request.nodes else None)

@@ -9,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.domain.placement.cost_to_go import solve
-from service.domain.placement.policy import choose, ranked
-from service.domain.placement.policy_state import Candidate, Kind, Moves, Situation
-from service.domain.simulation.simulator import Case, Experience, Signs, live
+from service.domain.placement.policy import choose, rank_spot
+from service.domain.placement.policy_state import Candidate, DecisionKind, MoveMode, Situation
+from service.domain.simulation.simulator import (
+    AvailabilitySignals,
+    MarketExperience,
+    SimulationCase,
+    simulate,
+)
 from tests.unit.policy_world import HOUR, TICK_S, held, life, paid, situation, spot
 
 GONE = spot(refused_s=0.0, down_s=0.0)
@@ -24,20 +29,20 @@ DRY = situation(
     hops=(3, 1),
 )
 LEAVING = situation(
-    held=held(paid()), candidates=(LIKELY, paid()), moves=Moves.LEAVES_FIRST, leave_s=900.0
+    held=held(paid()), candidates=(LIKELY, paid()), moves=MoveMode.LEAVES_FIRST, leave_s=900.0
 )
 
 
 def test_without_a_deadline_full_price_is_never_paid() -> None:
     refused = situation(left_s=None, candidates=(GONE, paid()), drought_s=50 * HOUR)
 
-    assert choose(refused).kind is Kind.WAIT
+    assert choose(refused).kind is DecisionKind.WAIT
 
 
 def test_what_refused_is_asked_again_after_a_while() -> None:
     rested = situation(left_s=None, candidates=(spot(refused_s=61.0), paid()))
 
-    assert choose(rested).kind is Kind.RUN
+    assert choose(rested).kind is DecisionKind.RUN
 
 
 def test_a_deadline_that_only_just_can_be_met_begins_on_demand() -> None:
@@ -84,7 +89,13 @@ def test_the_choice_turns_at_a_second(
     for left_s, candidate in ((turns - 1, before), (turns, then)):
         decision = choose(replace(now, left_s=left_s))
         stays = candidate is not None and now.held == held(candidate)
-        kind = Kind.WAIT if candidate is None else Kind.STAY if stays else Kind.RUN
+        kind = (
+            DecisionKind.WAIT
+            if candidate is None
+            else DecisionKind.STAY
+            if stays
+            else DecisionKind.RUN
+        )
         assert (decision.kind, decision.candidate) == (kind, candidate)
 
 
@@ -109,25 +120,27 @@ def test_a_choice_is_told_with_the_dollars_that_were_weighed(
 
 
 def test_a_job_on_demand_stays_when_moving_is_not_possible() -> None:
-    ahead = situation(held=held(paid()), left_s=20 * HOUR, moves=Moves.STAYS)
+    ahead = situation(held=held(paid()), left_s=20 * HOUR, moves=MoveMode.STAYS)
 
-    assert choose(ahead).kind is Kind.STAY
+    assert choose(ahead).kind is DecisionKind.STAY
 
 
 @pytest.mark.parametrize(
     ("spot_is", "kind"),
     [
-        ({}, Kind.STAY),
-        ({"likely_s": 900.0}, Kind.RUN),
-        ({"likely_s": 900.0, "down_s": 600.0}, Kind.STAY),
-        ({"likely_s": 900.0, "down_s": 4000.0}, Kind.RUN),
+        ({}, DecisionKind.STAY),
+        ({"likely_s": 900.0}, DecisionKind.RUN),
+        ({"likely_s": 900.0, "down_s": 600.0}, DecisionKind.STAY),
+        ({"likely_s": 900.0, "down_s": 4000.0}, DecisionKind.RUN),
     ],
     ids=["no sign", "a sign", "a sign that began before it refused", "a sign since it refused"],
 )
-def test_on_demand_is_left_for_spot_only_on_a_sign(spot_is: dict[str, Any], kind: Kind) -> None:
+def test_on_demand_is_left_for_spot_only_on_a_sign(
+    spot_is: dict[str, Any], kind: DecisionKind
+) -> None:
     there = spot(**spot_is)
     ahead = situation(
-        held=held(paid()), left_s=20 * HOUR, moves=Moves.LEAVES_FIRST, candidates=(there, paid())
+        held=held(paid()), left_s=20 * HOUR, moves=MoveMode.LEAVES_FIRST, candidates=(there, paid())
     )
 
     assert choose(ahead).kind is kind
@@ -136,26 +149,31 @@ def test_on_demand_is_left_for_spot_only_on_a_sign(spot_is: dict[str, Any], kind
 def test_signs_that_were_wrong_are_believed_less() -> None:
     likely = spot(likely_s=900.0)
     ahead = situation(
-        held=held(paid()), left_s=13 * HOUR, moves=Moves.LEAVES_FIRST, candidates=(likely, paid())
+        held=held(paid()),
+        left_s=13 * HOUR,
+        moves=MoveMode.LEAVES_FIRST,
+        candidates=(likely, paid()),
     )
     short = replace(ahead, work_s=HOUR, left_s=3 * HOUR, drought_s=30 * HOUR)
 
-    assert choose(replace(short, returned=(1, 1))).kind is Kind.RUN
-    assert choose(replace(short, returned=(200, 0))).kind is Kind.STAY
+    assert choose(replace(short, returned=(1, 1))).kind is DecisionKind.RUN
+    assert choose(replace(short, returned=(200, 0))).kind is DecisionKind.STAY
 
 
 def test_spot_is_not_left_for_other_spot_where_it_must_be_left_first() -> None:
     here, there = spot(), spot("westus", hourly=0.1, likely_s=900.0)
-    running = situation(held=held(here), candidates=(here, there, paid()), moves=Moves.LEAVES_FIRST)
+    running = situation(
+        held=held(here), candidates=(here, there, paid()), moves=MoveMode.LEAVES_FIRST
+    )
 
-    assert choose(running).kind is Kind.STAY
+    assert choose(running).kind is DecisionKind.STAY
 
 
 def test_a_little_cheaper_is_not_worth_a_move() -> None:
     here, there = spot(), spot("westus", hourly=0.29)
     running = situation(held=held(here), candidates=(here, there, paid()))
 
-    assert choose(running).kind is Kind.STAY
+    assert choose(running).kind is DecisionKind.STAY
 
 
 def test_much_cheaper_is_worth_a_move_unless_the_checkpoint_costs_more() -> None:
@@ -164,20 +182,20 @@ def test_much_cheaper_is_worth_a_move_unless_the_checkpoint_costs_more() -> None
     dear = replace(running, candidates=(here, replace(there, move_dollars=5.0), paid()))
 
     assert choose(running).candidate == there
-    assert choose(dear).kind is Kind.STAY
+    assert choose(dear).kind is DecisionKind.STAY
 
 
 def test_a_place_that_evicted_a_minute_ago_ranks_behind_its_equal() -> None:
     burnt, calm = spot("eastus", evicted_s=60.0), spot("westus")
 
-    assert ranked(situation(candidates=(burnt, calm)))[0] == calm
+    assert rank_spot(situation(candidates=(burnt, calm)))[0] == calm
 
 
 def test_machines_that_start_at_once_can_be_chosen_among() -> None:
     gone, net = replace(GONE, cold_start_s=0.0), paid(cold_start_s=0.0)
     short = situation(candidates=(gone, net), work_s=HOUR, left_s=5 * HOUR)
 
-    assert choose(short).kind is Kind.WAIT
+    assert choose(short).kind is DecisionKind.WAIT
 
 
 def test_jobs_alike_share_a_solution() -> None:
@@ -227,7 +245,7 @@ def ends_in_time(world: dict[str, Any]) -> bool:
     work, cold = world["work"], world["cold"]
     deadline = work + cold + world["spare"]
 
-    signs = Signs(sees=0.8, errs=world["errs"])
+    signs = AvailabilitySignals(sees=0.8, errs=world["errs"])
 
     lived = life(
         world["zones"], work=work, deadline=deadline, cold=cold, lost=world["lost"], signs=signs
@@ -282,7 +300,7 @@ DRY_AT_FIRST = [[False] * 60 + [True] * 300]
 
 
 def test_a_job_that_began_on_demand_ends_on_spot_once_there_is_some() -> None:
-    seen = Experience.none(1)
+    seen = MarketExperience.empty(1)
     alone = life(DRY_AT_FIRST, work=150, deadline=200, cold=2, seen=seen)
 
     assert alone.on_demand > 0
@@ -295,23 +313,31 @@ def test_a_job_that_began_on_demand_ends_on_spot_once_there_is_some() -> None:
 
 def test_a_life_begins_where_its_checkpoint_lies() -> None:
     here, there = spot("here", move_dollars=1.0), spot("there", 0.28, move_dollars=1.0)
-    case = Case(
+    case = SimulationCase(
         tick_s=TICK_S, work=60, deadline=None, cold=2, lost=0, zones=(here, there), on_demand=None
     )
 
-    found = live(case, [[True] * 90] * 2, 0, Experience.none(2))
+    found = simulate(case, [[True] * 90] * 2, 0, MarketExperience.empty(2))
 
     assert found.dollars == pytest.approx(0.3 * 62 * TICK_S / HOUR)
 
 
 def test_without_a_sign_a_job_stays_on_demand() -> None:
-    alone = life(DRY_AT_FIRST, work=150, deadline=200, cold=2, signs=Signs(sees=0.0, errs=0.0))
+    alone = life(
+        DRY_AT_FIRST, work=150, deadline=200, cold=2, signs=AvailabilitySignals(sees=0.0, errs=0.0)
+    )
 
     assert (alone.spot, alone.on_demand, alone.starts) == (0, 152, 1)
 
 
 def test_signs_that_are_always_wrong_make_no_deadline_late() -> None:
-    alone = life([[False] * 400], work=150, deadline=200, cold=2, signs=Signs(sees=1.0, errs=0.5))
+    alone = life(
+        [[False] * 400],
+        work=150,
+        deadline=200,
+        cold=2,
+        signs=AvailabilitySignals(sees=1.0, errs=0.5),
+    )
 
     assert alone.starts > 1
     assert alone.finished is not None

@@ -9,24 +9,24 @@ from hypothesis import strategies as st
 
 from service.domain.money.billing_reconciliation import (
     MACHINES,
-    Billed,
-    Cause,
-    Line,
-    Metered,
-    Reconciliation,
-    Told,
+    BilledDay,
+    BilledPeriod,
+    BillReconciliation,
+    DifferenceCause,
+    MeteredDay,
+    ReconciliationLine,
+    complete_period,
+    merge_rows,
     reconcile,
-    settled,
-    summed,
 )
 
 MONDAY, TUESDAY = date(2026, 11, 16), date(2026, 11, 17)
 SUNDAY = MONDAY - timedelta(days=1)
-TOLD = Told(MONDAY, MONDAY)  # Tuesday is not whole, and of Sunday nobody asked
+TOLD = BilledPeriod(MONDAY, MONDAY)  # Tuesday is not whole, and of Sunday nobody asked
 
 
-def ours(amount: str, hours: str = "2", day: date = MONDAY, attempt: str = "att-1") -> Metered:
-    return Metered(day=day, attempt_id=attempt, hours=Decimal(hours), amount=Decimal(amount))
+def ours(amount: str, hours: str = "2", day: date = MONDAY, attempt: str = "att-1") -> MeteredDay:
+    return MeteredDay(day=day, attempt_id=attempt, hours=Decimal(hours), amount=Decimal(amount))
 
 
 def theirs(
@@ -35,8 +35,8 @@ def theirs(
     category: str = MACHINES,
     day: date = MONDAY,
     attempt: str = "att-1",
-) -> Billed:
-    return Billed(
+) -> BilledDay:
+    return BilledDay(
         day=day,
         attempt_id=attempt,
         category=category,
@@ -45,18 +45,20 @@ def theirs(
     )
 
 
-def causes(line: Line) -> dict[Cause, Decimal]:
+def causes(line: ReconciliationLine) -> dict[DifferenceCause, Decimal]:
     return {d.cause: d.amount for d in line.differences}
 
 
-def why(found: Reconciliation) -> str:
+def why(found: BillReconciliation) -> str:
     return " ".join(d.why for d in found.whole.differences)
 
 
 def test_what_agrees_needs_no_word() -> None:
     found = reconcile([ours("16")], [theirs("16")], TOLD)
 
-    assert found.whole == Line(metered=Decimal(16), billed=Decimal(16), differences=())
+    assert found.whole == ReconciliationLine(
+        metered=Decimal(16), billed=Decimal(16), differences=()
+    )
     assert found.told == TOLD
 
 
@@ -64,7 +66,11 @@ def test_disks_network_and_other_meters_are_no_machines() -> None:
     more = [theirs(*row) for row in (("1", "9", "Storage"), ("2", "9", "Bandwidth"))]
     found = reconcile([ours("16")], [theirs("16"), *more, theirs("3", "1", "Key Vault")], TOLD)
 
-    assert causes(found.whole) == {Cause.DISKS: 1, Cause.NETWORK: 2, Cause.OTHER: 3}
+    assert causes(found.whole) == {
+        DifferenceCause.DISKS: 1,
+        DifferenceCause.NETWORK: 2,
+        DifferenceCause.OTHER: 3,
+    }
     assert "$1.00 is for the machines' disks" in why(found)
 
 
@@ -73,17 +79,17 @@ def test_meters_that_run_longer_and_hours_that_cost_more_are_told_apart() -> Non
     dearer = reconcile([ours("16", "2")], [theirs("18", "2")], TOLD)
     both = reconcile([ours("16", "2")], [theirs("22.50", "2.5")], TOLD)
 
-    assert causes(longer.whole) == {Cause.TIME: 4}
+    assert causes(longer.whole) == {DifferenceCause.TIME: 4}
     assert "Azure billed 30 machine-minutes more" in why(longer)
-    assert causes(dearer.whole) == {Cause.PRICE: 2}
+    assert causes(dearer.whole) == {DifferenceCause.PRICE: 2}
     assert "billed more for an hour" in why(dearer)
-    assert causes(both.whole) == {Cause.TIME: Decimal("4.5"), Cause.PRICE: 2}
+    assert causes(both.whole) == {DifferenceCause.TIME: Decimal("4.5"), DifferenceCause.PRICE: 2}
 
 
 def test_a_machine_that_azure_never_billed_ran_shorter_there() -> None:
     found = reconcile([ours("16", "2")], [], TOLD)
 
-    assert causes(found.whole) == {Cause.TIME: -16}
+    assert causes(found.whole) == {DifferenceCause.TIME: -16}
     assert "Azure billed 120 machine-minutes fewer" in why(found)
 
 
@@ -91,10 +97,10 @@ def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
     found = reconcile([ours("16", day=TUESDAY)], [theirs("4", "0.5", day=TUESDAY)], TOLD)
     never = reconcile([ours("16")], [], None)
 
-    assert causes(found.whole) == {Cause.DELAY: -12}
+    assert causes(found.whole) == {DifferenceCause.DELAY: -12}
     assert "$12.00 is from days whose bill is not complete yet (after 2026-11-16)" in why(found)
     assert never.told is None
-    assert causes(never.whole) == {Cause.DELAY: -16}
+    assert causes(never.whole) == {DifferenceCause.DELAY: -16}
     assert "Azure has published no bill" in why(never)
 
 
@@ -106,7 +112,7 @@ def test_a_cent_an_attempt_and_day_is_rounding() -> None:
         TOLD,
     )
 
-    assert causes(found.whole) == {Cause.ROUNDING: Decimal("0.020")}
+    assert causes(found.whole) == {DifferenceCause.ROUNDING: Decimal("0.020")}
     assert {len(line.differences) for line in found.attempts.values()} == {1}
     assert "$0.02 is rounding: at most a cent" in why(found)
 
@@ -114,23 +120,23 @@ def test_a_cent_an_attempt_and_day_is_rounding() -> None:
 def test_days_that_azure_was_never_asked_of_are_not_judged() -> None:
     found = reconcile([ours("16", day=SUNDAY)], [], TOLD)
 
-    assert causes(found.whole) == {Cause.DELAY: -16}
+    assert causes(found.whole) == {DifferenceCause.DELAY: -16}
     assert "not asked for (before 2026-11-16)" in why(found)
 
 
 @pytest.mark.parametrize(
     ("told_at", "since", "told"),
     [
-        (datetime(2026, 11, 18, 12, tzinfo=UTC), SUNDAY, Told(SUNDAY, MONDAY)),
+        (datetime(2026, 11, 18, 12, tzinfo=UTC), SUNDAY, BilledPeriod(SUNDAY, MONDAY)),
         (datetime(2026, 11, 18, 12, tzinfo=UTC), TUESDAY, None),  # of that day it is too soon
         (datetime(2026, 11, 18, 12, tzinfo=UTC), None, None),
         (None, SUNDAY, None),
     ],
 )
 def test_a_day_is_told_a_day_after_its_end_if_azure_was_asked_of_it(
-    told_at: datetime | None, since: date | None, told: Told | None
+    told_at: datetime | None, since: date | None, told: BilledPeriod | None
 ) -> None:
-    assert settled(told_at, since) == told
+    assert complete_period(told_at, since) == told
 
 
 def test_less_than_a_cent_has_a_cause_too_and_counts_with_the_largest_beside_others() -> None:
@@ -138,9 +144,9 @@ def test_less_than_a_cent_has_a_cause_too_and_counts_with_the_largest_beside_oth
     beside = reconcile([ours("16")], [theirs("16.004"), theirs("3", category="Storage")], TOLD)
     dust = reconcile([ours("16")], [theirs("16.00000001")], TOLD)
 
-    assert causes(alone.whole) == {Cause.ROUNDING: Decimal("0.004")}
+    assert causes(alone.whole) == {DifferenceCause.ROUNDING: Decimal("0.004")}
     assert "Less than a cent is rounding" in why(alone)
-    assert causes(beside.whole) == {Cause.DISKS: Decimal("3.004")}
+    assert causes(beside.whole) == {DifferenceCause.DISKS: Decimal("3.004")}
     assert dust.whole.differences == ()
 
 
@@ -150,7 +156,7 @@ def test_minutes_never_contradict_the_dollars_beside_them() -> None:
     (long, cheap), (short, dear) = longer_but_cheap, shorter_but_dear
     found = reconcile([long, short], [cheap, dear], TOLD)
 
-    assert causes(found.whole)[Cause.TIME] < 0  # though the hours together are longer
+    assert causes(found.whole)[DifferenceCause.TIME] < 0  # though the hours together are longer
     assert "more time for some machines and less for others" in why(found)
     assert "machine-minutes" not in why(found)
 
@@ -158,16 +164,16 @@ def test_minutes_never_contradict_the_dollars_beside_them() -> None:
 def test_what_azure_tells_in_several_rows_is_one_sum() -> None:
     rows = [theirs("1", "0.5"), theirs("2", "0.25"), theirs("4", category="Storage")]
 
-    assert summed(rows) == [theirs("3", "0.75"), theirs("4", category="Storage")]
+    assert merge_rows(rows) == [theirs("3", "0.75"), theirs("4", category="Storage")]
 
 
 amounts = st.decimals(min_value=0, max_value=1000, places=4)
 hours = st.decimals(min_value=Decimal("0.01"), max_value=100, places=3)
 days = st.sampled_from([SUNDAY, MONDAY, TUESDAY])
 names = st.sampled_from(["att-1", "att-2"])
-metered_rows = st.builds(Metered, day=days, attempt_id=names, hours=hours, amount=amounts)
+metered_rows = st.builds(MeteredDay, day=days, attempt_id=names, hours=hours, amount=amounts)
 billed_rows = st.builds(
-    Billed,
+    BilledDay,
     day=days,
     attempt_id=names,
     category=st.sampled_from([MACHINES, "Storage", "Bandwidth", "Backup"]),
@@ -182,7 +188,7 @@ billed_rows = st.builds(
     st.sampled_from([TOLD, None]),
 )
 def test_the_causes_sum_up_to_the_difference(
-    metered: list[Metered], billed: list[Billed], told: Told | None
+    metered: list[MeteredDay], billed: list[BilledDay], told: BilledPeriod | None
 ) -> None:
     found = reconcile(metered, billed, told)
 

@@ -6,7 +6,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.spot.capacity_backoff import FIRST, LONGEST, Shortage, pause, refused
+from service.domain.spot.capacity_backoff import (
+    FIRST_BACKOFF,
+    LONGEST_BACKOFF,
+    Shortage,
+    backoff_after,
+    record_refusal,
+)
 from tests.world import SPOT
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -15,77 +21,77 @@ SECOND = timedelta(seconds=1)
 
 def told(before: Shortage | None, nodes: int, asked: datetime, now: datetime) -> Shortage:
     """What is known once Azure has refused so many machines."""
-    return refused(before, SPOT, nodes, "AllocationFailed", asked, now)
+    return record_refusal(before, SPOT, nodes, "AllocationFailed", asked, now)
 
 
 def test_each_further_refusal_doubles_the_time_up_to_a_cap() -> None:
     once = told(None, 1, NOW, NOW)
-    twice = told(once, 1, NOW + FIRST, NOW + FIRST)
+    twice = told(once, 1, NOW + FIRST_BACKOFF, NOW + FIRST_BACKOFF)
 
-    assert once.ends_at == NOW + FIRST
+    assert once.ends_at == NOW + FIRST_BACKOFF
     assert (twice.since, twice.in_a_row) == (NOW, 2)
-    assert twice.ends_at == NOW + FIRST + 2 * FIRST
-    assert pause(60) == LONGEST
+    assert twice.ends_at == NOW + FIRST_BACKOFF + 2 * FIRST_BACKOFF
+    assert backoff_after(60) == LONGEST_BACKOFF
 
 
 def test_while_one_job_asks_the_others_wait() -> None:
     known = told(None, 2, NOW, NOW)
     over = known.ends_at + SECOND
 
-    assert known.holds(NOW, 2)
-    assert not known.holds(over, 2)
-    assert known.probed(over, 2).holds(over + timedelta(minutes=1), 2)
+    assert known.covers(NOW, 2)
+    assert not known.covers(over, 2)
+    assert known.with_probe(over, 2).covers(over + timedelta(minutes=1), 2)
 
 
 def test_what_was_asked_before_the_first_refusal_is_no_further_one() -> None:
-    known = told(None, 1, NOW - FIRST, NOW)
-    probed = known.probed(known.ends_at, 1)
+    known = told(None, 1, NOW - FIRST_BACKOFF, NOW)
+    probed = known.with_probe(known.ends_at, 1)
     soon, later = NOW + 5 * SECOND, probed.ends_at + 5 * SECOND
 
-    assert told(known, 1, NOW - FIRST, soon) == known
-    assert told(probed, 1, NOW - FIRST, known.ends_at) == probed
-    assert told(probed, 1, known.ends_at, known.ends_at + FIRST).in_a_row == 2
-    assert told(known, 1, NOW - FIRST, later).in_a_row == 2  # nothing held any more
+    assert told(known, 1, NOW - FIRST_BACKOFF, soon) == known
+    assert told(probed, 1, NOW - FIRST_BACKOFF, known.ends_at) == probed
+    assert told(probed, 1, known.ends_at, known.ends_at + FIRST_BACKOFF).in_a_row == 2
+    assert told(known, 1, NOW - FIRST_BACKOFF, later).in_a_row == 2  # nothing held any more
 
 
 def test_a_shortage_holds_for_as_many_machines_and_more() -> None:
     known = told(None, 8, NOW, NOW)
 
-    assert known.holds(NOW, 8)
-    assert known.holds(NOW, 16)
-    assert not known.holds(NOW, 7)
+    assert known.covers(NOW, 8)
+    assert known.covers(NOW, 16)
+    assert not known.covers(NOW, 7)
 
 
 def test_of_those_who_ask_for_fewer_one_asks_and_its_refusal_lengthens_nothing() -> None:
     gang = told(None, 8, NOW, NOW)
-    asked = gang.probed(NOW + SECOND, 1)
+    asked = gang.with_probe(NOW + SECOND, 1)
     known = told(asked, 1, NOW + SECOND, NOW + 2 * SECOND)
 
     assert asked == replace(gang, nodes=1)
-    assert asked.holds(NOW + 2 * SECOND, 1)
+    assert asked.covers(NOW + 2 * SECOND, 1)
     assert known == asked
 
 
 def test_who_was_refused_beside_a_larger_gang_tells_that_it_holds_for_fewer() -> None:
-    gang = told(None, 8, NOW - FIRST, NOW)
+    gang = told(None, 8, NOW - FIRST_BACKOFF, NOW)
 
-    assert told(gang, 2, NOW - FIRST, NOW + SECOND) == replace(gang, nodes=2)
-    assert told(replace(gang, nodes=2), 8, NOW - FIRST, NOW + SECOND).nodes == 2
+    assert told(gang, 2, NOW - FIRST_BACKOFF, NOW + SECOND) == replace(gang, nodes=2)
+    assert told(replace(gang, nodes=2), 8, NOW - FIRST_BACKOFF, NOW + SECOND).nodes == 2
 
 
 def test_after_each_refusal_of_a_gang_that_asked_at_the_end_fewer_may_be_asked_for() -> None:
     known = replace(told(None, 8, NOW, NOW), nodes=1)
-    asks = known.probed(known.ends_at, 8)
+    asks = known.with_probe(known.ends_at, 8)
     again = told(asks, 8, known.ends_at, known.ends_at + SECOND)
 
-    assert not asks.holds(known.ends_at, 7)
+    assert not asks.covers(known.ends_at, 7)
     assert (again.in_a_row, again.nodes) == (2, 8)
 
 
 def test_who_asked_for_fewer_while_the_end_was_found_out_is_still_waited_for() -> None:
     known = told(None, 8, NOW, NOW)
-    asks = known.probed(known.ends_at, 8)
-    both = asks.probed(known.ends_at + SECOND, 1)
+    asks = known.with_probe(known.ends_at, 8)
+    both = asks.with_probe(known.ends_at + SECOND, 1)
     gang = told(both, 8, known.ends_at, known.ends_at + 2 * SECOND)
 
     assert both == replace(asks, nodes=1)
@@ -114,12 +120,12 @@ class Sky:
         """A job comes by, and asks if it may; whether it may follows from all that was asked."""
         lasts = self.known is not None and self.now < self.known.ends_at
         may = not lasts or nodes < min(self.sizes)
-        assert may is not (self.known is not None and self.known.holds(self.now, nodes))
+        assert may is not (self.known is not None and self.known.covers(self.now, nodes))
         if not may:
             return
         self.waiting.append((nodes, self.now))
         if self.known is not None:
-            before, self.known = self.known, self.known.probed(self.now, nodes)
+            before, self.known = self.known, self.known.with_probe(self.now, nodes)
             assert not lasts or before.ends_at == self.known.ends_at
             self.finds_out = self.finds_out if lasts else self.now
             self.sizes = [*(self.sizes if lasts else []), nodes]
@@ -134,7 +140,7 @@ class Sky:
         self.sizes = [*(self.sizes if lasts else []), nodes]
         if not lasts or asked == self.finds_out:
             self.count, self.finds_out = self.count + 1, None
-            assert self.known.ends_at == self.now + pause(self.count)
+            assert self.known.ends_at == self.now + backoff_after(self.count)
         else:
             assert before is not None
             assert self.known == replace(before, nodes=self.known.nodes)

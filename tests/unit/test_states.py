@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.lifecycle.attempt_steps import DECIDE
+from service.domain.lifecycle.attempt_steps import DECISIONS
 from service.domain.states import (
     ATTEMPT_MOVES,
     ATTEMPT_OVER,
@@ -79,7 +79,7 @@ def test_no_attempt_ever_goes_back() -> None:
 
 
 def test_every_state_has_a_row_and_a_decision() -> None:
-    assert set(ATTEMPT_MOVES) == set(DECIDE) == set(AttemptState)
+    assert set(ATTEMPT_MOVES) == set(DECISIONS) == set(AttemptState)
     assert set(JOB_MOVES) == set(JobState)
 
 

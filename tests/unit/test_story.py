@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from service.domain.lifecycle.constraints import MOVES, RETURNS
+from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND, RETURNS_TO_SPOT
 from service.domain.reporting.status_message import AttemptFacts, JobFacts, tell, why_ended
 from service.domain.states import (
     ATTEMPT_OVER,
@@ -243,16 +243,16 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "There is money again; machines to go on from step 40 are about to be asked for.",
     ),
     (
-        trained(RECOVERING, over(Outcome.PAUSED, reason=MOVES)),
+        trained(RECOVERING, over(Outcome.PAUSED, reason=MOVES_TO_ON_DEMAND)),
         "migrating",
         "deadline_at_risk",
-        f"{MOVES}; machines to go on from step 40 are about to be asked for.",
+        f"{MOVES_TO_ON_DEMAND}; machines to go on from step 40 are about to be asked for.",
     ),
     (
-        trained(RECOVERING, over(Outcome.PAUSED, reason=RETURNS)),
+        trained(RECOVERING, over(Outcome.PAUSED, reason=RETURNS_TO_SPOT)),
         "migrating",
         "back_to_spot",
-        f"{RETURNS}; machines to go on from step 40 are about to be asked for.",
+        f"{RETURNS_TO_SPOT}; machines to go on from step 40 are about to be asked for.",
     ),
     (
         trained(RUNNING, over(Outcome.PAUSED)),

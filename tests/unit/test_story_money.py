@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from service.domain.lifecycle.constraints import MOVES
-from service.domain.queue.admission import Code
+from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND
+from service.domain.queue.admission import WaitReason
 from service.domain.reporting.status_message import JobFacts, tell
 from service.domain.states import Outcome
 from tests.unit.story_facts import CANCELLED, PAUSED, QUEUED, RECOVERING, job, over, trained, waits
@@ -31,28 +31,28 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "Azure has no room until noon.",
     ),
     (
-        job(QUEUED, queue=waits(None, Code.LOOK)),
+        job(QUEUED, queue=waits(None, WaitReason.LOOK)),
         "queued",
         "about_to_be_looked_at",
         "In the queue; it is about to be looked at.",
     ),
     (
-        trained(RECOVERING, over(Outcome.PAUSED), queue=waits(12, Code.JOBS)),
+        trained(RECOVERING, over(Outcome.PAUSED), queue=waits(12, WaitReason.JOBS)),
         "queued",
         "project_jobs",
         "12th in the queue: it is full.",
     ),
     (
-        job(QUEUED, queue=waits(1, Code.CORES)),
+        job(QUEUED, queue=waits(1, WaitReason.CORES)),
         "waiting_capacity",
         "region_cores",
         "1st in the queue: it is full.",
     ),
     (
-        trained(RECOVERING, over(Outcome.PAUSED, reason=MOVES)),
+        trained(RECOVERING, over(Outcome.PAUSED, reason=MOVES_TO_ON_DEMAND)),
         "migrating",
         "deadline_at_risk",
-        f"{MOVES}; machines to go on from step 40 are about to be asked for.",
+        f"{MOVES_TO_ON_DEMAND}; machines to go on from step 40 are about to be asked for.",
     ),
 ]
 

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from service.domain.lifecycle.job import pause_after
-from service.domain.queue.admission import Code
+from service.domain.lifecycle.job import attempt_backoff
+from service.domain.queue.admission import WaitReason
 from service.domain.reporting.status_message import JobFacts, tell
 from service.domain.states import Outcome
 from tests.unit.story_facts import (
@@ -24,7 +24,7 @@ from tests.unit.story_facts import (
 
 ASKED, LET_GO = NOW + timedelta(minutes=5), NOW + timedelta(minutes=3)
 WAITS = [
-    (job(QUEUED, queue=waits(2, Code.JOBS)), NOW, None),
+    (job(QUEUED, queue=waits(2, WaitReason.JOBS)), NOW, None),
     (job(QUEUED, waits_for="Azure has no room.", asks_again_at=ASKED), NOW, ASKED),
     (job(QUEUED, waits_for="The price is above 2.00 dollars."), NOW, None),
     (job(QUEUED, over(Outcome.NO_CAPACITY, since=LET_GO)), NOW, LET_GO),
@@ -32,7 +32,7 @@ WAITS = [
     (
         job(QUEUED, over(Outcome.UNRESPONSIVE, since=LET_GO, duds=1)),
         NOW,
-        LET_GO + pause_after(0, 1),
+        LET_GO + attempt_backoff(0, 1),
     ),
     (job(QUEUED, asks_again_at=ASKED), None, None),
     (trained(RUNNING, attempt(ACTIVE, **GOING), asks_again_at=ASKED), None, None),

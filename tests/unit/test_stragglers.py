@@ -5,10 +5,18 @@ from datetime import timedelta
 
 import pytest
 
-from service.domain.cloud.fleet import Failure
-from service.domain.lifecycle.attempt import Attempt, Move, OpenGeneration, Refill, Seen, Step, Wait
+from service.domain.cloud.fleet import ScaleSetFailure
+from service.domain.lifecycle.attempt import (
+    Attempt,
+    AttemptStep,
+    AttemptView,
+    MoveAttempt,
+    OpenGeneration,
+    RefillScaleSet,
+    RequeueAttempt,
+)
 from service.domain.lifecycle.attempt_steps import next_step
-from service.domain.lifecycle.elastic import STRAGGLERS, Batch, Elastic
+from service.domain.lifecycle.elastic import STRAGGLER_TIMEOUT, ElasticNodes, StepBatch
 from service.domain.lifecycle.generation import NodeView
 from service.domain.states import Outcome
 from tests.unit.attempt_facts import (
@@ -31,41 +39,54 @@ from tests.unit.attempt_facts import (
 COUNTS = tuple(range(4, 9))
 RIGID = replace(attempt(PROVISIONING), instance_count=8)
 ELASTIC = replace(
-    RIGID, elastic=Elastic(min_nodes=4, node_counts=COUNTS, batch=Batch(rows=840, rows_per_node=1))
+    RIGID,
+    elastic=ElasticNodes(
+        min_nodes=4, node_counts=COUNTS, batch=StepBatch(rows=840, rows_per_node=1)
+    ),
 )
 STARTS = replace(ELASTIC, state=STARTING)
 ASKED = replace(RIGID, refills=1, refilled_at=NOW - 14 * SECOND)
-BEGINS, FEW = Move(to=STARTING), Move(to=STARTING, reason="7 of 8 machines")
-MISCONFIGURED, TRANSIENT, NO_ROOM = Failure.MISCONFIGURED, Failure.TRANSIENT, Failure.NO_CAPACITY
+BEGINS, FEW = MoveAttempt(to=STARTING), MoveAttempt(to=STARTING, reason="7 of 8 machines")
+MISCONFIGURED, TRANSIENT, NO_ROOM = (
+    ScaleSetFailure.MISCONFIGURED,
+    ScaleSetFailure.TRANSIENT,
+    ScaleSetFailure.NO_CAPACITY,
+)
 
 
-def _seven(failure: Failure, code: str, running: int = 7, stopped: int = 0) -> Seen:
-    return Seen(scale_set=machines(BROKEN, running, stopped, error_code=code, failure=failure))
+def _seven(failure: ScaleSetFailure, code: str, running: int = 7, stopped: int = 0) -> AttemptView:
+    return AttemptView(
+        scale_set=machines(BROKEN, running, stopped, error_code=code, failure=failure)
+    )
 
 
-def _end(outcome: Outcome, reason: str) -> Move:
-    return Move(to=TERMINATING, outcome=outcome, reason=reason)
+def _end(outcome: Outcome, reason: str) -> MoveAttempt:
+    return MoveAttempt(to=TERMINATING, outcome=outcome, reason=reason)
 
 
 def _ready(count: int, waiting: timedelta = timedelta(0)) -> list[NodeView]:
     return [replace(node(rank, READY, 0), waiting=waiting) for rank in range(count)]
 
 
-def _come(running: int, nodes: list[NodeView], *, more: bool = True) -> Seen:
-    return Seen(scale_set=machines(CREATING if more else IS_READY, running), nodes=nodes)
+def _come(running: int, nodes: list[NodeView], *, more: bool = True) -> AttemptView:
+    return AttemptView(scale_set=machines(CREATING if more else IS_READY, running), nodes=nodes)
 
 
-RULES: dict[str, tuple[Attempt, Seen, Step]] = {
+RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
     "nobody waits for the eighth where a machine says that none can boot": (
         RIGID,
         replace(_come(7, []), cannot_boot="The machines cannot boot: no such image"),
         _end(Outcome.UNRESPONSIVE, "The machines cannot boot: no such image"),
     ),
-    "seven of eight are kept while the eighth is being made": (RIGID, _come(7, []), Wait()),
+    "seven of eight are kept while the eighth is being made": (
+        RIGID,
+        _come(7, []),
+        RequeueAttempt(),
+    ),
     "for as long as provisioning may take": (
         replace(RIGID, since=NOW - 40 * MINUTE),
         _come(7, []),
-        Wait(),
+        RequeueAttempt(),
     ),
     "and no longer": (
         replace(RIGID, since=NOW - 40 * MINUTE - SECOND),
@@ -76,27 +97,27 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "the missing one is asked for again when there is no room": (
         RIGID,
         _seven(NO_ROOM, "AllocationFailed"),
-        Refill(),
+        RefillScaleSet(),
     ),
     "so it is when Azure fails": (
         RIGID,
         _seven(TRANSIENT, "NetworkingInternalOperationError", stopped=1),
-        Refill(),
+        RefillScaleSet(),
     ),
     "but not at once after it was asked for": (
         ASKED,
         _seven(NO_ROOM, "AllocationFailed"),
-        Wait(),
+        RequeueAttempt(),
     ),
     "then again": (
         replace(ASKED, refilled_at=NOW - 15 * SECOND),
         _seven(NO_ROOM, "AllocationFailed"),
-        Refill(),
+        RefillScaleSet(),
     ),
     "what did not run is deleted first, and the set is no whole one then": (
         replace(ASKED, refilled_at=NOW - 15 * SECOND),
         _come(7, [], more=False),
-        Refill(),
+        RefillScaleSet(),
     ),
     "a set that was whole and lost one at once counts as evicted": (
         RIGID,
@@ -130,37 +151,37 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     ),
     "what is refused until a person acts ends so when the time is over": (
         replace(RIGID, since=NOW - 41 * MINUTE),
-        Seen(scale_set=None, misconfigured="AuthorizationFailed: no role."),
+        AttemptView(scale_set=None, misconfigured="AuthorizationFailed: no role."),
         _end(Outcome.MISCONFIGURED, "AuthorizationFailed: no role."),
     ),
     "an elastic job starts with the seven": (ELASTIC, _come(7, []), FEW),
     "also if no more will come": (ELASTIC, _seven(NO_ROOM, "AllocationFailed"), FEW),
-    "not with fewer than it needs": (ELASTIC, _come(3, []), Wait()),
+    "not with fewer than it needs": (ELASTIC, _come(3, []), RequeueAttempt()),
     "those are kept as well, and the rest is asked for": (
         ELASTIC,
         _seven(NO_ROOM, "AllocationFailed", running=3),
-        Refill(),
+        RefillScaleSet(),
     ),
-    "registered, enough of them wait for the rest": (STARTS, _come(7, _ready(7)), Wait()),
+    "registered, enough of them wait for the rest": (STARTS, _come(7, _ready(7)), RequeueAttempt()),
     "for a short time": (
         STARTS,
-        _come(7, _ready(7, STRAGGLERS - SECOND)),
-        Wait(),
+        _come(7, _ready(7, STRAGGLER_TIMEOUT - SECOND)),
+        RequeueAttempt(),
     ),
     "then they train": (
         STARTS,
-        _come(7, _ready(7, STRAGGLERS)),
-        OpenGeneration(nodes=tuple(_ready(7, STRAGGLERS))),
+        _come(7, _ready(7, STRAGGLER_TIMEOUT)),
+        OpenGeneration(nodes=tuple(_ready(7, STRAGGLER_TIMEOUT))),
     ),
     "without one that runs and has not registered either": (
         STARTS,
-        _come(8, _ready(4, STRAGGLERS), more=False),
-        OpenGeneration(nodes=tuple(_ready(4, STRAGGLERS))),
+        _come(8, _ready(4, STRAGGLER_TIMEOUT), more=False),
+        OpenGeneration(nodes=tuple(_ready(4, STRAGGLER_TIMEOUT))),
     ),
     "the time counts from when enough of them had registered": (
         STARTS,
         _come(8, [*_ready(3, 10 * MINUTE), *_ready(5)[3:]]),
-        Wait(),
+        RequeueAttempt(),
     ),
     "all eight do not wait": (STARTS, _come(8, _ready(8)), OpenGeneration(nodes=tuple(_ready(8)))),
     "seven do not wait where no more is being made, and the rest is asked for first": (
@@ -171,7 +192,7 @@ RULES: dict[str, tuple[Attempt, Seen, Step]] = {
     "a rigid job waits for all, however long the others have": (
         replace(RIGID, state=STARTING),
         _come(8, _ready(7, 20 * MINUTE)),
-        Wait(),
+        RequeueAttempt(),
     ),
 }
 
@@ -187,5 +208,5 @@ def test_how_long_provisioning_may_take_is_a_setting() -> None:
     row = replace(RIGID, since=NOW - 21 * MINUTE)
     short = replace(PACE, provisioning=20 * MINUTE)
 
-    assert next_step(row, _come(7, []), NOW, PACE) == Wait()
-    assert isinstance(next_step(row, _come(7, []), NOW, short), Move)
+    assert next_step(row, _come(7, []), NOW, PACE) == RequeueAttempt()
+    assert isinstance(next_step(row, _come(7, []), NOW, short), MoveAttempt)

@@ -10,45 +10,47 @@ import pytest
 
 from bench.policy.traces import read
 from service.domain.spot.capacity_traces import (
-    BadTrace,
-    Held,
-    Place,
-    Priced,
-    Sight,
-    Trace,
-    Window,
-    trace,
+    CapacitySample,
+    CapacityTrace,
+    HeldMachine,
+    InvalidTrace,
+    PriceChange,
+    SpotPool,
+    TraceWindow,
+    build_trace,
 )
 
 BEGIN = datetime(2026, 11, 2, tzinfo=UTC)
-PLACE = Place("eastus", "Standard_ND96amsr_A100_v4")
-WINDOW = Window(begins=BEGIN, ticks=12)
+PLACE = SpotPool("eastus", "Standard_ND96amsr_A100_v4")
+WINDOW = TraceWindow(begins=BEGIN, ticks=12)
 
 
 def at(ticks: float) -> datetime:
     return BEGIN + ticks * WINDOW.gap
 
 
-def machine(begins: float, ends: float, hourly: str = "8") -> Held:
-    return Held(at(begins), at(ends), Decimal(hourly))
+def machine(begins: float, ends: float, hourly: str = "8") -> HeldMachine:
+    return HeldMachine(at(begins), at(ends), Decimal(hourly))
 
 
-def made(held: list[Held], sights: list[Sight]) -> Trace:
-    found = trace(PLACE, WINDOW, held, sights)
+def made(held: list[HeldMachine], sights: list[CapacitySample]) -> CapacityTrace:
+    found = build_trace(PLACE, WINDOW, held, sights)
     assert found is not None
     return found
 
 
 def test_machines_are_counted_as_long_as_they_are_held() -> None:
-    found = made([machine(2, 6), machine(2, 5)], [Sight(at(6), 0)])
+    found = made([machine(2, 6), machine(2, 5)], [CapacitySample(at(6), 0)])
 
     assert found.counts == (2, 2, 2, 2, 2, 1, 0, 0, 0, 0, 0, 0)
     assert found.seen == ((2, 7),)
 
 
 def test_what_nobody_saw_is_what_was_seen_last() -> None:
-    given_up = made([machine(2, 4)], [Sight(at(4), 1)])
-    refused_then_given = made([machine(8, 10)], [Sight(at(3), 0), Sight(at(10), 1)])
+    given_up = made([machine(2, 4)], [CapacitySample(at(4), 1)])
+    refused_then_given = made(
+        [machine(8, 10)], [CapacitySample(at(3), 0), CapacitySample(at(10), 1)]
+    )
 
     assert given_up.counts == (1,) * 12
     assert given_up.seen_share == 3 / 12
@@ -57,8 +59,8 @@ def test_what_nobody_saw_is_what_was_seen_last() -> None:
 
 
 def test_a_hold_from_before_the_window_counts_from_its_first_tick() -> None:
-    found = made([machine(-5, 2)], [Sight(at(2), 0)])
-    refused_before = made([machine(5, 12)], [Sight(at(-3), 0)])
+    found = made([machine(-5, 2)], [CapacitySample(at(2), 0)])
+    refused_before = made([machine(5, 12)], [CapacitySample(at(-3), 0)])
 
     assert found.counts == (1, 1) + (0,) * 10
     assert refused_before.counts == (0,) * 5 + (1,) * 7
@@ -66,32 +68,35 @@ def test_a_hold_from_before_the_window_counts_from_its_first_tick() -> None:
 
 
 def test_a_place_of_which_nothing_was_seen_in_time_has_no_trace() -> None:
-    assert trace(PLACE, WINDOW, [], [Sight(at(-3), 4), Sight(at(99), 0)]) is None
+    assert (
+        build_trace(PLACE, WINDOW, [], [CapacitySample(at(-3), 4), CapacitySample(at(99), 0)])
+        is None
+    )
 
 
 def test_prices_are_told_where_they_change() -> None:
     found = made([machine(-1, 3), machine(0.5, 3), machine(3, 5, "9"), machine(8, 9, "8")], [])
 
-    assert found.prices == tuple(Priced(t, Decimal(p)) for t, p in ((0, 8), (3, 9), (8, 8)))
+    assert found.prices == tuple(PriceChange(t, Decimal(p)) for t, p in ((0, 8), (3, 9), (8, 8)))
 
 
 def test_a_trace_is_read_by_the_benchmark_and_by_ourselves_as_it_was_written(
     tmp_path: Path,
 ) -> None:
-    written = made([machine(2, 6, "8.44"), machine(2, 5, "8.44")], [Sight(at(6), 0)])
+    written = made([machine(2, 6, "8.44"), machine(2, 5, "8.44")], [CapacitySample(at(6), 0)])
     (tmp_path / "eastus_size.json").write_text(json.dumps(written.as_dict()))
 
     (folder,) = read(tmp_path, gang=2)
-    again = Trace.from_dict(json.loads((tmp_path / "eastus_size.json").read_text()))
+    again = CapacityTrace.from_dict(json.loads((tmp_path / "eastus_size.json").read_text()))
 
     assert (folder.gap_s, folder.zones) == (300, ("eastus_size",))
     assert folder.weather == ((True,) * 5 + (False,) * 7,)
     assert again == written
-    assert again.prices == (Priced(2, Decimal("8.44")),)
+    assert again.prices == (PriceChange(2, Decimal("8.44")),)
 
 
 def test_a_trace_of_others_begins_where_it_is_told_to() -> None:
-    found = Trace.from_dict({"metadata": {"gap_seconds": 195}, "data": [0, 4.0]}, BEGIN)
+    found = CapacityTrace.from_dict({"metadata": {"gap_seconds": 195}, "data": [0, 4.0]}, BEGIN)
 
     assert (found.counts, found.begins, found.seen_share) == ((0, 4), BEGIN, 1)
     assert found.gap == timedelta(seconds=195)
@@ -112,8 +117,8 @@ def test_a_trace_of_others_begins_where_it_is_told_to() -> None:
     ],
 )
 def test_what_is_no_trace_is_refused_with_what_one_looks_like(document: dict[str, Any]) -> None:
-    with pytest.raises(BadTrace, match=r"trace|Counts"):
-        Trace.from_dict(document, BEGIN)
+    with pytest.raises(InvalidTrace, match=r"trace|Counts"):
+        CapacityTrace.from_dict(document, BEGIN)
 
 
 def hourly(**metadata: object) -> dict[str, Any]:
@@ -140,26 +145,26 @@ def hourly(**metadata: object) -> dict[str, Any]:
 def test_what_would_hang_or_mislead_whoever_replays_it_is_refused(
     document: dict[str, Any], because: str
 ) -> None:
-    with pytest.raises(BadTrace, match=because):
-        Trace.from_dict(document, BEGIN)
+    with pytest.raises(InvalidTrace, match=because):
+        CapacityTrace.from_dict(document, BEGIN)
 
 
 def test_a_file_is_put_in_order_as_it_is_read() -> None:
     prices = [[1, "9"], [0, "7"], [0, "8"]]
-    found = Trace.from_dict(hourly(start_time="2026-11-02T02:00:00+02:00", prices=prices))
+    found = CapacityTrace.from_dict(hourly(start_time="2026-11-02T02:00:00+02:00", prices=prices))
 
     assert (found.begins, found.begins.tzinfo) == (BEGIN, UTC)
-    assert found.prices == (Priced(0, Decimal(8)), Priced(1, Decimal(9)))
+    assert found.prices == (PriceChange(0, Decimal(8)), PriceChange(1, Decimal(9)))
 
 
 def test_of_one_tick_what_was_seen_last_counts() -> None:
-    evicted_last = made([], [Sight(at(2.1), 4), Sight(at(2.6), 0)])
-    given_up_last = made([], [Sight(at(2.6), 4), Sight(at(2.1), 0)])
+    evicted_last = made([], [CapacitySample(at(2.1), 4), CapacitySample(at(2.6), 0)])
+    given_up_last = made([], [CapacitySample(at(2.6), 4), CapacitySample(at(2.1), 0)])
 
     assert evicted_last.counts == (0,) * 12
     assert given_up_last.counts == (4,) * 12
 
 
 def test_a_trace_without_a_time_says_what_is_missing() -> None:
-    with pytest.raises(BadTrace, match=r"metadata\.start_time"):
-        Trace.from_dict({"metadata": {"gap_seconds": 300}, "data": [1]})
+    with pytest.raises(InvalidTrace, match=r"metadata\.start_time"):
+        CapacityTrace.from_dict({"metadata": {"gap_seconds": 300}, "data": [1]})

@@ -8,7 +8,13 @@ import pytest
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.performance.memory import MemoryEstimate
 from service.domain.planning.option import Option
-from service.domain.simulation.job_simulation import Trial, case_of, finest, trials, zones_of
+from service.domain.simulation.job_simulation import (
+    StrategyResult,
+    build_case,
+    shortest_tick,
+    simulate_job,
+    spot_zones,
+)
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
@@ -59,9 +65,9 @@ def option(region: str, evictions: float) -> Option:
     )
 
 
-def lived(deadline_s: float | None, seed: int = 1) -> dict[str, Trial]:
+def lived(deadline_s: float | None, seed: int = 1) -> dict[str, StrategyResult]:
     options = [option("eastus", 3.0), option("westus", 1.0)]
-    found = trials(options, {}, deadline_s=deadline_s, lives=5, seed=seed)
+    found = simulate_job(options, {}, deadline_s=deadline_s, lives=5, seed=seed)
     return {trial.name: trial for trial in found}
 
 
@@ -92,7 +98,7 @@ def test_minutes_of_work_are_not_rounded_up_to_ticks_of_a_long_job(
 ) -> None:
     first = replace(option("eastus", 0.0), total_steps=18, recovery_seconds=9.0)
 
-    full = trials([first], {}, deadline_s=deadline_h * HOUR, lives=1, seed=1)[-1]
+    full = simulate_job([first], {}, deadline_s=deadline_h * HOUR, lives=1, seed=1)[-1]
 
     assert full.name == "on_demand"
     assert 189 <= full.hours.p50 * HOUR <= most_s
@@ -102,7 +108,7 @@ def test_a_short_job_is_no_dearer_with_a_looser_deadline() -> None:
     first = replace(option("eastus", 0.5), total_steps=6, recovery_seconds=8.0)
 
     def price(hours: float) -> float:
-        ways = trials([first], {}, deadline_s=hours * HOUR, lives=5, seed=1)
+        ways = simulate_job([first], {}, deadline_s=hours * HOUR, lives=5, seed=1)
         return max(way.dollars.p50 for way in ways)
 
     assert price(1) == price(24) == price(30 * 24) == price(365 * 24)
@@ -114,8 +120,8 @@ def test_a_deadline_changes_what_is_done_about_the_weather_and_not_the_weather()
         for region in ("eastus", "westus")
     )
 
-    def ways(hours: float) -> dict[str, Trial]:
-        found = trials([first, second], {}, deadline_s=hours * HOUR, lives=10, seed=1)
+    def ways(hours: float) -> dict[str, StrategyResult]:
+        found = simulate_job([first, second], {}, deadline_s=hours * HOUR, lives=10, seed=1)
         return {trial.name: trial for trial in found}
 
     lived = [ways(hours) for hours in (0.3, 1, 2, 4, 8, 33, 170)]
@@ -132,8 +138,8 @@ def test_a_case_is_the_first_option_in_ticks_and_every_offering_of_its_size() ->
     first = replace(option("eastus", 3.0), checkpoint_seconds=1200.0)
     other = replace(option("westus", 1.0), total_steps=99, nodes=3)
 
-    zones = zones_of([first, other], {})
-    case = case_of(first, zones, 15 * HOUR, finest_s=300.0)
+    zones = spot_zones([first, other], {})
+    case = build_case(first, zones, 15 * HOUR, finest_s=300.0)
 
     assert (case.tick_s, case.work, case.deadline, case.cold, case.lost) == (300, 120, 180, 2, 2)
     assert [(z.hourly, z.cold_start_s, z.evictions_per_hour) for z in zones] == [
@@ -148,15 +154,15 @@ def test_the_lives_are_those_of_the_option_that_was_chosen() -> None:
     first = option("eastus", 0.0)
     second = replace(option("westus", 0.0), total_steps=7200)
 
-    found = trials([first, second], {}, deadline_s=None, lives=1, seed=1)
+    found = simulate_job([first, second], {}, deadline_s=None, lives=1, seed=1)
 
     assert found[-1].hours.p50 == pytest.approx(10.2, abs=0.1)
 
 
 def test_a_second_of_work_after_a_long_start_is_lived_in_as_few_ticks() -> None:
     first = replace(option("eastus", 0.0), total_steps=1, seconds_per_step=1.0)
-    zones = zones_of([first], {})
+    zones = spot_zones([first], {})
 
-    case = case_of(first, zones, None, finest_s=finest(first))
+    case = build_case(first, zones, None, finest_s=shortest_tick(first))
 
     assert case.work + case.cold <= 21

@@ -4,44 +4,49 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from service.domain.planning.forecast import ToCome
-from service.domain.queue.admission import RESERVES, Code, Standing, Want
+from service.domain.queue.admission import (
+    RESERVATION_DELAY,
+    QueueStanding,
+    RegionRequest,
+    WaitReason,
+)
 from service.domain.queue.queue_forecast import (
-    Asks,
-    Holds,
-    Turn,
-    is_foreseen,
-    turn,
-    unforeseen,
+    AdmissionForecast,
+    CoreHold,
+    QueueEntry,
+    explain_no_forecast,
+    forecast_admission,
+    is_forecastable,
 )
 
 SOON = ToCome(p10=500.0, p50=600.0, p90=700.0)
 HOUR = ToCome(p10=3000.0, p50=3600.0, p90=4200.0)
 DAY = ToCome(p10=80_000.0, p50=86_400.0, p90=90_000.0)
 NOW = datetime(2026, 11, 20, 0, 7, tzinfo=UTC)
-WAITS = Standing(since=NOW, position=1, code=Code.CORES, why="it needs cores")
+WAITS = QueueStanding(since=NOW, position=1, code=WaitReason.CORES, why="it needs cores")
 
 
 def asks(
     cores: int, *regions: str, lasts: ToCome = HOUR, since: datetime = NOW, project: str = "ours"
-) -> Asks:
-    wants = tuple(Want(region=region, cores=cores) for region in regions or ("eastus",))
-    return Asks(project_id=project, since=since, wants=wants, lasts=lasts)
+) -> QueueEntry:
+    wants = tuple(RegionRequest(region=region, cores=cores) for region in regions or ("eastus",))
+    return QueueEntry(project_id=project, since=since, wants=wants, lasts=lasts)
 
 
-def holds(cores: int, ends: ToCome, region: str = "eastus", project: str = "ours") -> Holds:
-    return Holds(project_id=project, region=region, cores=cores, ends=ends)
+def holds(cores: int, ends: ToCome, region: str = "eastus", project: str = "ours") -> CoreHold:
+    return CoreHold(project_id=project, region=region, cores=cores, ends=ends)
 
 
-def told(queue: list[Asks], free: dict[str, int], held: list[Holds]) -> Turn:
-    return turn(queue, free, held, NOW)
+def told(queue: list[QueueEntry], free: dict[str, int], held: list[CoreHold]) -> AdmissionForecast:
+    return forecast_admission(queue, free, held, NOW)
 
 
 def test_who_is_first_is_let_in_when_enough_of_our_jobs_have_ended() -> None:
     held = [holds(96, HOUR), holds(96, DAY)]
 
-    assert told([asks(96)], {"eastus": 0}, held) == Turn(after=HOUR)
-    assert told([asks(192)], {"eastus": 0}, held) == Turn(after=DAY)
-    assert told([asks(100)], {"eastus": 4}, held) == Turn(after=HOUR)
+    assert told([asks(96)], {"eastus": 0}, held) == AdmissionForecast(after=HOUR)
+    assert told([asks(192)], {"eastus": 0}, held) == AdmissionForecast(after=DAY)
+    assert told([asks(100)], {"eastus": 4}, held) == AdmissionForecast(after=HOUR)
     assert told([asks(192)], {"eastus": -96}, held).after is None  # the quota was lowered
 
 
@@ -50,7 +55,7 @@ def test_the_nearest_end_in_any_region_that_it_may_take_counts() -> None:
 
     found = told([asks(96, "eastus", "westus")], {"eastus": 0, "westus": 0}, held)
 
-    assert found == Turn(after=HOUR)
+    assert found == AdmissionForecast(after=HOUR)
 
 
 def test_who_is_ahead_takes_its_part_first_and_holds_it_for_as_long_as_it_lasts() -> None:
@@ -64,8 +69,8 @@ def test_who_is_ahead_takes_its_part_first_and_holds_it_for_as_long_as_it_lasts(
 
 def test_what_does_not_fit_is_passed_by_until_it_has_waited_long() -> None:
     held = [holds(96, SOON), holds(96, DAY)]
-    old = asks(192, since=NOW - RESERVES)
-    by_then = asks(192, since=NOW - RESERVES + timedelta(seconds=SOON.p10))
+    old = asks(192, since=NOW - RESERVATION_DELAY)
+    by_then = asks(192, since=NOW - RESERVATION_DELAY + timedelta(seconds=SOON.p10))
 
     assert told([asks(192), asks(96)], {"eastus": 0}, held).after == SOON
     after = told([old, asks(96)], {"eastus": 0}, held).after
@@ -75,7 +80,7 @@ def test_what_does_not_fit_is_passed_by_until_it_has_waited_long() -> None:
 
 
 def test_who_fits_behind_a_larger_job_that_waits_longer_is_not_let_in_now() -> None:
-    big = asks(192, since=NOW - 2 * RESERVES)
+    big = asks(192, since=NOW - 2 * RESERVATION_DELAY)
 
     found = told([big, asks(96)], {"eastus": 96}, [holds(104, HOUR)])
 
@@ -86,24 +91,24 @@ def test_who_fits_behind_a_larger_job_that_waits_longer_is_not_let_in_now() -> N
 def test_only_the_region_that_lacks_least_of_what_it_can_ever_have_is_kept() -> None:
     held = [holds(96, DAY), holds(96, DAY), holds(288, DAY, "westus")]
     free = {"eastus": 96, "westus": 96}
-    big = asks(384, "eastus", "westus", since=NOW - RESERVES)  # eastus never has so many
+    big = asks(384, "eastus", "westus", since=NOW - RESERVATION_DELAY)  # eastus never has so many
 
     assert told([big, asks(96)], free, held).after == ToCome(p10=0.0, p50=0.0, p90=0.0)
     after = told([big, asks(96, "westus")], free, held).after
     assert after is not None
     assert after.p50 == DAY.p50 + HOUR.p50
-    never = asks(999, since=NOW - RESERVES)
+    never = asks(999, since=NOW - RESERVATION_DELAY)
     assert told([never, asks(96)], free, held).after == ToCome(p10=0.0, p50=0.0, p90=0.0)
 
 
 def test_who_fits_and_was_passed_over_is_not_told_now() -> None:
     queue, theirs = [asks(96)], [holds(96, HOUR, project="theirs")]
 
-    found = turn(queue, {"eastus": 96}, theirs, NOW, passed_over=True)
+    found = forecast_admission(queue, {"eastus": 96}, theirs, NOW, passed_over=True)
 
     assert found.after is None
     assert "goes first" in found.why
-    assert turn(queue, {"eastus": 0}, theirs, NOW, passed_over=True).after is not None
+    assert forecast_admission(queue, {"eastus": 0}, theirs, NOW, passed_over=True).after is not None
 
 
 def test_other_projects_ends_are_told_in_quarters_of_an_hour() -> None:
@@ -123,11 +128,11 @@ def test_nothing_is_promised_of_what_others_in_the_subscription_hold() -> None:
 
 
 def test_only_the_first_in_the_queue_for_cores_are_foreseen_and_others_are_told_why_not() -> None:
-    far, project = replace(WAITS, position=11), replace(WAITS, code=Code.GPUS)
-    fresh = replace(WAITS, code=Code.LOOK, position=None)
+    far, project = replace(WAITS, position=11), replace(WAITS, code=WaitReason.GPUS)
+    fresh = replace(WAITS, code=WaitReason.LOOK, position=None)
 
-    assert [is_foreseen(s) for s in (WAITS, far, project, fresh)] == [True, False, False, False]
-    assert unforeseen(fresh) is None
-    others = [unforeseen(s) for s in (far, project, replace(WAITS, code=Code.NEVER))]
+    assert [is_forecastable(s) for s in (WAITS, far, project, fresh)] == [True, False, False, False]
+    assert explain_no_forecast(fresh) is None
+    others = [explain_no_forecast(s) for s in (far, project, replace(WAITS, code=WaitReason.NEVER))]
     assert [t.after if t else 0 for t in others] == [None] * 3
     assert len({t.why for t in others if t}) == 3

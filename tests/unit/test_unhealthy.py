@@ -3,10 +3,16 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from service.domain.lifecycle.attempt import Move, OpenGeneration, Refill, Seen, Wait
+from service.domain.lifecycle.attempt import (
+    AttemptView,
+    MoveAttempt,
+    OpenGeneration,
+    RefillScaleSet,
+    RequeueAttempt,
+)
 from service.domain.lifecycle.attempt_steps import next_step
-from service.domain.lifecycle.elastic import Batch, Elastic
-from service.domain.lifecycle.generation import Halt, NodeView
+from service.domain.lifecycle.elastic import ElasticNodes, StepBatch
+from service.domain.lifecycle.generation import HaltGeneration, NodeView
 from service.domain.lifecycle.unhealthy_nodes import MAX_UNHEALTHY
 from service.domain.states import AttemptState, Outcome
 from tests.unit.attempt_facts import (
@@ -33,21 +39,21 @@ def ill(one: NodeView, since: timedelta = SECOND, *, present: bool = True) -> No
     return replace(one, unhealthy_for=since, present=present)
 
 
-def after(seen: Seen, *others: NodeView, state: AttemptState = STARTING) -> object:
+def after(seen: AttemptView, *others: NodeView, state: AttemptState = STARTING) -> object:
     """What is done of a job of a fixed size, of two machines."""
     seen = replace(seen, nodes=[*seen.nodes[:1], *others])
     return next_step(attempt(state), seen, NOW, PACE)
 
 
 def test_an_unhealthy_machine_is_deleted_before_it_trains() -> None:
-    assert after(REGISTERED, ill(node(1, READY, 0))) == Refill(("v1",))
+    assert after(REGISTERED, ill(node(1, READY, 0))) == RefillScaleSet(("v1",))
 
 
 def test_another_one_is_asked_for_in_its_place_while_the_others_wait() -> None:
     gone = ill(node(1, READY, 0), MINUTE, present=False)
     seen = replace(REGISTERED, scale_set=machines(running=1))
 
-    assert after(seen, gone) == Refill()
+    assert after(seen, gone) == RefillScaleSet()
 
 
 def test_with_the_new_machine_a_generation_is_opened() -> None:
@@ -59,13 +65,13 @@ def test_with_the_new_machine_a_generation_is_opened() -> None:
 
 
 def test_a_machine_on_which_a_trainer_runs_is_not_deleted() -> None:
-    assert after(TRAINING, ill(node(1, TRAINS)), state=RUNNING) == Wait()
+    assert after(TRAINING, ill(node(1, TRAINS)), state=RUNNING) == RequeueAttempt()
 
 
 def test_a_trainer_that_failed_on_an_unhealthy_machine_stops_the_others() -> None:
     step = after(TRAINING, ill(node(1, CRASHED)), state=RUNNING)
 
-    assert step == Halt(kind=STOP, node_ids=("n0",), reason="a machine's trainer failed")
+    assert step == HaltGeneration(kind=STOP, node_ids=("n0",), reason="a machine's trainer failed")
 
 
 def test_the_trainer_is_not_blamed_for_the_machine() -> None:
@@ -82,7 +88,7 @@ def test_that_no_healthy_machine_comes_ends_the_attempt_as_if_there_were_none() 
     gone = ill(node(1, READY, 0), 31 * MINUTE, present=False)
     step = after(replace(REGISTERED, scale_set=machines(running=1)), gone)
 
-    assert isinstance(step, Move)
+    assert isinstance(step, MoveAttempt)
     assert step.outcome is Outcome.NO_CAPACITY
     assert "no healthy machine came in place of an unhealthy one within 30 min" in step.reason
 
@@ -90,7 +96,7 @@ def test_that_no_healthy_machine_comes_ends_the_attempt_as_if_there_were_none() 
 def test_a_machine_that_azure_does_not_delete_is_not_waited_for_without_end() -> None:
     step = after(REGISTERED, ill(node(1, READY, 0), 31 * MINUTE))
 
-    assert isinstance(step, Move)
+    assert isinstance(step, MoveAttempt)
     assert step.outcome is Outcome.NO_CAPACITY
 
 
@@ -99,7 +105,7 @@ def test_the_third_unhealthy_machine_ends_the_attempt() -> None:
     assert len(gone) == MAX_UNHEALTHY - 1
     step = after(REGISTERED, *gone, ill(node(1, READY, 0)))
 
-    assert isinstance(step, Move)
+    assert isinstance(step, MoveAttempt)
     assert (step.outcome, step.reason) == (
         Outcome.UNRESPONSIVE,
         "3 unhealthy machines in one attempt",
@@ -109,11 +115,11 @@ def test_the_third_unhealthy_machine_ends_the_attempt() -> None:
 def test_an_eviction_beside_it_is_an_eviction() -> None:
     step = after(replace(REGISTERED, scale_set=machines(running=0)), ill(node(1), present=False))
 
-    assert isinstance(step, Move)
+    assert isinstance(step, MoveAttempt)
     assert step.outcome is Outcome.EVICTED
 
 
-ELASTIC = Elastic(min_nodes=1, node_counts=(1, 2), batch=Batch(rows=8, rows_per_node=1))
+ELASTIC = ElasticNodes(min_nodes=1, node_counts=(1, 2), batch=StepBatch(rows=8, rows_per_node=1))
 
 
 def test_an_elastic_job_goes_on_with_the_rest() -> None:
@@ -128,7 +134,7 @@ def test_an_elastic_job_waits_for_another_machine_when_none_is_left() -> None:
     seen = replace(REGISTERED, nodes=[ill(node(n, READY, 0)) for n in range(2)])
     step = next_step(replace(attempt(STARTING), elastic=ELASTIC), seen, NOW, PACE)
 
-    assert step == Refill(("v0", "v1"))
+    assert step == RefillScaleSet(("v0", "v1"))
 
 
 def test_after_three_an_elastic_job_asks_for_no_more() -> None:
@@ -138,7 +144,7 @@ def test_after_three_an_elastic_job_asks_for_no_more() -> None:
     )
     step = next_step(replace(attempt(RUNNING), elastic=ELASTIC), seen, NOW, PACE)
 
-    assert step == Wait()
+    assert step == RequeueAttempt()
 
 
 assert TRAINING.generation is not None

@@ -20,7 +20,7 @@ from service.db.jobs.events import Event
 from service.db.storage import checkpoints
 from service.domain.lifecycle.attempt import Attempt
 from service.domain.lifecycle.node import NodeRecord
-from service.domain.lifecycle.oom_fallback import Ladder
+from service.domain.lifecycle.oom_fallback import OomFallback
 from trainer.contract import Generation, Rung
 
 # What memory ran out in is read of the job's newest generation, of whatever attempt. The codes of
@@ -82,7 +82,7 @@ class Facts:
     opened: Opened | None  # its newest generation
     same: list[Generation]  # those of it that loaded the newest checkpoint
     last: Generation | None  # the job's newest, of whatever attempt
-    ladder: Ladder
+    ladder: OomFallback
     committed_at: datetime | None  # when we learnt of the job's newest checkpoint
     help: Event | None  # the newest about it
     has_budget: bool  # of its own
@@ -130,12 +130,12 @@ def _facts(
     )
 
 
-def _ladder(job: RowMapping, last: Generation | None) -> Ladder:
+def _ladder(job: RowMapping, last: Generation | None) -> OomFallback:
     micro_batch, checkpointing = job["micro_batch"], job["checkpointing"]
     known = micro_batch is not None and checkpointing is not None
     planned = Rung(micro_batch=micro_batch, gradient_checkpointing=checkpointing)
     short = job["short_step"]
-    return Ladder(
+    return OomFallback(
         planned=planned if known else None,
         rung=last.rung if last else None,
         short_in=None if short is None else short + 1,

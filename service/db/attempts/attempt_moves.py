@@ -21,7 +21,7 @@ from service.db.schema.tables import attempts
 from service.db.spot import capacity_outages
 from service.domain import humanize
 from service.domain.errors import IllegalMove, LeaseLost
-from service.domain.lifecycle.attempt import Move
+from service.domain.lifecycle.attempt import MoveAttempt
 from service.domain.states import ATTEMPT_MOVES, ATTEMPT_WITH_NODES, AttemptState, Outcome
 
 _AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
@@ -74,7 +74,7 @@ class Moving:
 
     claim: Claim
     row: AttemptRow
-    step: Move
+    step: MoveAttempt
 
     @property
     def counts(self) -> bool:
@@ -84,7 +84,7 @@ class Moving:
 
 
 async def move(
-    conn: AsyncConnection, claim: Claim, row: AttemptRow, step: Move, now: datetime
+    conn: AsyncConnection, claim: Claim, row: AttemptRow, step: MoveAttempt, now: datetime
 ) -> None:
     """Write one move with its event and wake the job; the move must exist, the lease must hold."""
     if not await move_all(conn, [Moving(claim=claim, row=row, step=step)], now):
@@ -181,14 +181,14 @@ def _event(one: Moving, now: datetime) -> Event:
     )
 
 
-def _sentence(row: AttemptRow, step: Move) -> str:
+def _sentence(row: AttemptRow, step: MoveAttempt) -> str:
     which = f"Attempt {row.number}"
     where = f"{row.instance_count} x {row.offering}"
     match step.to:
         case AttemptState.PROVISIONING:
             return f"{which}: asking Azure for {where}"
         case AttemptState.STARTING:
-            given = step.reason or humanize.machines(row.instance_count)
+            given = step.reason or humanize.count_machines(row.instance_count)
             return f"{which}: Azure has given {given}; booting"
         case AttemptState.RUNNING:
             return f"{which}: training"

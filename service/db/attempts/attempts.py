@@ -15,11 +15,11 @@ from service.db.core import leases, locks, notify
 from service.db.core.leases import Claim
 from service.db.schema.columns import among
 from service.db.schema.tables import attempts
-from service.domain.cloud.fleet import Offering, Price, longest_run
+from service.domain.cloud.fleet import Offering, Price, max_run_time
 from service.domain.cloud.rate_limit import CloudCall
 from service.domain.lifecycle.attempt import Attempt
-from service.domain.lifecycle.constraints import MOVES, OVER_BUDGET, RETURNS
-from service.domain.lifecycle.elastic import Elastic
+from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND, OVER_BUDGET, RETURNS_TO_SPOT
+from service.domain.lifecycle.elastic import ElasticNodes
 from service.domain.states import AttemptState, CapacityType, Outcome
 
 # What trains has a notice to obey, perhaps; machines that come or go can wait for that.
@@ -199,19 +199,19 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
         instance_count=row.instance_count,
         outcome=row.outcome,
         wish=Outcome.PAUSED if moving else wish,
-        because=(MOVES if spot else RETURNS)
+        because=(MOVES_TO_ON_DEMAND if spot else RETURNS_TO_SPOT)
         if moving
         else OVER_BUDGET
         if wish is Outcome.OVER_BUDGET
         else "",
         trainer_errors=job["trainer_errors"],
-        elastic=Elastic.of_plan(job),
+        elastic=ElasticNodes.of_plan(job),
         refills=row.refills,
         refilled_at=row.refilled_at,
         step_seconds=job["step_p90"],
         over_budget_at=job["over_budget_at"],
         save_seconds=job["save_seconds"],
-        ends_by=row.created_at + longest if (longest := longest_run(row.offering)) else None,
+        ends_by=row.created_at + longest if (longest := max_run_time(row.offering)) else None,
     )
 
 

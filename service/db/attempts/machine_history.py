@@ -13,11 +13,11 @@ from service.db.cloud import offerings as rows
 from service.db.schema.tables import attempts
 from service.db.spot import market
 from service.domain.cloud.fleet import Offering
-from service.domain.lifecycle.constraints import RETURNS
-from service.domain.placement.capacity_history import NO_PAST, Answer, Past
-from service.domain.placement.offering_choice import Lived
-from service.domain.spot.age_hazard import NOTHING, Ages
-from service.domain.spot.capacity_traces import place_of
+from service.domain.lifecycle.constraints import RETURNS_TO_SPOT
+from service.domain.placement.capacity_history import NO_HISTORY, CapacityHistory, RequestOutcome
+from service.domain.placement.offering_choice import OfferingExperience
+from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
+from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.states import CapacityType, Outcome
 
 SEEN = timedelta(days=30)  # older lives say little of today
@@ -37,7 +37,7 @@ class _Hold(Protocol):
 
 async def of(
     conn: AsyncConnection, offerings: Iterable[Offering], now: datetime
-) -> dict[Offering, Lived]:
+) -> dict[Offering, OfferingExperience]:
     """By offering, for those where machines were ever held.
 
     A life ends when its outcome is known. An eviction that it has outlived ends one too; the next
@@ -52,7 +52,7 @@ async def of(
         .limit(_MOST)
     )
     lives: dict[Offering, list[tuple[float, bool]]] = {}
-    later: dict[Offering, Ages] = {}
+    later: dict[Offering, Exposure] = {}
     evicted: dict[Offering, float] = {}
     for row in await conn.execute(query):
         offering = rows.of(row)
@@ -60,12 +60,14 @@ async def of(
         (_, first), *more = _lives(row)
         lives.setdefault(offering, []).append(first)
         for begun, life in more:
-            later[offering] = later.get(offering, NOTHING) + Ages.of([life], begun)
+            later[offering] = later.get(offering, NO_EXPOSURE) + Exposure.of([life], begun)
         if taken:
             ago = (now - max(taken)).total_seconds()
             evicted[offering] = min(ago, evicted.get(offering, ago))
     return {
-        o: Lived(holds=Ages.of(seen) + later.get(o, NOTHING), evicted_s=evicted.get(o))
+        o: OfferingExperience(
+            holds=Exposure.of(seen) + later.get(o, NO_EXPOSURE), evicted_s=evicted.get(o)
+        )
         for o, seen in lives.items()
     }
 
@@ -81,27 +83,27 @@ def _lives(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
 
 async def past(
     conn: AsyncConnection, offerings: Collection[Offering], nodes: int, now: datetime
-) -> Past:
+) -> CapacityHistory:
     """What all jobs' requests for Spot were answered there, as far as it counts for so many.
 
     With it what Azure told last of evictions there.
     """
     spots = {o for o in offerings if o.capacity_type is CapacityType.SPOT}
     if not spots:
-        return NO_PAST
+        return NO_HISTORY
     found = await answered(conn, spots, nodes, now)
     returned = await _returned(conn, now)
-    told = await market.bands(conn, map(place_of, spots))
-    bands = {o: told[place_of(o)].band.per_hour for o in spots if place_of(o) in told}
+    told = await market.bands(conn, map(spot_pool_of, spots))
+    bands = {o: told[spot_pool_of(o)].band.per_hour for o in spots if spot_pool_of(o) in told}
     return replace(found, returned=returned, bands=bands)
 
 
 async def answered(
     conn: AsyncConnection, spots: Collection[Offering], nodes: int, now: datetime
-) -> Past:
+) -> CapacityHistory:
     """The same of requests for these Spot offerings alone: droughts and signs, in one query."""
     answers = [_answer(row) for row in await conn.execute(_answers(spots, now))]
-    return Past.of(answers, spots, nodes, now)
+    return CapacityHistory.of(answers, spots, nodes, now)
 
 
 def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, ...]]:
@@ -122,9 +124,9 @@ def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, .
     return select(*both.c)
 
 
-def _answer(row: Row[tuple[object, ...]]) -> Answer:
+def _answer(row: Row[tuple[object, ...]]) -> RequestOutcome:
     granted = row.outcome != Outcome.NO_CAPACITY
-    return Answer(
+    return RequestOutcome(
         offering=rows.of(row),
         job_id=row.job_id,
         nodes=row.instance_count,
@@ -144,7 +146,7 @@ async def _returned(conn: AsyncConnection, now: datetime) -> tuple[int, int]:
         select(func.count(), func.count().filter(found))
         .select_from(attempts)
         .join(then, (then.c.job_id == _c.job_id) & (then.c.number == _c.number + 1))
-        .where(*left, _c.reason == RETURNS, _c.created_at > now - SEEN)
+        .where(*left, _c.reason == RETURNS_TO_SPOT, _c.created_at > now - SEEN)
         .where(then.c.capacity_type == CapacityType.SPOT)
         .where(found | (then.c.outcome == Outcome.NO_CAPACITY))
     )

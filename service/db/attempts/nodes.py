@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.core import notify
 from service.db.schema.columns import among
 from service.db.schema.tables import attempts, nodes
-from service.domain.lifecycle.node import NodeRecord, directed
+from service.domain.lifecycle.node import NodeRecord, apply_directive
 from service.domain.reporting.timeline import NodeTime
 from service.domain.states import ATTEMPT_WITH_NODES
 from trainer.contract import DirectiveKind, NodePhase, Span
@@ -145,7 +145,7 @@ async def direct_all(
     query = select(*RECORD).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
     found = [record(row) for row in await conn.execute(query.with_for_update())]
     assert len(found) == len(orders), "a member of a generation has a row"
-    after = [directed(known, *orders[known.node_id]) for known in found]
+    after = [apply_directive(known, *orders[known.node_id]) for known in found]
     news = [new for new, known in zip(after, found, strict=True) if new != known]
     if news:
         given = {

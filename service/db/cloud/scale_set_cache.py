@@ -13,7 +13,7 @@ from service.db.schema.cloud_tables import cloud_listings
 from service.db.schema.tables import attempts
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.cloud.rate_limit import CloudCall
-from service.domain.cloud.scale_set_list import Known, Listed, Listing
+from service.domain.cloud.scale_set_list import KnownScaleSet, ListedScaleSet, ScaleSetList
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 
 ALL = "all"  # the one scope: a resource group has the sets of every region
@@ -44,7 +44,7 @@ async def publish(
     await conn.execute(mine.values(listed_at=listed_at, sets=told))
 
 
-async def latest(conn: AsyncConnection, after: datetime | None) -> Listing | None:
+async def latest(conn: AsyncConnection, after: datetime | None) -> ScaleSetList | None:
     """The newest one; None when there is none, or none newer than ``after``."""
     c = cloud_listings.c
     query = select(c.listed_at, c.sets).where(c.scope == ALL, c.listed_at.is_not(None))
@@ -53,11 +53,14 @@ async def latest(conn: AsyncConnection, after: datetime | None) -> Listing | Non
     row = (await conn.execute(query)).one_or_none()
     if row is None:
         return None
-    sets = {name: Listed(ScaleSetPhase(phase), count) for name, (phase, count) in row.sets.items()}
-    return Listing(listed_at=row.listed_at, sets=sets)
+    sets = {
+        name: ListedScaleSet(ScaleSetPhase(phase), count)
+        for name, (phase, count) in row.sets.items()
+    }
+    return ScaleSetList(listed_at=row.listed_at, sets=sets)
 
 
-async def known(conn: AsyncConnection) -> list[tuple[str, Known]]:
+async def known(conn: AsyncConnection) -> list[tuple[str, KnownScaleSet]]:
     """Return attempts with nodes or a deferred creation: their ids and what their rows say."""
     c = attempts.c
     columns = (c.id, c.state, c.instance_count, c.vm_ids, c.seen_at, c.refilled_at)
@@ -67,9 +70,9 @@ async def known(conn: AsyncConnection) -> list[tuple[str, Known]]:
     return [(row.id, known_of(row)) for row in rows]
 
 
-def known_of(row: Any) -> Known:  # noqa: ANN401 - a row, or what was made of one
+def known_of(row: Any) -> KnownScaleSet:  # noqa: ANN401 - a row, or what was made of one
     """What an attempt's row says of its scale set."""
-    return Known(
+    return KnownScaleSet(
         name=scale_set_name(row.id),
         state=AttemptState(row.state),
         instance_count=row.instance_count,

@@ -21,8 +21,8 @@ from service.domain.cloud.fleet import Offering
 from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.planning import checkpoint_interval, forecast
 from service.domain.planning.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome
-from service.domain.queue.admission import Code, Standing
-from service.domain.queue.queue_forecast import Turn
+from service.domain.queue.admission import QueueStanding, WaitReason
+from service.domain.queue.queue_forecast import AdmissionForecast
 from service.domain.reporting.progress import with_committed
 from service.domain.reporting.status_message import AttemptFacts, JobFacts
 from service.domain.states import (
@@ -161,7 +161,9 @@ class Around:
     on_demand: bool = False  # so the newest attempt is bought, and it is not over
     wait: ToCome | None = None  # for Spot, where it refuses; `operations.waits` looks it up ...
     aftermath: Aftermath | None = None  # ... and this: after evictions; None: it does not wait
-    turn: Turn | None = None  # in the queue; None: it is let in, or nobody has looked yet
+    turn: AdmissionForecast | None = (
+        None  # in the queue; None: it is let in, or nobody has looked yet
+    )
     slack: float | None = None  # seconds that it waits at most in all; None: for as long as it is
 
     @cached_property
@@ -289,11 +291,11 @@ def _facts(r: _Row, job: JobRow) -> JobFacts:
     )
 
 
-def _standing(r: _Row) -> Standing | None:
+def _standing(r: _Row) -> QueueStanding | None:
     if r.w_since is None:
         return None
-    code = Code(r.w_code)
-    return Standing(since=r.w_since, position=r.w_position, code=code, why=r.w_why)
+    code = WaitReason(r.w_code)
+    return QueueStanding(since=r.w_since, position=r.w_position, code=code, why=r.w_why)
 
 
 def _attempt(r: _Row) -> AttemptFacts:

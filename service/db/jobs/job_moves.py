@@ -20,7 +20,7 @@ from service.db.schema.columns import among
 from service.db.schema.tables import jobs
 from service.domain.errors import IllegalMove
 from service.domain.ids import new_id
-from service.domain.lifecycle.job import Job, Move
+from service.domain.lifecycle.job import Job, MoveJob
 from service.domain.states import JOB_MOVES, JobState
 
 ALONE = (JobState.SUCCEEDED, JobState.FAILED)
@@ -55,7 +55,7 @@ class Moving:
 
     claim: Claim
     job: Job
-    step: Move
+    step: MoveJob
 
 
 async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetime) -> set[str]:

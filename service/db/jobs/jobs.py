@@ -16,8 +16,8 @@ from service.db.schema.columns import among
 from service.db.schema.tables import attempts, jobs, metrics
 from service.db.schema.tables import events as events_table
 from service.domain.errors import IllegalMove, LeaseLost, NothingTrained
-from service.domain.lifecycle.constraints import Terms
-from service.domain.lifecycle.job import Job, LastAttempt, Move
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.lifecycle.job import Job, LastAttempt, MoveJob
 from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobState, Outcome
 
 
@@ -151,7 +151,7 @@ async def move(
     conn: AsyncConnection,
     claim: Claim,
     job: Job,
-    step: Move,
+    step: MoveJob,
     now: datetime,
     **values: Any,  # noqa: ANN401
 ) -> None:
@@ -284,7 +284,7 @@ async def is_model_deleted(conn: AsyncConnection, job_id: str) -> bool:
 
 
 def _snapshot(r: Row[Any], last: LastAttempt | None) -> Job:
-    terms = Terms.from_dict(r.terms)
+    terms = JobConstraints.from_dict(r.terms)
     return Job(
         id=r.id,
         state=JobState(r.state),

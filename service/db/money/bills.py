@@ -9,7 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.schema.market_tables import bills, market_looks
 from service.db.schema.tables import attempts, jobs
-from service.domain.money.billing_reconciliation import UNTAGGED, Billed, Metered, day_of, summed
+from service.domain.money.billing_reconciliation import (
+    UNTAGGED,
+    BilledDay,
+    MeteredDay,
+    merge_rows,
+    start_of_day,
+)
 
 LOOK = "bills"
 _b, _looks = bills.c, market_looks.c
@@ -45,13 +51,15 @@ class Look:
 
 
 async def save(
-    conn: AsyncConnection, rows: Collection[Billed], since: date, until: date, now: datetime
+    conn: AsyncConnection, rows: Collection[BilledDay], since: date, until: date, now: datetime
 ) -> None:
     """In place of all that was told of these days before."""
     await conn.execute(delete(bills).where(_b.day >= since, _b.day <= until))
     if rows:
         # One by one: a statement has no room for the parameters of very many rows.
-        await conn.execute(insert(bills), [vars(row) | {"seen_at": now} for row in summed(rows)])
+        await conn.execute(
+            insert(bills), [vars(row) | {"seen_at": now} for row in merge_rows(rows)]
+        )
     first = func.least(_looks.first_day, since)  # which leaves null out
     await conn.execute(update(market_looks).where(_looks.what == LOOK).values(first_day=first))
 
@@ -66,21 +74,21 @@ async def last_look(conn: AsyncConnection) -> Look:
 
 async def of_project(
     conn: AsyncConnection, project_id: str, since: date, until: date
-) -> list[Billed]:
+) -> list[BilledDay]:
     """What the attempts of a project's jobs were billed, both days included."""
     mine = (
         select(attempts.c.id)
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(jobs.c.project_id == project_id)
     )
-    names = list(Billed.__dataclass_fields__)
+    names = list(BilledDay.__dataclass_fields__)
     query = select(*(_b[name] for name in names)).where(
         _b.day >= since, _b.day <= until, _b.attempt_id.in_(mine)
     )
-    return [Billed(**row) for row in (await conn.execute(query)).mappings()]
+    return [BilledDay(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[Billed]:
+async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[BilledDay]:
     """What no project has: UNTAGGED, and what carries the tag of no attempt that is known."""
     known = exists().where(attempts.c.id == _b.attempt_id)
     whose = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")
@@ -91,16 +99,16 @@ async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[Bil
         .group_by(whose, _b.category)
         .order_by(func.sum(_b.amount).desc())
     )
-    return [Billed(**row) for row in (await conn.execute(query)).mappings()]
+    return [BilledDay(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def metered(
     conn: AsyncConnection, project_id: str, since: date, until: date, now: datetime
-) -> list[Metered]:
+) -> list[MeteredDay]:
     """What our ledger has, both days included; of attempts that were not over before."""
-    end = day_of(until) + timedelta(days=1)
-    given = {"since": day_of(since), "until": end, "project": project_id, "now": now}
+    end = start_of_day(until) + timedelta(days=1)
+    given = {"since": start_of_day(since), "until": end, "project": project_id, "now": now}
     sums = {"hours": _HOURS.format(times=""), "amount": _HOURS.format(times=" * l.hourly")}
     query = _QUERY.format(**sums).replace(":now", "cast(:now as timestamptz)")
     rows = await conn.execute(text(query), given)
-    return [Metered(**row) for row in rows.mappings()]
+    return [MeteredDay(**row) for row in rows.mappings()]

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.core import leases
 from service.db.schema.columns import among
 from service.db.schema.tables import attempts, jobs, projects
-from service.domain.lifecycle.constraints import Terms
-from service.domain.money.budget import OF_PROJECT, Hold
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.money.budget import PROJECT_BUDGET, BudgetHold
 from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, TIME_LIMITS, AttemptState
 from service.domain.storage.access_tiers import GIB
@@ -70,7 +70,7 @@ class Caps:
 
     job_id: str
     project_id: str
-    terms: Terms
+    terms: JobConstraints
     over_budget_at: datetime | None
     told: int  # the highest threshold of the job's own budget
     project_cap: Decimal | None
@@ -124,13 +124,13 @@ async def spent_by_project(
     return await _spent(conn, given, whose=_OF_PROJECT, by=_BY_PROJECT)
 
 
-async def holds_of_job(conn: AsyncConnection, job_id: str) -> list[Hold]:
+async def holds_of_job(conn: AsyncConnection, job_id: str) -> list[BudgetHold]:
     """The job's attempts whose machines are not seen to be gone."""
     rows = await conn.execute(text(_HOLDS.format(whose=_OF_JOB)), {"id": job_id})
     return [_hold(r) for r in rows.mappings()]
 
 
-async def holds_of_project(conn: AsyncConnection, project_id: str) -> list[Hold]:
+async def holds_of_project(conn: AsyncConnection, project_id: str) -> list[BudgetHold]:
     """The same of all jobs of a project."""
     rows = await conn.execute(text(_HOLDS.format(whose=_OF_PROJECT)), {"id": project_id})
     return [_hold(r) for r in rows.mappings()]
@@ -173,7 +173,7 @@ async def told_of_project(conn: AsyncConnection, project_id: str, reached: int) 
 
 
 async def set_terms(
-    conn: AsyncConnection, job_id: str, before: Terms, terms: Terms, now: datetime
+    conn: AsyncConnection, job_id: str, before: JobConstraints, terms: JobConstraints, now: datetime
 ) -> None:
     """What holds from now on: what was told of members that differ is told anew."""
     values: dict[str, Any] = {"terms": terms.as_dict(), "waits_for": ""}
@@ -249,7 +249,7 @@ async def stopped_by_another(conn: AsyncConnection) -> list[str]:
     found = query.where(
         jobs.c.state.not_in(JOB_TERMINAL),
         jobs.c.over_budget_at < projects.c.budget_set_at,
-        jobs.c.over_budget_because.startswith(OF_PROJECT),
+        jobs.c.over_budget_because.startswith(PROJECT_BUDGET),
     )
     return list((await conn.execute(found.order_by(jobs.c.id))).scalars())
 
@@ -277,7 +277,7 @@ def _caps(r: RowMapping) -> Caps:
     return Caps(
         job_id=r["id"],
         project_id=r["project_id"],
-        terms=Terms.from_dict(r["terms"]),
+        terms=JobConstraints.from_dict(r["terms"]),
         over_budget_at=r["over_budget_at"],
         told=r["told"],
         project_cap=r["budget"],
@@ -287,13 +287,13 @@ def _caps(r: RowMapping) -> Caps:
     )
 
 
-def _hold(r: RowMapping) -> Hold:
+def _hold(r: RowMapping) -> BudgetHold:
     state = AttemptState(r["state"])
     leaving = state is AttemptState.TERMINATING
     anew = r["refilled_at"] if r["refills"] and not leaving else None  # else all of them have come
     ordered_at = anew or r["created_at"]
     come = r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _COME
-    return Hold(
+    return BudgetHold(
         hourly=r["hourly"],
         machines=r["instance_count"],
         billed=r["billed"],

@@ -15,25 +15,27 @@ from service.db.schema.columns import among
 from service.db.schema.market_tables import market_looks
 from service.db.schema.tables import attempts
 from service.db.spot import market
-from service.domain.money.price_check import Doubt
-from service.domain.spot.capacity_traces import Place
+from service.domain.money.price_check import PriceDoubt
+from service.domain.spot.capacity_traces import SpotPool
 from service.domain.states import CapacityType
 
 _looks, _attempts = market_looks.c, attempts.c
 _PREFIX = "price of "
 
 
-async def of(conn: AsyncConnection, meters: Collection[str]) -> dict[str, Doubt]:
+async def of(conn: AsyncConnection, meters: Collection[str]) -> dict[str, PriceDoubt]:
     """The doubts about these meters, settled ones included."""
     mine = among(_looks.what, [_PREFIX + meter for meter in meters])
     rows = await conn.execute(select(_looks.what, _looks.due_at, _looks.trouble).where(mine))
     return {
-        row.what.removeprefix(_PREFIX): Doubt(price=Decimal(row.trouble), settles_at=row.due_at)
+        row.what.removeprefix(_PREFIX): PriceDoubt(
+            price=Decimal(row.trouble), settles_at=row.due_at
+        )
         for row in rows
     }
 
 
-async def save(conn: AsyncConnection, meter: str, doubt: Doubt, now: datetime) -> None:
+async def save(conn: AsyncConnection, meter: str, doubt: PriceDoubt, now: datetime) -> None:
     """Keep it in place of an earlier one of the meter."""
     news = {"due_at": doubt.settles_at, "trouble": str(doubt.price), "trouble_at": now}
     new = upsert(market_looks).values(what=_PREFIX + meter, **news)
@@ -45,7 +47,9 @@ async def remove(conn: AsyncConnection, meter: str) -> None:
     await conn.execute(delete(market_looks).where(_looks.what == _PREFIX + meter))
 
 
-async def paid(conn: AsyncConnection, place: Place, now: datetime) -> dict[CapacityType, Decimal]:
+async def paid(
+    conn: AsyncConnection, place: SpotPool, now: datetime
+) -> dict[CapacityType, Decimal]:
     """The last good prices of a place: of its newest machines that ran, else as Azure published.
 
     The price on demand is known from Spot machines too.

@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.core import leases
 from service.db.core.leases import Claim
 from service.db.schema.storage_tables import storage_ledger, storage_meters
-from service.domain.money.storage_cost import Change, Level, StorageRow
-from service.domain.storage.access_tiers import Tier
+from service.domain.money.storage_cost import LevelChange, StorageRow, TierLevel
+from service.domain.storage.access_tiers import AccessTier
 
 _DUE = leases.due(storage_meters, true())
 _BEGIN = text("""
@@ -33,16 +33,20 @@ async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[Cl
     return await leases.claim_due(conn, _DUE, now, limit)
 
 
-async def held(conn: AsyncConnection, job_id: str) -> dict[Tier, Level]:
+async def held(conn: AsyncConnection, job_id: str) -> dict[AccessTier, TierLevel]:
     """What the job's open rows say."""
     c = storage_ledger.c
     query = select(c.tier, c.size, c.month).where(c.job_id == job_id, c.ended_at.is_(None))
     rows = await conn.execute(query)
-    return {Tier(r.tier): Level(size=r.size, month=r.month) for r in rows}
+    return {AccessTier(r.tier): TierLevel(size=r.size, month=r.month) for r in rows}
 
 
 async def record(
-    conn: AsyncConnection, claim: Claim, changes: Sequence[Change], now: datetime, due_at: datetime
+    conn: AsyncConnection,
+    claim: Claim,
+    changes: Sequence[LevelChange],
+    now: datetime,
+    due_at: datetime,
 ) -> None:
     """Write what a look has found and give the lease back, or raise LeaseLost and write nothing.
 
@@ -72,4 +76,4 @@ async def of_job(conn: AsyncConnection, job_id: str) -> list[StorageRow]:
     query = select(storage_ledger).where(storage_ledger.c.job_id == job_id)
     names = list(StorageRow.__dataclass_fields__)
     rows = (await conn.execute(query.order_by(storage_ledger.c.id))).mappings()
-    return [StorageRow(**{n: r[n] for n in names} | {"tier": Tier(r["tier"])}) for r in rows]
+    return [StorageRow(**{n: r[n] for n in names} | {"tier": AccessTier(r["tier"])}) for r in rows]

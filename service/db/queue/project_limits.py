@@ -20,7 +20,7 @@ from service.db.jobs.jobs import take_turn
 from service.db.schema.file_tables import files, uploads
 from service.db.schema.queue_tables import project_limits
 from service.db.schema.tables import api_keys, jobs
-from service.domain.queue.project_limits import USUAL_LIMITS, ProjectLimits
+from service.domain.queue.project_limits import DEFAULT_PROJECT_LIMITS, ProjectLimits
 from service.domain.reporting.result_file import PURPOSE as PURPOSE_OF_RESULTS
 
 _COLUMNS = [project_limits.c[name] for name in ProjectLimits.__dataclass_fields__]
@@ -37,7 +37,7 @@ async def of(conn: AsyncConnection, project_id: str) -> ProjectLimits:
     query = select(*_COLUMNS).where(project_limits.c.project_id == project_id)
     row = (await conn.execute(query)).mappings().one_or_none()
     own = {name: most for name, most in row.items() if most is not None} if row else {}
-    return ProjectLimits(**{**vars(USUAL_LIMITS), **own})
+    return ProjectLimits(**{**vars(DEFAULT_PROJECT_LIMITS), **own})
 
 
 async def put(conn: AsyncConnection, project_id: str, changes: dict[str, int | None]) -> None:
@@ -65,7 +65,7 @@ async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) 
 async def live_jobs(conn: AsyncConnection, project_id: str) -> tuple[int, int]:
     """Return how many jobs of the project go on, and how many may, in one statement."""
     count, own = (await conn.execute(_LIVE_JOBS, {"project_id": project_id})).one()
-    return count, USUAL_LIMITS.live_jobs if own is None else own
+    return count, DEFAULT_PROJECT_LIMITS.live_jobs if own is None else own
 
 
 def _live_jobs(project_id: str | BindParameter[str]) -> ScalarSelect[int]:

@@ -31,7 +31,14 @@ from service.db.schema.queue_tables import queue, turns
 from service.db.schema.tables import jobs
 from service.domain.ids import new_id
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
-from service.domain.queue.admission import KEPT, Admitted, Code, Told, Waiting, Want
+from service.domain.queue.admission import (
+    ADMISSION_HOLD,
+    AdmittedJob,
+    QueuedJob,
+    RegionRequest,
+    WaitingJob,
+    WaitReason,
+)
 from service.domain.states import JOB_TERMINAL, JobState
 
 TOPIC = "queue"  # somebody may be let in now
@@ -85,16 +92,16 @@ class Gang:
     project_id: str
     priority: Priority
     gpus: int
-    wants: tuple[Want, ...]
+    wants: tuple[RegionRequest, ...]
 
     def row(self) -> dict[str, Any]:
         """Its columns."""
         wants = [[want.region, want.cores] for want in self.wants]
         return vars(self) | {"priority": str(self.priority), "wants": wants}
 
-    def waiting(self, since: datetime) -> Waiting:
+    def waiting(self, since: datetime) -> QueuedJob:
         """As the decision sees it."""
-        return Waiting(**vars(self), since=since)
+        return QueuedJob(**vars(self), since=since)
 
 
 async def is_admitted(conn: AsyncConnection, job_id: str) -> bool:
@@ -107,7 +114,7 @@ async def admitted(
     conn: AsyncConnection, job_ids: Collection[str], now: datetime
 ) -> dict[str, tuple[str, int]]:
     """Those of these jobs that are let in, with the region and the cores that are kept for them."""
-    kept = case((idle_since > now - KEPT, _c.cores), else_=0)
+    kept = case((idle_since > now - ADMISSION_HOLD, _c.cores), else_=0)
     query = select(_c.job_id, _c.region, kept)
     rows = await conn.execute(query.where(among(_c.job_id, job_ids), _c.admitted_at.is_not(None)))
     return {job_id: (region, cores) for job_id, region, cores in rows}
@@ -118,10 +125,20 @@ async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: dat
 
     ``since``: it has wanted machines; so it has waited, wherever it was. The caller holds the job.
     """
-    none = {"admitted_at": None, "position": None, "region": "", "cores": 0, "code": Code.LOOK}
+    none = {
+        "admitted_at": None,
+        "position": None,
+        "region": "",
+        "cores": 0,
+        "code": WaitReason.LOOK,
+    }
     waits = none | {"why": "", "waits_since": since}
     asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
-    mine = (_c.job_id == gang.job_id, _c.admitted_at.is_not(None), idle_since <= now - KEPT)
+    mine = (
+        _c.job_id == gang.job_id,
+        _c.admitted_at.is_not(None),
+        idle_since <= now - ADMISSION_HOLD,
+    )
     sent = update(queue).where(*mine).values(asks | waits).returning(_c.job_id)
     if (await conn.execute(sent)).one_or_none() is None:
         return False
@@ -192,19 +209,19 @@ async def moved_all(conn: AsyncConnection, moves: Sequence[tuple[str, JobState, 
     if rest:
         none = {"admitted_at": None, "waits_since": None, "position": None, "region": ""}
         mine = update(queue).where(among(_c.job_id, rest))
-        await conn.execute(mine.values(**none, cores=0, code=Code.LOOK, why=""))
+        await conn.execute(mine.values(**none, cores=0, code=WaitReason.LOOK, why=""))
     if over or rest:
         await notify.notify(conn, TOPIC)
 
 
-async def waiting(conn: AsyncConnection) -> dict[str, tuple[Waiting, Before]]:
+async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, Before]]:
     """Everyone who waits, by id, and what was told of it last."""
     whom = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
     told = (_c.position, _c.code, _c.why)
     found = {}
     for row in await conn.execute(select(*whom, *told).where(_c.waits_since.is_not(None))):
         job_id, project_id, priority, since, gpus, wants, *before = row
-        waits = Waiting(
+        waits = QueuedJob(
             job_id=job_id,
             project_id=project_id,
             priority=_PRIORITIES[priority],
@@ -233,7 +250,7 @@ async def held(
     return {project_id: (many, gpus) for project_id, many, gpus in await conn.execute(query)}
 
 
-async def admit(conn: AsyncConnection, admitted: Sequence[Admitted], now: datetime) -> None:
+async def admit(conn: AsyncConnection, admitted: Sequence[AdmittedJob], now: datetime) -> None:
     """Let them in, wake their reconcilers, and tell their users."""
     if not admitted:
         return
@@ -246,7 +263,7 @@ async def admit(conn: AsyncConnection, admitted: Sequence[Admitted], now: dateti
     await notify.notify(conn, notify.DUE)
 
 
-async def tell(conn: AsyncConnection, told: Sequence[Told], now: datetime) -> None:
+async def tell(conn: AsyncConnection, told: Sequence[WaitingJob], now: datetime) -> None:
     """Keep what users see of their wait."""
     if not told:
         return
@@ -290,6 +307,6 @@ async def _news(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) ->
 
 
 @lru_cache(maxsize=10_000)
-def _wants(told: tuple[tuple[str, int], ...]) -> tuple[Want, ...]:
+def _wants(told: tuple[tuple[str, int], ...]) -> tuple[RegionRequest, ...]:
     """Thousands of jobs want one of a few things."""
-    return tuple(Want(region=region, cores=cores) for region, cores in told)
+    return tuple(RegionRequest(region=region, cores=cores) for region, cores in told)

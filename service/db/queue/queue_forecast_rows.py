@@ -12,8 +12,8 @@ from service.db.queue.queue import IDLE_SINCE
 from service.domain.performance.vm_catalogue import lookup
 from service.domain.planning import checkpoint_interval, forecast
 from service.domain.planning.forecast import Course, Seen, ToCome
-from service.domain.queue.admission import KEPT, Want
-from service.domain.queue.queue_forecast import FOR_CORES, MANY, Asks, Holds
+from service.domain.queue.admission import ADMISSION_HOLD, RegionRequest
+from service.domain.queue.queue_forecast import CORE_REASONS, MAX_HOLDS, CoreHold, QueueEntry
 from service.domain.states import AttemptState
 
 _LEAVES = ToCome(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
@@ -45,38 +45,43 @@ order by q.job_id = :job, q.position
 """)
 
 
-async def queue_to(conn: AsyncConnection, job_id: str, place: int) -> list[Asks]:
+async def queue_to(conn: AsyncConnection, job_id: str, place: int) -> list[QueueEntry]:
     """Those ahead of this job, which is at that place, and it last; none where it waits no more.
 
     Whoever waits for its project to hold less takes no cores before, and nobody knows when.
     """
-    given = {"job": job_id, "place": place, "for_cores": list(FOR_CORES)}
+    given = {"job": job_id, "place": place, "for_cores": list(CORE_REASONS)}
     rows = list(await conn.execute(_QUEUE, given))
     return [_asks(row) for row in rows] if rows and rows[-1].job_id == job_id else []
 
 
 async def holding(
     conn: AsyncConnection, regions: Collection[str], now: datetime, *, besides: str = ""
-) -> list[Holds] | None:
+) -> list[CoreHold] | None:
     """Everything of ours that holds Spot cores there, or has some kept; None: more than MANY.
 
     ``besides``: a job whose own kept ones are not counted.
     """
-    given = {"regions": sorted(regions), "besides": besides, "idle": now - KEPT, "most": MANY + 1}
+    given = {
+        "regions": sorted(regions),
+        "besides": besides,
+        "idle": now - ADMISSION_HOLD,
+        "most": MAX_HOLDS + 1,
+    }
     rows = list(await conn.execute(_HELD, given))
-    return None if len(rows) > MANY else [_holds(row) for row in rows]
+    return None if len(rows) > MAX_HOLDS else [_holds(row) for row in rows]
 
 
-def _asks(row: Row[Any]) -> Asks:
-    wants = tuple(Want(region=region, cores=cores) for region, cores in row.wants)
+def _asks(row: Row[Any]) -> QueueEntry:
+    wants = tuple(RegionRequest(region=region, cores=cores) for region, cores in row.wants)
     left = _left(row, running=False)
-    return Asks(project_id=row.project_id, since=row.waits_since, wants=wants, lasts=left)
+    return QueueEntry(project_id=row.project_id, since=row.waits_since, wants=wants, lasts=left)
 
 
-def _holds(row: Row[Any]) -> Holds:
+def _holds(row: Row[Any]) -> CoreHold:
     leaves = row.state == AttemptState.TERMINATING
     machines, sku = row.running if leaves else row.instance_count, lookup(row.vm_size)
-    return Holds(
+    return CoreHold(
         project_id=row.project_id,
         region=row.region,
         cores=row.cores + machines * (sku.vcpus if sku else 0),

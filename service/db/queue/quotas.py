@@ -27,7 +27,7 @@ from service.db.queue.queue import TOPIC, idle_since
 from service.db.schema.queue_tables import core_quotas, queue, quotas
 from service.db.schema.tables import attempts, projects
 from service.domain.performance.vm_catalogue import lookup
-from service.domain.queue.admission import KEPT, Cores, Project, Quota
+from service.domain.queue.admission import ADMISSION_HOLD, ProjectQuota, ProjectUsage, RegionCores
 from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 
 _q, _c, _a = quotas.c, core_quotas.c, attempts.c
@@ -47,21 +47,21 @@ async def of(
     conn: AsyncConnection,
     held: Mapping[str, tuple[int, int]],
     project_ids: Collection[str],
-    usual: Quota,
-) -> list[Project]:
+    usual: ProjectQuota,
+) -> list[ProjectUsage]:
     """These projects with their quotas; ``held``: their admitted jobs and GPUs."""
     both = projects.outerjoin(quotas, _q.project_id == projects.c.id)
     columns = (projects.c.id, projects.c.name, _q.project_id, _q.max_jobs, _q.max_gpus, _q.weight)
     query = select(*columns).select_from(both).where(projects.c.id.in_(project_ids))
     found = []
     for id_, name, own, max_jobs, max_gpus, weight in await conn.execute(query):
-        quota = Quota(max_jobs=max_jobs, max_gpus=max_gpus, weight=weight) if own else usual
+        quota = ProjectQuota(max_jobs=max_jobs, max_gpus=max_gpus, weight=weight) if own else usual
         many, gpus = held.get(id_, (0, 0))
-        found.append(Project(id=id_, name=name, quota=quota, jobs=many, gpus=gpus))
+        found.append(ProjectUsage(id=id_, name=name, quota=quota, jobs=many, gpus=gpus))
     return found
 
 
-async def put(conn: AsyncConnection, project_id: str, quota: Quota) -> None:
+async def put(conn: AsyncConnection, project_id: str, quota: ProjectQuota) -> None:
     """What the project may hold from now on; jobs that were let in stay. Wakes who lets in."""
     row = vars(quota)
     new = upsert(quotas).values(project_id=project_id, **row)
@@ -96,7 +96,9 @@ async def any_region(conn: AsyncConnection, now: datetime) -> bool:
     return (await conn.execute(query)).scalar_one_or_none() is not None
 
 
-async def regions(conn: AsyncConnection, now: datetime, *, besides: str = "") -> dict[str, Cores]:
+async def regions(
+    conn: AsyncConnection, now: datetime, *, besides: str = ""
+) -> dict[str, RegionCores]:
     """Spot cores of every region whose quota is known.
 
     ``besides``: a job whose own kept ones are not counted, nor, where it has some, those of whom
@@ -111,7 +113,7 @@ async def regions(conn: AsyncConnection, now: datetime, *, besides: str = "") ->
     before = await _place_of(conn, besides, now) if besides else None
     ours = await _cores(conn, union_all(_of_attempts(), _kept(now, besides, before)))
     return {
-        region: Cores(limit=limit, others=others, ours=ours[region])
+        region: RegionCores(limit=limit, others=others, ours=ours[region])
         for region, limit, others in known
     }
 
@@ -120,7 +122,12 @@ def _kept(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
     """Cores of admitted jobs that have had no live attempt for a short while, by region."""
     q = queue.c
     live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_OVER))
-    idle = [q.admitted_at.is_not(None), q.cores > 0, ~live.exists(), idle_since > now - KEPT]
+    idle = [
+        q.admitted_at.is_not(None),
+        q.cores > 0,
+        ~live.exists(),
+        idle_since > now - ADMISSION_HOLD,
+    ]
     if besides:
         idle.append(q.job_id != besides)
     if before is not None:
@@ -133,7 +140,12 @@ def _kept(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
 async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place | None:
     """Of this job; None: no cores are kept for it."""
     q = queue.c
-    mine = (q.job_id == job_id, q.admitted_at.is_not(None), q.cores > 0, idle_since > now - KEPT)
+    mine = (
+        q.job_id == job_id,
+        q.admitted_at.is_not(None),
+        q.cores > 0,
+        idle_since > now - ADMISSION_HOLD,
+    )
     found = (await conn.execute(select(q.region, q.admitted_at).where(*mine))).one_or_none()
     return found and _Place(*found)
 

@@ -12,7 +12,7 @@ from sqlalchemy import (
 )
 
 from service.db.schema.columns import Moment, Money, metadata, one_of
-from service.domain.spot.market import Band, Score
+from service.domain.spot.market import EvictionBand, PlacementScore
 
 market_looks = Table(  # and prices that jumped (service/db/money/price_doubts.py)
     "market_looks",
@@ -34,7 +34,7 @@ spot_bands = Table(  # a row for each change
     Column("seen_at", Moment, nullable=False),  # ... and when last
     Column("band", Text, nullable=False),
     PrimaryKeyConstraint("region", "vm_size", "since"),
-    one_of("band", [band.value for band in Band]),
+    one_of("band", [band.value for band in EvictionBand]),
 )
 
 spot_prices = Table(
@@ -59,7 +59,7 @@ spot_scores = Table(  # the last of each place; how Azure scores is of the momen
     Column("since", Moment, nullable=False),  # it has said so without a break
     Column("seen_at", Moment, nullable=False),
     PrimaryKeyConstraint("region", "vm_size"),
-    one_of("score", [score.value for score in Score]),
+    one_of("score", [score.value for score in PlacementScore]),
     CheckConstraint("machines > 0", name="machines"),
 )
 

@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from contract.choices import Priority
 from service.db.schema.columns import Moment, metadata, one_of
-from service.domain.queue.admission import Code
+from service.domain.queue.admission import WaitReason
 
 # One row per job that goes on: it waits, or it is admitted, or it rests (paused) with neither.
 # A job without a row has never asked for machines.
@@ -33,7 +33,7 @@ queue = Table(
     Column("region", Text, nullable=False, server_default=""),  # where cores are kept for it ...
     Column("cores", Integer, nullable=False, server_default="0"),  # ... until it has an attempt
     Column("position", Integer),  # 1: the next one; null: nobody has looked yet
-    Column("code", Text, nullable=False, server_default=Code.LOOK),
+    Column("code", Text, nullable=False, server_default=WaitReason.LOOK),
     Column("why", Text, nullable=False, server_default=""),
     one_of("priority", Priority),
     CheckConstraint("admitted_at is null or waits_since is null", name="waits_or_is_admitted"),

@@ -13,7 +13,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from service.db.schema.columns import Moment, Money, leased, metadata, one_of
-from service.domain.storage.access_tiers import Outcome, Priority, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TierMoveOutcome
 
 storage_meters = Table(  # a row per container of a job, from when it exists
     "storage_meters",
@@ -35,7 +35,7 @@ storage_ledger = Table(
     Column("month", Money, nullable=False),  # the price of a GiB
     Column("started_at", Moment, nullable=False),
     Column("ended_at", Moment),
-    one_of("tier", Tier),
+    one_of("tier", AccessTier),
     CheckConstraint("ended_at >= started_at", name="time_runs_forward"),
     CheckConstraint("size > 0", name="holds_something"),
     Index(
@@ -64,9 +64,9 @@ tier_moves = Table(  # intents: a folder is to be in another tier
     Column("ended_at", Moment),
     Column("outcome", Text),
     *leased(),
-    one_of("tier", Tier),
-    one_of("priority", Priority),
-    one_of("outcome", Outcome),
+    one_of("tier", AccessTier),
+    one_of("priority", ArchivePriority),
+    one_of("outcome", TierMoveOutcome),
     CheckConstraint("(ended_at is null) = (outcome is null)", name="end_has_an_outcome"),
     Index(
         "tier_moves_one_open_per_folder",

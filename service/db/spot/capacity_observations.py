@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.schema.tables import attempts, ledger
-from service.domain.spot.capacity_traces import Held, Place, Sight
+from service.domain.spot.capacity_traces import CapacitySample, HeldMachine, SpotPool
 from service.domain.states import CapacityType, Outcome
 
 _a, _l = attempts.c, ledger.c
@@ -21,17 +21,17 @@ _NOTHING_THERE = (Outcome.EVICTED, Outcome.NO_CAPACITY)
 _SAYS_NOTHING = (Outcome.MISCONFIGURED, Outcome.PROVISIONING_FAILED)  # of machines that are free
 
 
-async def places(conn: AsyncConnection, since: datetime, until: datetime) -> list[Place]:
+async def places(conn: AsyncConnection, since: datetime, until: datetime) -> list[SpotPool]:
     """Where Spot machines were held or asked for, by region and size."""
     query = select(*_PLACE).where(_SPOT, _a.created_at < until, _lasted(since)).distinct()
-    return [Place(*row) for row in await conn.execute(query.order_by(*_PLACE))]
+    return [SpotPool(*row) for row in await conn.execute(query.order_by(*_PLACE))]
 
 
 async def held(
-    conn: AsyncConnection, places: Collection[Place], since: datetime, until: datetime
-) -> dict[Place, list[Held]]:
+    conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
+) -> dict[SpotPool, list[HeldMachine]]:
     """Every machine of these places, by its stretches of one price; those held still end now."""
-    found: defaultdict[Place, list[Held]] = defaultdict(list)
+    found: defaultdict[SpotPool, list[HeldMachine]] = defaultdict(list)
     ends = func.coalesce(_l.ended_at, until)
     query = (
         select(*_PLACE, _l.started_at, ends.label("ends"), _l.hourly)
@@ -41,20 +41,20 @@ async def held(
         )
     )
     for row in await conn.execute(query):
-        one = Held(row.started_at, row.ends, row.hourly)
-        found[Place(row.region, row.vm_size)].append(one)
+        one = HeldMachine(row.started_at, row.ends, row.hourly)
+        found[SpotPool(row.region, row.vm_size)].append(one)
     return found
 
 
 async def sights(
-    conn: AsyncConnection, places: Collection[Place], since: datetime, until: datetime
-) -> dict[Place, list[Sight]]:
+    conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
+) -> dict[SpotPool, list[CapacitySample]]:
     """What was known of these places once nothing was held; also from a while before ``since``.
 
     A refusal dates from when machines were asked for, the rest from when the last one was gone;
     given up was what was held until then.
     """
-    found: defaultdict[Place, list[Sight]] = defaultdict(list)
+    found: defaultdict[SpotPool, list[CapacitySample]] = defaultdict(list)
     ends, rows = ledger.alias().c, ledger.alias().c
     last = select(func.max(ends.ended_at)).where(ends.attempt_id == _a.id).correlate(attempts)
     gone_at = last.scalar_subquery()
@@ -81,7 +81,7 @@ async def sights(
         at = row.created_at if refused else row.gone_at
         if at is not None and at < until:
             count = 0 if row.outcome in _NOTHING_THERE else row.machines
-            found[Place(row.region, row.vm_size)].append(Sight(at, count))
+            found[SpotPool(row.region, row.vm_size)].append(CapacitySample(at, count))
     return found
 
 

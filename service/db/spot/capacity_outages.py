@@ -12,7 +12,7 @@ from service.db.cloud.offerings import NAMES, among, columns, values
 from service.db.cloud.offerings import of as of_row
 from service.db.schema.shortage_tables import shortages
 from service.domain.cloud.fleet import Offering
-from service.domain.spot.capacity_backoff import Shortage, refused
+from service.domain.spot.capacity_backoff import Shortage, record_refusal
 
 _c = shortages.c
 _KEY = columns(shortages)
@@ -38,7 +38,7 @@ async def note(
 ) -> None:
     """Azure had no room for so many; ``asked``: when the attempt was made that was refused."""
     before = (await of(conn, [offering], to_write=True)).get(offering)
-    after = refused(before, offering, nodes, reason, asked, now)
+    after = record_refusal(before, offering, nodes, reason, asked, now)
     if after != before:
         await _write(conn, after)
 
@@ -50,7 +50,7 @@ async def probe(conn: AsyncConnection, shortage: Shortage, nodes: int, now: date
     """
     read, asked = (
         {"ends_at": one.ends_at, "nodes": one.nodes}
-        for one in (shortage, shortage.probed(now, nodes))
+        for one in (shortage, shortage.with_probe(now, nodes))
     )
     as_read = [
         among(shortages, [shortage.offering]),

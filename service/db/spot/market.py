@@ -11,9 +11,9 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.schema.market_tables import market_looks, spot_bands, spot_prices, spot_scores
-from service.domain.placement.placement_scores import FRESH, Scored
-from service.domain.spot.capacity_traces import Place
-from service.domain.spot.market import Band, PricePoint, Score, Told
+from service.domain.placement.placement_scores import SCORE_MAX_AGE, ScoreRecord
+from service.domain.spot.capacity_traces import SpotPool
+from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint, ReportedBand
 
 _looks, _bands, _prices, _scores = market_looks.c, spot_bands.c, spot_prices.c, spot_scores.c
 
@@ -41,7 +41,7 @@ async def failed(
     await conn.execute(update(market_looks).where(_looks.what == what).values(news))
 
 
-async def bands(conn: AsyncConnection, places: Iterable[Place]) -> dict[Place, Told]:
+async def bands(conn: AsyncConnection, places: Iterable[SpotPool]) -> dict[SpotPool, ReportedBand]:
     """What was told last of each place that anything was ever told of."""
     place = (_bands.region, _bands.vm_size)
     query = (
@@ -51,12 +51,16 @@ async def bands(conn: AsyncConnection, places: Iterable[Place]) -> dict[Place, T
         .order_by(*place, _bands.since.desc())
     )
     return {
-        Place(row.region, row.vm_size): Told(band=Band(row.band), seen_at=row.seen_at)
+        SpotPool(row.region, row.vm_size): ReportedBand(
+            band=EvictionBand(row.band), seen_at=row.seen_at
+        )
         for row in await conn.execute(query)
     }
 
 
-async def save_bands(conn: AsyncConnection, news: Mapping[Place, Band], now: datetime) -> None:
+async def save_bands(
+    conn: AsyncConnection, news: Mapping[SpotPool, EvictionBand], now: datetime
+) -> None:
     """Another band begins a row; the same one is seen again in its row."""
     known = await bands(conn, news)
     for place, band in sorted(news.items()):
@@ -71,7 +75,7 @@ async def save_bands(conn: AsyncConnection, news: Mapping[Place, Band], now: dat
 
 
 async def save_prices(
-    conn: AsyncConnection, news: Mapping[Place, Collection[PricePoint]], now: datetime
+    conn: AsyncConnection, news: Mapping[SpotPool, Collection[PricePoint]], now: datetime
 ) -> None:
     """What is new; what Azure says otherwise than before counts as it says it now."""
     rows = [
@@ -89,8 +93,8 @@ async def save_prices(
 
 
 async def prices(
-    conn: AsyncConnection, places: Collection[Place], since: datetime, until: datetime
-) -> dict[Place, list[PricePoint]]:
+    conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
+) -> dict[SpotPool, list[PricePoint]]:
     """Of each place that any price is known of, oldest first; what held at ``since`` is one."""
     place, older = (_prices.region, _prices.vm_size), spot_prices.alias()
     same = (
@@ -104,14 +108,14 @@ async def prices(
         _prices.hourly > 0,  # no machine is free: Azure published an error
         *(_prices.at >= func.coalesce(held, since), _prices.at < until),
     )
-    found: defaultdict[Place, list[PricePoint]] = defaultdict(list)
+    found: defaultdict[SpotPool, list[PricePoint]] = defaultdict(list)
     for row in await conn.execute(query.order_by(_prices.at)):
-        found[Place(row.region, row.vm_size)].append(PricePoint(row.at, row.hourly))
+        found[SpotPool(row.region, row.vm_size)].append(PricePoint(row.at, row.hourly))
     return found
 
 
 async def save_scores(
-    conn: AsyncConnection, news: Mapping[Place, Score], machines: int, now: datetime
+    conn: AsyncConnection, news: Mapping[SpotPool, PlacementScore], machines: int, now: datetime
 ) -> None:
     """In place of all that was told before; what stays as it was goes on since then."""
     keep = tuple_(_scores.region, _scores.vm_size).not_in(sorted(news))
@@ -125,20 +129,23 @@ async def save_scores(
     same = and_(
         _scores.score == new.excluded.score,
         _scores.machines == new.excluded.machines,
-        _scores.seen_at > now - FRESH,
+        _scores.seen_at > now - SCORE_MAX_AGE,
     )
     again["since"] = case((same, _scores.since), else_=now)
     key = [_scores.region, _scores.vm_size]
     await conn.execute(new.on_conflict_do_update(index_elements=key, set_=again))
 
 
-async def scores(conn: AsyncConnection, places: Iterable[Place]) -> dict[Place, Scored]:
+async def scores(conn: AsyncConnection, places: Iterable[SpotPool]) -> dict[SpotPool, ScoreRecord]:
     """What was told last; `Scored.holds` says whether that is still of use."""
     place = tuple_(_scores.region, _scores.vm_size)
     rows = await conn.execute(select(spot_scores).where(place.in_(sorted(set(places)))))
     return {
-        Place(row.region, row.vm_size): Scored(
-            score=Score(row.score), machines=row.machines, since=row.since, seen_at=row.seen_at
+        SpotPool(row.region, row.vm_size): ScoreRecord(
+            score=PlacementScore(row.score),
+            machines=row.machines,
+            since=row.since,
+            seen_at=row.seen_at,
         )
         for row in rows
     }

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.schema.tables import checkpoints, findings
-from service.domain.storage.checkpoint_faults import Finding
+from service.domain.storage.checkpoint_faults import CheckpointFinding
 
 _BEFORE = text("""
 select j.id, j.run_spec_sha256,
@@ -49,16 +49,16 @@ async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Bef
     }
 
 
-async def add(conn: AsyncConnection, job_id: str, path: str, finding: Finding) -> None:
+async def add(conn: AsyncConnection, job_id: str, path: str, finding: CheckpointFinding) -> None:
     """Keep a node's word; the same one said again changes nothing."""
     row = {"job_id": job_id, "path": path, **vars(finding)}
     await conn.execute(upsert(findings).values(row).on_conflict_do_nothing())
 
 
-async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, list[Finding]]:
+async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, list[CheckpointFinding]]:
     """What was said of the job's checkpoints that nobody has given up yet, oldest first."""
     c, k = findings.c, checkpoints.c
-    columns = [c[name] for name in Finding.__dataclass_fields__]
+    columns = [c[name] for name in CheckpointFinding.__dataclass_fields__]
     still = (k.job_id == c.job_id) & (k.path == c.path)
     query = (
         select(c.path, *columns)
@@ -69,5 +69,5 @@ async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, list[Finding]
     said = defaultdict(list)
     for row in (await conn.execute(query)).mappings():
         values = dict(row)
-        said[values.pop("path")].append(Finding(**values))
+        said[values.pop("path")].append(CheckpointFinding(**values))
     return dict(said)

@@ -12,7 +12,7 @@ from service.db.core import leases, notify
 from service.db.core.leases import Claim
 from service.db.schema.storage_tables import tier_moves
 from service.db.schema.tables import checkpoints
-from service.domain.storage.access_tiers import Outcome, Priority, Tier
+from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TierMoveOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +23,13 @@ class TierMove:
     job_id: str
     checkpoint_id: str | None
     path: str
-    tier: Tier
-    priority: Priority
+    tier: AccessTier
+    priority: ArchivePriority
     charge: Decimal
     asked_at: datetime
     expected_at: datetime | None
     ended_at: datetime | None
-    outcome: Outcome | None
+    outcome: TierMoveOutcome | None
     step: int | None
 
 
@@ -110,7 +110,7 @@ async def hurry(
 ) -> None:
     """From now on it comes back with high priority, at that price."""
     mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
-    values = {"priority": Priority.HIGH, "charge": charge, "expected_at": expected_at}
+    values = {"priority": ArchivePriority.HIGH, "charge": charge, "expected_at": expected_at}
     await conn.execute(mine.values(values))
     await leases.hint(conn, tier_moves, move.id, now)
 
@@ -119,7 +119,12 @@ async def replace(conn: AsyncConnection, move: TierMove, not_moved: Decimal, now
     """Another wish takes its place: of its charge goes what was never moved."""
     c = tier_moves.c
     paid = _if_begun(func.greatest(c.charge - not_moved, 0))
-    values = {"ended_at": now, "outcome": Outcome.REPLACED, "charge": paid, "lease_token": None}
+    values = {
+        "ended_at": now,
+        "outcome": TierMoveOutcome.REPLACED,
+        "charge": paid,
+        "lease_token": None,
+    }
     await conn.execute(update(tier_moves).where(c.id == move.id, _OPEN).values(values))
 
 
@@ -153,13 +158,13 @@ async def begin(conn: AsyncConnection, claim: Claim, now: datetime) -> None:
     await leases.write(conn, claim, begun_at=func.coalesce(tier_moves.c.begun_at, now))
 
 
-async def end(conn: AsyncConnection, claim: Claim, outcome: Outcome, now: datetime) -> None:
+async def end(conn: AsyncConnection, claim: Claim, outcome: TierMoveOutcome, now: datetime) -> None:
     """Nothing is left to do, or raise LeaseLost.
 
     What is gone cannot be listed: its charge stays, unless no order was ever given for it.
     """
     charge = tier_moves.c.charge
-    paid = _if_begun(charge) if outcome is Outcome.GONE else charge
+    paid = _if_begun(charge) if outcome is TierMoveOutcome.GONE else charge
     await leases.release(conn, claim, now, now, ended_at=now, outcome=outcome, charge=paid)
 
 
@@ -174,6 +179,10 @@ def _query() -> Select[Any]:
 
 def _move(row: Row[Any]) -> TierMove:
     values = {field.name: getattr(row, field.name) for field in fields(TierMove)}
-    outcome = Outcome(row.outcome) if row.outcome else None
-    typed = {"tier": Tier(row.tier), "priority": Priority(row.priority), "outcome": outcome}
+    outcome = TierMoveOutcome(row.outcome) if row.outcome else None
+    typed = {
+        "tier": AccessTier(row.tier),
+        "priority": ArchivePriority(row.priority),
+        "outcome": outcome,
+    }
     return TierMove(**values | typed)

@@ -1,4 +1,4 @@
-"""Machines as the service sees them: offerings, scale sets and their instances."""
+"""Describe machines as the service sees them: offerings, scale sets and their instances."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from service.domain.states import CapacityType
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Offering:
-    """A place to run: one VM size in one region, bought one way and run by one engine."""
+    """One VM size in one region with a capacity type and the engine that runs it."""
 
     region: str
     vm_size: str
@@ -23,12 +23,12 @@ class Offering:
 
     @property
     def pool(self) -> str:
-        """Where its cores and its calls are counted; see `pool`."""
-        return pool(self.region, self.engine)
+        """Return the name under which its cores and calls are counted; see `pool_name`."""
+        return pool_name(self.region, self.engine)
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the metadata service tells machines who they are, and that they are evicted.
+        """Return whether the instance metadata service announces evictions to machines.
 
         Microsoft documents none for the container of a job in Azure ML.
         """
@@ -40,8 +40,8 @@ class Offering:
         return f"{self.vm_size} in {self.region} ({bought}{where})"
 
 
-def longest_run(offering: Offering) -> timedelta | None:
-    """For how long the engine lets a job run; None: for ever.
+def max_run_time(offering: Offering) -> timedelta | None:
+    """Return the longest time that the engine lets a job run; None: no limit.
 
     Azure ML ends a job after 7 days on low priority and after 21 else (Microsoft Learn, "Manage and
     increase quotas and limits for resources with Azure Machine Learning").
@@ -61,7 +61,7 @@ class Price:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleSetSpec:
-    """Everything a cloud needs to make one scale set; the same spec may be sent again."""
+    """Everything that a cloud needs to create one scale set; sending it twice is safe."""
 
     name: str
     offering: Offering
@@ -73,7 +73,7 @@ class ScaleSetSpec:
 
 
 class ScaleSetPhase(StrEnum):
-    """How far a scale set is."""
+    """The provisioning phase of a scale set."""
 
     INCOMPLETE = "incomplete"  # made by several calls, some of them not made yet: create it again
     CREATING = "creating"
@@ -82,10 +82,10 @@ class ScaleSetPhase(StrEnum):
     DELETING = "deleting"
 
 
-class Failure(StrEnum):
-    """What the failure of a scale set means for whoever asked for it."""
+class ScaleSetFailure(StrEnum):
+    """What the caller does about a failed scale set."""
 
-    NO_CAPACITY = "no_capacity"  # no room or no quota there: ask elsewhere, or later
+    NO_CAPACITY = "no_capacity"  # no capacity or no quota: try another region, or later
     MISCONFIGURED = "misconfigured"  # the same again until a person acts
     TRANSIENT = "transient"  # Azure's own fault: try again
 
@@ -103,7 +103,7 @@ class Instance:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleSet:
-    """What the cloud says about one scale set right now."""
+    """The present state of one scale set as the cloud reports it."""
 
     name: str
     phase: ScaleSetPhase
@@ -111,7 +111,9 @@ class ScaleSet:
     tags: dict[str, str] = field(default_factory=dict)
     error_code: str = ""
     error_message: str = ""  # what happened, and what a person can do about it
-    failure: Failure = Failure.TRANSIENT  # what the error means, where the phase is FAILED
+    failure: ScaleSetFailure = (
+        ScaleSetFailure.TRANSIENT
+    )  # what the error means, where the phase is FAILED
     created_at: datetime | None = None  # when the cloud took the order, by its own clock
     capacity: int | None = None  # machines that it is to have; lower once one is taken
     region: str = ""
@@ -121,13 +123,13 @@ class ScaleSet:
 
     @property
     def pool(self) -> str:
-        """Where its cores and its calls are counted; see `pool`."""
-        return pool(self.region, self.engine)
+        """Return the name under which its cores and calls are counted; see `pool_name`."""
+        return pool_name(self.region, self.engine)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resource:
-    """Something beside scale sets that carries our tag: a disk, a network interface, an address."""
+class TaggedResource:
+    """A resource with our tag that is no scale set: a disk, a network interface, an address."""
 
     kind: str  # as Azure names its type, e.g. "Microsoft.Compute/disks"
     name: str
@@ -137,14 +139,14 @@ class Resource:
 
 @dataclass(frozen=True, kw_only=True)
 class SpotCores:
-    """A region's quota of Spot cores, all VM sizes together; ``limit`` is None where not told."""
+    """A region's quota of Spot cores over all VM sizes; ``limit`` None: unknown."""
 
     limit: int | None
     used: int  # by everybody in the subscription
 
 
-def pool(region: str, engine: Engine) -> str:
-    """The region, where an engine has cores and request limits of its own with the engine's name.
+def pool_name(region: str, engine: Engine) -> str:
+    """Return the region, with the engine's name where the engine has quotas of its own.
 
     >>> pool("eastus", Engine.SCALE_SET), pool("eastus", Engine.AZUREML)
     ('eastus', 'eastus/azureml')
@@ -153,7 +155,7 @@ def pool(region: str, engine: Engine) -> str:
 
 
 def scale_set_name(attempt_id: str) -> str:
-    """The name an attempt's scale set always has, so that creating it twice is harmless.
+    """Return the name of an attempt's scale set; it never changes, so creation is idempotent.
 
     >>> scale_set_name("att-01jd8m4x9g5v0c3k2n7p6q8r1s")
     'rk-01jd8m4x9g5v0c3k2n7p6q8r1s'

@@ -1,7 +1,7 @@
-"""What one list of all scale sets tells about each: enough, while nothing has changed. Pure.
+"""Derive the state of scale sets from one list call instead of one call each. Pure.
 
 A list has phases and capacities and no instances. Azure lowers the capacity when it takes a
-machine, so a set whose phase and capacity are as before has the machines that it had.
+machine, so a set whose phase and capacity are unchanged still has its machines.
 """
 
 from collections.abc import Mapping
@@ -15,39 +15,38 @@ from service.domain.states import ATTEMPT_WITH_NODES, TIME_LIMITS, AttemptState
 
 # A machine that was taken and lingers stopped lowers nothing: its set is looked at this often all
 # the same. Its silence is noticed earlier.
-LOOK_EVERY = timedelta(minutes=10)
-LOOKS_A_MINUTE = (
-    BUCKETS[RequestKind.LIST].per_minute / 4
-)  # at most, of all sets: the rest is for what is new
-STALE_ROUNDS = 3  # a list that is so many rounds old tells nothing any more
+OBSERVATION_INTERVAL = timedelta(minutes=10)
+# Of all sets together: the rest of the list quota is for new sets.
+MAX_OBSERVATIONS_PER_MINUTE = BUCKETS[RequestKind.LIST].per_minute / 4
+STALE_ROUNDS = 3  # a list older than this many rounds is ignored
 
 
 @dataclass(frozen=True)
-class Listed:
-    """One set as it is listed."""
+class ListedScaleSet:
+    """One scale set as it is listed."""
 
     phase: ScaleSetPhase
     capacity: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listing:
-    """Every set that carries our tag, at one time."""
+class ScaleSetList:
+    """Every scale set that carries our tag, at one time."""
 
     listed_at: datetime  # when it was asked for
-    sets: Mapping[str, Listed]
+    sets: Mapping[str, ListedScaleSet]
 
     def is_fresh(self, now: datetime, every: timedelta) -> bool:
-        """Whether it may be believed, if one is asked for every so often.
+        """Return whether the list is recent enough, given the interval between lists.
 
-        One from further ahead than a round is of a replica whose clock is wrong.
+        A list from the future was written by a replica whose clock is wrong.
         """
         return -every <= now - self.listed_at <= STALE_ROUNDS * every
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """What an attempt's row remembers of its scale set."""
+class KnownScaleSet:
+    """What an attempt's row records of its scale set."""
 
     name: str
     state: AttemptState
@@ -58,47 +57,51 @@ class Known:
     deferred_call: CloudCall | None = None
 
 
-def has_changed(known: Known, listed: Listed | None) -> bool:
-    """Return whether the list says something of a set that its row does not know.
+def has_changed(known: KnownScaleSet, listed: ListedScaleSet | None) -> bool:
+    """Return whether the list shows what the row does not record.
 
-    Of a set with nodes; or of one whose creation was accepted although it is to be repeated.
+    For a set with nodes; also for one whose creation was accepted while its repetition is deferred.
     """
     if known.deferred_call is CloudCall.CREATE:
         return listed is not None
     if known.state not in ATTEMPT_WITH_NODES:
         return False
-    return listed is None or listed != Listed(ScaleSetPhase.READY, len(known.vm_ids))
+    return listed is None or listed != ListedScaleSet(ScaleSetPhase.READY, len(known.vm_ids))
 
 
-def as_listed(known: Known, listing: Listing, now: datetime) -> ScaleSet | None:
-    """The scale set, where a fresh list says enough of it; None: it must be looked at itself.
+def scale_set_from_list(
+    known: KnownScaleSet, listing: ScaleSetList, now: datetime
+) -> ScaleSet | None:
+    """Return the scale set if a fresh list is sufficient; None: observe it directly.
 
-    That it is gone is never believed of a list.
+    A list is never sufficient to conclude that a scale set is gone.
     """
     listed = listing.sets.get(known.name)
     if listed is None:
         return None
     if known.state is AttemptState.TERMINATING and listed.phase is ScaleSetPhase.DELETING:
         return ScaleSet(name=known.name, phase=ScaleSetPhase.DELETING)
-    whole = len(known.vm_ids) == known.instance_count and not _grows(known, now)
+    whole = len(known.vm_ids) == known.instance_count and not _is_refilling(known, now)
     if not whole or has_changed(known, listed) or known.state not in ATTEMPT_WITH_NODES:
         return None
-    if known.seen_at is None or now - known.seen_at > look_every(known.name, len(listing.sets)):
+    if known.seen_at is None or now - known.seen_at > observation_interval(
+        known.name, len(listing.sets)
+    ):
         return None
     machines = tuple(Instance(instance_id="", vm_id=v, name="") for v in known.vm_ids)
     return ScaleSet(name=known.name, phase=ScaleSetPhase.READY, instances=machines)
 
 
-def look_every(name: str, sets: int) -> timedelta:
-    """Between two looks at this one of so many sets: a quarter more or less than on the mean.
+def observation_interval(name: str, sets: int) -> timedelta:
+    """Return the time between direct observations of one of ``sets`` scale sets.
 
-    Sets that began together are not looked at together: each has its own share, by its name.
+    It varies by a quarter with the name, so that sets created together are not observed together.
     """
-    mean = max(LOOK_EVERY, timedelta(minutes=sets / LOOKS_A_MINUTE))
+    mean = max(OBSERVATION_INTERVAL, timedelta(minutes=sets / MAX_OBSERVATIONS_PER_MINUTE))
     return mean * (0.75 + 0.5 * crc32(name.encode()) / 2**32)
 
 
-def _grows(known: Known, now: datetime) -> bool:
-    """True until a machine in place of a lost one has joined, or has been found to be useless."""
+def _is_refilling(known: KnownScaleSet, now: datetime) -> bool:
+    """Return whether a replacement machine may still join."""
     joins_within, _ = TIME_LIMITS[AttemptState.STARTING]
     return known.refilled_at is not None and now - known.refilled_at <= 2 * joins_within

@@ -1,4 +1,4 @@
-"""Judges one row of OpenAI's supervised chat format."""
+"""Check one row of OpenAI's supervised chat format."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +25,7 @@ _USUAL = ["user", "assistant"]
 
 
 def check(row: dict[str, Any], line: bytes) -> Row | Problem:
-    """What the row holds, or the first thing that is wrong with it."""
+    """Return what the row holds, or the first problem."""
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
         return Problem("missing_messages_list", _no_messages(row))
@@ -55,7 +55,7 @@ def _no_messages(row: dict[str, Any]) -> str:
 def _notes(
     line: bytes, tools: dict[str, Any] | None, messages: list[Message], roles: list[str]
 ) -> Iterator[Problem]:
-    """Odd things; most rows are the one question and its answer that have none."""
+    """Yield warnings about a row; most rows are one question with its answer and have none."""
     if roles != _USUAL:
         yield from message.odd_roles(roles)
     yield from message.odd_messages(line, tools, message.named({"": messages}))

@@ -1,6 +1,6 @@
-"""Checks a dataset line by line as it streams by: memory stays flat whatever the file.
+"""Validate a dataset line by line as it streams by, in constant memory.
 
-What is a row here is a row for the trainer: lines end at a line feed, blank lines are none.
+A row here is a row for the trainer: lines end at a line feed, blank lines are none.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _TOKENS_PER_SEQUENCE = tokens_of(0)
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one file may hold; settings of the service (REKINDLE_FILE_MAX_...)."""
+    """The most that one file may hold; settings of the service (REKINDLE_FILE_MAX_...)."""
 
     max_bytes: int = 8 * 1024**3  # in one request
     max_upload_bytes: int = 8 * 1024**3  # in parts; OpenAI's largest upload
@@ -40,7 +40,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is wrong or odd at one line; the code is one of OpenAI's cookbook's or ours."""
+    """An error or warning at one line; the code is one of OpenAI's cookbook's or ours."""
 
     line: int
     code: str
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSummary:
-    """What a whole, valid file holds."""
+    """The contents of a whole, valid file."""
 
     format: Format
     examples: int
@@ -70,19 +70,19 @@ class DatasetSummary:
 
     @property
     def mean_tokens(self) -> int:
-        """A guess at the tokens of a mean example, rather high than low."""
+        """Return an estimate of the tokens of a mean example, rather high."""
         return round(self.tokens / self.examples)
 
     @property
     def tokens(self) -> int:
-        """A guess at the tokens of the whole file."""
+        """Return an estimate of the tokens of the whole file."""
         return tokens_of(self.characters) + (self.sequences - 1) * _TOKENS_PER_SEQUENCE
 
 
 class DatasetValidator:
-    """Feed it the file in chunks of any size, then ask it to finish, once.
+    """Validates a file that is fed in chunks of any size, then finished once.
 
-    How the file is cut into chunks never changes the verdict.
+    The chunks never change the verdict.
     """
 
     def __init__(self, limits: Limits = Limits()) -> None:
@@ -109,17 +109,18 @@ class DatasetValidator:
 
     @property
     def examples(self) -> int:
-        """Good rows so far."""
+        """Return the number of good rows so far."""
         return self._examples
 
     @property
     def held(self) -> int:
-        """Bytes that were fed and are not judged yet."""
+        """Return the number of bytes that were fed and not judged yet."""
         return len(self._partial) + len(self._head or b"")
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes; raises InvalidFile for what can be no JSONL at all, and
-        PayloadTooLarge beyond a limit.
+        """Feed the next bytes.
+
+        Raises InvalidFile for what cannot be JSONL at all, and PayloadTooLarge beyond a limit.
         """
         room = self._limits.max_bytes - self._bytes
         whole, chunk = chunk, chunk[:room] if len(chunk) > room else chunk
@@ -135,7 +136,7 @@ class DatasetValidator:
             raise too_large(self._limits)
 
     def finish(self) -> DatasetSummary:
-        """The verdict: raises InvalidFile with the first errors and how many there are."""
+        """Return the summary, or raise InvalidFile with the first errors and counts."""
         self._take_head()
         if self._partial or self._overlong:
             self._end_line()
@@ -161,14 +162,14 @@ class DatasetValidator:
         )
 
     def _take_head(self) -> None:
-        """No line is judged before: what is no text may hold line feeds, too."""
+        """Check the first bytes before any line: binary files have line feeds, too."""
         if self._head is not None:
             head, self._head = bytes(self._head), None
             self._refuse_kind(file_kinds.of_head(head[: file_kinds.HEAD_BYTES]))
             self._split(head)
 
     def _split(self, chunk: bytes) -> None:
-        """Judge the lines that end in it, and keep what is left."""
+        """Judge the lines that end in the chunk, and keep what is left."""
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             self._collect(chunk, start, end)
@@ -185,7 +186,7 @@ class DatasetValidator:
             self._partial += memoryview(chunk)[start:end]
 
     def _end_line(self) -> None:
-        """The current line is whole: judge it and begin the next."""
+        """Judge the current line and begin the next."""
         line = bytes(self._partial)
         if self._overlong:
             self._rows += 1
@@ -247,7 +248,7 @@ class DatasetValidator:
         self._everywhere &= members
 
     def _compare(self, line: bytes, characters: int) -> None:
-        """What can be said of a row only beside others, or beside a model's context."""
+        """Note duplicates and long rows."""
         if line.endswith(b"\r"):
             if "crlf_line_ends" not in self._warnings.counts:
                 self._warn("crlf_line_ends", "the line ends with CR LF; the CR is skipped")
@@ -293,7 +294,7 @@ class DatasetValidator:
 
 
 class _Findings:
-    """The first findings, and how many there are of each code."""
+    """The first findings, and the count of each code."""
 
     def __init__(self, *, of_a_kind: int) -> None:
         self.shown: list[Finding] = []
@@ -301,7 +302,7 @@ class _Findings:
         self._of_a_kind = of_a_kind
 
     def add(self, line: int, problem: Problem) -> None:
-        """Keep it, unless enough are kept. Where kinds are limited, each shows at least one."""
+        """Keep the finding, unless enough are kept; each code shows at least one."""
         self.counts[problem.code] += 1
         missed = self.counts[problem.code] == 1 and self._of_a_kind < MOST_SHOWN
         full = len(self.shown) >= MOST_SHOWN
@@ -312,7 +313,7 @@ class _Findings:
         self.shown.append(Finding(line=line, code=problem.code, message=problem.message))
 
     def _make_room(self) -> None:
-        """Let the last one go that is not the first of its kind."""
+        """Drop the last finding that is not the first of its code."""
         firsts = {found.code: place for place, found in reversed([*enumerate(self.shown)])}
         others = [n for n, found in enumerate(self.shown) if firsts[found.code] != n]
         del self.shown[max(others)]
@@ -330,7 +331,7 @@ def too_large(limits: Limits) -> PayloadTooLarge:
 
 
 def long_row(tokens: int, context: int, rows: Format | None) -> str:
-    """What is said of a row that is longer than the context, or than an answer leaves room."""
+    """Return the warning about a row longer than the context, or than its answer leaves room."""
     if rows is Format.PROMPT:
         return (
             f"the prompt has about {tokens} tokens, and with more than {context} its answer has "
@@ -343,5 +344,5 @@ def long_row(tokens: int, context: int, rows: Format | None) -> str:
 
 
 def as_dicts(findings: tuple[Finding, ...]) -> list[dict[str, Any]]:
-    """Findings as JSON shows them."""
+    """Return findings as JSON-able documents."""
     return [asdict(found) for found in findings]

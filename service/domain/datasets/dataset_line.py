@@ -1,4 +1,4 @@
-"""Judges one line of a dataset, whose rows are all of one format: the first good row's."""
+"""Check one line of a dataset; all rows have the format of the first good row."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ _ENDS = "; a chat ends with the assistant's message, a prompt with one to be ans
 
 
 def check_line(line: bytes, usual: Format | None) -> Row | Problem:
-    """What the row holds, or the first thing that is wrong with it.
+    """Return what the row holds, or the first problem.
 
-    ``usual`` is what the good rows before it are. A row that has nothing of any format is
-    held against that one, so that it is told what is missing. Among chats one may end with
-    another message than the assistant's; only without chats before it is that a prompt.
+    ``usual`` is the format of the good rows before it. A row with nothing of any format is checked
+    against that one, to say what is missing. Among chats one may end with another message than the
+    assistant's; only without chats before it is that a prompt.
     """
     row = parse(line)
     if isinstance(row, Problem):
@@ -42,7 +42,7 @@ def check_line(line: bytes, usual: Format | None) -> Row | Problem:
 
 
 def _format(row: dict[str, Any], usual: Format | None) -> Format:
-    """What the row is meant as, be it right or wrong."""
+    """Return the format that the row is meant as, valid or not."""
     if usual is Format.CHAT and len(row) == 1 and "messages" in row:  # most rows
         return usual
     if ranking_line.is_one(row):

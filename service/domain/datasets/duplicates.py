@@ -1,4 +1,4 @@
-"""Finds rows that were there before, in memory that does not grow with the file."""
+"""Find duplicate rows in constant memory."""
 
 from array import array
 from typing import Final
@@ -8,8 +8,9 @@ _MARK = (1 << 64) - 1
 
 
 class SeenRows:
-    """The first MOST_ROWS different rows, each as a 64-bit hash: two million rows that all
-    differ would have one false alarm in ten million files.
+    """The first MOST_ROWS different rows, each as a 64-bit hash.
+
+    Two million rows that all differ would have one false alarm in ten million files.
     """
 
     def __init__(self, most: int = MOST_ROWS) -> None:
@@ -21,11 +22,11 @@ class SeenRows:
 
     @property
     def is_full(self) -> bool:
-        """True once rows are no longer remembered (those that are, still are found)."""
+        """Return whether new rows are no longer recorded; recorded ones are still found."""
         return self._used >= self._most
 
     def first_line(self, row: bytes, line: int) -> int:
-        """The line where this row was seen first; 0 if this is the first time."""
+        """Return the line where this row was first seen; 0 if this is the first time."""
         mark = hash(row) & _MARK or 1  # 0 is an empty slot
         slot = self._find(mark)
         if self._marks[slot]:
@@ -38,7 +39,7 @@ class SeenRows:
         return 0
 
     def _find(self, mark: int) -> int:
-        """The slot that holds the mark, or the empty one where it belongs."""
+        """Return the slot that holds the mark, or the empty slot for it."""
         marks, last = self._marks, self._size - 1
         slot = mark & last
         while marks[slot] not in (0, mark):

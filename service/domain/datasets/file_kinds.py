@@ -1,4 +1,4 @@
-"""Recognises what people upload instead of JSONL, and says how to make JSONL of it."""
+"""Recognise files that are not JSONL, and say how to convert them."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ _PRETTY = (
 
 
 def of_head(head: bytes) -> tuple[str, str] | None:
-    """Code and message by the first bytes of a file (HEAD_BYTES, or all of a shorter one)."""
+    """Return code and message for the first bytes of a file; None if they may be JSONL."""
     for magic, code, message in _MAGIC:
         if head.startswith(magic):
             return f"file_is_{code}", f"The file {message}"
@@ -46,7 +46,7 @@ def of_head(head: bytes) -> tuple[str, str] | None:
 
 
 def of_first_line(line: bytes) -> tuple[str, str] | None:
-    """Code and message by a file's first line that is not blank, once it is known to be no row."""
+    """Return code and message for a first line that is no row; None if unknown."""
     text = line.strip()
     if text.startswith(b"["):
         return "file_is_json_array", f"The file {_ARRAY}"

@@ -1,4 +1,4 @@
-"""Parses one line of JSONL, and says what is wrong with one that is not JSON."""
+"""Parse one line of JSONL, and explain what is wrong with one that is not JSON."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from service.domain import strict_json
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong, or something odd, about a line."""
+    """An error or a warning about a line."""
 
     code: str
     message: str
@@ -19,7 +19,7 @@ _NAME = "this is a file's name and not its rows; with curl write -F file=@NAME"
 
 
 def parse(line: bytes) -> dict[str, Any] | Problem:
-    """The line's JSON object, or what is wrong with it."""
+    """Return the line's JSON object, or the problem with it."""
     try:
         row = strict_json.loads(line.decode())
     except UnicodeDecodeError as error:
@@ -31,7 +31,7 @@ def parse(line: bytes) -> dict[str, Any] | Problem:
         if line.strip().endswith((b".jsonl", b".json")):
             return Problem("invalid_json", _NAME)
         return Problem("invalid_json", _explained(line, error))
-    except strict_json.BadText as error:
+    except strict_json.UnstorableText as error:
         return Problem("invalid_encoding", str(error))
     except ValueError as error:  # a number, a name or a depth that not every parser takes
         return Problem("invalid_json", str(error))
@@ -41,7 +41,7 @@ def parse(line: bytes) -> dict[str, Any] | Problem:
 
 
 def _explained(line: bytes, error: json.JSONDecodeError) -> str:
-    """json's words, and what to do where the cause is a usual one."""
+    """Return the parser's message, with a remedy for usual causes."""
     where = f"{error.msg} at column {error.colno}"
     rest = line.decode()[error.pos :].lstrip()
     if error.msg == "Extra data":

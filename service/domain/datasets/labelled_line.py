@@ -1,4 +1,4 @@
-"""Judges one row to classify, a format of ours: a text or a chat, and the name of its class."""
+"""Check one row to classify, a format of ours: a text or a chat, and its label."""
 
 from typing import Any, Final
 
@@ -15,10 +15,10 @@ _MEMBERS = frozenset({"messages", "text", "label", "tools", "functions"})
 
 
 def is_one(row: dict[str, Any]) -> bool:
-    """Whether the row is meant so, be it right or wrong.
+    """Return whether the row is meant as a labelled row, valid or not.
 
-    Chats may hold anything beside their messages, and prompts what their grader reads: with members
-    that are not known here, a row of messages is one of those.
+    Chats may hold anything beside their messages, and prompts what their grader reads: a row of
+    messages with unknown members is one of those.
     """
     if "messages" not in row:
         return "text" in row and "label" in row
@@ -26,12 +26,12 @@ def is_one(row: dict[str, Any]) -> bool:
 
 
 def may_be_one(row: dict[str, Any]) -> bool:
-    """Whether, among such rows, it is meant so."""
+    """Return whether the row counts as a labelled one among labelled rows."""
     return row.keys() <= _MEMBERS
 
 
 def check(row: dict[str, Any], line: bytes) -> Row | Problem:
-    """What the row holds, or the first thing that is wrong with it."""
+    """Return what the row holds, or the first problem."""
     label = row.get("label")
     if not isinstance(label, str) or not label.strip() or not label.isprintable():
         return Problem("missing_label", "`label` must be the name of the row's class, a string")

@@ -1,4 +1,4 @@
-"""Remembers a file's longest rows, so that any context can be held against them later."""
+"""Record a file's longest rows, to compare them with any context later."""
 
 import heapq
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ RowLength = tuple[int, int]  # line, tokens
 
 
 def tokens_of(characters: int) -> int:
-    """A guess at the tokens of a row (or of many), rather high than low."""
+    """Return an estimate of the tokens of ``characters`` characters in a row, rather high."""
     return _TOKENS_PER_EXAMPLE + round(characters / _CHARACTERS_PER_TOKEN)
 
 
 @dataclass
 class LongRows:
-    """The MOST longest; of equal ones, the first."""
+    """The MOST longest rows; of equal ones, the first."""
 
     _heap: list[tuple[int, int]] = field(default_factory=list)  # tokens, -line: shortest first
 
     def add(self, line: int, characters: int) -> int:
-        """Take a row in; return its tokens."""
+        """Record a row; return its tokens."""
         tokens = tokens_of(characters)
         if len(self._heap) < MOST:
             heapq.heappush(self._heap, (tokens, -line))
@@ -33,5 +33,5 @@ class LongRows:
         return tokens
 
     def longest(self) -> tuple[RowLength, ...]:
-        """Longest first."""
+        """Return the recorded rows, longest first."""
         return tuple((-line, tokens) for tokens, line in sorted(self._heap, reverse=True))

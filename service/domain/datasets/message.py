@@ -1,4 +1,4 @@
-"""Judges the messages of a row: can each be trained on, and is anything about them odd?"""
+"""Check the messages of a row: whether each can be trained on, and what is unusual."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +43,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def check_all(messages: list[Any], called: str = "message") -> int | Problem:
-    """Characters of their contents, or the first thing that is wrong with one of them."""
+    """Return the characters of the messages' contents, or the first problem."""
     characters = 0
     for number, message in enumerate(messages, 1):
         if type(message) is dict and message.keys() == PLAIN and message["role"] in ROLES:
@@ -58,7 +58,7 @@ def check_all(messages: list[Any], called: str = "message") -> int | Problem:
 
 
 def check_learnt(messages: list[Message]) -> Problem | None:
-    """What is wrong when nothing is learnt from these messages."""
+    """Return the problem if nothing is learnt from these messages."""
     for message in reversed(messages):
         if message["role"] == "assistant" and message.get("weight", 1):
             return None
@@ -74,7 +74,7 @@ def check_learnt(messages: list[Message]) -> Problem | None:
 
 
 def odd_roles(roles: list[str]) -> Iterator[Problem]:
-    """Turns that are kept, and probably not meant."""
+    """Yield warnings about the order of roles."""
     if "user" not in roles:
         yield Problem("missing_user_message", "no message is the user's")
     if roles[-1] != "assistant":
@@ -90,7 +90,7 @@ def odd_roles(roles: list[str]) -> Iterator[Problem]:
 
 
 def named(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
-    """Each message with what it is called: by its part of the row, if that has a name."""
+    """Yield each message with its name: its number, after the name of its part of the row."""
     for part, messages in parts.items():
         begin = f"{part}, message" if part else "message"
         yield from ((f"{begin} {number}", m) for number, m in enumerate(messages, 1))
@@ -99,7 +99,7 @@ def named(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
 def odd_messages(
     line: bytes, holder: dict[str, Any] | None, named: Iterator[tuple[str, Message]]
 ) -> Iterator[Problem]:
-    """What is odd about messages, each with what it is called.
+    """Yield warnings about messages, each with its name.
 
     ``holder`` has their tools; None where the line holds no call.
     """
@@ -114,14 +114,14 @@ def odd_messages(
 
 
 def _may_be_odd(line: bytes) -> bool:
-    """Whether it pays to look for odd characters in the row of this line: hardly ever."""
+    """Return whether the row of this line may hold odd characters; rarely."""
     not_ascii = not line.isascii() and b"\xef\xbf\xbd" in line
     escaped = b"\\" in line and _ODD_ESCAPE.search(line) is not None
     return not_ascii or escaped or b"\x7f" in line
 
 
 def _odd_characters(named: Iterable[tuple[str, Message]]) -> Iterator[Problem]:
-    """The first text that was damaged before it came here."""
+    """Yield a warning about the first text with damaged characters."""
     for name, message in named:
         for text in _texts(message):
             if found := _CONTROL.search(text):
@@ -220,7 +220,7 @@ _MESSAGE_CHECKS: tuple[Callable[[dict[str, Any]], Problem | None], ...] = (
 
 
 def _texts(message: Message) -> tuple[str, ...]:
-    """What it says, and what it thinks before."""
+    """Return the texts of a message: content and reasoning."""
     content, thoughts = message.get("content"), message.get("reasoning_content") or ""
     if isinstance(content, str):
         return (content, thoughts)
@@ -228,7 +228,7 @@ def _texts(message: Message) -> tuple[str, ...]:
 
 
 def _shown(value: object) -> str:
-    """A value from the file in an error message: short, plain ASCII, never a whole tree."""
+    """Return a value for an error message: short, plain ASCII, never a whole tree."""
     if isinstance(value, dict | list):
         return f"of type {type(value).__name__}"
     return f"{value!a:.40}"

@@ -1,4 +1,4 @@
-"""Judges one row of OpenAI's preference format: a prompt, an answer to it and a worse one."""
+"""Check one row of OpenAI's preference format: a prompt, a preferred and another answer."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -19,19 +19,19 @@ _OF_THE_INPUT = ("tools", "functions", "parallel_tool_calls")
 
 
 def is_one(row: dict[str, Any]) -> bool:
-    """Whether the row is meant as a preference, be it right or wrong."""
+    """Return whether the row is meant as a preference, valid or not."""
     if "messages" in row:  # a chat
         return False
     return isinstance(row.get("input"), dict) or has_outputs(row)
 
 
 def has_outputs(row: dict[str, Any]) -> bool:
-    """Whether one of the two is there, be it right or wrong."""
+    """Return whether one of the two outputs is there, valid or not."""
     return not row.keys().isdisjoint(_OUTPUTS)
 
 
 def check_chat(row: dict[str, Any]) -> Problem | None:
-    """What is wrong with a chat that has outputs, too: it could be meant as either."""
+    """Return the problem of a chat that has outputs, too: it is ambiguous."""
     if len(row) == 1 or "messages" not in row or not has_outputs(row):
         return None
     for name in (*PREFERRED, *OTHER):
@@ -42,7 +42,7 @@ def check_chat(row: dict[str, Any]) -> Problem | None:
 
 
 def check(row: dict[str, Any], line: bytes) -> Row | Problem:
-    """What the row holds, or the first thing that is wrong with it."""
+    """Return what the row holds, or the first problem."""
     prompt = prompt_of(row.get("input"))
     if isinstance(prompt, Problem):
         return prompt
@@ -71,7 +71,7 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
 
 
 def prompt_of(given: object) -> list[Any] | Problem:
-    """The messages of a row's input, or what is wrong with it."""
+    """Return the messages of a row's input, or the problem with it."""
     if not isinstance(given, dict):
         return Problem("missing_input", "`input` must be an object that holds `messages`")
     messages = given.get("messages")
@@ -83,7 +83,7 @@ def prompt_of(given: object) -> list[Any] | Problem:
 
 
 def check_beside(row: dict[str, Any]) -> Problem | None:
-    """What is wrong when the row itself has what is read from its input only."""
+    """Return the problem if the row has members that are read from its input only."""
     for name in _OF_THE_INPUT:
         if row.get(name) is not None:
             return Problem("outside_input", f"`{name}` is read from `input` only: move it there")
@@ -101,7 +101,7 @@ def _output(row: dict[str, Any], names: tuple[str, str]) -> list[Any] | Problem:
 
 
 def check_output(parts: dict[str, list[Message]], name: str) -> Problem | None:
-    """What is wrong with the part of this name as an answer."""
+    """Return the problem with the part of this name as an answer."""
     for number, said in enumerate(parts[name], 1):
         if said["role"] not in _OUTPUT_ROLES:
             return Problem(
@@ -116,7 +116,7 @@ def check_output(parts: dict[str, list[Message]], name: str) -> Problem | None:
 def _notes(
     line: bytes, tools: dict[str, Any] | None, parts: dict[str, list[Message]]
 ) -> Iterator[Problem]:
-    """Odd things, each once: the prompt is part of both sequences."""
+    """Yield warnings, each once: the prompt is part of both sequences."""
     prompt, preferred, other = parts.values()
     sequences = ([m["role"] for m in (*prompt, *output)] for output in (preferred, other))
     yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()

@@ -1,6 +1,6 @@
-"""Judges one row of OpenAI's reinforcement format: messages that the model is to answer.
+"""Check one row of OpenAI's reinforcement format: messages that the model is to answer.
 
-What else a row holds is the grader's to read, as `{{item.name}}`.
+The grader reads the other members of a row as `{{item.name}}`.
 """
 
 import re
@@ -22,7 +22,7 @@ _ANSWERED = "last_message_not_assistant"  # of chats: here it is as it should be
 
 
 def is_one(row: dict[str, Any]) -> bool:
-    """Whether the row ends with what is to be answered."""
+    """Return whether the row ends with a message to be answered."""
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages or not isinstance(messages[-1], dict):
         return False
@@ -31,7 +31,7 @@ def is_one(row: dict[str, Any]) -> bool:
 
 
 def check(row: dict[str, Any], line: bytes) -> Row | Problem:
-    """What the row holds, or the first thing that is wrong with it."""
+    """Return what the row holds, or the first problem."""
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
         return Problem("missing_messages_list", "`messages` must be a list of at least one message")
@@ -51,7 +51,7 @@ def check(row: dict[str, Any], line: bytes) -> Row | Problem:
 
 
 def _members(row: dict[str, Any]) -> frozenset[str]:
-    """Those of the grader that hold something and that a template can name."""
+    """Return the grader's members that hold something and that a template can name."""
     held = (name for name, value in row.items() if value is not None)
     return frozenset(name for name in held if name not in _MODELS_OWN and _NAME.match(name))
 

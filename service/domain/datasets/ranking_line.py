@@ -1,4 +1,4 @@
-"""Judges one row of rankings, a format of ours: a prompt and its answers, best first."""
+"""Check one row of rankings, a format of ours: a prompt and its answers, best first."""
 
 from collections.abc import Iterator
 from itertools import chain, pairwise
@@ -25,12 +25,12 @@ _SEND = f"`{RANKED}` must be a list of 2 to {MOST_ANSWERS} answers, best first, 
 
 
 def is_one(row: dict[str, Any]) -> bool:
-    """Whether the row is meant as a ranking, be it right or wrong."""
+    """Return whether the row is meant as a ranking, valid or not."""
     return "messages" not in row and row.get(RANKED) is not None
 
 
 def check(row: dict[str, Any], line: bytes) -> Row | Problem:
-    """What the row holds, or the first thing that is wrong with it."""
+    """Return what the row holds, or the first problem."""
     prompt = prompt_of(row.get("input"))
     if isinstance(prompt, Problem):
         return prompt
@@ -75,7 +75,7 @@ def _notes(
     prompt: list[Message],
     answers: dict[str, list[Message]],
 ) -> Iterator[Problem]:
-    """Odd things, each once: the prompt is part of every sequence."""
+    """Yield warnings, each once: the prompt is part of every sequence."""
     sequences = ([m["role"] for m in (*prompt, *answer)] for answer in answers.values())
     yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()
     for (_, better), (name, worse) in pairwise(answers.items()):

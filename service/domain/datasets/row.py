@@ -1,4 +1,4 @@
-"""What one good row of a dataset comes to."""
+"""Define what a valid row of a dataset holds."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,6 @@
-"""Judges the tools that stand beside messages, and the calls to them.
+"""Check the tools beside messages, and the calls to them.
 
-The chat template reads both on the node, and breaks on what is not in OpenAI's form.
+The chat template reads both on the node, and fails on what is not in OpenAI's form.
 """
 
 import json
@@ -21,12 +21,12 @@ _MAY_CALL = re.compile(rb'"(?:tool|func)')  # begins the names of all members an
 
 
 def may_call(line: bytes) -> bool:
-    """Whether it pays to look for tools and calls in the row of this line."""
+    """Return whether the row of this line may hold tools or calls."""
     return _MAY_CALL.search(line) is not None
 
 
 def check_tools(holder: Json) -> Problem | None:
-    """What is wrong with the tools of a chat, or of a preference's input."""
+    """Return the problem with the tools of a chat, or of a preference's input."""
     for key in ("tools", "functions"):
         tools = holder.get(key)
         if tools is None:
@@ -41,7 +41,7 @@ def check_tools(holder: Json) -> Problem | None:
 
 
 def check_calls(message: Json) -> Problem | None:
-    """What is wrong with the calls that a message makes, or with the result that it holds."""
+    """Return the problem with a message's calls, or with the result that it holds."""
     calls = message.get("tool_calls")
     if calls is not None and not isinstance(calls, list):
         return Problem("data_type", "`tool_calls` must be a list")
@@ -57,7 +57,7 @@ def check_calls(message: Json) -> Problem | None:
 
 
 def check_style(holder: Json, messages: list[Json]) -> Problem | None:
-    """What is wrong when OpenAI's older form of calls stands beside the newer one."""
+    """Return the problem if OpenAI's older form of calls stands beside the newer one."""
     old = "functions" if holder.get("functions") else _first(messages, "function")
     new = "tools" if holder.get("tools") else _first(messages, "tool")
     if not old or not new:
@@ -67,7 +67,7 @@ def check_style(holder: Json, messages: list[Json]) -> Problem | None:
 
 
 def odd_calls(holder: Json, named: Iterable[tuple[str, Json]]) -> Iterator[Problem]:
-    """The first call of a tool that is not declared, and the first result without its call."""
+    """Yield warnings: the first undeclared tool call, and the first result without its call."""
     declared = {tool["function"]["name"] for tool in holder.get("tools") or ()}
     declared |= {function["name"] for function in holder.get("functions") or ()}
     found: dict[str, Problem] = {}
@@ -115,7 +115,7 @@ def _wrong_with(function: object, form: str) -> str | None:
 
 
 def _first(messages: list[Json], word: str) -> str | None:
-    """What shows the use of `tool...` or `function...` in these messages."""
+    """Return what shows the use of `tool...` or `function...` in these messages."""
     for message in messages:
         if message["role"] == word:
             return f"role {word}"
@@ -126,7 +126,7 @@ def _first(messages: list[Json], word: str) -> str | None:
 
 
 def _calls(message: Json) -> Iterator[tuple[str, object]]:
-    """Name and id of each call that a message makes."""
+    """Yield name and id of each call that a message makes."""
     for call in message.get("tool_calls") or ():
         yield call["function"]["name"], call.get("id")
     if call := message.get("function_call"):
@@ -134,7 +134,7 @@ def _calls(message: Json) -> Iterator[tuple[str, object]]:
 
 
 def _answers(message: Json, open_calls: set[object]) -> bool:
-    """Whether a result has a call; one that names none answers any."""
+    """Return whether a result has a call; one that names none answers any."""
     named = message.get("tool_call_id") if message["role"] == "tool" else message.get("name")
     return named in open_calls if named else bool(open_calls)
 

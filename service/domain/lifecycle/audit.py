@@ -1,8 +1,8 @@
-"""What exists in the cloud against what the database thinks. Pure.
+"""Compare the cloud's resources with the database. Pure.
 
-Of each scale set it says who has it, or that nobody does, and what it costs per hour: by its
-attempt's row, else by the price list of now. What else carries our tag is nobody's: Rekindle makes
-scale sets alone, and Azure takes their parts with them.
+For each scale set it states the owner, if any, and the cost per hour: from the attempt's row, else
+from the present price list. Any other resource with our tag has no owner: Rekindle creates scale
+sets only, and Azure deletes their parts with them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ from contract.choices import Engine
 from service.domain.cloud.fleet import (
     Offering,
     Price,
-    Resource,
     ScaleSet,
     ScaleSetPhase,
+    TaggedResource,
     scale_set_name,
 )
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, CapacityType
 
 
-class Standing(StrEnum):
-    """How a scale set stands to the database."""
+class AuditStanding(StrEnum):
+    """How a scale set relates to the database."""
 
     USED = "used"  # a live attempt has it
     GOING = "going"  # its attempt is over, and it is being deleted
@@ -36,13 +36,13 @@ class Standing(StrEnum):
     STRAY = "stray"  # no scale set: a disk, a network interface, whatever carries our tag
 
 
-LEAKS = frozenset({Standing.LINGERING, Standing.UNKNOWN, Standing.STRAY})
+LEAKS = frozenset({AuditStanding.LINGERING, AuditStanding.UNKNOWN, AuditStanding.STRAY})
 SCALE_SET = "Microsoft.Compute/virtualMachineScaleSets"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Owner:
-    """An attempt as far as it matters here."""
+class ScaleSetOwner:
+    """The facts of an attempt that the audit needs."""
 
     attempt_id: str
     job_id: str
@@ -56,85 +56,89 @@ class Owner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """One scale set, there or missing, or something else with our tag."""
+class AuditedResource:
+    """One scale set, present or missing, or another resource with our tag."""
 
     name: str  # of something else after its whole type, as "Microsoft.Compute/disks/x": unique
     kind: str = SCALE_SET  # as Azure names its type
-    standing: Standing
+    standing: AuditStanding
     region: str
     vm_size: str
-    attempt_id: str  # of a set that nobody has: as its tag says; empty without one
+    attempt_id: str  # without an owner: from its tag; empty without one
     job_id: str
     state: str  # of the attempt; empty where the database knows none
     phase: str  # of the set; empty where it is missing
     machines: int
     since: datetime | None  # the cloud took the order; of a missing one: the attempt's state
-    hourly: Decimal | None  # of all its machines; None: nobody knows its price
-    assumed: CapacityType | None = None  # that price's, where nobody knows how it was bought
+    hourly: Decimal | None  # of all its machines; None: unknown
+    assumed: CapacityType | None = None  # assumed for the price, where the cloud does not state it
 
     @property
     def leaks(self) -> bool:
-        """Whether it costs money for nothing, and nothing that goes on now ends that."""
+        """Return whether it costs money to no purpose and nothing in progress ends that."""
         return self.standing in LEAKS and self.phase != ScaleSetPhase.DELETING
 
 
-def audit(
+def audit_resources(
     there: Sequence[ScaleSet],
-    owners: Mapping[str, Owner],
+    owners: Mapping[str, ScaleSetOwner],
     now: datetime,
     *,
     prices: Mapping[Offering, Price] = MappingProxyType({}),
-    strays: Sequence[Resource] = (),
+    strays: Sequence[TaggedResource] = (),
     attempt_tag: str,
     job_tag: str,
-) -> list[Found]:
-    """Every scale set that is there or should be, and ``strays``, by name.
+) -> list[AuditedResource]:
+    """Return every scale set that exists or should, and all other tagged resources, by name.
 
-    ``owners``: by attempt id; all that are not ended, and of the ended ones those whose sets are
-    there. The cloud was listed before the rows were read, so no new set is taken for a leak.
-    ``prices``: of what is ``unpriced``, as far as they are known.
+    ``owners``: by attempt id; all attempts that have not ended, and ended ones whose sets exist.
+    The cloud was listed before the rows were read, so no new set is taken for a leak. ``prices``:
+    of the ``unpriced_offerings``, as far as they are known.
     """
     by_name = _by_name(owners)
     found = []
     for s in there:
         if owner := by_name.get(s.name):
-            found.append(_owned(s, owner, now))
+            found.append(_audit_owned(s, owner, now))
         else:
             tags = s.tags.get(attempt_tag, ""), s.tags.get(job_tag, "")
-            found.append(_nobodys(s, prices, *tags))
+            found.append(_audit_unowned(s, prices, *tags))
     names = {s.name for s in there}
     found += [
-        _missing(name, owner)
+        _audit_missing(name, owner)
         for name, owner in by_name.items()
         if name not in names and owner.state in ATTEMPT_WITH_NODES
     ]
-    found += [_stray(s, s.tags.get(attempt_tag, ""), s.tags.get(job_tag, "")) for s in strays]
+    found += [
+        _audit_untracked(s, s.tags.get(attempt_tag, ""), s.tags.get(job_tag, "")) for s in strays
+    ]
     return sorted(found, key=lambda f: f.name)
 
 
-def unpriced(there: Sequence[ScaleSet], owners: Mapping[str, Owner]) -> list[Offering]:
-    """What must be asked for at a price list: of sets that no row knows a price of."""
+def unpriced_offerings(
+    there: Sequence[ScaleSet], owners: Mapping[str, ScaleSetOwner]
+) -> list[Offering]:
+    """Return the offerings of scale sets whose price no row knows."""
     by_name = _by_name(owners)
     places = {_offering(s) for s in there if s.name not in by_name}
     return sorted(place for place in places if place.region and place.vm_size)
 
 
-def per_hour(found: Sequence[Found]) -> dict[Standing, Decimal]:
-    """What each group costs; what is missing costs nothing, what has no price counts as nothing."""
-    sums = dict.fromkeys(Standing, Decimal(0))
+def hourly_by_standing(found: Sequence[AuditedResource]) -> dict[AuditStanding, Decimal]:
+    """Return the hourly cost of each group; missing sets and unknown prices count as 0."""
+    sums = dict.fromkeys(AuditStanding, Decimal(0))
     for one in found:
-        if one.standing is not Standing.MISSING:
+        if one.standing is not AuditStanding.MISSING:
             sums[one.standing] += one.hourly or Decimal(0)
     return sums
 
 
-def _by_name(owners: Mapping[str, Owner]) -> dict[str, Owner]:
+def _by_name(owners: Mapping[str, ScaleSetOwner]) -> dict[str, ScaleSetOwner]:
     return {scale_set_name(o.attempt_id): o for o in owners.values()}
 
 
 def _offering(found: ScaleSet) -> Offering:
-    """As Spot where the cloud does not tell: most of ours is."""
+    """Return the set's offering, as Spot where the cloud does not state it."""
     return Offering(
         region=found.region,
         vm_size=found.vm_size,
@@ -143,9 +147,9 @@ def _offering(found: ScaleSet) -> Offering:
     )
 
 
-def _owned(found: ScaleSet, owner: Owner, now: datetime) -> Found:
+def _audit_owned(found: ScaleSet, owner: ScaleSetOwner, now: datetime) -> AuditedResource:
     machines = _machines(found)
-    return Found(
+    return AuditedResource(
         name=found.name,
         standing=_standing(owner, now),
         region=found.region or owner.region,
@@ -160,15 +164,15 @@ def _owned(found: ScaleSet, owner: Owner, now: datetime) -> Found:
     )
 
 
-def _nobodys(
+def _audit_unowned(
     found: ScaleSet, prices: Mapping[Offering, Price], attempt_id: str, job_id: str
-) -> Found:
+) -> AuditedResource:
     machines, offering = _machines(found), _offering(found)
     price = prices.get(offering)
     guessed = price is not None and found.capacity_type is None
-    return Found(
+    return AuditedResource(
         name=found.name,
-        standing=Standing.UNKNOWN,
+        standing=AuditStanding.UNKNOWN,
         region=found.region,
         vm_size=found.vm_size,
         attempt_id=attempt_id,
@@ -186,19 +190,21 @@ def _machines(found: ScaleSet) -> int:
     return found.capacity if found.capacity is not None else len(found.instances)
 
 
-def _standing(owner: Owner, now: datetime) -> Standing:
+def _standing(owner: ScaleSetOwner, now: datetime) -> AuditStanding:
     if owner.state in (AttemptState.ENDED, AttemptState.PENDING):
-        return Standing.UNKNOWN
+        return AuditStanding.UNKNOWN
     if owner.state is not AttemptState.TERMINATING:
-        return Standing.USED
-    return Standing.LINGERING if now - owner.since > TOO_LONG_TO_DELETE else Standing.GOING
+        return AuditStanding.USED
+    return (
+        AuditStanding.LINGERING if now - owner.since > TOO_LONG_TO_DELETE else AuditStanding.GOING
+    )
 
 
-def _stray(found: Resource, attempt_id: str, job_id: str) -> Found:
-    return Found(
+def _audit_untracked(found: TaggedResource, attempt_id: str, job_id: str) -> AuditedResource:
+    return AuditedResource(
         name=f"{found.kind}/{found.name}",  # a last word alone is that of several providers
         kind=found.kind,
-        standing=Standing.STRAY,
+        standing=AuditStanding.STRAY,
         region=found.region,
         vm_size="",
         attempt_id=attempt_id,
@@ -211,10 +217,10 @@ def _stray(found: Resource, attempt_id: str, job_id: str) -> Found:
     )
 
 
-def _missing(name: str, owner: Owner) -> Found:
-    return Found(
+def _audit_missing(name: str, owner: ScaleSetOwner) -> AuditedResource:
+    return AuditedResource(
         name=name,
-        standing=Standing.MISSING,
+        standing=AuditStanding.MISSING,
         region=owner.region,
         vm_size=owner.vm_size,
         attempt_id=owner.attempt_id,

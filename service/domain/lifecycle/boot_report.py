@@ -1,4 +1,4 @@
-"""What a machine says of its boot before its supervisor runs, and what is wrong with it. Pure."""
+"""Classify what a machine reports of its boot before its supervisor runs. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ LONGEST_TEXT = 400  # characters of what a program said, in a sentence
 _TRIES = 3  # after which what a registry says is believed; cloud-init makes ten
 
 
-class Phase(StrEnum):
-    """What cloud-init does, see `service/cloud/cloud_init.py`."""
+class BootPhase(StrEnum):
+    """A phase of cloud-init; see `service/cloud/cloud_init.py`."""
 
     PULL_IMAGE = "pull_image"
     MOUNT_DISKS = "mount_disks"
@@ -20,8 +20,8 @@ class Phase(StrEnum):
     START_SUPERVISOR = "start_supervisor"
 
 
-class Said(StrEnum):
-    """How it goes."""
+class BootStatus(StrEnum):
+    """The status of a boot phase."""
 
     BEGUN = "begun"
     FAILED = "failed"  # it is tried again, or the boot goes on without it
@@ -29,17 +29,17 @@ class Said(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """One report; ``text`` has a line for each try that failed."""
+class BootReport:
+    """One report; ``text`` has a line for each failed try."""
 
-    phase: Phase
-    said: Said
+    phase: BootPhase
+    said: BootStatus
     machine: str
     text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cause:
+class BootFailureCause:
     """A kind of failure.
 
     ``hopeless``: after so many tries in a row no later one and no other machine would fare better;
@@ -57,46 +57,46 @@ class Cause:
 # microsoft/AzureTRE 861 (sign-in), Azure/acr 124 (a wrong name reads as a sign-in that is refused),
 # Microsoft Learn, "Configure rules to access an Azure container registry behind a firewall".
 CAUSES = (
-    Cause(
+    BootFailureCause(
         name="disk_full",
         pattern="no space left on device",
         remedy="The image does not fit on the machine's disk. Use a smaller image, or a VM size"
         " with a larger temporary disk.",
     ),
-    Cause(
+    BootFailureCause(
         name="registry_unreachable",
         pattern=r"no such host|time(d )?[- ]?out|deadline exceeded|connection re(fused|set)"
         r"|request canceled|unreachable|no route to host|name resolution|tls handshake|: EOF",
         remedy="The registry cannot be reached. Check its name, DNS, and the outbound rules of the"
         " subnet.",
     ),
-    Cause(
+    BootFailureCause(
         name="registry_busy",
         pattern=r"toomanyrequests|too many requests|unexpected (HTTP )?status.*\b5\d\d\b"
         r"|internal server error|service unavailable|bad gateway",
         remedy="The registry fails, or limits the rate of pulls. It is tried again.",
     ),
-    Cause(
+    BootFailureCause(
         name="registry_firewall",
         pattern=r"is not allowed access|aka\.ms/acr/firewall",
         remedy="The registry's firewall refuses the machines. Allow their subnet, or give it a"
         " private endpoint.",
         hopeless=_TRIES,
     ),
-    Cause(
+    BootFailureCause(
         name="no_docker",
         pattern=r"docker: (command )?not found",
         remedy="The machines' image has no Docker. Check REKINDLE_AZURE_IMAGE.",
         hopeless=1,
     ),
-    Cause(
+    BootFailureCause(
         name="image_not_found",
         pattern=r"manifest unknown|manifest for .+ not found|name unknown|: not found\b"
         r"|invalid reference format",
         remedy="The registry has no such image or tag. Check REKINDLE_TRAINER_IMAGE.",
         hopeless=_TRIES,
     ),
-    Cause(
+    BootFailureCause(
         name="sign_in_refused",
         pattern=r"unauthorized|access denied|access to the resource is denied|forbidden"
         r"|authentication required|failed to authorize|no basic auth credentials",
@@ -105,15 +105,17 @@ CAUSES = (
         " in REKINDLE_TRAINER_IMAGE.",
         hopeless=_TRIES,
     ),
-    Cause(
+    BootFailureCause(
         name="no_gpu_runtime",
         pattern="could not select device driver",
         remedy="The machines' image has no NVIDIA Container Toolkit. Check REKINDLE_AZURE_IMAGE.",
         hopeless=1,
     ),
 )
-_OTHER = Cause(name="other", pattern="", remedy="See the text, and the log of the machine.")
-_NO_FIREWALL = Cause(
+_OTHER = BootFailureCause(
+    name="other", pattern="", remedy="See the text, and the log of the machine."
+)
+_NO_FIREWALL = BootFailureCause(
     name="no_firewall",
     pattern="",
     remedy="The machine's own firewall cannot be set up, and without it nothing of a job runs."
@@ -122,39 +124,39 @@ _NO_FIREWALL = Cause(
 )
 
 
-def causes(report: Report) -> list[Cause]:
-    """Name what went wrong in each try, the oldest first; at least one."""
-    if report.phase is Phase.FIREWALL:
+def failure_causes(report: BootReport) -> list[BootFailureCause]:
+    """Return the cause of each failed try, oldest first; at least one."""
+    if report.phase is BootPhase.FIREWALL:
         return [_NO_FIREWALL]
     lines = [line for line in report.text.splitlines() if line.strip()]
     return [_cause(line) for line in lines] or [_OTHER]
 
 
-def is_hopeless(report: Report) -> bool:
-    """True when the machine gave up, and every try failed in a way that no later one mends.
+def is_not_retryable(report: BootReport) -> bool:
+    """Return whether the machine gave up and no later try or machine would succeed.
 
-    A managed identity that is new may be refused for two minutes (kubernetes/kubernetes 92326), and
-    a registry in trouble may know none of its images: one try says too little.
+    A new managed identity may be refused for two minutes (kubernetes/kubernetes 92326), and a
+    registry in trouble may know none of its images: one try proves too little.
     """
-    found = causes(report)
+    found = failure_causes(report)
     certain = all(cause.hopeless and len(found) >= cause.hopeless for cause in found)
-    return report.said is Said.GAVE_UP and certain
+    return report.said is BootStatus.GAVE_UP and certain
 
 
-def sentence(report: Report) -> str:
-    """Say what failed, what to do, and what the program said in the end."""
-    why = causes(report)[-1]
+def failure_sentence(report: BootReport) -> str:
+    """Return what failed, what to do, and the last output of the program."""
+    why = failure_causes(report)[-1]
     lines = report.text.splitlines()
     last = " ".join(lines[-1].split())[-LONGEST_TEXT:] if lines else ""
     said = f" ({last})" if last else ""
     return f"{report.machine}, {report.phase}: {why.remedy}{said}"
 
 
-def last_word(report: Report) -> str:
-    """Why the attempt ends, where it is hopeless; begins with CANNOT_BOOT."""
-    return f"{CANNOT_BOOT}: {sentence(report)}"
+def final_reason(report: BootReport) -> str:
+    """Return why the attempt ends after a failure without retry; begins with CANNOT_BOOT."""
+    return f"{CANNOT_BOOT}: {failure_sentence(report)}"
 
 
-def _cause(line: str) -> Cause:
+def _cause(line: str) -> BootFailureCause:
     found = (c for c in CAUSES if re.search(c.pattern, line, re.IGNORECASE))
     return next(found, _OTHER)

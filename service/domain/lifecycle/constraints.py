@@ -1,4 +1,4 @@
-"""What a user asks of a job beside the training itself: how much money, until when, where."""
+"""Constraints of a job beside the training itself: budget, deadline, regions, priority."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from service.domain.cloud.fleet import Offering, Price
 from service.domain.money.cost import CURRENCY
 from service.domain.states import CapacityType
 
-# Why an attempt is stopped that nobody asked to stop.
+# Why the service stops an attempt by itself.
 OVER_BUDGET = "the budget is used up"
-MOVES = "Spot would miss the deadline, so the job goes on on demand"
-RETURNS = "Spot is likely to be had again, so the job goes back to it"
+MOVES_TO_ON_DEMAND = "Spot would miss the deadline, so the job goes on on demand"
+RETURNS_TO_SPOT = "Spot is likely to be had again, so the job goes back to it"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Nothing is limited unless it is asked for."""
+class JobConstraints:
+    """Constraints of a job; by default nothing is limited."""
 
     budget: Decimal | None = None  # US dollars: machines and storage, until the job is over
     on_exhausted: OnExhausted = OnExhausted.PAUSE
@@ -32,16 +32,16 @@ class Terms:
 
     @property
     def switches(self) -> bool:
-        """Whether on demand is paid for where the deadline asks for it."""
+        """Return whether the job moves to on demand to meet its deadline."""
         return self.deadline is not None and self.on_deadline_risk is OnRisk.SWITCH
 
     def buys(self, allowed: Sequence[Offering]) -> Sequence[Offering]:
-        """Of what may be taken, what is: on demand for the deadline, or where there is no Spot."""
+        """Return the offerings to use: on demand only for the deadline or without Spot."""
         spots = [o for o in allowed if o.capacity_type is CapacityType.SPOT]
         return allowed if self.switches or not spots else spots
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able; money as decimal strings, the deadline in unix seconds."""
+        """Return a JSON-able document; money as decimal strings, deadline in unix seconds."""
         return {
             "budget": None if self.budget is None else str(self.budget),
             "on_exhausted": str(self.on_exhausted),
@@ -55,7 +55,7 @@ class Terms:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """What ``as_dict`` wrote down; what is missing is not limited."""
+        """Parse what ``as_dict`` returned; missing members mean no limit."""
         budget, most, until = (data.get(k) for k in ("budget", "max_price", "deadline"))
         return cls(
             budget=None if budget is None else Decimal(budget),
@@ -69,9 +69,9 @@ class Terms:
         )
 
     def kept_seconds(self, begin: datetime, asked_hours: float | None = None) -> float | None:
-        """From ``begin`` to the deadline that was asked for, else to the own one.
+        """Return seconds from ``begin`` to the deadline; ``asked_hours`` overrides it.
 
-        None where there is none, or no full price is paid to keep it.
+        None without a deadline, or where the job does not move to on demand to meet it.
         """
         if asked_hours is not None:
             return asked_hours * 3600
@@ -80,9 +80,9 @@ class Terms:
         return (self.deadline - begin).total_seconds()
 
     def forbids(self, offering: Offering, price: Price | None, gpus: int) -> str:
-        """Why the offering must not be taken, to follow its name; "" when it may.
+        """Return why the offering must not be used, to follow its name; "" if it may.
 
-        ``gpus`` of one machine; where there are none, an hour of the machine is what counts.
+        ``gpus``: of one machine; with 0, max_price applies to an hour of the machine.
         """
         if self.regions and offering.region not in self.regions:
             return f"is not in {' or '.join(self.regions)}"
@@ -97,4 +97,4 @@ class Terms:
         return f"costs {each:.2f} {CURRENCY} per {of_what}, more than max_price {self.max_price}"
 
 
-NO_TERMS = Terms()
+UNCONSTRAINED = JobConstraints()

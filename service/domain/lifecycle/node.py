@@ -1,7 +1,7 @@
-"""What the service remembers of one node, and how each message changes it.
+"""Update the record of one node with each of its messages.
 
-Pure. Messages may come late, twice and in any order, from a supervisor that is long dead;
-whatever does not carry news changes nothing, so every handler may be called again.
+Pure. Messages may come late, twice and in any order, from a supervisor that ended long ago; a
+message without news changes nothing, so every handler is idempotent.
 """
 
 from dataclasses import dataclass, replace
@@ -48,24 +48,24 @@ class NodeRecord:
 
     @property
     def stops(self) -> bool:
-        """True while it runs the generation that it has been told to stop: it will say when."""
+        """Return whether it still runs the generation that it was directed to stop."""
         stop = self.directive_kind in (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
         told = stop and self.directive_number >= self.generation
         return told and self.phase is NodePhase.RUNNING
 
 
 @dataclass(frozen=True)
-class Ignored:
+class IgnoredHeartbeat:
     """A heartbeat without news: answered like any other, but nothing is written."""
 
 
 @dataclass(frozen=True)
-class StaleEpoch:
+class StaleHeartbeat:
     """A heartbeat from before the last registration: 409 "stale_epoch", register again."""
 
 
 def node_id(attempt_id: str, vm_id: str) -> str:
-    """The id that a VM always has in an attempt, so that registering it twice is harmless.
+    """Return the id of a VM in an attempt; it never changes, so registration is idempotent.
 
     >>> node_id("att-1", "vm-a")
     'node-e18b7ac15e59249d68266b9a08'
@@ -73,10 +73,10 @@ def node_id(attempt_id: str, vm_id: str) -> str:
     return "node-" + sha256(f"{attempt_id}/{vm_id}".encode()).hexdigest()[:26]
 
 
-def registered(
+def apply_registration(
     record: NodeRecord | None, registration: Registration, current_generation_number: int
 ) -> NodeRecord:
-    """The row after a registration; the same boot again changes nothing.
+    """Return the row after a registration; the same boot again changes nothing.
 
     A new boot takes away a START, since its disk may have forgotten that it started already.
     Phase and generation stay: only a heartbeat of the new epoch proves that a trainer is gone,
@@ -102,18 +102,18 @@ def registered(
         restarted_in=current_generation_number,
     )
     if record.directive_kind is DirectiveKind.START:
-        return directed(fresh, DirectiveKind.STOP, record.directive_number)
+        return apply_directive(fresh, DirectiveKind.STOP, record.directive_number)
     return fresh
 
 
-def heard(
+def apply_heartbeat(
     record: NodeRecord, heartbeat: Heartbeat, now: float
-) -> NodeRecord | Ignored | StaleEpoch:
-    """The row after a heartbeat, unless it is older than what was heard already."""
+) -> NodeRecord | IgnoredHeartbeat | StaleHeartbeat:
+    """Return the row after a heartbeat, unless a newer one was applied already."""
     if heartbeat.epoch != record.epoch:
-        return StaleEpoch()
+        return StaleHeartbeat()
     if heartbeat.seq <= record.heartbeat_seq:
-        return Ignored()
+        return IgnoredHeartbeat()
     return replace(
         record,
         heartbeat_seq=heartbeat.seq,
@@ -123,21 +123,22 @@ def heard(
         step=heartbeat.step,
         free_port=heartbeat.free_port,
         evicting=record.evicting or heartbeat.eviction is not None,
-        out_of_memory=heartbeat.out_of_memory or _ran_out_before(record, heartbeat),
+        out_of_memory=heartbeat.out_of_memory or _was_out_of_memory(record, heartbeat),
         hopeless=heartbeat.hopeless,
         unhealthy_at=record.unhealthy_at or (now if heartbeat.unhealthy else 0.0),
     )
 
 
-def _ran_out_before(record: NodeRecord, heartbeat: Heartbeat) -> bool:
-    """True when it was said of this generation already; a supervisor that restarts forgets it."""
+def _was_out_of_memory(record: NodeRecord, heartbeat: Heartbeat) -> bool:
+    """Return whether this generation already reported it; a restart forgets it."""
     return record.out_of_memory and record.generation == heartbeat.generation
 
 
-def must_act(before: NodeRecord, after: NodeRecord, heartbeat: Heartbeat) -> bool:
-    """True when the heartbeat says something that the reconciler must act on.
+def should_wake_reconciler(before: NodeRecord, after: NodeRecord, heartbeat: Heartbeat) -> bool:
+    """Return whether the reconciler must act on the heartbeat.
 
-    The first port makes the node one that may train. A notice is no news of who stops already.
+    The first port makes the node available for training. An eviction notice is no news where the
+    node stops already.
     """
     first_step = after.step > 0 and before.step == 0
     was = (before.phase, before.generation, before.free_port > 0)
@@ -148,13 +149,13 @@ def must_act(before: NodeRecord, after: NodeRecord, heartbeat: Heartbeat) -> boo
 
 
 def is_stale(heartbeat: Heartbeat, current_generation_number: int) -> bool:
-    """True when the node runs a generation that has a successor: 409 "stale_generation"."""
+    """Return whether the node runs a generation with a successor: 409 "stale_generation"."""
     running = heartbeat.phase is NodePhase.RUNNING
     return running and heartbeat.generation < current_generation_number
 
 
-def directed(record: NodeRecord, kind: DirectiveKind, number: int) -> NodeRecord:
-    """The row with this directive, unless it holds the same, a stronger or a newer one.
+def apply_directive(record: NodeRecord, kind: DirectiveKind, number: int) -> NodeRecord:
+    """Return the row with this directive, unless it has the same, a stronger or newer one.
 
     A newer generation beats an older one; within one STOP beats CHECKPOINT_AND_STOP beats
     START. So a generation is started once at most, and a late worker takes nothing back.
@@ -170,14 +171,14 @@ def directed(record: NodeRecord, kind: DirectiveKind, number: int) -> NodeRecord
     )
 
 
-def view(
+def node_view(
     record: NodeRecord,
     present: bool,
     quiet: timedelta = timedelta(0),
     unhealthy_for: timedelta | None = None,
     waiting: timedelta = timedelta(0),
 ) -> NodeView:
-    """What the membership rules need to know; ``present`` is what the cloud says."""
+    """Return what the membership rules need; ``present`` is what the cloud reports."""
     return NodeView(
         node_id=record.node_id,
         vm_id=record.vm_id,

@@ -1,8 +1,8 @@
-"""What a job does when memory runs out: the same rows, with less of them at once. Pure.
+"""Reduce memory use after an out-of-memory error, with the same rows per step. Pure.
 
-Down the ladder: micro-batches are halved until they are of one sample, which costs little; then
-activations are computed again instead of kept, which costs a third of the time. The global batch
-stays, as micro-steps make up for it. Nobody climbs up again: the longest rows come again.
+First the micro-batch is halved down to one sample, which costs little; then gradient checkpointing
+recomputes activations, which costs a third of the time. The global batch stays, as micro-steps make
+up for it. The reduction is never undone: the longest rows come again.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ _WAYS_OUT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ladder:
-    """Where a job is on it, and whether it must go down."""
+class OomFallback:
+    """The present reduction of a job, and whether it must be reduced further."""
 
     planned: Rung | None = None  # the highest rung; None: the plan does not say
     rung: Rung | None = None  # of the job's newest generation; None: as planned
@@ -26,28 +26,28 @@ class Ladder:
 
     @property
     def below(self) -> Rung | None:
-        """The rung to go down to; None where memory did not run out, or on the lowest."""
+        """Return the next reduction; None without an out-of-memory error, or at the end."""
         if self._now is None or self.short_in is None:
             return None
         return next_rung(self._now)
 
     @property
     def because(self) -> str:
-        """What is new on the rung below, and why; empty if there is no need for it."""
+        """Return what changes and why; empty without a change."""
         if self._now is None or (below := self.below) is None:
             return ""
         return f"{_change(self._now, below)}: memory ran out in step {self.short_in}"
 
     @property
     def exhausted(self) -> str:
-        """Why it is of no use to go on: what was tried, what the user can do. Empty if it is."""
+        """Return why no reduction is left, and what the user can do; else empty."""
         if self.planned is None or self.short_in is None or self.below is not None:
             return ""
-        sizes = dict.fromkeys(str(rung.micro_batch) for rung in down_from(self.planned))
+        sizes = dict.fromkeys(str(rung.micro_batch) for rung in rungs_from(self.planned))
         how = "with" if self.planned.gradient_checkpointing else "then"
         return (
             f"memory ran out in step {self.short_in}, and no less can be taken at once: "
-            f"micro-batch {_listed(list(sizes))}, {how} gradient_checkpointing, did not fit. "
+            f"micro-batch {_join_words(list(sizes))}, {how} gradient_checkpointing, did not fit. "
             f"{_WAYS_OUT}"
         )
 
@@ -56,11 +56,11 @@ class Ladder:
         return self.rung or self.planned
 
 
-AS_PLANNED = Ladder()
+AS_PLANNED = OomFallback()
 
 
 def next_rung(now: Rung) -> Rung | None:
-    """The one below; None on the lowest.
+    """Return the next reduction; None at the last one.
 
     >>> next_rung(Rung(micro_batch=6, gradient_checkpointing=False)).micro_batch
     3
@@ -70,8 +70,8 @@ def next_rung(now: Rung) -> Rung | None:
     return None if now.gradient_checkpointing else replace(now, gradient_checkpointing=True)
 
 
-def down_from(rung: Rung | None) -> Iterator[Rung]:
-    """It and every rung below it."""
+def rungs_from(rung: Rung | None) -> Iterator[Rung]:
+    """Yield this reduction and every further one."""
     while rung is not None:
         yield rung
         rung = next_rung(rung)
@@ -84,11 +84,11 @@ def _change(before: Rung, after: Rung) -> str:
 
 
 def _smaller(micro_batch: int) -> int:
-    """The largest divisor below it, half of it if it is even: shares that were whole stay so."""
+    """Return the largest proper divisor, so that shares stay whole."""
     return next(micro_batch // d for d in range(2, micro_batch + 1) if micro_batch % d == 0)
 
 
-def _listed(items: list[str]) -> str:
-    """As a sentence has them: one; one and another; one, another and a third."""
+def _join_words(items: list[str]) -> str:
+    """Join items for a sentence: one; one and two; one, two and three."""
     *first, last = items
     return f"{', '.join(first)} and {last}" if first else last

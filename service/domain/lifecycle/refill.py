@@ -1,32 +1,34 @@
-"""When an attempt asks for machines in place of those it lost, and which it deletes first. Pure."""
+"""Decide when an attempt requests replacement machines, and which to delete first. Pure."""
 
 from datetime import datetime, timedelta
 
 from service.domain.cloud.fleet import ScaleSetPhase
 from service.domain.lifecycle import unhealthy_nodes
-from service.domain.lifecycle.attempt import Attempt, Pace, Seen
-from service.domain.lifecycle.elastic import largest, worth_asking
-from service.domain.lifecycle.generation import going_on, is_finished
-from service.domain.lifecycle.job import pause_after
+from service.domain.lifecycle.attempt import Attempt, AttemptTiming, AttemptView
+from service.domain.lifecycle.elastic import is_request_worthwhile, largest_count
+from service.domain.lifecycle.generation import continuing_count, is_finished
+from service.domain.lifecycle.job import attempt_backoff
 from service.domain.states import TIME_LIMITS, AttemptState
 
 _TO_DELETE = timedelta(minutes=2)  # until a machine that is to go is asked for again
 
 
-def has_paused(attempt: Attempt, now: datetime) -> bool:
-    """True when Azure may be asked again; the pause grows with the number of refills."""
-    pause = pause_after(attempt.refills, 0)
+def is_backoff_over(attempt: Attempt, now: datetime) -> bool:
+    """Return whether Azure may be asked again; the backoff grows with each refill."""
+    pause = attempt_backoff(attempt.refills, 0)
     return attempt.refilled_at is None or now - attempt.refilled_at >= pause
 
 
-def useless(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> tuple[str, ...]:
-    """Machines that are unhealthy, never joined or hang: they cost money and train nothing.
+def useless_machines(
+    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+) -> tuple[str, ...]:
+    """Return machines that are unhealthy, never joined or hang: they cost money for nothing.
 
-    While they are there no other is asked for in their place. Azure takes a while to delete them.
+    No replacement is requested while they exist. Azure takes a while to delete them.
     """
     if attempt.refilled_at and now - attempt.refilled_at < _TO_DELETE:
         return ()
-    if ill := unhealthy_nodes.to_delete(seen):
+    if ill := unhealthy_nodes.machines_to_delete(seen):
         return ill
     if attempt.elastic is None or seen.scale_set is None or seen.generation is None:
         return ()
@@ -41,22 +43,22 @@ def useless(attempt: Attempt, seen: Seen, now: datetime, pace: Pace) -> tuple[st
     )
 
 
-def is_due(attempt: Attempt, seen: Seen, now: datetime) -> bool:
-    """True when machines are missing, nothing is under way, and one more could be of use."""
+def is_refill_due(attempt: Attempt, seen: AttemptView, now: datetime) -> bool:
+    """Return whether machines are missing, none is on its way, and one more is useful."""
     elastic, found = attempt.elastic, seen.scale_set
-    if found is None or seen.blind or attempt.wish or unhealthy_nodes.is_enough(seen.nodes):
+    if found is None or seen.blind or attempt.wish or unhealthy_nodes.has_too_many(seen.nodes):
         return False
     quiet = found.phase in (ScaleSetPhase.READY, ScaleSetPhase.FAILED)
     if not quiet or seen.running_instances >= attempt.instance_count:
         return False
-    if not has_paused(attempt, now):
+    if not is_backoff_over(attempt, now):
         return False
     if elastic is None:
-        return unhealthy_nodes.awaited(seen.nodes) > 0
+        return unhealthy_nodes.awaited_replacements(seen.nodes) > 0
     if seen.generation is None:
         return True
     if is_finished(seen.generation, seen.nodes):
         return False
-    left = largest(elastic.node_counts, going_on(seen.generation, seen.nodes))
+    left = largest_count(elastic.node_counts, continuing_count(seen.generation, seen.nodes))
     full = attempt.instance_count
-    return left > 0 and worth_asking(elastic.batch, left, full, seen.outlook)
+    return left > 0 and is_request_worthwhile(elastic.batch, left, full, seen.outlook)

@@ -1,12 +1,12 @@
-"""Machines whose nodes say that a GPU or link is broken: which go, and whether others are awaited.
+"""Decide about machines that report a broken GPU or link: which to delete, whether to wait.
 
-They are deleted as soon as no trainer runs on them. A job of a fixed size waits for others in their
-place, an elastic one goes on with the rest. Both waits and replacements are bounded. Pure.
+They are deleted as soon as no trainer runs on them. A job of a fixed size waits for replacements,
+an elastic one continues with the rest. Both waits and replacements are bounded. Pure.
 """
 
 from collections.abc import Sequence
 
-from service.domain.lifecycle.attempt import Attempt, Move, Seen
+from service.domain.lifecycle.attempt import Attempt, AttemptView, MoveAttempt
 from service.domain.lifecycle.generation import NodeView
 from service.domain.states import TIME_LIMITS, AttemptState, Outcome
 from trainer.contract import NodePhase
@@ -15,34 +15,34 @@ MAX_UNHEALTHY = 3  # machines of one attempt: then it is no accident
 _WAIT, _ = TIME_LIMITS[AttemptState.STARTING]  # as long as any machine may take to join
 
 
-def to_delete(seen: Seen) -> tuple[str, ...]:
-    """The vm_ids of unhealthy machines that exist and on which no trainer runs."""
+def machines_to_delete(seen: AttemptView) -> tuple[str, ...]:
+    """Return the vm_ids of unhealthy machines that exist without a running trainer."""
     idle = (n for n in seen.nodes if n.unhealthy and n.phase is not NodePhase.RUNNING)
     return tuple(n.vm_id for n in idle if n.present)
 
 
-def awaited(nodes: Sequence[NodeView]) -> int:
-    """How many machines may yet come in place of unhealthy ones; 0 once there were too many."""
-    if is_enough(nodes):
+def awaited_replacements(nodes: Sequence[NodeView]) -> int:
+    """Return how many replacements may still come; 0 after too many failures."""
+    if has_too_many(nodes):
         return 0
     return sum(n.unhealthy_for is not None and n.unhealthy_for <= _WAIT for n in nodes)
 
 
-def is_enough(nodes: Sequence[NodeView]) -> bool:
-    """True when so many machines of the attempt were unhealthy that no other is asked for."""
+def has_too_many(nodes: Sequence[NodeView]) -> bool:
+    """Return whether too many machines were unhealthy to request another one."""
     return sum(n.unhealthy for n in nodes) >= MAX_UNHEALTHY
 
 
-def end_of(attempt: Attempt, seen: Seen) -> Move | None:
-    """How an attempt ends that lacks machines because they were unhealthy; None: for others."""
+def unhealthy_end(attempt: Attempt, seen: AttemptView) -> MoveAttempt | None:
+    """Return the end of an attempt that lacks machines as they were unhealthy; else None."""
     count = sum(n.unhealthy for n in seen.nodes)
-    healthy = seen.running_instances - len(to_delete(seen))
+    healthy = seen.running_instances - len(machines_to_delete(seen))
     if not count or attempt.instance_count - healthy > count or any(n.evicting for n in seen.nodes):
         return None
-    if is_enough(seen.nodes):
+    if has_too_many(seen.nodes):
         why, outcome = f"{count} unhealthy machines in one attempt", Outcome.UNRESPONSIVE
     else:
         minutes = int(_WAIT.total_seconds() // 60)
         why = f"no healthy machine came in place of an unhealthy one within {minutes} min"
         outcome = Outcome.NO_CAPACITY
-    return Move(to=AttemptState.TERMINATING, outcome=outcome, reason=why)
+    return MoveAttempt(to=AttemptState.TERMINATING, outcome=outcome, reason=why)

@@ -1,4 +1,4 @@
-"""The shape of a base model, read from its config.json, and its exact number of parameters."""
+"""Read the shape of a base model from its config.json, and count its parameters exactly."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from service.domain.models.families import FAMILIES, NAMES, Family
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """A stack of layers of attention and MLP; Llama's, where nothing else is said."""
+    """A stack of layers of attention and MLP; Llama's unless a field says otherwise."""
 
     parameters: int
     hidden_size: int
@@ -63,42 +63,42 @@ class Architecture:
 
     @property
     def q_size(self) -> int:
-        """Width of all query heads together."""
+        """Return the width of all query heads together."""
         return self.heads * self.head_dim
 
     @property
     def kv_size(self) -> int:
-        """Width of all key heads together, and of all value heads."""
+        """Return the width of all key heads together, which is that of all value heads."""
         return self.kv_heads * self.head_dim
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters of the token embedding (and of the head, where it is not the same)."""
+        """Return the parameters of the token embedding (or the head's)."""
         return self.vocab_size * self.hidden_size
 
     @property
     def matrix_parameters(self) -> int:
-        """Parameters that a token is multiplied with; a token embedding is only looked up."""
+        """Return the parameters that each token is multiplied with."""
         head = self.tied and not self.encoder
         return self.parameters - (0 if head else self.embedding_parameters)
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one decoder layer: all but embedding, head and the last norm."""
+        """Return the parameters of one layer, without embedding, head, last norm."""
         ends = (1 if self.tied else 2) * self.embedding_parameters + self.hidden_size
         return (self.parameters - ends) // self.layers
 
     @property
     def linear_parameters(self) -> int:
-        """Parameters of all linear layers but the head: what QLoRA holds in 4 bits."""
+        """Return the parameters of all linear layers but the head (4-bit in QLoRA)."""
         return self.layers * sum(i * o for i, o in self.linear_layers())
 
     def lora_parameters(self, rank: int) -> int:
-        """Trainable parameters of adapters of this rank on every linear layer but the head."""
+        """Return the parameters of adapters on every linear layer but the head."""
         return self.layers * rank * sum(i + o for i, o in self.linear_layers())
 
     def linear_layers(self) -> tuple[tuple[int, int], ...]:
-        """(inputs, outputs) of every linear layer in one decoder layer."""
+        """Return (inputs, outputs) of every linear layer in one layer."""
         hidden, inner = self.hidden_size, self.intermediate_size
         qkv = [self.q_size, self.kv_size, self.kv_size]
         into = [inner, inner] if self.gated else [inner]
@@ -131,7 +131,7 @@ def _parameters(
 
 
 def _biases(arch: Architecture, family: Family, config: Mapping[str, Any]) -> int:
-    """Of one layer's linear layers."""
+    """Return the number of biases in one layer's linear layers."""
     if family.biases:
         return sum(out for _, out in arch.linear_layers())
     found = 0

@@ -1,10 +1,9 @@
-"""Base models that many know by name: their shapes, so that one can be planned before it is staged.
+"""List well-known base models with their shapes, to plan with before one is staged.
 
 Shapes are those of each model's config.json on its hub page (huggingface.co/NAME); of versions that
-differ in it the shorter context counts. Licences are what the page names. The numbers of parameters
-that follow are held against the published ones by the tests. Gemma 3 of 4 billion parameters and
-more sees pictures too and is left out. Where a model is staged, its own files count, and nothing
-of this table.
+differ in it the shorter context counts. Licences are what the page names. The tests compare the
+resulting numbers of parameters with the published ones. Gemma 3 of 4 billion parameters and more is
+multimodal and is left out. Where a model is staged, its own files count, and nothing of this table.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ GEMMA, OPT = "Gemma Terms of Use", "OPT License (research only)"
 
 @dataclass(frozen=True, kw_only=True)
 class BaseModel:
-    """What is known of a model by its name."""
+    """A base model of the table."""
 
     name: str  # on the hub
     config: dict[str, Any]  # of its config.json, what its shape follows from
@@ -29,13 +28,13 @@ class BaseModel:
 
     @property
     def context(self) -> int:
-        """Tokens that it can look at."""
+        """Return the maximum context in tokens."""
         found: int = self.config["max_position_embeddings"]
         return found
 
 
 def lookup(name: str) -> BaseModel | None:
-    """The model of this name (hubs ignore case in it), or None."""
+    """Return the model of this name, ignoring case as hubs do, or None."""
     return _BY_NAME.get(name.lower())
 
 
@@ -227,7 +226,7 @@ def _models() -> Iterator[BaseModel]:
 
 
 def _versions(name: str) -> Iterator[str]:
-    """Both names that one with brackets stands for.
+    """Yield both names that a name with brackets stands for.
 
     >>> list(_versions("a/b[-it]")), list(_versions("a/c"))
     (['a/b', 'a/b-it'], ['a/c'])

@@ -1,7 +1,7 @@
-"""Families of base models: in what each differs from Llama, and how its config.json calls things.
+"""Describe families of base models: how each differs from Llama, and its config.json names.
 
-Exact numbers of parameters follow from these few facts; the tests hold them against those that the
-models' cards state, and against models that transformers builds.
+Exact numbers of parameters follow from these few facts; the tests compare them with those that the
+models' cards state, and with models that transformers builds.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """In what the members of a model type differ from Llama."""
+    """How the members of a model type differ from Llama."""
 
     qkv_bias: bool = False
     biases: bool = False  # every linear layer and every norm has one
@@ -18,7 +18,7 @@ class Family:
     norms: int = 2  # of a layer
     gated: bool = True  # else the middle of a layer is one matrix in and one out
     fused: bool = False  # q, k and v are one matrix, and so are gate and up
-    positions: int | None = None  # learned ones, with so many more rows than there are positions
+    positions: int | None = None  # learned ones: rows beyond the number of positions
     unused_positions: int = 0  # of those that the config counts
     tied: bool = False  # where the config does not say
     kinds: int = 2  # of tokens that an encoder tells apart, where the config does not say

@@ -1,4 +1,4 @@
-"""From one model to the next: the names of models that jobs have made, and what a job is based on.
+"""Name the models that jobs make, and resolve what a job is based on.
 
 A name is `ft:{base model}:{project}:{suffix}:{job}`; whatever its parts hold, it ends with the job.
 A checkpoint's name is its job's, with `:ckpt-step-{step}` behind it.
@@ -30,7 +30,7 @@ class Source:
 
     @property
     def is_checkpoint(self) -> bool:
-        """Whether it must be converted before it can be loaded."""
+        """Return whether it must be converted before it can be loaded."""
         return self.step is not None
 
 
@@ -41,12 +41,12 @@ def source(model: str) -> Source:
 
 
 def without_step(model: str) -> str:
-    """The name of the job's final model, or the job's id, of a checkpoint's name."""
+    """Return the job's model name or id, without the step of a checkpoint's name."""
     return _split(model)[0]
 
 
 def checkpoint_name(model: str, step: int) -> str:
-    """The name of the checkpoint of this step of the job whose model has, or will have, a name."""
+    """Return the name of the checkpoint of this step of a job's model."""
     return f"{model}:ckpt-step-{step}"
 
 
@@ -56,34 +56,34 @@ def _split(model: str) -> tuple[str, int | None]:
 
 
 def model_name(base: str, project_id: str, suffix: str | None, job_id: str) -> str:
-    """The name of what a job makes of ``base``, which may itself be such a name."""
+    """Return the name of what a job makes of ``base``, which may itself be such a name."""
     return f"{PREFIX}{first_base(base, project_id)}:{project_id}:{suffix or ''}:{job_id}"
 
 
 def first_base(model: str, project_id: str) -> str:
-    """The base model that the project's first job of the line began with."""
+    """Return the base model that the project's first job of the lineage began with."""
     if not model.startswith(PREFIX):
         return model
     return model.removeprefix(PREFIX).partition(f":{project_id}:")[0]
 
 
 def is_made(model: str) -> bool:
-    """Whether it names what a job has made, and not a base model that is staged."""
+    """Return whether it names what a job has made, and not a staged base model."""
     return model.startswith((PREFIX, JOB))
 
 
 def is_deleted(result: Mapping[str, Any] | None) -> bool:
-    """Whether the model that this result of a job names was deleted by its user."""
+    """Return whether the user has deleted the model of this job result."""
     return result is not None and "deleted_at" in result
 
 
 def maker(model: str) -> str:
-    """The id of the job that has made it, in either way of naming it."""
+    """Return the id of the job that has made the model."""
     return source(model).job_id
 
 
 def judge(settings: Reinforcement | None) -> str | None:
-    """The reward model that the grader asks, as the user names it; None where it asks none."""
+    """Return the reward model that the grader asks, as the user names it; None without one."""
     if settings is None:
         return None
     return next(iter(reward_models(parse_grader(json.loads(settings.grader)))), None)
@@ -96,7 +96,7 @@ def sources(model: str, settings: Reinforcement | None) -> frozenset[Source]:
 
 
 def base_of(maker: str) -> Source | None:
-    """What is read besides a checkpoint of a job whose ``model`` is this: the model of another job.
+    """Return the model of another job that must be read besides a checkpoint of ``maker``'s job.
 
     None for a staged base model. None as well where the job began with a checkpoint: what was made
     of it lies in the job's own container.
@@ -107,7 +107,7 @@ def base_of(maker: str) -> Source | None:
 
 
 def refuse_checkpoint_as_judge(name: str) -> None:
-    """Raise InvalidRequest where a grader asks a checkpoint."""
+    """Raise InvalidRequest if a grader asks a checkpoint."""
     if is_made(name) and source(name).is_checkpoint:
         raise InvalidRequest(
             f"{name} is a checkpoint, and a grader takes final models only. Name the model of a "
@@ -118,7 +118,7 @@ def refuse_checkpoint_as_judge(name: str) -> None:
 
 
 def refuse_other_head(name: str, made_by: Method, method: Method) -> None:
-    """Raise InvalidRequest where a model with a head would have to write, or to judge otherwise."""
+    """Raise InvalidRequest if a model with a head would have to write or judge otherwise."""
     head = METHODS[made_by].head
     if head and made_by != method:
         more = ""
@@ -133,7 +133,7 @@ def refuse_other_head(name: str, made_by: Method, method: Method) -> None:
 
 
 def refuse_other_labels(name: str, known: list[str], wanted: list[str]) -> None:
-    """Raise InvalidRequest where a classifier's head has other labels than the training file."""
+    """Raise InvalidRequest if a classifier's labels differ from the training file's."""
     if known != wanted:
         raise InvalidRequest(
             f"{name} tells {', '.join(known[:10])} apart, and the training file has the labels "
@@ -145,7 +145,7 @@ def refuse_other_labels(name: str, known: list[str], wanted: list[str]) -> None:
 
 
 def refuse_no_judge(name: str, made_by: Method | None) -> None:
-    """Raise InvalidRequest where a grader asks a model that rates nothing."""
+    """Raise InvalidRequest if a grader asks a model that rates nothing."""
     if made_by != "reward":
         what = "a base model" if made_by is None else f"the model of a job of method {made_by}"
         raise InvalidRequest(

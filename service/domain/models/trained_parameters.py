@@ -1,4 +1,4 @@
-"""How much of a model is trained, and what the options that save memory leave of it.
+"""Count the trained parameters of a model under the options that save memory.
 
 The trainer's side: `trainer/model/frozen.py`, `trainer/methods/chunked_loss.py`, and DeepSpeed's
 offload.
@@ -9,18 +9,18 @@ from trainer.contract import TrainingOptions
 
 
 def trained_layers(arch: Architecture, options: TrainingOptions) -> int:
-    """Layers with trained weights, without adapters."""
+    """Return the number of layers with trained weights, without adapters."""
     asked = options.train_last_n_layers
     return arch.layers if asked is None else min(asked, arch.layers)
 
 
 def layers_with_gradients(arch: Architecture, options: TrainingOptions) -> int:
-    """Layers through which gradients flow: down to the lowest trained weight."""
+    """Return the number of layers with gradients: down to the lowest trained weight."""
     return arch.layers if options.train_embeddings else trained_layers(arch, options)
 
 
 def trained_parameters(arch: Architecture, options: TrainingOptions) -> int:
-    """Parameters that have a gradient, a master and moments."""
+    """Return the number of parameters with a gradient, a master and moments."""
     if options.lora is not None:
         return arch.lora_parameters(options.lora.rank)
     frozen = (arch.layers - trained_layers(arch, options)) * arch.layer_parameters

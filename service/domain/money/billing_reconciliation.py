@@ -1,7 +1,7 @@
-"""Our ledger against what Azure billed, and why they differ. Pure.
+"""Reconcile our ledger with Azure's bill and explain the differences. Pure.
 
-Azure tells the cost of a day a day late and counts what our ledger of machines does not: disks,
-addresses, traffic. Machines differ by how long the meters ran and by the price of an hour.
+Azure publishes the cost of a day a day late and includes what our ledger of machines does not:
+disks, addresses, traffic. Machine costs differ by metered time and by the hourly price.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ _SHOWN = Decimal("0.00005")  # a smaller difference has no digit in what is show
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metered:
+class MeteredDay:
     """What our ledger has of an attempt on a day (UTC)."""
 
     day: date
@@ -40,8 +40,8 @@ class Metered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Billed:
-    """What Azure billed of one kind of meter."""
+class BilledDay:
+    """What Azure billed of one meter category for an attempt on a day."""
 
     day: date
     attempt_id: str  # by the tag; "": ours without one; UNTAGGED: not marked as ours
@@ -50,15 +50,15 @@ class Billed:
     amount: Decimal  # US dollars
 
 
-class Told(NamedTuple):
-    """Days of which Azure was asked and has told everything, both included."""
+class BilledPeriod(NamedTuple):
+    """Days with a complete bill, both ends included."""
 
     since: date
     until: date
 
 
-class Cause(StrEnum):
-    """Why the bill is not the ledger."""
+class DifferenceCause(StrEnum):
+    """Why the bill differs from the ledger."""
 
     DELAY = "delay"
     DISKS = "disks"
@@ -70,58 +70,60 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
-    """A part of what Azure billed more than we metered (less, if below 0), and why."""
+class BillDifference:
+    """A part of the amount billed beyond what we metered (negative: less), with its cause."""
 
-    cause: Cause
+    cause: DifferenceCause
     amount: Decimal
     why: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """One attempt, or all of them."""
+class ReconciliationLine:
+    """Metered and billed amounts of one attempt, or of all."""
 
     metered: Decimal
     billed: Decimal
-    differences: tuple[Difference, ...]
+    differences: tuple[BillDifference, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reconciliation:
-    """By attempt, and together."""
+class BillReconciliation:
+    """The reconciliation by attempt, and in total."""
 
-    whole: Line
-    attempts: Mapping[str, Line]
-    told: Told | None  # None: it has told no day in full
+    whole: ReconciliationLine
+    attempts: Mapping[str, ReconciliationLine]
+    told: BilledPeriod | None  # None: it has told no day in full
 
 
 @dataclass
 class _Sums:
-    """Of one attempt; amounts are billed minus metered."""
+    """Sums of one attempt; amounts are billed minus metered."""
 
     metered: Decimal = _ZERO
     billed: Decimal = _ZERO
-    causes: defaultdict[Cause, Decimal] = field(default_factory=lambda: defaultdict(Decimal))
+    causes: defaultdict[DifferenceCause, Decimal] = field(
+        default_factory=lambda: defaultdict(Decimal)
+    )
     late_hours: Decimal = _ZERO  # that Azure's meters ran longer, less those that they ran shorter
 
-    def add(self, cause: Cause, amount: Decimal) -> None:
-        """Nothing is no difference."""
+    def add(self, cause: DifferenceCause, amount: Decimal) -> None:
+        """Add an amount to a cause; ignore zero."""
         if amount:
             self.causes[cause] += amount
 
 
-def settled(told_at: datetime | None, since: date | None) -> Told | None:
-    """Days of which everything was there when Azure was asked at ``told_at``, from ``since`` on."""
+def complete_period(told_at: datetime | None, since: date | None) -> BilledPeriod | None:
+    """Return the days from ``since`` on whose bill was complete at ``told_at``."""
     if told_at is None or since is None:
         return None
     until = (told_at.astimezone(UTC) - DELAY).date() - timedelta(days=1)
-    return Told(since, until) if since <= until else None
+    return BilledPeriod(since, until) if since <= until else None
 
 
-def summed(rows: Iterable[Billed]) -> list[Billed]:
-    """One for each day, attempt and category: Azure may tell one in several rows."""
-    found: dict[tuple[date, str, str], Billed] = {}
+def merge_rows(rows: Iterable[BilledDay]) -> list[BilledDay]:
+    """Merge rows of the same day, attempt and category into one."""
+    found: dict[tuple[date, str, str], BilledDay] = {}
     for row in rows:
         key = (row.day, row.attempt_id, row.category)
         if (known := found.get(key)) is not None:
@@ -132,11 +134,11 @@ def summed(rows: Iterable[Billed]) -> list[Billed]:
 
 
 def reconcile(
-    metered: Iterable[Metered], billed: Iterable[Billed], told: Told | None
-) -> Reconciliation:
-    """The difference is explained in full: causes sum up to it."""
+    metered: Iterable[MeteredDay], billed: Iterable[BilledDay], told: BilledPeriod | None
+) -> BillReconciliation:
+    """Reconcile metered and billed days; the causes sum up to the whole difference."""
     ours = {(m.attempt_id, m.day): m for m in metered}
-    theirs: defaultdict[tuple[str, date], list[Billed]] = defaultdict(list)
+    theirs: defaultdict[tuple[str, date], list[BilledDay]] = defaultdict(list)
     for row in billed:
         theirs[row.attempt_id, row.day].append(row)
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
@@ -144,16 +146,16 @@ def reconcile(
         attempt_id, day = key
         is_told = told is not None and told.since <= day <= told.until
         _add(sums[attempt_id], ours.get(key), theirs.get(key, ()), is_told=is_told)
-    whole = _together(sums.values())
-    return Reconciliation(
+    whole = _sum_parts(sums.values())
+    return BillReconciliation(
         whole=_line(whole, told),
         attempts={name: _line(of, told) for name, of in sums.items()},
         told=told,
     )
 
 
-def _add(to: _Sums, ours: Metered | None, theirs: Sequence[Billed], *, is_told: bool) -> None:
-    """One attempt on one day."""
+def _add(to: _Sums, ours: MeteredDay | None, theirs: Sequence[BilledDay], *, is_told: bool) -> None:
+    """Add one attempt's day."""
     amount, hours = (ours.amount, ours.hours) if ours else (_ZERO, _ZERO)
     machines = [row for row in theirs if row.category == MACHINES]
     paid = sum((row.amount for row in machines), _ZERO)
@@ -163,26 +165,26 @@ def _add(to: _Sums, ours: Metered | None, theirs: Sequence[Billed], *, is_told: 
         if row.category != MACHINES:
             to.add(_of_category(row.category), row.amount)
     if not is_told:
-        to.add(Cause.DELAY, paid - amount)
+        to.add(DifferenceCause.DELAY, paid - amount)
     elif abs(paid - amount) <= _ROUNDING:
-        to.add(Cause.ROUNDING, paid - amount)
+        to.add(DifferenceCause.ROUNDING, paid - amount)
     else:
         ran = sum((row.quantity for row in machines), _ZERO)
         dollars, length = (paid, ran) if ran else (amount, hours)
         price = dollars / length if length else _ZERO
         longer = ran - hours
         to.late_hours += longer
-        to.add(Cause.TIME, longer * price)
-        to.add(Cause.PRICE, paid - amount - longer * price)
+        to.add(DifferenceCause.TIME, longer * price)
+        to.add(DifferenceCause.PRICE, paid - amount - longer * price)
 
 
-def _of_category(name: str) -> Cause:
+def _of_category(name: str) -> DifferenceCause:
     if name in _DISKS:
-        return Cause.DISKS
-    return Cause.NETWORK if name in _NETWORK else Cause.OTHER
+        return DifferenceCause.DISKS
+    return DifferenceCause.NETWORK if name in _NETWORK else DifferenceCause.OTHER
 
 
-def _together(parts: Iterable[_Sums]) -> _Sums:
+def _sum_parts(parts: Iterable[_Sums]) -> _Sums:
     whole = _Sums()
     for part in parts:
         whole.metered += part.metered
@@ -193,55 +195,57 @@ def _together(parts: Iterable[_Sums]) -> _Sums:
     return whole
 
 
-def _line(of: _Sums, told: Told | None) -> Line:
-    """Causes of less than a cent are counted with the largest one; alone, they are that one."""
+def _line(of: _Sums, told: BilledPeriod | None) -> ReconciliationLine:
+    """Build a line; causes below a cent are added to the largest one."""
     small = {c: a for c, a in of.causes.items() if not cents(a)}
-    kept = {c: of.causes[c] for c in Cause if c in of.causes and c not in small}
+    kept = {c: of.causes[c] for c in DifferenceCause if c in of.causes and c not in small}
     rest = sum(small.values(), _ZERO)
     if kept or abs(rest) >= _SHOWN:
         largest = max(kept or small, key=lambda c: abs(of.causes[c]))
         kept[largest] = rest + kept.get(largest, _ZERO)
     differences = tuple(
-        Difference(cause=cause, amount=amount, why=_why(cause, amount, of.late_hours, told))
+        BillDifference(cause=cause, amount=amount, why=_why(cause, amount, of.late_hours, told))
         for cause, amount in kept.items()
     )
-    return Line(metered=of.metered, billed=of.billed, differences=differences)
+    return ReconciliationLine(metered=of.metered, billed=of.billed, differences=differences)
 
 
-def _why(cause: Cause, amount: Decimal, late_hours: Decimal, told: Told | None) -> str:
+def _why(
+    cause: DifferenceCause, amount: Decimal, late_hours: Decimal, told: BilledPeriod | None
+) -> str:
     """Explain the cause to a user, in two sentences at most."""
     some = cents(abs(amount))
     dollars = f"${some}" if some else "Less than a cent"
     match cause:
-        case Cause.DELAY:
+        case DifferenceCause.DELAY:
             if told is None:
                 return f"{dollars} cannot be compared yet: Azure has published no bill."
             return (
                 f"{dollars} is from days whose bill is not complete yet (after {told.until}) or "
                 f"was not asked for (before {told.since})."
             )
-        case Cause.DISKS:
+        case DifferenceCause.DISKS:
             return f"{dollars} is for the machines' disks. {_MACHINES_ONLY}."
-        case Cause.NETWORK:
+        case DifferenceCause.NETWORK:
             return f"{dollars} is for network addresses and traffic. {_MACHINES_ONLY}."
-        case Cause.OTHER:
+        case DifferenceCause.OTHER:
             return f"{dollars} is for other meters. {_MACHINES_ONLY}."
-        case Cause.TIME:
-            return f"{dollars}: Azure billed {_late(late_hours, amount)}. {_SPANS}."
-        case Cause.PRICE:
+        case DifferenceCause.TIME:
+            return f"{dollars}: Azure billed {_time_difference(late_hours, amount)}. {_SPANS}."
+        case DifferenceCause.PRICE:
             more = "more" if amount > 0 else "less"
             return f"{dollars}: Azure billed {more} for an hour than its price list says."
-        case Cause.ROUNDING:
+        case DifferenceCause.ROUNDING:
             return f"{dollars} is rounding: at most a cent for each attempt and day."
 
 
-def _late(hours: Decimal, amount: Decimal) -> str:
-    """By how much, unless more hours came to less money: what ran longer was cheaper then."""
+def _time_difference(hours: Decimal, amount: Decimal) -> str:
+    """Return the difference in machine-minutes, or that it goes both ways."""
     if hours * amount <= 0:
         return "more time for some machines and less for others"
     return f"{abs(hours * 60):.0f} machine-minutes {'more' if amount > 0 else 'fewer'}"
 
 
-def day_of(day: date) -> datetime:
-    """When it begins."""
+def start_of_day(day: date) -> datetime:
+    """Return the moment at which the day begins (UTC)."""
     return datetime.combine(day, time(), UTC)

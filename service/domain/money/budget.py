@@ -1,10 +1,9 @@
-"""How a budget holds: what is put aside before machines are asked for, and when they must go.
+"""Enforce budgets: reserve the cost of stopping before machines are requested. Pure.
 
-What stopping costs is known before it is needed: the machines save, which takes as long as the job
-needs for it, are deleted, and the service may be away for a while. That much is reserved for every
-attempt from before its first request to Azure until its machines are seen to be gone, so for two at
-once while one is torn down and the next one starts. A job goes on for as long as what is spent and
-what is reserved stay within the cap. Pure.
+The cost of stopping is known in advance: the machines save, are deleted, and the service may be
+unavailable for a while. That amount is reserved for every attempt from before its first request to
+Azure until its machines are seen to be gone; so for two attempts at once while one is torn down and
+the next one starts. A job continues as long as spent plus reserved amounts stay within the cap.
 """
 
 from collections.abc import Iterable
@@ -12,18 +11,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from service.domain.humanize import duration
+from service.domain.humanize import format_duration
 from service.domain.money.cost import CURRENCY, cents
 
-THRESHOLDS = (50, 75, 90)  # per cent of the cap: whoever pays is told
-OF_PROJECT = "project's budget"  # a sentence of `why_exhausted` about one begins so
-PASSED = 101  # told as well: the allowance was not enough
+THRESHOLDS = (50, 75, 90)  # per cent of the cap that are announced to the user
+PROJECT_BUDGET = "project's budget"  # a sentence of `why_exhausted` about one begins so
+CAP_PASSED = 101  # told as well: the allowance was not enough
 _SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """How long machines may cost money after it was decided that they go."""
+    """How long machines may cost money after the decision to stop them."""
 
     save: timedelta = timedelta(minutes=15)  # to save, upload and stop, at most
     delete: timedelta = timedelta(minutes=15)  # 99 % of deletions take less; then an alarm rings
@@ -33,43 +32,45 @@ class Allowance:
     unheard: timedelta = timedelta(minutes=30)  # how long nodes train on without the service
 
     def of_job(self, save_seconds: float | None) -> "Allowance":
-        """Return the same for a job that needs ``save_seconds`` to save and stop, as planned.
+        """Return the allowance of a job that needs ``save_seconds`` to save and stop.
 
-        None: all that is allowed.
+        None: the maximum.
         """
         if save_seconds is None:
             return self
         return replace(self, save=min(self.save, timedelta(seconds=save_seconds)))
 
     def in_words(self) -> str:
-        """Say what the machines are paid for after the decision that they go."""
+        """Return what the reserve pays for, as a phrase."""
         parts = {
             "save": self.save,
             "delete them": self.delete,
             "look whether they are gone": self.look,
         }
-        times = [f"{duration(took.total_seconds())} to {what}" for what, took in parts.items()]
-        away = duration(self.outage.total_seconds())
+        times = [
+            f"{format_duration(took.total_seconds())} to {what}" for what, took in parts.items()
+        ]
+        away = format_duration(self.outage.total_seconds())
         return f"{', '.join(times)}, and {away} in which the service may be away"
 
     def stopping(self, rate: Decimal) -> Decimal:
-        """What machines at so many dollars an hour cost from training to being gone."""
+        """Return the cost of stopping machines that train, at ``rate`` dollars per hour."""
         return self._of(rate, self.save + self.delete + self.outage + self.look)
 
     def leaving(self, rate: Decimal) -> Decimal:
-        """The same for machines that are being deleted already."""
+        """Return the cost of machines that are being deleted already."""
         return self._of(rate, self.delete + self.outage + self.look)
 
     def _of(self, rate: Decimal, time: timedelta) -> Decimal:
-        return amount(rate, time) * (1 + self.dearer)
+        return cost_of_time(rate, time) * (1 + self.dearer)
 
 
-USUAL = Allowance()
+DEFAULT_ALLOWANCE = Allowance()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hold:
-    """An attempt that is not seen to be gone."""
+class BudgetHold:
+    """An attempt whose machines are not seen to be gone."""
 
     hourly: Decimal  # of one machine
     machines: int  # that it has or may get
@@ -82,13 +83,13 @@ class Hold:
 
     @property
     def rate(self) -> Decimal:
-        """US dollars per hour of all that may run."""
+        """Return US dollars per hour of all machines that may run."""
         return self.hourly * max(self.machines, self.billed)
 
     def unmetered(self, now: datetime) -> Decimal:
-        """What machines may have cost that were ordered and not seen yet.
+        """Return the possible cost of machines that were requested and not seen yet.
 
-        The ledger bills them from when Azure took the order, but only once they are seen.
+        The ledger bills them from when Azure accepted the request, but only once they are seen.
         """
         if self.ordered_at is None:
             return Decimal(0)
@@ -96,17 +97,17 @@ class Hold:
             missing, since = self.machines - self.billed, self.refilled_at
         else:
             missing, since = self.machines - self.known, self.ordered_at
-        return amount(self.hourly * max(missing, 0), max(now - since, timedelta(0)))
+        return cost_of_time(self.hourly * max(missing, 0), max(now - since, timedelta(0)))
 
     def reserve(self, allowance: Allowance) -> Decimal:
-        """What is put aside for the end of it."""
+        """Return the amount reserved for stopping the machines."""
         own = allowance.of_job(self.save_seconds)
         return own.leaving(self.rate) if self.leaving else own.stopping(self.rate)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """What a cap covers at this moment: a job's own, or its project's."""
+class BudgetStanding:
+    """Spent and reserved amounts against a cap: a job's own, or its project's."""
 
     cap: Decimal
     metered: Decimal  # by the ledgers: machines and storage
@@ -117,36 +118,36 @@ class Standing:
 
     @property
     def spent(self) -> Decimal:
-        """The most that the bill can be so far."""
+        """Return the most that the bill can be so far."""
         return self.metered + self.unmetered
 
     @property
     def left(self) -> Decimal:
-        """What is neither spent nor put aside; below zero the machines must go."""
+        """Return what is neither spent nor reserved; negative: the machines must stop."""
         return self.cap - self.spent - self.reserved
 
     @property
     def is_exhausted(self) -> bool:
-        """True when not a minute more can be paid for."""
+        """Return whether nothing is left for training."""
         return self.left <= 0
 
     @property
     def percent(self) -> int:
-        """Of the cap, spent."""
+        """Return the spent share of the cap in per cent."""
         return int(100 * self.spent / self.cap)
 
 
-def standing(
+def budget_standing(
     cap: Decimal,
     metered: Decimal,
-    holds: Iterable[Hold],
+    holds: Iterable[BudgetHold],
     now: datetime,
     allowance: Allowance,
     whose: str = "budget",
-) -> Standing:
-    """Everything that is known of the attempts, added up."""
+) -> BudgetStanding:
+    """Sum up the attempts against the cap."""
     holds = tuple(holds)
-    return Standing(
+    return BudgetStanding(
         cap=cap,
         metered=metered,
         unmetered=sum((h.unmetered(now) for h in holds), Decimal(0)),
@@ -156,37 +157,40 @@ def standing(
     )
 
 
-def amount(rate: Decimal, time: timedelta) -> Decimal:
-    """What ``time`` costs at so many dollars per hour."""
+def cost_of_time(rate: Decimal, time: timedelta) -> Decimal:
+    """Return the cost of ``time`` at ``rate`` dollars per hour."""
     return rate * Decimal(time / timedelta(seconds=1)) / _SECONDS_PER_HOUR
 
 
-def needed(rate: Decimal, allowance: Allowance, until_first_step: timedelta) -> Decimal:
-    """What must be left for machines at this rate to be worth asking for.
+def required_to_start(rate: Decimal, allowance: Allowance, until_first_step: timedelta) -> Decimal:
+    """Return the amount that must be left before machines at this rate are requested.
 
-    They are paid for while they boot, and would be stopped before the first step with less.
+    They cost money while they boot; with less they would be stopped before the first step.
     """
-    return allowance.stopping(rate) + amount(rate, until_first_step)
+    return allowance.stopping(rate) + cost_of_time(rate, until_first_step)
 
 
-def threshold(standing: Standing, told: int) -> int:
-    """The highest one that is reached and was not told yet; 0 for none."""
-    if standing.metered > standing.cap:  # seen: what nobody can see may be nothing
-        return PASSED if told < PASSED else 0
+def reached_threshold(standing: BudgetStanding, told: int) -> int:
+    """Return the highest threshold reached and not yet announced; 0 for none."""
+    if standing.metered > standing.cap:  # metered only: unmetered cost may turn out to be zero
+        return CAP_PASSED if told < CAP_PASSED else 0
     reached = [t for t in THRESHOLDS if told < t <= standing.percent]
     return max(reached, default=0)
 
 
-def nodes_may_go_on(standing: Standing, allowance: Allowance) -> timedelta:
-    """Return how long a node may train without hearing from the service: less near the cap."""
+def allowed_silence(standing: BudgetStanding, allowance: Allowance) -> timedelta:
+    """Return how long a node may train without the service; shorter near the cap."""
     if standing.rate <= 0:
         return allowance.unheard
     spare = timedelta(hours=float(standing.left / standing.rate))
     return max(min(allowance.unheard, allowance.outage + spare), timedelta(0))
 
 
-def why_exhausted(standing: Standing, job_id: str, short_of: Decimal = Decimal(0)) -> str:
-    """One sentence for the user, with what to do; ``short_of``: what a start would need."""
+def exhausted_message(standing: BudgetStanding, job_id: str, short_of: Decimal = Decimal(0)) -> str:
+    """Return that the budget is exhausted, and what the user can do.
+
+    ``short_of``: the amount that a start would need.
+    """
     used = f"{cents(standing.spent)} of {cents(standing.cap)} {CURRENCY} are spent"
     if short_of:
         rest = f"{used}, and {cents(short_of)} must be left to start machines, save and delete them"
@@ -199,10 +203,10 @@ def why_exhausted(standing: Standing, job_id: str, short_of: Decimal = Decimal(0
     return f"{standing.whose} used up: {rest}; {remedy}"
 
 
-def why_told(standing: Standing, reached: int) -> str:
-    """One sentence about a threshold."""
+def threshold_message(standing: BudgetStanding, reached: int) -> str:
+    """Return the announcement of a threshold."""
     used = f"{cents(standing.spent)} of {cents(standing.cap)} {CURRENCY}"
-    if reached == PASSED:
+    if reached == CAP_PASSED:
         return (
             f"The {standing.whose} is passed: {used} are spent. Something outlasted what was put "
             "aside: an outage of the service, or machines that Azure did not delete."

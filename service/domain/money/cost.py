@@ -1,4 +1,4 @@
-"""Money: what machines have cost, and what they would have cost on demand.
+"""Compute what machines have cost, and what they would have cost on demand.
 
 Decimal throughout and nothing rounded before ``cents``, at the edge. Sums are taken in dollar
 microseconds per hour and divided once, so that splitting a row changes nothing at all.
@@ -20,7 +20,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerRow:
-    """One VM at one price for one stretch of time; ``ended_at`` None: it still runs."""
+    """One VM at one price for one period; ``ended_at`` None: it still runs."""
 
     attempt_id: str
     vm_id: str
@@ -32,13 +32,13 @@ class LedgerRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Egress:
-    """What it costs to read a checkpoint in another region than where it is stored."""
+    """The price of reading a checkpoint in another region than where it is stored."""
 
     home: str = ""  # the region of the storage; "": not known, and nothing is counted
     per_gib: float = 0.0  # US dollars
 
     def dollars(self, region: str, size: int) -> float:
-        """Of so many bytes.
+        """Return the cost of reading ``size`` bytes in a region.
 
         >>> Egress(home="eastus", per_gib=0.02).dollars("westus", 50 * 2**30)
         1.0
@@ -49,23 +49,23 @@ class Egress:
 NO_EGRESS = Egress()
 
 
-def spent(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
-    """What the machines have cost until ``now``."""
+def machine_cost(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
+    """Return the cost of the machines until ``now``."""
     return _per_hour(sum((_microseconds(r, now) * r.hourly for r in rows), Decimal(0)))
 
 
 def machine_hours(rows: Iterable[LedgerRow], now: datetime) -> Decimal:
-    """Hours of all VMs together."""
+    """Return the hours of all VMs until ``now``."""
     return _per_hour(Decimal(sum(_microseconds(r, now) for r in rows)))
 
 
 def cost_of(*, seconds: float, nodes: int, hourly: Decimal) -> Decimal:
-    """What ``nodes`` machines cost for ``seconds``."""
+    """Return the cost of ``nodes`` machines for ``seconds``."""
     return Decimal(str(seconds)) * nodes * hourly / _SECONDS_PER_HOUR
 
 
 def cents(amount: Decimal) -> Decimal:
-    """The amount as people see it, half to even, e.g. Decimal("12.30").
+    """Round an amount to cents, half to even.
 
     >>> str(cents(Decimal("12.3")))
     '12.30'
@@ -74,7 +74,7 @@ def cents(amount: Decimal) -> Decimal:
 
 
 def _microseconds(row: LedgerRow, now: datetime) -> int:
-    """How long the row has run until ``now``; nothing when it starts later."""
+    """Return how long the row has run until ``now``; 0 if it starts later."""
     end = now if row.ended_at is None else min(row.ended_at, now)
     return max((end - row.started_at) // _MICROSECOND, 0)
 

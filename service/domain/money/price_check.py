@@ -1,7 +1,7 @@
-"""Decides whether a price that Azure lists is believed. Pure.
+"""Decide whether to accept a price that Azure lists. Pure.
 
-A price outside of what such a thing can cost never is. One that is more than five times the last
-good price, or less than a fifth of it, is believed once it has been listed for a day.
+A price outside the plausible bounds is never accepted. A price more than five times the last good
+one, or less than a fifth of it, is accepted once it has been listed for a day.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,16 @@ from decimal import Decimal
 from service.domain.performance.vm_catalogue import lookup
 from service.domain.states import CapacityType
 
-FACTOR = 5
-SETTLES = timedelta(days=1)
-DISCOUNT = 50  # Spot is never cheaper than the fiftieth part of on demand; Azure says 90 % at most
+JUMP_FACTOR = 5
+DOUBT_PERIOD = timedelta(days=1)
+MAX_SPOT_DISCOUNT = (
+    50  # Spot is never cheaper than the fiftieth part of on demand; Azure says 90 % at most
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
-    """What the list says about one meter now."""
+class ListedPrice:
+    """What the price list has for one meter now."""
 
     price: Decimal | None  # US dollars; None: no row in force is a price
     fault: str = ""  # what is wrong with its rows, for operators
@@ -26,77 +28,81 @@ class Listed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doubt:
-    """A price that jumped, and when it is believed if it is still listed then."""
+class PriceDoubt:
+    """A price that jumped, and when it is accepted if it is still listed."""
 
     price: Decimal
     settles_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """What one unit can cost in US dollars, both ends included."""
+class PriceBounds:
+    """The plausible range of a unit price in US dollars, both ends included."""
 
     low: Decimal
     high: Decimal
 
     def hold(self, price: Decimal) -> bool:
-        """True for a price within them."""
+        """Return whether a price is within the bounds."""
         return self.low <= price <= self.high
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The price to use, or None; ``reason`` says what operators should know about it."""
+class PriceVerdict:
+    """The price to use, or None; ``reason`` is for operators."""
 
     price: Decimal | None
     reason: str = ""
-    doubt: Doubt | None = None  # to be kept until it settles
+    doubt: PriceDoubt | None = None  # to be kept until it settles
 
 
-def judge(
-    listed: Listed, last: Decimal | None, doubt: Doubt | None, bounds: Bounds, now: datetime
-) -> Verdict:
+def check_price(
+    listed: ListedPrice,
+    last: Decimal | None,
+    doubt: PriceDoubt | None,
+    bounds: PriceBounds,
+    now: datetime,
+) -> PriceVerdict:
     """Choose between the listed price and ``last``, the last good one.
 
-    ``doubt`` is what is known of an earlier jump.
+    ``doubt``: an earlier jump that has not settled.
     """
     last = last if last is not None and bounds.hold(last) else None
     price = listed.price
     if price is None:  # rows that are no price may be a fault of a day; no rows: it is not sold
-        return Verdict(price=last if listed.fault else None, reason=listed.fault)
+        return PriceVerdict(price=last if listed.fault else None, reason=listed.fault)
     if not bounds.hold(price):
         reason = f"${price} is not between ${bounds.low} and ${bounds.high}"
-        return Verdict(price=last, reason=reason)
+        return PriceVerdict(price=last, reason=reason)
     if last is None or not is_jump(price, last):
-        return Verdict(price=price, reason=listed.fault)
+        return PriceVerdict(price=price, reason=listed.fault)
     if doubt is None or is_jump(price, doubt.price):
-        doubt = Doubt(price=price, settles_at=now + SETTLES)
+        doubt = PriceDoubt(price=price, settles_at=now + DOUBT_PERIOD)
     if now >= doubt.settles_at:
-        return Verdict(price=price, reason=listed.fault)
+        return PriceVerdict(price=price, reason=listed.fault)
     reason = (
-        f"${price} is more than {FACTOR} times away from the last good price, ${last}; "
+        f"${price} is more than {JUMP_FACTOR} times away from the last good price, ${last}; "
         f"it is used from {doubt.settles_at:%Y-%m-%d %H:%M} UTC on, if it is still listed then"
     )
-    return Verdict(price=last, reason=reason, doubt=doubt)
+    return PriceVerdict(price=last, reason=reason, doubt=doubt)
 
 
 def is_jump(price: Decimal, last: Decimal) -> bool:
-    """True when one is more than FACTOR times the other."""
-    return price > FACTOR * last or last > FACTOR * price
+    """Return whether one price is more than JUMP_FACTOR times the other."""
+    return price > JUMP_FACTOR * last or last > JUMP_FACTOR * price
 
 
-def machine_bounds(vm_size: str, capacity_type: CapacityType) -> Bounds:
-    """What an hour of a machine can cost: by its GPUs, where the catalogue knows the size."""
+def machine_bounds(vm_size: str, capacity_type: CapacityType) -> PriceBounds:
+    """Return the bounds of a machine-hour, by its GPUs where the VM size is known."""
     sku = lookup(vm_size)
     gpus = sku.gpus if sku else 0
     if not gpus:
-        return Bounds(low=Decimal("0.0001"), high=Decimal(1000))
+        return PriceBounds(low=Decimal("0.0001"), high=Decimal(1000))
     low = Decimal("0.05") if capacity_type is CapacityType.ON_DEMAND else Decimal("0.005")
-    return Bounds(low=gpus * low, high=gpus * Decimal(100))
+    return PriceBounds(low=gpus * low, high=gpus * Decimal(100))
 
 
-def spot_bounds(bounds: Bounds, on_demand: Decimal) -> Bounds:
-    """The same of a Spot machine without a last good price, beside its price on demand."""
-    low = max(bounds.low, on_demand / DISCOUNT)
-    return Bounds(low=low, high=min(bounds.high, FACTOR * on_demand))
+def spot_bounds(bounds: PriceBounds, on_demand: Decimal) -> PriceBounds:
+    """Return the bounds of a Spot machine without a last good price, from on demand."""
+    low = max(bounds.low, on_demand / MAX_SPOT_DISCOUNT)
+    return PriceBounds(low=low, high=min(bounds.high, JUMP_FACTOR * on_demand))

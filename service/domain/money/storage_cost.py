@@ -1,4 +1,4 @@
-"""What it costs to keep bytes in Blob, to move them to another tier, and to read them back.
+"""Compute the cost of storing bytes in Blob, of moving them between tiers, and of reading them.
 
 A GB of Azure's price list is 2**30 bytes, and its month has 730 hours. Decimal throughout.
 """
@@ -10,12 +10,12 @@ from decimal import Decimal
 
 from service.domain.storage.access_tiers import (
     GIB,
+    MIN_RETENTION,
     SMALL,
-    STAYS,
-    Priority,
+    AccessTier,
+    ArchivePriority,
     StoredBlob,
-    Tier,
-    moving,
+    blobs_to_move,
     time_to_rehydrate,
 )
 
@@ -27,8 +27,8 @@ _OPERATIONS = 10_000  # are priced together
 
 
 @dataclass(frozen=True, kw_only=True)
-class TierPrice:
-    """US dollars: a GiB for a month, 10,000 writes or reads, and a GiB read back."""
+class TierPrices:
+    """Prices of a tier in US dollars: GiB-month, 10,000 writes or reads, GiB retrieved."""
 
     month: Decimal
     writes: Decimal
@@ -38,9 +38,9 @@ class TierPrice:
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePrices:
-    """Prices of one account, and where they are from."""
+    """Prices of one storage account, with their source."""
 
-    tiers: Mapping[Tier, TierPrice]
+    tiers: Mapping[AccessTier, TierPrices]
     high_reads: Decimal  # from the archive with high priority
     high_retrieval: Decimal
     source: str
@@ -49,9 +49,9 @@ class StoragePrices:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageRow:
-    """So many billed bytes in one tier for one stretch of time; ``ended_at`` None: still there."""
+    """Billed bytes in one tier for one period; ``ended_at`` None: still stored."""
 
-    tier: Tier
+    tier: AccessTier
     size: int
     month: Decimal  # of a GiB
     started_at: datetime
@@ -59,34 +59,34 @@ class StorageRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
-    """What a job has in one tier now."""
+class TierLevel:
+    """The bytes that a job has in one tier now."""
 
     size: int
     month: Decimal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """The open row of the tier ends ``at`` that moment; another begins, unless all is gone."""
+class LevelChange:
+    """At ``at`` the open row of the tier ends and another begins, unless all is gone."""
 
-    tier: Tier
+    tier: AccessTier
     at: datetime
-    level: Level | None
+    level: TierLevel | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rehydration:
-    """One way back from the archive."""
+    """The cost and time of a rehydration at one priority."""
 
-    priority: Priority
+    priority: ArchivePriority
     cost: Decimal
     takes: timedelta
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quote:
-    """What a move costs, before it is made."""
+class TierMoveQuote:
+    """The cost of a move before it is made."""
 
     blobs: int
     size: int
@@ -99,152 +99,168 @@ class Quote:
 
     @property
     def charge(self) -> Decimal:
-        """What is paid once."""
+        """Return what is paid once."""
         return self.operations + self.early_deletion
 
 
-def kept(rows: Iterable[StorageRow], now: datetime) -> Decimal:
-    """What keeping it has cost until ``now``."""
+def cost_of_keeping(rows: Iterable[StorageRow], now: datetime) -> Decimal:
+    """Return the cost of storing the rows until ``now``."""
     total = sum((_microseconds(r, now) * r.size * r.month for r in rows), Decimal(0))
     return total / (GIB * (_MONTH // _MICROSECOND))
 
 
-def billed(blob: StoredBlob) -> int:
-    """The bytes that are paid for."""
-    return blob.size if blob.tier is Tier.HOT else max(blob.size, SMALL)
+def billed_bytes(blob: StoredBlob) -> int:
+    """Return the bytes that Azure bills for a blob."""
+    return blob.size if blob.tier is AccessTier.HOT else max(blob.size, SMALL)
 
 
-def levels(blobs: Iterable[StoredBlob], prices: StoragePrices) -> dict[Tier, Level]:
-    """What lies in each tier."""
-    sizes: dict[Tier, int] = {}
+def levels_by_tier(
+    blobs: Iterable[StoredBlob], prices: StoragePrices
+) -> dict[AccessTier, TierLevel]:
+    """Return the billed bytes in each tier."""
+    sizes: dict[AccessTier, int] = {}
     for blob in blobs:
-        sizes[blob.tier] = sizes.get(blob.tier, 0) + billed(blob)
+        sizes[blob.tier] = sizes.get(blob.tier, 0) + billed_bytes(blob)
     return {
-        tier: Level(size=size, month=prices.tiers[tier].month)
+        tier: TierLevel(size=size, month=prices.tiers[tier].month)
         for tier, size in sizes.items()
         if size
     }
 
 
-def at_known_prices(found: Mapping[Tier, Level], before: Mapping[Tier, Level]) -> dict[Tier, Level]:
-    """What was found, at the prices of the open rows: no list could be read."""
+def with_known_prices(
+    found: Mapping[AccessTier, TierLevel], before: Mapping[AccessTier, TierLevel]
+) -> dict[AccessTier, TierLevel]:
+    """Return the levels at the prices of the open rows, where no list could be read."""
     return {
         tier: replace(level, month=before[tier].month) if tier in before else level
         for tier, level in found.items()
     }
 
 
-def changes(
-    before: Mapping[Tier, Level], found: Mapping[Tier, Level], last_look: datetime, now: datetime
-) -> list[Change]:
-    """How open rows become what was found.
+def level_changes(
+    before: Mapping[AccessTier, TierLevel],
+    found: Mapping[AccessTier, TierLevel],
+    last_look: datetime,
+    now: datetime,
+) -> list[LevelChange]:
+    """Return how open rows become what was found.
 
-    What is new is billed from the last look on, for it may have come right after it; what is gone
-    is billed until now. So the ledger may say too much, and never less than the invoice. Bytes that
-    have only changed their tier are not new; of several tiers that grew, the dearest has what is.
+    New bytes are billed from the last inspection on, as they may have come right after it; removed
+    ones until now. So the ledger may exceed the invoice and never falls below it. Bytes that only
+    changed their tier are not new; if several tiers grew, new bytes count in the most expensive
+    one.
     """
     new = _total(found) - _total(before)
     news = []
-    for tier in Tier:
+    for tier in AccessTier:
         was, is_now = before.get(tier), found.get(tier)
         grown = min(_size_of(is_now) - _size_of(was), new)
         if is_now is not None and grown > 0:
             new -= grown
-            was = Level(size=_size_of(was) + grown, month=(was or is_now).month)
-            news.append(Change(tier=tier, at=last_look, level=was))
+            was = TierLevel(size=_size_of(was) + grown, month=(was or is_now).month)
+            news.append(LevelChange(tier=tier, at=last_look, level=was))
         if was != is_now:
-            news.append(Change(tier=tier, at=now, level=is_now))
+            news.append(LevelChange(tier=tier, at=now, level=is_now))
     return news
 
 
-def quote(
-    blobs: Iterable[StoredBlob], to: Tier, priority: Priority, prices: StoragePrices, now: datetime
-) -> Quote:
-    """What moving to another tier costs, what is paid each month after it, and to read it."""
+def quote_move(
+    blobs: Iterable[StoredBlob],
+    to: AccessTier,
+    priority: ArchivePriority,
+    prices: StoragePrices,
+    now: datetime,
+) -> TierMoveQuote:
+    """Return the cost of a move, the monthly cost after it, and the cost of reading."""
     every = list(blobs)
-    moved = moving(every, to)
+    moved = blobs_to_move(every, to)
     names = {blob.name for blob in moved}
-    after = [_moved(b, to) if b.movable and b.name in names else b for b in every]
-    return Quote(
+    after = [_blob_in_tier(b, to) if b.movable and b.name in names else b for b in every]
+    return TierMoveQuote(
         blobs=len(moved),
         size=sum(blob.size for blob in moved),
-        operations=sum((_operation(b, to, priority, prices) for b in moved), Decimal(0)),
-        early_deletion=sum((early_deletion(b, prices, now) for b in moved), Decimal(0)),
-        month_before=a_month(every, prices),
-        month_after=a_month(after, prices),
-        read_back=read_back(after, prices),
-        free_to_leave=now + STAYS[to] if STAYS[to] and moved else None,
+        operations=sum((_operation_cost(b, to, priority, prices) for b in moved), Decimal(0)),
+        early_deletion=sum((early_deletion_charge(b, prices, now) for b in moved), Decimal(0)),
+        month_before=monthly_cost(every, prices),
+        month_after=monthly_cost(after, prices),
+        read_back=read_cost(after, prices),
+        free_to_leave=now + MIN_RETENTION[to] if MIN_RETENTION[to] and moved else None,
     )
 
 
-def a_month(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
-    """What keeping them costs a month."""
-    found = levels(blobs, prices).values()
+def monthly_cost(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
+    """Return the cost of storing the blobs for a month."""
+    found = levels_by_tier(blobs, prices).values()
     return sum((level.size * level.month / GIB for level in found), Decimal(0))
 
 
-def early_deletion(blob: StoredBlob, prices: StoragePrices, now: datetime) -> Decimal:
-    """What leaving its tier now costs: the rest of the time that the tier asks for."""
-    left = STAYS[blob.tier] - (now - blob.since if blob.since else timedelta(0))
+def early_deletion_charge(blob: StoredBlob, prices: StoragePrices, now: datetime) -> Decimal:
+    """Return the charge for leaving the tier now: the rest of its minimum retention."""
+    left = MIN_RETENTION[blob.tier] - (now - blob.since if blob.since else timedelta(0))
     months = Decimal(max(left, timedelta(0)) // _MICROSECOND) / (_MONTH // _MICROSECOND)
-    return _size(blob) * prices.tiers[blob.tier].month * months
+    return _billed_gib(blob) * prices.tiers[blob.tier].month * months
 
 
-def read_back(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
-    """Reading all of it once, in ranges; of what is archived, bringing it back first."""
+def read_cost(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
+    """Return the cost of reading all blobs once in ranges, rehydrating archived ones first."""
     every = list(blobs)
-    archived = [b for b in every if b.tier is Tier.ARCHIVE]
-    hot = prices.tiers[Tier.HOT]
-    total = rehydrating(archived, Priority.STANDARD, prices).cost
+    archived = [b for b in every if b.tier is AccessTier.ARCHIVE]
+    hot = prices.tiers[AccessTier.HOT]
+    total = quote_rehydration(archived, ArchivePriority.STANDARD, prices).cost
     for blob in every:
-        price = hot if blob.tier is Tier.ARCHIVE else prices.tiers[blob.tier]
+        price = hot if blob.tier is AccessTier.ARCHIVE else prices.tiers[blob.tier]
         ranges = -(-blob.size // READ_BYTES)
-        total += ranges * price.reads / _OPERATIONS + _size(blob) * price.retrieval
+        total += ranges * price.reads / _OPERATIONS + _billed_gib(blob) * price.retrieval
     return total
 
 
-def rehydrating(
-    blobs: Iterable[StoredBlob], priority: Priority, prices: StoragePrices
+def quote_rehydration(
+    blobs: Iterable[StoredBlob], priority: ArchivePriority, prices: StoragePrices
 ) -> Rehydration:
-    """What bringing the archived ones among them back costs, and how long it takes."""
-    archived = [blob for blob in blobs if blob.tier is Tier.ARCHIVE]
+    """Return the cost and time of rehydrating the archived blobs."""
+    archived = [blob for blob in blobs if blob.tier is AccessTier.ARCHIVE]
     return Rehydration(
         priority=priority,
-        cost=sum((_operation(b, Tier.HOT, priority, prices) for b in archived), Decimal(0)),
+        cost=sum(
+            (_operation_cost(b, AccessTier.HOT, priority, prices) for b in archived), Decimal(0)
+        ),
         takes=time_to_rehydrate(sum(blob.size for blob in archived), priority),
     )
 
 
-def _operation(blob: StoredBlob, to: Tier, priority: Priority, prices: StoragePrices) -> Decimal:
-    """One Set Blob Tier: a write in a cooler tier, or a read from the cooler one it leaves."""
-    order = list(Tier)
+def _operation_cost(
+    blob: StoredBlob, to: AccessTier, priority: ArchivePriority, prices: StoragePrices
+) -> Decimal:
+    """Return the cost of one Set Blob Tier: a write, or a read from the cooler tier."""
+    order = list(AccessTier)
     if order.index(to) > order.index(blob.tier):
         return prices.tiers[to].writes / _OPERATIONS
     price = prices.tiers[blob.tier]
     reads, retrieval = price.reads, price.retrieval
-    if blob.tier is Tier.ARCHIVE and priority is Priority.HIGH:
+    if blob.tier is AccessTier.ARCHIVE and priority is ArchivePriority.HIGH:
         reads, retrieval = prices.high_reads, prices.high_retrieval
-    return reads / _OPERATIONS + _size(blob) * retrieval
+    return reads / _OPERATIONS + _billed_gib(blob) * retrieval
 
 
-def _size(blob: StoredBlob) -> Decimal:
-    """Billed GiB."""
-    return Decimal(billed(blob)) / GIB
+def _billed_gib(blob: StoredBlob) -> Decimal:
+    """Return the billed GiB of a blob."""
+    return Decimal(billed_bytes(blob)) / GIB
 
 
-def _moved(blob: StoredBlob, to: Tier) -> StoredBlob:
+def _blob_in_tier(blob: StoredBlob, to: AccessTier) -> StoredBlob:
     return StoredBlob(name=blob.name, size=blob.size, tier=to)
 
 
-def _size_of(level: Level | None) -> int:
+def _size_of(level: TierLevel | None) -> int:
     return level.size if level else 0
 
 
-def _total(found: Mapping[Tier, Level]) -> int:
+def _total(found: Mapping[AccessTier, TierLevel]) -> int:
     return sum(level.size for level in found.values())
 
 
 def _microseconds(row: StorageRow, now: datetime) -> int:
-    """How long the row has run until ``now``; nothing when it starts later."""
+    """Return how long the row has run until ``now``; 0 if it starts later."""
     end = now if row.ended_at is None else min(row.ended_at, now)
     return max((end - row.started_at) // _MICROSECOND, 0)

@@ -1,9 +1,9 @@
-"""From step times that were measured to those of the next job: prior times likelihood.
+"""Calibrate predicted step times with the measured ones of earlier jobs.
 
-On logarithms all is normal. The prior is the roofline with its interval. What a stack does better
-or worse than the roofline says is one unknown; every measured job tells it, up to what jobs differ
-by among themselves. A job that measures itself needs none of this: its forecast takes its own pace
-(`service/domain/planning/forecast.py`).
+On logarithms all is normal: prior times likelihood. The prior is the roofline with its interval.
+The stack's deviation from the roofline is one unknown; every measured job informs it, up to the
+variation between jobs. A job that measures itself needs none of this: its forecast uses its own
+step time (`service/domain/planning/forecast.py`).
 """
 
 import math
@@ -24,7 +24,7 @@ _FAR = math.log(5)  # further off, something else was measured than was predicte
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
-    """A job that was measured, beside what the roofline had said of it."""
+    """The measured step time of a job, beside the roofline's prediction."""
 
     predicted: float  # seconds of a step, by the roofline alone
     measured: float
@@ -33,19 +33,19 @@ class Experience:
 
     @property
     def ratio(self) -> float:
-        """Logarithm of measured to predicted."""
+        """Return the logarithm of measured to predicted."""
         return math.log(self.measured / self.predicted)
 
     @property
     def variance(self) -> float:
-        """Of that logarithm, as a witness of what is planned."""
+        """Return the variance of that logarithm as evidence for the planned job."""
         differs = _ALIKE if self.alike else _OTHERS
         return differs**2 + _JITTER**2 / self.steps
 
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """What the database says of a job that was measured."""
+    """A measured job as the database has it."""
 
     model: str
     method: str
@@ -57,7 +57,7 @@ class Past:
 
 
 def like(model: str, method: str, lora: Lora | None, vm_size: str) -> Past:
-    """A job that is planned, as past ones are told; nothing of it is measured."""
+    """Return the planned job in the form of a measured one, without measurements."""
     adapters = "" if lora is None else "qlora" if lora.quantized else "lora"
     return Past(
         model=model,
@@ -71,9 +71,10 @@ def like(model: str, method: str, lora: Lora | None, vm_size: str) -> Past:
 
 
 def experience(past: Sequence[Past], planned: Past) -> tuple[Experience, ...]:
-    """What past jobs say of the one that is planned.
+    """Return the evidence of past jobs for the planned one.
 
-    Other GPUs say nothing. What is off by more than five times was not the same thing.
+    Only jobs on the same GPU family count. A ratio beyond a factor of five is a different kind of
+    measurement and is ignored.
     """
     here = lookup(planned.vm_size)
     return tuple(
@@ -95,10 +96,10 @@ def _kind(job: Past) -> tuple[str, str, str]:
 
 
 def calibrated(step: StepTime, seen: Sequence[Experience]) -> StepTime:
-    """The step time with its 80 % interval, once these jobs are known; as it was without any.
+    """Return the step time with its 80 % interval, given the evidence; unchanged without any.
 
-    With several the mean goes to theirs, and the interval to what jobs differ by. What no roofline
-    could promise is promised once a job like it was measured.
+    With much evidence the mean tends to theirs, and the interval to the variation between jobs. A
+    step time without a promise gets one once a similar job was measured.
     """
     if not seen:
         return step
@@ -112,7 +113,7 @@ def calibrated(step: StepTime, seen: Sequence[Experience]) -> StepTime:
 
 
 def _spread(step: StepTime) -> float:
-    """Standard deviation of the logarithm, from the 80 % interval."""
+    """Return the standard deviation of the logarithm, from the 80 % interval."""
     return math.log(step.high / step.low) / (2 * _P90)
 
 

@@ -1,8 +1,8 @@
-"""How well training programs use the machines: coefficients of the step time, and their sources.
+"""Define how efficiently training programs use machines: coefficients and their sources.
 
 Each was fitted to published speeds of that program, on the logarithm of the step time, by
-`bench.planner`, which measures the errors, also on points that a fit had not seen. A coefficient
-is a property of programs and hardware; none belongs to a single model or run.
+`bench.planner`, which measures the errors, also on points that a fit had not seen. A coefficient is
+a property of programs and hardware; none belongs to a single model or run.
 """
 
 import math
@@ -16,7 +16,7 @@ MANY_NODES: Final = 48  # the fewest that DeepSpeed's ZeRO-3 over many machines 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What a program reaches of one family of GPUs."""
+    """The efficiency of a program on one family of GPUs."""
 
     share: float  # of the peak, by products with the weights of an infinitely wide model
     width: float  # hidden size at which half of that is reached
@@ -25,7 +25,7 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """A training program as the roofline knows it."""
+    """A training program as the roofline models it."""
 
     name: str
     speeds: Mapping[str, Speed]  # by family of GPUs, as `Sku.family` has it
@@ -52,12 +52,12 @@ class Stack:
 
 
 # QwenLM/Qwen's README, "Profiling of Memory and Speed": full, LoRA and Q-LoRA fine-tuning of 1.8
-# to 72 billion parameters on A100-80GB. Width and attention cannot be told apart there from what
+# to 72 billion parameters on A100-80GB. Width and attention cannot be separated there from what
 # adapters move: the width is llm-foundry's, attention that of FlashAttention-2 (Dao, 2023). The
 # fabric is that of DeepSpeed's ZeRO-3 over 48 to 280 machines in Narayanan et al. (2021), table 2.
-# Over 2 to 16 machines nobody published DeepSpeed: it is taken to move as much there as
+# Over 2 to 16 machines no figures of DeepSpeed are published: assumed to move as much as
 # llm-foundry does (43 of its runs, fitted with this overlap), as both leave it to NCCL. What this
-# program reaches of an H100 nobody published: it is taken to gain there what llm-foundry gained.
+# program reaches of an H100 is not published: assumed to gain what llm-foundry gained.
 HUGGING_FACE: Final = Stack(
     name="Hugging Face models under DeepSpeed",
     speeds={

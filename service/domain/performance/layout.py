@@ -1,4 +1,4 @@
-"""How a training run lies on machines of one size: nodes, ZeRO stage, micro-batch.
+"""Lay out a training run on machines of one size: nodes, ZeRO stage, micro-batch.
 
 The fewest nodes that fit, then the lowest ZeRO stage (it sends the least), then the largest
 micro-batch.
@@ -16,7 +16,7 @@ from service.domain.training.recipe import Hyperparameters, Recipe, Training, re
 from trainer.contract import Lora
 
 _MAX_MICRO_BATCH = 64
-_SHORTEST = 256  # tokens; nobody is advised to cut rows to less
+_SHORTEST = 256  # tokens; the advice never cuts rows to less
 _FEW_ANSWERS = 4  # to a prompt; fewer say little about each other
 _HOST_SHARE = 0.6  # of a machine's own memory
 _ADVISED_CHUNK = 1024  # positions
@@ -41,7 +41,7 @@ class Needs:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A way that fits."""
+    """A layout that fits."""
 
     nodes: int
     processes_per_node: int
@@ -54,7 +54,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Misfit:
-    """The closest that one came: bytes that were needed and that there are."""
+    """The layout closest to fitting: bytes needed and available."""
 
     sku: Sku
     nodes: int
@@ -64,17 +64,17 @@ class Misfit:
 
     @property
     def where(self) -> str:
-        """What is too small."""
+        """Return what is too small, as a phrase."""
         return "GPU" if self.of_gpu else "machine, beside its GPUs,"
 
     @property
     def excess(self) -> int:
-        """Bytes that are missing."""
+        """Return the missing bytes."""
         return self.needed - self.available
 
 
 def fit(needs: Needs, sku: Sku) -> Layout | Misfit:
-    """The best layout on machines of this size, or how far the best one is from fitting."""
+    """Return the best layout on machines of this size, or the closest misfit."""
     first, *more = _node_counts(needs)
     if layout := _on(needs, sku, first):  # as most do
         return layout
@@ -86,7 +86,7 @@ def fit(needs: Needs, sku: Sku) -> Layout | Misfit:
 
 
 def has_room(needs: Needs, layout: Layout, sku: Sku, nodes: int) -> bool:
-    """True when the same run, shared out over this many nodes, fits too."""
+    """Return whether the same run, shared out over this many nodes, fits too."""
     world = nodes * layout.processes_per_node
     stage, micro_batch = layout.zero_stage, layout.micro_batch
     memory = _memory(needs, layout.recipe, stage, world, micro_batch)
@@ -94,17 +94,17 @@ def has_room(needs: Needs, layout: Layout, sku: Sku, nodes: int) -> bool:
 
 
 def goes_into(memory: MemoryEstimate, sku: Sku, per_node: int) -> bool:
-    """True when a GPU of this size holds its part, and the machine what lives outside its GPUs."""
+    """Return whether a GPU holds its part, and the machine what is offloaded."""
     return memory.needed <= sku.gpu_memory_gib * GIB and memory.host * per_node <= _host_room(sku)
 
 
 def _host_room(sku: Sku) -> int:
-    """Bytes of a machine's own memory that an optimizer may take; saves pass through the rest."""
+    """Return the bytes of host memory for an optimizer; saves need the rest."""
     return round(sku.ram_gib * GIB * _HOST_SHARE)
 
 
 def refusal(needs: Needs, misfit: Misfit) -> str:
-    """Says by how much it is too large, and what would make it fit."""
+    """Return by how much the run is too large, and what would make it fit."""
     return (
         f"This training run does not fit: with all that may be shared out over {misfit.nodes} x "
         f"{misfit.sku.vm_size} a {misfit.where} needs {_gib(misfit.needed)} GiB "
@@ -128,12 +128,12 @@ def same_batch(needs: Needs, sku: Sku, first: Layout, *, more_nodes: bool) -> It
 
 
 def _on(needs: Needs, sku: Sku, nodes: int) -> Layout | None:
-    """The best layout on this many nodes, if any fits."""
+    """Return the best layout on this many nodes, if any fits."""
     return next(_on_nodes(needs, sku, nodes), None)
 
 
 def _on_nodes(needs: Needs, sku: Sku, nodes: int) -> Iterator[Layout]:
-    """Yield layouts of the lowest ZeRO stage that fits on so many nodes, by micro-batch."""
+    """Yield layouts of the lowest ZeRO stage that fits on ``nodes`` nodes, by micro-batch."""
     per_node = needs.processes_per_node or sku.gpus
     world = nodes * per_node
     recipe = _recipe(needs, world)
@@ -189,7 +189,7 @@ def _stages(training: Training) -> range:
 
 
 def _micro_batches(training: Training, rows: int) -> Iterator[int]:
-    """Powers of two that divide a process's rows of a step, largest first."""
+    """Yield powers of two that divide a process's rows of a step, largest first."""
     if training.micro_batch is not None:
         yield training.micro_batch
         return
@@ -230,7 +230,7 @@ def _memory(
 
 
 def _advice(needs: Needs, sku: Sku) -> str:
-    """What alone would make it fit, else whether everything together would."""
+    """Return each single change that makes it fit, else whether all together do."""
     remedies = list(_remedies(needs, sku))
     works = [text for text, changed in remedies if _would_fit(changed, sku)]
     if works:
@@ -245,7 +245,7 @@ def _advice(needs: Needs, sku: Sku) -> str:
 
 
 def _would_fit(needs: Needs, sku: Sku) -> bool:
-    """False, too, for changes that do not go with the rest of what was asked."""
+    """Return whether it fits; False for changes incompatible with the rest of the request."""
     try:
         return isinstance(fit(needs, sku), Layout)
     except InvalidRequest:
@@ -253,7 +253,7 @@ def _would_fit(needs: Needs, sku: Sku) -> bool:
 
 
 def _remedies(needs: Needs, sku: Sku) -> Iterator[tuple[str, Needs]]:
-    """Single changes, most harmless first."""
+    """Yield single changes, most harmless first."""
     training = needs.training
     if not training.gradient_checkpointing:
         yield "gradient checkpointing", _with(needs, replace(training, gradient_checkpointing=True))
@@ -276,7 +276,7 @@ def _remedies(needs: Needs, sku: Sku) -> Iterator[tuple[str, Needs]]:
 
 
 def _lighter(needs: Needs) -> Iterator[tuple[str, Needs]]:
-    """The same rows on as many GPUs, but other states: the closer to what was asked the earlier."""
+    """Yield changes of the training states, closest to the request first."""
     training = needs.training
     if not training.loss_chunk and training.method == "supervised" and needs.arch.packs:
         chunked = replace(training, loss_chunk=_ADVISED_CHUNK)
@@ -296,7 +296,7 @@ def _lighter(needs: Needs) -> Iterator[tuple[str, Needs]]:
 
 
 def _shorter(needs: Needs, sku: Sku) -> int | None:
-    """The longest rows that fit, halving."""
+    """Return the longest rows that fit, halving."""
     length = _recipe(needs, 1).max_seq_len // 2
     while length >= _shortest(needs.training):
         changed = _with(needs, replace(needs.training, max_seq_len=length))
@@ -307,7 +307,7 @@ def _shorter(needs: Needs, sku: Sku) -> int | None:
 
 
 def _shortest(training: Training) -> int:
-    """What rows may be cut to: of answers as long as they were asked for, twice that."""
+    """Return the minimum length to cut rows to: twice the answers' length, where it is given."""
     asked = training.reinforcement
     return max(_SHORTEST, 2 * asked.max_answer_tokens) if asked else _SHORTEST
 

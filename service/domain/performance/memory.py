@@ -1,9 +1,9 @@
-"""How many bytes one GPU needs, in closed form, by ZeRO stage, precision, LoRA and activations.
+"""Compute the bytes that one GPU needs, by ZeRO stage, precision, LoRA and activations.
 
-States follow ZeRO (Rajbhandari et al., 2020) with Adam: bf16 weights, gradients accumulated in
-fp32, an fp32 master and two moments. The coefficients of activations, logits and run time were
-fitted to published fine-tuning runs of 1.8 to 72 billion parameters (QwenLM's README); the errors
-are in docs/planning.md, and `python -m bench.planner` measures them.
+In closed form. States follow ZeRO (Rajbhandari et al., 2020) with Adam: bf16 weights, gradients
+accumulated in fp32, an fp32 master and two moments. The coefficients of activations, logits and run
+time were fitted to published fine-tuning runs of 1.8 to 72 billion parameters (QwenLM's README);
+the errors are in docs/planning.md, and `python -m bench.planner` measures them.
 """
 
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ _PAIR_BYTES = 10  # of two tokens and a head: scores, their softmax in fp32, its
 _WORKING_SET = 4 / 3  # of one layer: what is kept plus the gradients that flow through it
 _FP32 = 4
 _FOUR_BITS = 0.5 + 1 / 64 + _FP32 / (64 * 256)  # NF4: a byte scales 64, a number 256 bytes
-_HOST = 5 * _FP32  # master, two moments, the gradient twice; beside them the weights, going back
+_HOST = 5 * _FP32  # master, two moments, the gradient twice; and the weights on their way back
 _MOMENTS = 2 * _FP32
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes on one GPU, by what they hold; ``host`` beside them."""
+    """Bytes on one GPU by purpose; ``host`` is in the machine's memory."""
 
     parameters: int
     gradients: int
@@ -51,24 +51,24 @@ class MemoryEstimate:
 
     @property
     def states(self) -> int:
-        """Bytes that stay from step to step."""
+        """Return the bytes that stay from step to step."""
         return self.parameters + self.gradients + self.optimizer
 
     @property
     def total(self) -> int:
-        """The busiest moment: backward pass, optimizer step or rollout, whichever needs most."""
+        """Return the bytes at the peak: backward pass, optimizer step or rollout."""
         peak = max(self.activations + self.logits, self.update, self.cache)
         return self.states + peak + self.buffers + self.runtime
 
     @property
     def needed(self) -> int:
-        """The total with its margin: what a GPU must have."""
+        """Return the total with its margin: what a GPU must have."""
         return round(self.total * (1 + MARGIN))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Habits:
-    """What training programs do differently with the same model, in bytes."""
+    """Bytes that differ between training programs for the same model."""
 
     gradient: int = _FP32  # of a parameter, where the whole model is trained
     logit: float = 11.0  # per token and word: bf16 logits, their fp32 copy, its gradient
@@ -81,7 +81,7 @@ OURS: Final = Habits()
 
 @dataclass(frozen=True, kw_only=True)
 class MicroStep:
-    """What one process takes at once, and what it holds beside the model for that."""
+    """The samples of one micro-step, and the state that it needs beside the model."""
 
     samples: int
     seq_len: int
@@ -95,13 +95,13 @@ class MicroStep:
 
     @property
     def tokens(self) -> int:
-        """Of all sequences, each as long as it may be."""
+        """Return the tokens of all sequences, each at its maximum length."""
         one = self.samples * self.seq_len * (self.sequences or METHODS[self.method].sequences)
         return round(one * with_replay(self.reinforcement)) if self.reinforcement else one
 
     @property
     def written(self) -> int:
-        """Tokens of the answers, with their prompts, that are written side by side."""
+        """Return the tokens of answers and prompts that are generated side by side."""
         asked = self.reinforcement
         longest = max(at_once(asked, self.samples), asked.at_once) if asked else 0  # or to validate
         return longest * self.seq_len
@@ -115,7 +115,7 @@ def estimate(
     world: int,
     options: TrainingOptions,
 ) -> MemoryEstimate:
-    """Bytes that the busiest moment of a training step needs on one GPU.
+    """Return the bytes that the peak of a training step needs on one GPU.
 
     The reference is the model without its adapters; where there are none, a frozen copy of it. A
     reward model's own head is too small to count; PPO's critic is the whole model once more. A
@@ -158,7 +158,7 @@ def estimate(
 
 @dataclass(frozen=True)
 class _Shards:
-    """What ZeRO divides by the world: from stage 1 the optimizer, 2 gradients, 3 parameters."""
+    """Sizes after ZeRO's partitioning: stage 1 optimizer, 2 gradients, 3 parameters."""
 
     zero_stage: int
     world: int
@@ -167,7 +167,7 @@ class _Shards:
         return -(-size // self.world) if self.zero_stage >= 1 else size
 
     def of_update(self, size: int) -> int:
-        """ZeRO-3 updates a sub-group at a time, the other stages all at once."""
+        """Return the bytes of an update: ZeRO-3 updates a sub-group at a time."""
         whole = self.of_optimizer(size)
         return min(whole, _SUB_GROUP * _FP32) if self.zero_stage >= 3 else whole
 
@@ -179,7 +179,7 @@ class _Shards:
 
 
 def _base_bytes(arch: Architecture, options: TrainingOptions, width: int) -> int:
-    """The model's own weights, whether they are trained or not."""
+    """Return the bytes of the model's own weights, trained or not."""
     if not options.is_quantized:
         return arch.parameters * width
     rest = arch.parameters - arch.linear_parameters
@@ -187,14 +187,14 @@ def _base_bytes(arch: Architecture, options: TrainingOptions, width: int) -> int
 
 
 def _unpacked(arch: Architecture, options: TrainingOptions, habits: Habits) -> int:
-    """A quantized matrix at work, as what it stands for: the largest of a layer."""
+    """Return the bytes of the largest quantized matrix when dequantized."""
     if not options.is_quantized:
         return 0
     return max(i * o for i, o in arch.linear_layers()) * habits.unpacked
 
 
 def _logit_bytes(arch: Architecture, micro_step: MicroStep, options: TrainingOptions) -> int:
-    """Bytes of the logits of all tokens that are scored at once."""
+    """Return the bytes of the logits of all tokens scored at once."""
     if METHODS[micro_step.method].head:
         return 0
     habits = micro_step.habits
@@ -206,7 +206,7 @@ def _logit_bytes(arch: Architecture, micro_step: MicroStep, options: TrainingOpt
 def _activation_bytes(
     arch: Architecture, width: int, options: TrainingOptions, seq_len: int
 ) -> int:
-    """Per token: what every layer keeps, or its input alone plus one layer at work."""
+    """Return bytes per token: every layer's activations, or inputs plus one layer."""
     layers = layers_with_gradients(arch, options)
     attention = 2 * arch.q_size + 2 * arch.kv_size  # q, k, v and the output; no s x s matrix
     mlp = (4 if arch.gated else 2) * arch.intermediate_size  # gate, up, activated gate, product
@@ -219,7 +219,7 @@ def _activation_bytes(
 
 
 def _buffers(arch: Architecture, zero_stage: int, trained: int, width: int) -> int:
-    """Buckets of reduce and all-gather, never larger than what they carry; ZeRO-3's gathering."""
+    """Return the bytes of the reduce and all-gather buckets, and of ZeRO-3's gathering."""
     if zero_stage == 0:
         return 0
     buckets = 3 * min(_BUCKET, trained) * width  # two for reducing (overlapped), one to gather

@@ -21,15 +21,15 @@ _padded = lru_cache(maxsize=1024)(mean_padded)
 def computed_tokens(
     lengths: Sequence[int], *, side_by_side: int, packing: bool, ranks: int, rounds: int
 ) -> int:
-    """Tokens that the slowest rank computes for each of its sequences, as the expected value.
+    """Return the expected tokens per sequence that the slowest rank computes.
 
     ``lengths``: as of `mean_padded`. ``side_by_side``: sequences of a micro-batch. ``rounds``:
     micro-steps between two moments at which all ranks wait for each other.
 
-    With one round the slowest rank has the longest sequence of all ranks. What it has more than
-    the mean rank is a sum of independent parts in several rounds, and falls with their root; so it
-    does with the sequences of a packed micro-batch. The first follows from Young (1949), the
-    variance of a sum; `tests/unit/test_padding.py` holds it against the trainer's own batches.
+    With one round the slowest rank has the longest sequence of all ranks. What it has more than the
+    mean rank is a sum of independent parts in several rounds, and falls with their root; so it does
+    with the sequences of a packed micro-batch. The first follows from Young (1949), the variance of
+    a sum; `tests/unit/test_padding.py` compares it with the trainer's own batches.
     """
     width = 1 if packing else side_by_side
     parts = rounds * side_by_side if packing else rounds
@@ -87,6 +87,6 @@ def _spread(mean: float, quantile: float, share: float) -> float:
 
 
 def _scale(mean: float, guessed: Sequence[float], known: Sequence[int]) -> float:
-    """What the guessed lengths must grow by for the mean of all to be right."""
+    """Return the factor on guessed lengths that makes the mean of all right."""
     left = mean * QUANTILES - sum(known)
     return left / (fmean(guessed) * len(guessed)) if guessed and left > 0 else 1.0

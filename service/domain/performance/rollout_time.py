@@ -1,9 +1,9 @@
-"""How long a model takes to write answers: a roofline of memory and kernel launches.
+"""Estimate the time to generate answers: a roofline of memory and kernel launches.
 
-Each token reads every weight and the keys and values of what stands before it once, however many
-sequences are written side by side; kernels are launched for each. Fitted to Hugging Face's
-`generate` as QwenLM's README has it: 1.8, 7 and 14 billion parameters on one A100-80GB are held
-up by launches, 72 on two by memory. Not measured here.
+Each token reads every weight and all earlier keys and values once, however many sequences are
+generated side by side; kernels are launched for each. Fitted to Hugging Face's `generate` as
+QwenLM's README has it: 1.8, 7 and 14 billion parameters on one A100-80GB are bound by launches, 72
+on two by memory. Not measured here.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _BANDWIDTH = 0.6  # of the data sheet's that reading weights reaches
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """What one process writes in an optimizer step."""
+    """What one process generates in an optimizer step."""
 
     arch: Architecture
     width: int  # bytes of a weight
@@ -27,34 +27,34 @@ class Rollout:
 
     @property
     def weights(self) -> int:
-        """Bytes of the whole model."""
+        """Return the bytes of the whole model."""
         return self.arch.parameters * self.width
 
     @property
     def cache(self) -> int:
-        """Bytes of keys and values, when answers are half written."""
+        """Return the bytes of keys and values when answers are half written."""
         positions = self.prompt_tokens + self.answer_tokens // 2
         return self.sequences * positions * cache_bytes(self.arch, self.width)
 
     @property
     def prefill_flops(self) -> float:
-        """Of reading the prompts of a batch, once for each answer."""
+        """Return the FLOPs of reading a batch's prompts, once for each answer."""
         return 2.0 * self.arch.parameters * self.prompt_tokens * self.sequences
 
 
 def cache_bytes(arch: Architecture, width: int) -> int:
-    """Keys and values of one position."""
+    """Return the bytes of keys and values of one position."""
     return 2 * arch.layers * arch.kv_size * width
 
 
 def gpu_seconds(rollout: Rollout, *, bandwidth: float, flops: float, gathering: float) -> float:
-    """On a GPU of this memory (bytes a second) and speed; ZeRO-3 gathers so long for a token."""
+    """Return seconds on a GPU; ``bandwidth`` in bytes/s, ``gathering``: ZeRO-3's s per token."""
     reading = (rollout.weights + rollout.cache) / (_BANDWIDTH * bandwidth)
     token = max(reading, rollout.arch.layers * _LAUNCH_SECONDS, gathering)
     return rollout.batches * (rollout.prefill_flops / flops + rollout.answer_tokens * token)
 
 
 def cpu_seconds(rollout: Rollout, *, flops: float) -> float:
-    """On a CPU process, where arithmetic is dearer than memory."""
+    """Return seconds on a CPU process, which is bound by arithmetic."""
     written = 2.0 * rollout.arch.parameters * rollout.answer_tokens * rollout.sequences
     return rollout.batches * (rollout.prefill_flops + written) / flops

@@ -1,6 +1,6 @@
-"""How long an optimizer step takes: a roofline of compute, memory traffic, network and launches.
+"""Estimate the time of an optimizer step: a roofline of compute, memory, network and launches.
 
-Before anything is measured it comes with a wide interval; what jobs measure narrows it
+Before anything is measured it comes with a wide interval; measurements of jobs narrow it
 (`service/domain/performance/calibration.py`). Formulas, sources and errors: docs/planning.md.
 """
 
@@ -20,7 +20,7 @@ OURS = HUGGING_FACE
 _UNKNOWN_GPU = Speed(share=0.5, width=800, attention=0.15)
 _HOST_ADAM_SECONDS = 1.4e-9  # per parameter on a machine's cores: Ren et al. (2021), table 4
 _HOST_LINK = 15e9  # bytes per second and GPU from host memory, all at once; assumed, as for copies
-_FORWARD = 1 / 3  # of a forward and a backward pass; checkpointing runs it once more
+_FORWARD = 1 / 3  # of a forward and a backward pass; checkpointing repeats it
 _CAUSAL = 0.5  # of all pairs of tokens: a token looks back only
 _SHARP = 4  # how sharply the longer of launches and compute wins; where they meet both count
 
@@ -29,12 +29,12 @@ _NETWORK = (0.7, 2.5)  # DeepSpeed across nodes was off by up to that
 _UNPROMISED = (0.5, 4.0)
 _CPU = (0.4, 2.5)
 CPU_STEP = 0.1  # seconds that even a step of the tiny model takes
-_ROLLOUT = (0.4, 3.0)  # nobody knows how long answers will be, from a few tokens to twice as many
+_ROLLOUT = (0.4, 3.0)  # the length of answers is unknown: from a few tokens to twice the estimate
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """Seconds of one optimizer step: the expected value and an 80 % interval (p10 to p90)."""
+    """Seconds of one optimizer step: the expected value and an 80 % interval (P10 to P90)."""
 
     seconds: float
     low: float
@@ -47,7 +47,7 @@ class StepTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What one optimizer step asks of every process."""
+    """The work of one optimizer step for every process."""
 
     arch: Architecture
     zero_stage: int
@@ -61,7 +61,7 @@ class Work:
 
     @property
     def micro_tokens(self) -> int:
-        """Tokens of one micro-step."""
+        """Return the tokens of one micro-step."""
         sequences = self.sequences or METHODS[self.method].sequences
         tokens = self.micro_batch * self.tokens_per_sequence * sequences
         asked = self.options.reinforcement
@@ -69,22 +69,22 @@ class Work:
 
     @property
     def reference(self) -> bool:
-        """True when a frozen model scores every sequence as well."""
+        """Return whether a frozen model scores every sequence as well."""
         return keeps_reference(self.method, self.options.reinforcement)
 
     @property
     def trained(self) -> int:
-        """Parameters that have a gradient."""
+        """Return the parameters with a gradient."""
         return trained_parameters(self.arch, self.options)
 
     @property
     def models(self) -> int:
-        """That are trained side by side."""
+        """Return the number of models trained side by side."""
         return models_trained(self.options.reinforcement)
 
     @property
     def rollout(self) -> Rollout | None:
-        """The answers that are written first, if any are."""
+        """Return the answers to generate first, if any."""
         asked = self.options.reinforcement
         if asked is None:
             return None
@@ -102,14 +102,14 @@ class Work:
 
     @property
     def width(self) -> int:
-        """Bytes of one weight."""
+        """Return the bytes of one weight."""
         return 4 if self.options.precision == "fp32" else 2
 
 
 def gpu_step(
     work: Work, sku: Sku, *, nodes: int, processes_per_node: int, stack: Stack = OURS
 ) -> StepTime:
-    """A step on GPUs of this VM size."""
+    """Return the time of a step on GPUs of this VM size."""
     speed = stack.speeds.get(sku.family, _UNKNOWN_GPU)
     compute = work.accumulation * _micro_step(work, sku, stack, speed) + _host_update(work) / nodes
     world = nodes * processes_per_node
@@ -139,12 +139,12 @@ def gpu_step(
 
 
 def _together(compute: float, network: float, stack: Stack) -> float:
-    """Seconds of both, of which a share of the shorter hides behind the longer."""
+    """Return seconds of both, with a share of the shorter hidden behind the longer."""
     return max(compute, network) + (1 - stack.overlap) * min(compute, network)
 
 
 def _interval(compute: float, network: float, stack: Stack, nodes: int) -> tuple[float, float]:
-    """P10 and P90 of the time to its expected value: the network is surer inside a machine."""
+    """Return P10 and P90 relative to the expected value; one machine's links are surer."""
     links = _COMPUTE if nodes == 1 else _NETWORK
     expected = _together(compute, network, stack)
     low, high = (
@@ -155,7 +155,7 @@ def _interval(compute: float, network: float, stack: Stack, nodes: int) -> tuple
 
 
 def _doubt(sku: Sku, stack: Stack, *, bound: bool) -> str:
-    """Why nobody can say how long a step takes there before some are measured."""
+    """Return why the step time is uncertain before measurements; empty if it is not."""
     if sku.family not in stack.speeds:
         return (
             f"The time of a step on {sku.gpu} is no promise: no training was measured on such "
@@ -171,7 +171,7 @@ def _doubt(sku: Sku, stack: Stack, *, bound: bool) -> str:
 
 
 def cpu_step(work: Work, *, flops: float) -> StepTime:
-    """A step on CPU processes that do ``flops`` floating-point operations per second each."""
+    """Return the time of a step on CPU processes with ``flops`` FLOP/s each."""
     seconds = CPU_STEP + work.accumulation * (_weight_flops(work) + _attention_flops(work)) / flops
     if rollout := work.rollout:
         seconds += cpu_seconds(rollout, flops=flops)
@@ -182,7 +182,7 @@ def cpu_step(work: Work, *, flops: float) -> StepTime:
 
 
 def _micro_step(work: Work, sku: Sku, stack: Stack, speed: Speed) -> float:
-    """Seconds of one micro-step's forward and backward pass, network apart."""
+    """Return seconds of one micro-step's forward and backward pass, without network."""
     peak = _peak(work, sku)
     compute = _weight_flops(work) / _weight_rate(work, sku, speed)
     compute += _CAUSAL * _attention_flops(work) / (speed.attention * peak)
@@ -202,15 +202,17 @@ def _launch(work: Work, stack: Stack) -> float:
 
 
 def _passes_more(work: Work) -> int:
-    """Forward passes beside the one that is learnt from: once again, the reference's, and what is
-    asked of answers before."""
+    """Return the forward passes beside the trained one.
+
+    Recomputation, the reference, and scoring of answers before training.
+    """
     asked = work.options.reinforcement
     before = passes(asked) if asked else 0
     return work.options.gradient_checkpointing + work.reference + before
 
 
 def _weight_flops(work: Work) -> float:
-    """Of one micro-step on one process: 2 per weight and token forward, 4 backward."""
+    """Return FLOPs of one micro-step: 2 per weight and token forward, 4 backward."""
     weights = 4 + 2 * _passes_more(work)  # frozen ones need no gradient of their own
     own = 2 * _trained_matrices(work) if work.options.lora is None else 6 * work.trained
     per_token = weights * work.arch.matrix_parameters + own
@@ -218,7 +220,7 @@ def _weight_flops(work: Work) -> float:
 
 
 def _fetching(work: Work) -> float:
-    """Seconds that the weights take from the machine's memory, were they all of one process."""
+    """Return seconds of loading offloaded weights, as if all belonged to one process."""
     if work.options.offload != "parameters":
         return 0.0
     weights = work.models * work.arch.parameters * work.width
@@ -226,19 +228,19 @@ def _fetching(work: Work) -> float:
 
 
 def _trained_matrices(work: Work) -> int:
-    """Trained parameters whose gradients are products; those of a looked-up embedding are not."""
+    """Return trained parameters whose gradients are matrix products."""
     looked_up = work.options.train_embeddings and not work.arch.tied
     return work.trained - (work.arch.embedding_parameters if looked_up else 0)
 
 
 def _attention_flops(work: Work) -> float:
-    """As if every token looked at all others: 4 of a pair and width forward, 8 backward."""
+    """Return FLOPs of attention between all pairs: 4 per pair and width, 8 backward."""
     per_token = 12.0 * work.arch.layers * work.arch.q_size * work.tokens_per_sequence
     return work.models * work.micro_tokens * per_token * (1 + _FORWARD * _passes_more(work))
 
 
 def _adapter_bytes(work: Work, stack: Stack) -> float:
-    """What the inputs of adapted layers cost beside the adapters' own products."""
+    """Return bytes that the inputs of adapted layers cost beside the adapters' products."""
     if work.options.lora is None:
         return 0.0
     inputs = sum(i for i, _ in work.arch.linear_layers())
@@ -246,29 +248,29 @@ def _adapter_bytes(work: Work, stack: Stack) -> float:
 
 
 def _judging(work: Work) -> float:
-    """The reward model reads every new answer with its prompt once."""
+    """Return FLOPs of the reward model, which reads every new answer with its prompt once."""
     asked = work.options.reinforcement
     return 2.0 * work.judge * work.micro_tokens / with_replay(asked) if asked else 0.0
 
 
 def _host_update(work: Work) -> float:
-    """Seconds that one machine's cores would take for all of torch's AdamW."""
+    """Return seconds of AdamW for all parameters on one machine's cores."""
     return work.trained * _HOST_ADAM_SECONDS if work.options.offload else 0.0
 
 
 def _peak(work: Work, sku: Sku) -> float:
-    """FLOPs of one GPU; fp32 runs at half of bf16 (TF32)."""
+    """Return the FLOP/s of one GPU; fp32 runs at half of bf16 (TF32)."""
     return sku.bf16_tflops * 1e12 * (2 / work.width)
 
 
 def _weight_rate(work: Work, sku: Sku, speed: Speed) -> float:
-    """What one GPU reaches with weights; narrow models fill it less."""
+    """Return the FLOP/s that one GPU reaches with weights; narrow models reach less."""
     width = work.arch.hidden_size
     return speed.share * width / (width + speed.width) * _peak(work, sku)
 
 
 def _network_bytes(work: Work) -> int:
-    """What one process sends in an optimizer step, by ZeRO stage."""
+    """Return the bytes that one process sends in an optimizer step, by ZeRO stage."""
     trained = work.models * work.trained * work.width
     if work.zero_stage == 3:  # weights gathered for every pass, gradients reduced
         passes = 3 if work.reference else 2  # the reference's is forward only
@@ -279,7 +281,7 @@ def _network_bytes(work: Work) -> int:
 
 
 def _link_bytes(sku: Sku, nodes: int, processes_per_node: int, stack: Stack) -> float:
-    """Bytes per second and process over the slowest link in the way."""
+    """Return bytes per second and process over the slowest link."""
     if nodes == 1:
         return sku.nvlink_gbytes * 1e9 * stack.local
     if sku.infiniband:

@@ -1,10 +1,10 @@
-"""The VM sizes that Rekindle knows: what one of them holds and how fast it is.
+"""List the VM sizes that Rekindle knows, with their GPUs, memory and links.
 
-Facts from Microsoft's pages on GPU-accelerated VM sizes (ND A100 v4, NDm A100 v4, ND H100 v5,
-ND H200 v5, NC A100 v4, NCads H100 v5) and NVIDIA's data sheets of A100 (40 GB SXM 1,555 GB/s, 80 GB
+Facts from Microsoft's pages on GPU-accelerated VM sizes (ND A100 v4, NDm A100 v4, ND H100 v5, ND
+H200 v5, NC A100 v4, NCads H100 v5) and NVIDIA's data sheets of A100 (40 GB SXM 1,555 GB/s, 80 GB
 PCIe 1,935, 80 GB SXM 2,039; 312 TFLOPS), H100 (SXM 3,350 GB/s and 989 TFLOPS, NVL 3,900 and 835)
-and H200 (SXM 4,800 GB/s and 989 TFLOPS): dense bf16. Prices are not here:
-they change, so they come from a PriceSource.
+and H200 (SXM 4,800 GB/s and 989 TFLOPS): dense bf16. Prices change, so they come from a
+PriceSource.
 """
 
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ class Sku:
 
     @property
     def family(self) -> str:
-        """What GPUs of one generation have in common, such as "A100"."""
+        """Return the GPU generation, such as "A100"."""
         return self.gpu.split("-")[0]
 
     @property
     def infiniband(self) -> bool:
-        """True when nodes of one scale set reach each other by RDMA."""
+        """Return whether nodes of one scale set reach each other by RDMA."""
         return self.infiniband_gbps > 0
 
 
@@ -178,5 +178,5 @@ _BY_NAME = {sku.vm_size.lower(): sku for sku in SKUS}
 
 
 def lookup(vm_size: str) -> Sku | None:
-    """The VM size of this name (Azure ignores case in it), or None."""
+    """Return the VM size of this name, ignoring case as Azure does, or None."""
     return _BY_NAME.get(vm_size.lower())

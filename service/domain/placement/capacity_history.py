@@ -1,7 +1,7 @@
-"""What all jobs' requests for Spot were answered, and what a choice learns from that. Pure.
+"""Summarise the outcomes of all jobs' requests for Spot, as input of the placement policy. Pure.
 
-A request dates from when machines were asked for; what was not asked for nobody knows. A drought
-is the time in which every offering of a job refuses; it is taken to last until one accepts.
+An outcome is dated by its request. An outage is the time in which every offering of a job
+refuses; it is assumed to last until one accepts.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Self
 
 from service.domain.cloud.fleet import Offering
 from service.domain.placement.policy_state import UNSEEN_DROUGHT_S
-from service.domain.spot.age_hazard import NOTHING, Ages
+from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 
 _HOUR = 3600.0
 _AT_ONCE = timedelta(minutes=10)  # so soon after an eviction another offering makes it good
@@ -20,8 +20,8 @@ _FRESH = timedelta(minutes=45)  # an older sign says nothing of now
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """One attempt on Spot that was answered."""
+class RequestOutcome:
+    """One request for Spot that Azure granted or refused."""
 
     offering: Offering
     job_id: str
@@ -33,76 +33,80 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Past:
-    """What a choice between some offerings knows of earlier ones."""
+class CapacityHistory:
+    """What a choice between some offerings knows of earlier requests."""
 
-    droughts: Ages = NOTHING
+    droughts: Exposure = NO_EXPOSURE
     drought_seen: bool = True  # the beginning of the one that lasts, if any does
     refused_at: datetime | None = None  # the last time that any was
     hops: tuple[int, int] = (0, 0)  # evictions, and those that another offering made good
-    given_again: tuple[int, int] = (0, 0)  # the same, of those that were asked again after one
+    regrants: tuple[int, int] = (0, 0)  # the same, of those that were asked again after one
     returned: tuple[int, int] = (0, 0)  # moves from on demand to Spot, and those it accepted
-    down_at: Mapping[Offering, datetime] = field(default_factory=dict)  # last refusal or eviction
-    given_since: Mapping[Offering, datetime] = field(default_factory=dict)  # again and again
+    last_unavailable: Mapping[Offering, datetime] = field(
+        default_factory=dict
+    )  # last refusal or eviction
+    granted_since: Mapping[Offering, datetime] = field(default_factory=dict)  # again and again
     bands: Mapping[Offering, float] = field(default_factory=dict)  # evictions of a machine per hour
 
     @classmethod
     def of(
         cls,
-        answers: Sequence[Answer],
+        answers: Sequence[RequestOutcome],
         offerings: Collection[Offering],
         nodes: int,
         now: datetime,
         returned: tuple[int, int] = (0, 0),
     ) -> Self:
-        """From the ``answers`` of these offerings, in any order."""
+        """Summarise the ``answers`` of these offerings, in any order."""
         ordered = sorted(answers, key=lambda a: a.at)
-        droughts, seen = _droughts(ordered, len(offerings), now)
-        down_at = _down_at(ordered)
+        droughts, seen = _outage_exposure(ordered, len(offerings), now)
+        down_at = _last_unavailable(ordered)
         return cls(
             droughts=droughts,
             drought_seen=seen,
             refused_at=max((a.at for a in ordered if not a.granted), default=None),
-            hops=_hops(ordered),
-            given_again=_given_again(ordered),
+            hops=_failovers(ordered),
+            regrants=_regrants(ordered),
             returned=returned,
-            down_at=down_at,
-            given_since=_given_since(ordered, down_at, nodes, now),
+            last_unavailable=down_at,
+            granted_since=_granted_since(ordered, down_at, nodes, now),
         )
 
 
-NO_PAST = Past()
+NO_HISTORY = CapacityHistory()
 
 
-def _droughts(ordered: Sequence[Answer], many: int, now: datetime) -> tuple[Ages, bool]:
-    """How long they lasted, the present one so far; and whether its beginning was seen."""
+def _outage_exposure(
+    ordered: Sequence[RequestOutcome], many: int, now: datetime
+) -> tuple[Exposure, bool]:
+    """Return the exposure of all outages, and whether the present one's start was seen."""
     refusing: set[Offering] = set()
-    since, accepted, found = None, False, NOTHING
+    since, accepted, found = None, False, NO_EXPOSURE
     for answer in ordered:
         if answer.granted:
             if since is not None:
-                found += _drought(since, answer.at, accepted, ended=True)
+                found += _one_outage(since, answer.at, accepted, ended=True)
             refusing, since, accepted = set(), None, True
             continue
         refusing.add(answer.offering)
         if since is None and len(refusing) == many:
             since = answer.at
     if since is not None:
-        found += _drought(since, now, accepted, ended=False)
+        found += _one_outage(since, now, accepted, ended=False)
     return found, accepted or since is None
 
 
-def _drought(since: datetime, until: datetime, seen: bool, *, ended: bool) -> Ages:
+def _one_outage(since: datetime, until: datetime, seen: bool, *, ended: bool) -> Exposure:
     hours = (until - since).total_seconds() / _HOUR
-    return Ages.of([(hours, ended)], begun=0.0 if seen else UNSEEN_DROUGHT_S / _HOUR)
+    return Exposure.of([(hours, ended)], begun=0.0 if seen else UNSEEN_DROUGHT_S / _HOUR)
 
 
-def _hops(ordered: Sequence[Answer]) -> tuple[int, int]:
+def _failovers(ordered: Sequence[RequestOutcome]) -> tuple[int, int]:
     evicted = [answer for answer in ordered if answer.evicted_at is not None]
-    return len(evicted), sum(_made_good(answer, ordered) for answer in evicted)
+    return len(evicted), sum(_is_failed_over(answer, ordered) for answer in evicted)
 
 
-def _made_good(lost: Answer, ordered: Sequence[Answer]) -> bool:
+def _is_failed_over(lost: RequestOutcome, ordered: Sequence[RequestOutcome]) -> bool:
     assert lost.evicted_at is not None
     return any(
         then.granted
@@ -113,9 +117,9 @@ def _made_good(lost: Answer, ordered: Sequence[Answer]) -> bool:
     )
 
 
-def _given_again(ordered: Sequence[Answer]) -> tuple[int, int]:
-    """Evictions after which the job asked again, and those after which any accepted at once."""
-    of_job: dict[str, list[Answer]] = {}
+def _regrants(ordered: Sequence[RequestOutcome]) -> tuple[int, int]:
+    """Count evictions followed by a new request, and those granted again within minutes."""
+    of_job: dict[str, list[RequestOutcome]] = {}
     for answer in ordered:
         of_job.setdefault(answer.job_id, []).append(answer)
     evictions = found = 0
@@ -127,7 +131,7 @@ def _given_again(ordered: Sequence[Answer]) -> tuple[int, int]:
     return evictions, found
 
 
-def _down_at(ordered: Sequence[Answer]) -> dict[Offering, datetime]:
+def _last_unavailable(ordered: Sequence[RequestOutcome]) -> dict[Offering, datetime]:
     found: dict[Offering, datetime] = {}
     for answer in ordered:
         downs = (answer.evicted_at, answer.outlived_at) if answer.granted else (answer.at,)
@@ -136,10 +140,13 @@ def _down_at(ordered: Sequence[Answer]) -> dict[Offering, datetime]:
     return found
 
 
-def _given_since(
-    ordered: Sequence[Answer], down_at: Mapping[Offering, datetime], nodes: int, now: datetime
+def _granted_since(
+    ordered: Sequence[RequestOutcome],
+    down_at: Mapping[Offering, datetime],
+    nodes: int,
+    now: datetime,
 ) -> dict[Offering, datetime]:
-    """Offerings that gave as many machines to several requests lately, and refused none since."""
+    """Return offerings that granted as many machines repeatedly and refused none since."""
     found: dict[Offering, list[datetime]] = {}
     for answer in ordered:
         down = down_at.get(answer.offering)

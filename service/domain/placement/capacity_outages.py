@@ -1,4 +1,4 @@
-"""How long droughts last, and so how long a job waits for Spot: now, and after evictions to come.
+"""Estimate how long a job waits for Spot: in the present outage and after later evictions.
 
 Pure.
 """
@@ -6,61 +6,72 @@ Pure.
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from service.domain.placement.capacity_history import Past
+from service.domain.placement.capacity_history import CapacityHistory
 from service.domain.placement.policy_state import UNSEEN_DROUGHT_S
 from service.domain.planning.forecast import Aftermath, ToCome
-from service.domain.spot.age_hazard import DROUGHT_PRIOR, Ages, quantile
-from service.domain.spot.capacity_backoff import LONGEST, LOOK_AGAIN, PROBE, Shortage
+from service.domain.spot.age_hazard import OUTAGE_PRIOR, Exposure, residual_life_quantile
+from service.domain.spot.capacity_backoff import (
+    LONGEST_BACKOFF,
+    PROBE_TIMEOUT,
+    RECHECK_INTERVAL,
+    Shortage,
+)
 
 _WEIGHT = 3.0  # droughts that the prior counts for
 _ALIKE = 0.6  # odds that one offering refuses when another one evicted
 _HOP_WEIGHT = 4.0  # evictions that these count for
 _HOUR = 3600.0
-_KNOWN = LONGEST + LOOK_AGAIN + PROBE  # while somebody waits, so soon the next answer is there
+_KNOWN = (
+    LONGEST_BACKOFF + RECHECK_INTERVAL + PROBE_TIMEOUT
+)  # while a job waits, the next answer comes within this time
 
 
-def rates(seen: Ages, spots: int) -> tuple[float, ...]:
-    """Ends per hour by age, where so many Spot offerings all refuse: own experience and prior."""
-    prior = tuple(rate * spots**0.5 for rate in DROUGHT_PRIOR)
+def outage_end_rates(seen: Exposure, spots: int) -> tuple[float, ...]:
+    """Return ends of an outage per hour by age, for this many Spot offerings."""
+    prior = tuple(rate * spots**0.5 for rate in OUTAGE_PRIOR)
     return seen.rates(prior, _WEIGHT)
 
 
-def made_good(hops: tuple[int, int], spots: int) -> float:
-    """The odds that one of so many Spot offerings accepts at once after an eviction.
+def failover_probability(hops: tuple[int, int], spots: int) -> float:
+    """Return the probability that another Spot offering accepts right after an eviction.
 
-    ``hops``: evictions, and how many of them one has made good.
+    ``hops``: evictions, and how many of them another offering replaced at once.
     """
     evictions, found = hops
     return (_HOP_WEIGHT * (1 - _ALIKE ** (spots - 1)) + found) / (_HOP_WEIGHT + evictions)
 
 
-def after_evictions(past: Past, spots: int) -> Aftermath:
-    """What a job with so many Spot offerings has to expect after each eviction to come."""
-    of = rates(past.droughts, spots)
-    p50, p90 = (quantile(of, 0.0, share) * _HOUR for share in (0.5, 0.9))
-    share = 1 - made_good(past.given_again, spots)
+def expected_aftermath(past: CapacityHistory, spots: int) -> Aftermath:
+    """Return the expected wait after each eviction of a job with ``spots`` offerings."""
+    of = outage_end_rates(past.droughts, spots)
+    p50, p90 = (residual_life_quantile(of, 0.0, share) * _HOUR for share in (0.5, 0.9))
+    share = 1 - failover_probability(past.regrants, spots)
     return Aftermath(share=share, p50=p50, p90=p90, seen=_WEIGHT + sum(past.droughts.ends))
 
 
-def lasts(shortages: Iterable[Shortage], nodes: int, now: datetime) -> bool:
-    """Whether all offerings are still in backoff for ``nodes``, as `offering_choice` sees it.
+def is_every_offering_in_backoff(shortages: Iterable[Shortage], nodes: int, now: datetime) -> bool:
+    """Return whether a job of ``nodes`` machines still leaves all offerings alone.
 
-    A row stays until somebody is given machines, so of an old one nothing is known today. Who
-    waits looks again within a minute of its end.
+    A row remains until somebody gets machines, so an old one says nothing of today. Waiting jobs
+    recheck within a minute of its end.
     """
-    return all(s.holds(now - LOOK_AGAIN, nodes) for s in shortages)
+    return all(s.covers(now - RECHECK_INTERVAL, nodes) for s in shortages)
 
 
-def wait(shortages: Sequence[Shortage], past: Past, now: datetime) -> ToCome | None:
-    """Seconds until one of a job's Spot offerings, which all refuse, accepts.
+def expected_wait(
+    shortages: Sequence[Shortage], past: CapacityHistory, now: datetime
+) -> ToCome | None:
+    """Return seconds until one of a job's Spot offerings accepts, while all refuse.
 
-    None where the last refusal is too old for a drought that somebody waits in: then the first
-    request since is under way, and nobody knows what it will be told.
+    None where the last refusal is too old for an outage that a job still waits in: then the first
+    request since is under way and its answer is unknown.
     """
     if past.refused_at is None or now - past.refused_at > _KNOWN:
         return None
     unseen = 0.0 if past.drought_seen else UNSEEN_DROUGHT_S
     age = ((now - max(s.since for s in shortages)).total_seconds() + unseen) / _HOUR
-    of = rates(past.droughts, len(shortages))
-    p10, p50, p90 = (quantile(of, max(age, 0.0), share) * _HOUR for share in (0.1, 0.5, 0.9))
+    of = outage_end_rates(past.droughts, len(shortages))
+    p10, p50, p90 = (
+        residual_life_quantile(of, max(age, 0.0), share) * _HOUR for share in (0.1, 0.5, 0.9)
+    )
     return ToCome(p10=p10, p50=p50, p90=p90)

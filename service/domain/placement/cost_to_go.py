@@ -1,11 +1,11 @@
-"""What is still to be paid for a job with a deadline: dynamic programming over a weather model.
+"""Solve the expected remaining cost of a job with a deadline by dynamic programming.
 
 Unit of money: an hour of work on demand; of time: an hour. The state is the work left, the slack
 (time left less work left), what is held, and since when the market is as it is (`age_hazard`).
-Waiting eats slack, so do cold starts and lost work; work on demand costs 1, on Spot ``ratio``.
-Solved from no work left upwards by implicit steps, which stay sound however rare or frequent
-evictions are. What a state must not risk for the deadline's sake is not on offer in it, so every
-figure here is the cost of a course that is never late.
+Waiting consumes slack, so do cold starts and lost work; work on demand costs 1, on Spot
+``ratio``. Solved from no work left upwards by implicit steps, which are stable however rare or
+frequent evictions are. A state excludes every action that risks the deadline, so every figure
+here is the cost of a policy that is never late.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ _LATE = 10.0  # an hour of slack that is missing; only keeps interpolation on th
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What the solution depends on; rates are per hour and by age bucket."""
+class CostModel:
+    """Parameters of the solution; rates are per hour and by age bucket."""
 
     ratio: float  # Spot price over on-demand price, for the same work
     cold_start: float  # hours paid for before work goes on
@@ -33,68 +33,68 @@ class Terms:
 
     @property
     def to_leave(self) -> float:
-        """Slack without which a hold on Spot is a risk: one loss and one start on demand."""
+        """Return the slack below which holding Spot risks the deadline."""
         return self.cold_start + self.lost
 
     @property
     def to_enter(self) -> float:
-        """Slack without which starting on Spot is a risk."""
+        """Return the slack below which starting on Spot risks the deadline."""
         return 2 * self.cold_start + self.lost
 
 
-Row = list[list[float]]  # by bucket and slack
+SlackTable = list[list[float]]  # by bucket and slack
 
 
 @dataclass(frozen=True)
-class Outlay:
-    """The solution on its grid; look it up between the points."""
+class CostToGo:
+    """The solution on its grid, interpolated between the points."""
 
-    terms: Terms
+    terms: CostModel
     work: tuple[float, ...]
     slack: tuple[float, ...]
-    spot: list[Row]  # by work, bucket of the hold's age, slack
+    spot: list[SlackTable]  # by work, bucket of the hold's age, slack
     start: list[list[float]]  # by work, slack: asking Spot, and it says yes
-    wait: list[Row]  # by work, bucket of the drought's age, slack
-    on_demand: list[Row]  # running, by the drought's age
+    wait: list[SlackTable]  # by work, bucket of the drought's age, slack
+    on_demand: list[SlackTable]  # running, by the drought's age
 
-    def of_wait(self, work: float, slack: float, drought: int) -> float:
-        """Waiting now, the best course afterwards."""
+    def cost_of_wait(self, work: float, slack: float, drought: int) -> float:
+        """Return the cost of waiting now and acting optimally afterwards."""
         return self._between([row[drought] for row in self.wait], work, slack)
 
-    def of_start(self, work: float, slack: float) -> float:
-        """Being taken on Spot now."""
+    def cost_of_start(self, work: float, slack: float) -> float:
+        """Return the cost of starting on Spot now."""
         return self._between(self.start, work, slack)
 
-    def of_on_demand(self, work: float, slack: float, drought: int) -> float:
-        """Training on demand."""
+    def cost_of_on_demand(self, work: float, slack: float, drought: int) -> float:
+        """Return the cost of training on demand."""
         return self._between([row[drought] for row in self.on_demand], work, slack)
 
-    def of_move(self, work: float, slack: float, drought: int) -> float:
-        """Leaving on demand for Spot now; where Spot is not there, the best of what is left."""
-        sure, starts = self.terms.sure, self.of_start(work, slack)
+    def cost_of_move(self, work: float, slack: float, drought: int) -> float:
+        """Return the cost of leaving on demand for Spot now, which may refuse."""
+        sure, starts = self.terms.sure, self.cost_of_start(work, slack)
         if sure == 1:
             return starts
         cold = self.terms.cold_start
-        again = cold + self.of_on_demand(work, slack - cold, drought)
-        return sure * starts + (1 - sure) * min(self.of_wait(work, slack, drought), again)
+        again = cold + self.cost_of_on_demand(work, slack - cold, drought)
+        return sure * starts + (1 - sure) * min(self.cost_of_wait(work, slack, drought), again)
 
     def _between(self, rows: list[list[float]], work: float, slack: float) -> float:
-        i, u = _place(self.work, work)
-        j, v = _place(self.slack, slack)
+        i, u = _interpolation_point(self.work, work)
+        j, v = _interpolation_point(self.slack, slack)
         low = rows[i][j] * (1 - v) + rows[i][j + 1] * v
         high = rows[i + 1][j] * (1 - v) + rows[i + 1][j + 1] * v
         return low * (1 - u) + high * u
 
 
 @lru_cache(maxsize=256)
-def solve(terms: Terms, most_work: float, most_slack: float) -> Outlay:
-    """Everything up to so many hours of work and of slack; some ten milliseconds."""
-    work = grid(terms.cold_start, most_work)
-    slack = grid(terms.cold_start / 2, max(most_slack, 4 * terms.cold_start))
+def solve(terms: CostModel, most_work: float, most_slack: float) -> CostToGo:
+    """Solve for up to these hours of work and slack; takes about ten milliseconds."""
+    work = grid_points(terms.cold_start, most_work)
+    slack = grid_points(terms.cold_start / 2, max(most_slack, 4 * terms.cold_start))
     solver = _Solver(terms, slack)
     for before, now in pairwise(work):
         solver.step(now, now - before)
-    return Outlay(
+    return CostToGo(
         terms,
         tuple(work),
         tuple(slack),
@@ -105,8 +105,8 @@ def solve(terms: Terms, most_work: float, most_slack: float) -> Outlay:
     )
 
 
-def grid(finest: float, end: float, fine: int = 8, growth: float = 1.15) -> list[float]:
-    """Points from 0 to ``end``: ``fine`` equal steps, then ever longer ones."""
+def grid_points(finest: float, end: float, fine: int = 8, growth: float = 1.15) -> list[float]:
+    """Return points from 0 to ``end``: ``fine`` equal steps, then growing ones."""
     points, step = [0.0], finest
     while points[-1] < end:
         if len(points) > fine:
@@ -115,8 +115,8 @@ def grid(finest: float, end: float, fine: int = 8, growth: float = 1.15) -> list
     return points
 
 
-def _place(points: tuple[float, ...] | list[float], x: float) -> tuple[int, float]:
-    """The point below, and how far towards the next; outside: the nearest end."""
+def _interpolation_point(points: tuple[float, ...] | list[float], x: float) -> tuple[int, float]:
+    """Return the index of the point below ``x`` and the fraction to the next one."""
     if x <= points[0]:
         return 0, 0.0
     if x >= points[-1]:
@@ -132,23 +132,23 @@ def _place(points: tuple[float, ...] | list[float], x: float) -> tuple[int, floa
 
 
 class _Solver:
-    """One row of work after another; inside a row, slack upwards."""
+    """Fills the tables one row of work after another, with slack upwards inside a row."""
 
-    def __init__(self, terms: Terms, slack: list[float]) -> None:
+    def __init__(self, terms: CostModel, slack: list[float]) -> None:
         self.terms, self.slack = terms, slack
         empty = [[0.0] * len(slack) for _ in range(BUCKETS)]
-        self.spot: list[Row] = [empty]
-        self.wait: list[Row] = [empty]
-        self.on_demand: list[Row] = [empty]
+        self.spot: list[SlackTable] = [empty]
+        self.wait: list[SlackTable] = [empty]
+        self.on_demand: list[SlackTable] = [empty]
         self.start: list[list[float]] = [[0.0] * len(slack)]
         d, lost = terms.cold_start, terms.lost
-        self.after_start = [_place(slack, s - d) for s in slack]
-        self.after_half = [_place(slack, s - d / 2) for s in slack]
-        self.after_loss = [_place(slack, s - lost) for s in slack]
+        self.after_start = [_interpolation_point(slack, s - d) for s in slack]
+        self.after_half = [_interpolation_point(slack, s - d / 2) for s in slack]
+        self.after_loss = [_interpolation_point(slack, s - lost) for s in slack]
         self.dies_cold = 1 - 2.718281828459045 ** (-terms.evictions[0] * d)
 
     def step(self, work: float, more: float) -> None:
-        """The row for ``more`` hours of work beyond the last row."""
+        """Solve the row for ``more`` hours of work beyond the last row."""
         points = len(self.slack)
         for table, price in ((self.spot, self.terms.ratio), (self.on_demand, 1.0)):
             table.append([[v + price * more for v in row] for row in table[-1]])
@@ -178,18 +178,18 @@ class _Solver:
             now[b][j] = min(stay, (above + moves * then) / (below + moves))
 
     def _moved(self, j: int, b: int, start: float) -> float:
-        """On demand was left for Spot, before Spot was asked."""
+        """Return the cost of having left on demand before Spot answers."""
         sure = self.terms.sure
         return sure * start + (1 - sure) * self._down(j, b)
 
     def _down(self, j: int, b: int) -> float:
-        """Nothing to be had on Spot: wait, or start on demand."""
+        """Return the cost when Spot refuses: wait, or start on demand."""
         return min(self.wait[-1][b][j], self._begin_on_demand(j, b))
 
     def _begin_on_demand(self, j: int, b: int) -> float:
         d, short = self.terms.cold_start, self.terms.cold_start - self.slack[j]
         late = _LATE * short if short > 1e-9 else 0.0
-        return d + late + _at(self.on_demand[-1][b], self.after_start[j])
+        return d + late + _interpolate(self.on_demand[-1][b], self.after_start[j])
 
     def _wait(self, j: int) -> None:
         now = self.wait[-1]
@@ -209,7 +209,7 @@ class _Solver:
         if self.slack[j] < terms.to_enter:
             self.start[-1][j] = self._down(j, 0)
             return
-        warm = terms.ratio * d + _at(self.spot[-1][0], self.after_start[j])
+        warm = terms.ratio * d + _interpolate(self.spot[-1][0], self.after_start[j])
         i, u = self.after_half[j]
         cold = terms.ratio * d / 2 + self._evicted(i) * (1 - u) + self._evicted(i + 1) * u
         self.start[-1][j] = (1 - self.dies_cold) * warm + self.dies_cold * cold
@@ -234,6 +234,6 @@ class _Solver:
             now[a][j] = above / (1 + ages + dies)
 
 
-def _at(values: list[float], place: tuple[int, float]) -> float:
+def _interpolate(values: list[float], place: tuple[int, float]) -> float:
     i, u = place
     return values[i] * (1 - u) + values[i + 1] * u

@@ -1,27 +1,27 @@
-"""Where a job runs next: wait, Spot here, Spot elsewhere, or on demand. Pure.
+"""Choose where a job runs next: wait, Spot, another Spot offering, or on demand. Pure.
 
-The reconciler asks between attempts and while one runs; the simulator asks the same function.
-A job without a deadline takes Spot whenever it can be had. With one, `cost_to_go` says what each
-course still costs, and a rule that no estimate overrules holds the deadline (ADR 0033): nothing is
-begun or kept from which on demand could not finish in time. With on demand from the beginning
-feasible, and on demand granted when asked for, the deadline is certain.
+The reconciler calls it between attempts and while one runs; the simulator calls the same
+function. A job without a deadline takes Spot whenever it is available. With one, `cost_to_go`
+gives the remaining cost of each action, and a rule that no estimate overrules holds the deadline
+(ADR 0033): nothing is started or kept from which on demand could not finish in time. If on demand
+is feasible at the start, and granted on request, the deadline is certain.
 """
 
 import math
 from dataclasses import replace
 
-from service.domain.humanize import duration
+from service.domain.humanize import format_duration
 from service.domain.placement import capacity_outages
-from service.domain.placement.cost_to_go import Terms, solve
+from service.domain.placement.cost_to_go import CostModel, solve
 from service.domain.placement.policy_state import (
     UNSEEN_DROUGHT_S,
     Candidate,
     Decision,
-    Kind,
-    Moves,
+    DecisionKind,
+    MoveMode,
     Situation,
 )
-from service.domain.spot.age_hazard import DROUGHT_PRIOR, HOLD_PRIOR, bucket, expected_rest
+from service.domain.spot.age_hazard import HOLD_PRIOR, OUTAGE_PRIOR, bucket_of, mean_residual_life
 from service.domain.spot.eviction_hazard import hold_rates
 
 HOUR = 3600.0
@@ -35,41 +35,41 @@ _LOST_STEPS = 12  # of a cold start: what an eviction undoes is rounded up to su
 _SIGNS_WEIGHT = 5.0  # moves on a sign that the prior counts for ...
 _SIGNS_RIGHT = 0.8  # ... and how many of them find Spot
 _GOES_ON = "On demand goes on: no sign of Spot is worth leaving it."
-_PARTS = 8  # odds are rounded to so many parts
+_PARTS = 8  # probabilities are rounded to multiples of 1/8
 
 
 def choose(now: Situation) -> Decision:
-    """The next thing to do; the same situation always gives the same choice."""
-    net = _net(now)
+    """Return the next action; the same situation always gives the same decision."""
+    net = _deadline_fallback(now)
     if now.left_s is None or net is None:
         return _cheapest(now)
-    decided = demanded(now)
+    decided = choose_for_deadline(now)
     if decided is not None:
         return decided
     held = now.holding
     if held is not None and held.spot:
-        return _between_spots(now, held)
-    return _weigh(now, net, _slack(now, now.left_s, net))
+        return _stay_or_move(now, held)
+    return _choose_with_slack(now, net, _slack(now, now.left_s, net))
 
 
-def demanded(now: Situation) -> Decision | None:
-    """What the deadline demands whatever it costs; None: there is room, or nothing to hold it."""
-    net = _net(now)
+def choose_for_deadline(now: Situation) -> Decision | None:
+    """Return what the deadline demands at any cost; None if there is slack."""
+    net = _deadline_fallback(now)
     if now.left_s is None or net is None:
         return None
-    return _safety(now, net, _slack(now, now.left_s, net))
+    return _deadline_decision(now, net, _slack(now, now.left_s, net))
 
 
-def ranked(now: Situation) -> list[Candidate]:
-    """Spot candidates by dollars for an hour of work, the cheapest first."""
+def rank_spot(now: Situation) -> list[Candidate]:
+    """Return Spot candidates by dollars per hour of useful work, cheapest first."""
     spots = [c for c in now.candidates if c.spot]
     return sorted(spots, key=lambda c: useful_price(now, c)) if len(spots) > 1 else spots
 
 
 def useful_price(now: Situation, spot: Candidate) -> float:
-    """Dollars for an hour of work there: cold start, loss and egress spread over a likely hold."""
+    """Return dollars per hour of work, with cold start, losses and egress over the hold."""
     horizon = min(now.work_s / spot.speed + spot.cold_start_s, _FAR)
-    lasts = expected_rest(_rates(now, spot), spot.up_s / HOUR, horizon / HOUR) * HOUR
+    lasts = mean_residual_life(_rates(now, spot), spot.up_s / HOUR, horizon / HOUR) * HOUR
     useful = lasts - min(spot.cold_start_s + now.lost_s, 0.9 * lasts)
     return (spot.hourly * lasts / HOUR + spot.move_dollars) / (spot.speed * useful / HOUR)
 
@@ -78,8 +78,8 @@ def _rates(now: Situation, spot: Candidate) -> tuple[float, ...]:
     return hold_rates(spot.holds, now.pooled, spot.evictions_per_hour, spot.evicted_s)
 
 
-def _net(now: Situation) -> Candidate | None:
-    """The on-demand candidate that the deadline rests on: the cheapest that still makes it."""
+def _deadline_fallback(now: Situation) -> Candidate | None:
+    """Return the cheapest on-demand candidate that still meets the deadline."""
     paid = [c for c in now.candidates if not c.spot and c.again]
     if not paid or now.left_s is None:
         return None
@@ -90,13 +90,13 @@ def _net(now: Situation) -> Candidate | None:
 
 
 def _slack(now: Situation, left_s: float, net: Candidate) -> float:
-    """Hours that can still go into anything but work at the speed of the safety net."""
+    """Return the hours left beyond the work at the speed of the on-demand fallback."""
     cold = now.held.cold_left_s if now.held else 0.0
     return (left_s - now.margin_s - now.work_s / net.speed - cold) / HOUR
 
 
-def _safety(now: Situation, net: Candidate, slack: float) -> Decision | None:
-    """What the deadline demands whatever it costs; None: there is room for a choice."""
+def _deadline_decision(now: Situation, net: Candidate, slack: float) -> Decision | None:
+    """Return the decision that the deadline demands at any cost; None if none."""
     held, start, step = now.holding, net.cold_start_s / HOUR, now.step_s / HOUR
     too_late = slack + now.margin_s / HOUR < start - _SURE  # even with what was kept in hand
     if held is None:
@@ -115,10 +115,10 @@ def _safety(now: Situation, net: Candidate, slack: float) -> Decision | None:
 
 
 def _cheapest(now: Situation) -> Decision:
-    """No deadline, or nothing on demand to hold it: Spot whenever it can be had."""
+    """Decide without a deadline, or without on demand to meet it: take available Spot."""
     if now.holding is not None:
-        return _between_spots(now, now.holding)
-    spot = _askable(now)
+        return _stay_or_move(now, now.holding)
+    spot = _best_requestable(now)
     if spot is not None:
         return _run(now, spot, f"{spot} costs least for an hour of work.")
     if any(c.spot for c in now.candidates):
@@ -127,14 +127,14 @@ def _cheapest(now: Situation) -> Decision:
     return _run(now, paid, f"{paid} is the cheapest of what this job may use.")
 
 
-def _askable(now: Situation) -> Candidate | None:
-    """The best Spot candidate that may be asked now and is not held."""
-    if now.held is not None and now.moves is Moves.STAYS:
+def _best_requestable(now: Situation) -> Candidate | None:
+    """Return the best Spot candidate that may be requested now and is not held."""
+    if now.held is not None and now.moves is MoveMode.STAYS:
         return None
-    blind = now.held is not None and now.moves is Moves.LEAVES_FIRST
+    blind = now.held is not None and now.moves is MoveMode.LEAVES_FIRST
     if blind and now.holding is not None and now.holding.spot:
         return None  # a saving is no reason to give up what trains
-    for spot in ranked(now):
+    for spot in rank_spot(now):
         rested = spot.refused_s is None or spot.refused_s >= now.retry_s
         taken = now.held is not None and now.held.key == spot.key
         if rested and not taken and not (blind and not _is_likely(spot)):
@@ -143,131 +143,138 @@ def _askable(now: Situation) -> Candidate | None:
 
 
 def _is_likely(spot: Candidate) -> bool:
-    """Whether signs say that it would accept, all of them since it last refused."""
+    """Return whether signals since its last refusal say that the candidate would accept."""
     if spot.likely_s is None:
         return False
     return spot.down_s is None or spot.likely_s < spot.down_s
 
 
-def _sure(now: Situation) -> float:
-    """The odds that a move back to Spot finds some."""
-    if now.moves is not Moves.LEAVES_FIRST:
-        return float(now.moves is Moves.ASKS_FIRST)
+def _return_probability(now: Situation) -> float:
+    """Return the probability that a move back to Spot is granted."""
+    if now.moves is not MoveMode.LEAVES_FIRST:
+        return float(now.moves is MoveMode.ASKS_FIRST)
     moved, found = now.returned
     right = (_SIGNS_WEIGHT * _SIGNS_RIGHT + found) / (_SIGNS_WEIGHT + moved)
     return max(round(right * _PARTS), 1) / _PARTS
 
 
-def _between_spots(now: Situation, held: Candidate) -> Decision:
-    """Stay, or go where the rest is so much cheaper that it pays for the move."""
-    other = _askable(now) if held.price > min(c.price for c in now.candidates) else None
+def _stay_or_move(now: Situation, held: Candidate) -> Decision:
+    """Stay, or move where the rest of the job is cheaper by more than the move costs."""
+    other = _best_requestable(now) if held.price > min(c.price for c in now.candidates) else None
     if other is not None and _saving(now, held, other) > 0:
         return _run(now, other, f"{other} is cheaper by more than the move to it costs.")
     return _stay(now, f"{held} goes on; nothing that may be used is worth a move.")
 
 
 def _saving(now: Situation, held: Candidate, other: Candidate) -> float:
-    """Dollars that a move saves beyond what makes it worth while."""
+    """Return the dollars that a move saves beyond the required minimum."""
     horizon = min(now.work_s / other.speed, _FAR) / HOUR
-    hours = expected_rest(_rates(now, other), other.up_s / HOUR, horizon)
+    hours = mean_residual_life(_rates(now, other), other.up_s / HOUR, horizon)
     stays, goes = held.price * hours, other.price * hours
     cold = other.hourly * other.cold_start_s / HOUR
     return stays * (1 - _MOVE) - goes - cold - other.move_dollars
 
 
-def _weigh(now: Situation, net: Candidate, slack: float) -> Decision:
-    """Nothing or on demand is held, and there is time to choose."""
-    best = next(iter(ranked(now)), None)
+def _choose_with_slack(now: Situation, net: Candidate, slack: float) -> Decision:
+    """Decide while nothing or on demand is held, and the deadline leaves slack."""
+    best = next(iter(rank_spot(now)), None)
     if best is None:
         return _stay(now, "") if now.held else _run(now, net, f"{net} is all this job may use.")
-    terms = _terms(now, net, best)
-    enters = slack - _until_asked(now) >= terms.to_enter - _SURE
-    asked = _askable(now) if enters else None
+    terms = _cost_model(now, net, best)
+    enters = slack - _hours_until_answer(now) >= terms.to_enter - _SURE
+    asked = _best_requestable(now) if enters else None
     if now.held is not None:
-        return _stay(now, _GOES_ON) if asked is None else _back(now, asked, terms, net, slack)
+        return (
+            _stay(now, _GOES_ON)
+            if asked is None
+            else _return_or_stay(now, asked, terms, net, slack)
+        )
     if asked is not None:
         return _run(now, asked, f"{asked} costs least for an hour of work.")
     if not enters:
-        return _run(now, net, f"{_spare(slack)} to spare are too few to try Spot again.")
+        return _run(now, net, f"{_spare_time(slack)} to spare are too few to try Spot again.")
     return _wait_or_pay(now, terms, net, slack)
 
 
-def _back(now: Situation, asked: Candidate, terms: Terms, net: Candidate, slack: float) -> Decision:
-    """On demand is held, and Spot may be asked."""
-    work, drought = now.work_s / net.speed / HOUR, bucket(_drought_s(now) / HOUR)
-    outlay = solve(terms, _reach(work), _reach(slack))
-    goes = outlay.of_move(work, slack, drought) + asked.move_dollars / net.hourly
-    stays = outlay.of_on_demand(work, slack, drought)
+def _return_or_stay(
+    now: Situation, asked: Candidate, terms: CostModel, net: Candidate, slack: float
+) -> Decision:
+    """Decide whether to leave on demand for a requestable Spot candidate."""
+    work, drought = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
+    outlay = solve(terms, _table_size(work), _table_size(slack))
+    goes = outlay.cost_of_move(work, slack, drought) + asked.move_dollars / net.hourly
+    stays = outlay.cost_of_on_demand(work, slack, drought)
     figures = {"go_dollars": goes * net.hourly, "stay_dollars": stays * net.hourly}
     if goes >= stays:
         return _stay(now, _GOES_ON)
-    why = f"There are {_spare(slack)} to spare: {asked} is tried again."
+    why = f"There are {_spare_time(slack)} to spare: {asked} is tried again."
     return replace(_run(now, asked, why, **figures), net=net)
 
 
-def _wait_or_pay(now: Situation, terms: Terms, net: Candidate, slack: float) -> Decision:
-    """Nothing is held, and Spot refuses."""
-    work, drought = now.work_s / net.speed / HOUR, bucket(_drought_s(now) / HOUR)
-    outlay, start = solve(terms, _reach(work), _reach(slack)), net.cold_start_s / HOUR
-    wait = outlay.of_wait(work, slack, drought)
-    begin = start + outlay.of_on_demand(work, slack - start, drought)
+def _wait_or_pay(now: Situation, terms: CostModel, net: Candidate, slack: float) -> Decision:
+    """Decide between waiting for Spot and on demand, while Spot refuses."""
+    work, drought = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
+    outlay, start = solve(terms, _table_size(work), _table_size(slack)), net.cold_start_s / HOUR
+    wait = outlay.cost_of_wait(work, slack, drought)
+    begin = start + outlay.cost_of_on_demand(work, slack - start, drought)
     figures = {"wait_dollars": wait * net.hourly, "on_demand_dollars": begin * net.hourly}
     if begin < wait:
-        why = f"Waiting for Spot is expected to cost more than {net} now: {_spare(slack)} to spare."
+        spare = _spare_time(slack)
+        why = f"Waiting for Spot is expected to cost more than {net} now: {spare} to spare."
         return _run(now, net, why, **figures)
-    why = f"There are {_spare(slack)} to spare: waiting for Spot is cheaper."
+    why = f"There are {_spare_time(slack)} to spare: waiting for Spot is cheaper."
     return _wait(now, why, **figures)
 
 
-def _until_asked(now: Situation) -> float:
-    """Hours of slack that may go by before Spot answers."""
+def _hours_until_answer(now: Situation) -> float:
+    """Return the hours of slack that may pass before Spot answers."""
     if now.held is None:
         return now.step_s / HOUR
-    return (now.leave_s + now.step_s) / HOUR if now.moves is Moves.LEAVES_FIRST else 0.0
+    return (now.leave_s + now.step_s) / HOUR if now.moves is MoveMode.LEAVES_FIRST else 0.0
 
 
-def _drought_s(now: Situation) -> float:
-    """How old the drought is likely to be."""
+def _outage_age_seconds(now: Situation) -> float:
+    """Return the likely age of the outage in seconds."""
     return now.drought_s if now.drought_seen else now.drought_s + UNSEEN_DROUGHT_S
 
 
-def _terms(now: Situation, net: Candidate, best: Candidate) -> Terms:
-    """What a solution rests on, rounded, so that jobs alike and the next hours share it."""
+def _cost_model(now: Situation, net: Candidate, best: Candidate) -> CostModel:
+    """Return the parameters of the solution, rounded so that similar jobs share it."""
     spots = sum(c.spot for c in now.candidates)
     cold = max(net.cold_start_s, _SHORTEST_START)
     unit = cold / _LOST_STEPS
-    return Terms(
+    return CostModel(
         ratio=round(best.price / net.price, 2),
         cold_start=cold / HOUR,
         lost=math.ceil(now.lost_s / unit - _SURE) * unit / HOUR,  # upwards: it is a safe distance
-        evictions=_alike(_rates(now, best), HOLD_PRIOR),
-        returns=_alike(capacity_outages.rates(now.droughts, spots), DROUGHT_PRIOR),
-        elsewhere=round(capacity_outages.made_good(now.hops, spots) * _PARTS) / _PARTS
+        evictions=_round_rates(_rates(now, best), HOLD_PRIOR),
+        returns=_round_rates(capacity_outages.outage_end_rates(now.droughts, spots), OUTAGE_PRIOR),
+        elsewhere=round(capacity_outages.failover_probability(now.hops, spots) * _PARTS) / _PARTS
         if spots > 1
         else 0.0,
-        sure=_sure(now),
+        sure=_return_probability(now),
     )
 
 
-def _alike(rates: tuple[float, ...], shape: tuple[float, ...]) -> tuple[float, ...]:
-    """The rates as two multiples of their usual shape, of the young and of the old, rounded."""
+def _round_rates(rates: tuple[float, ...], shape: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the rates as rounded multiples of the prior, one for young and one for old ages."""
     half = len(shape) // 2
     times = [rate / usual for rate, usual in zip(rates, shape, strict=True)]
     young, old = (math.prod(part) ** (1 / half) for part in (times[:half], times[half:]))
-    multiples = [_rounded(young, _COARSE)] * half + [_rounded(old, _COARSE)] * half
+    multiples = [_round_to_power(young, _COARSE)] * half + [_round_to_power(old, _COARSE)] * half
     return tuple(usual * multiple for usual, multiple in zip(shape, multiples, strict=True))
 
 
-def _reach(hours: float) -> float:
-    """The next power of four: how far a table goes."""
+def _table_size(hours: float) -> float:
+    """Return the next power of four: the extent of a table in hours."""
     return 4.0 ** math.ceil(math.log(max(hours, 0.1), 4.0))
 
 
-def _rounded(value: float, step: float = _STEP) -> float:
-    """The nearest power of ``step``.
+def _round_to_power(value: float, step: float = _STEP) -> float:
+    """Return the nearest power of ``step``.
 
-    >>> _rounded(1.0), _rounded(1.1), _rounded(1.2)
-    (1.0, 1.0, 1.25)
+    >>> [_round_to_power(x) for x in (1.0, 1.1, 1.2)]
+    [1.0, 1.0, 1.25]
     """
     return step ** round(math.log(value, step))
 
@@ -276,18 +283,18 @@ def _run(now: Situation, candidate: Candidate, why: str, **figures: float) -> De
     if now.held is not None and now.held.key == candidate.key:
         return _stay(now, why)
     return Decision(
-        kind=Kind.RUN, candidate=candidate, again_s=now.step_s, why=why, figures=figures
+        kind=DecisionKind.RUN, candidate=candidate, again_s=now.step_s, why=why, figures=figures
     )
 
 
 def _stay(now: Situation, why: str) -> Decision:
-    return Decision(kind=Kind.STAY, candidate=now.holding, again_s=now.step_s, why=why)
+    return Decision(kind=DecisionKind.STAY, candidate=now.holding, again_s=now.step_s, why=why)
 
 
 def _wait(now: Situation, why: str, **figures: float) -> Decision:
     again = min(now.step_s, now.retry_s)
-    return Decision(kind=Kind.WAIT, candidate=None, again_s=again, why=why, figures=figures)
+    return Decision(kind=DecisionKind.WAIT, candidate=None, again_s=again, why=why, figures=figures)
 
 
-def _spare(slack: float) -> str:
-    return duration(max(slack, 0.0) * HOUR)
+def _spare_time(slack: float) -> str:
+    return format_duration(max(slack, 0.0) * HOUR)

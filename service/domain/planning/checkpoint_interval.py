@@ -1,7 +1,7 @@
-"""How often a job saves: planned, and chosen anew when a generation opens (ADR 0045).
+"""Choose the checkpoint interval: planned, and chosen anew when a generation opens (ADR 0045).
 
-While a generation runs its interval stays. What a save costs is estimated at first, and measured by
-the trainer from the first save on; each save that an eviction notice asks for comes at once.
+The interval is fixed while a generation runs. The cost of a save is estimated at first, and
+measured by the trainer from the first save on; a save on an eviction notice starts at once.
 """
 
 import math
@@ -16,18 +16,18 @@ from trainer.contract import BLOCK, Message, SaveCost
 LEAST, MOST = 5.0, 3600.0  # seconds between two saves, whatever the formula says
 STATE_BYTES = 12  # per trained parameter: fp32 master and two moments
 COPY = 15e9  # bytes per second and GPU into host memory, all at once; assumed, not measured
-CAPPED, UNCAPPED = 0.9e9, 1.8e9  # a node's uploads while it trains, and once it is told to go
+CAPPED, UNCAPPED = 0.9e9, 1.8e9  # bytes/s of a node's uploads while it trains, and once it stops
 NOTICE, COMMIT, SLACK = 30.0, 2.0, 3.0  # seconds: Azure's, ours, and until the wire must be idle
 ANSWERED = 0.95  # of evictions come with a notice that we hear in time; assumed
 BLOCK_DOLLARS = 0.055 / 10_000  # a write to the hot tier; Microsoft's sample prices, 2026-11
-NOTICED_WITHIN = 30.0  # seconds, until trainers that are told to stop have heard it and have ended
+NOTICED_WITHIN = 30.0  # seconds until trainers have received a stop directive and ended
 _PLAN_WEIGHT = 10.0  # evictions that the plan's share of answered ones counts for
 _BLOCKS = 2**31  # a save has fewer, whatever a node says
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cadence(Message):
-    """What the best interval rests on, beside what a save costs."""
+    """The figures behind the best interval, beside the cost of a save."""
 
     evictions_per_hour: float  # of the whole job: any of its machines
     answered: float  # share of them whose notice leaves the time for a save
@@ -35,13 +35,13 @@ class Cadence(Message):
 
     @property
     def unanswered_per_hour(self) -> float:
-        """Evictions that lose what is not saved."""
+        """Return the evictions per hour that lose unsaved work."""
         return self.evictions_per_hour * (1 - self.answered)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """How often a generation saves, and what that rests on."""
+    """The checkpoint interval of a generation, with the figures behind it."""
 
     seconds: float
     cadence: Cadence
@@ -53,7 +53,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class SaveHistory:
-    """What is known of a job's saves and evictions when a generation opens."""
+    """The saves and evictions of a job, known when a generation opens."""
 
     planned: Interval  # at the place of the attempt, with ...
     nodes: int  # ... this number of machines
@@ -91,12 +91,12 @@ class SaveHistory:
 
 
 def best_interval(cadence: Cadence, *, stall: float, upload: float, blocks: int) -> float:
-    """Seconds of training between two saves that lose the least time and money.
+    """Return the seconds between two saves that lose the least time and money.
 
-    `T* = max(u - s, sqrt(2 (s + c) / (L (1 - p))))`: with p = u = c = 0 it is Young's and Daly's.
-    A save stops training for ``stall`` (s), is on its way for ``upload`` (u) seconds, in which the
-    next one is left out, and costs ``blocks`` blocks (c). Wrong by a factor of two it costs less
-    than half a percent, so evictions may be a guess.
+    `T* = max(u - s, sqrt(2 (s + c) / (L (1 - p))))`: with p = u = c = 0 it is Young's and Daly's. A
+    save stops training for ``stall`` (s), uploads for ``upload`` (u) seconds, in which the next one
+    is skipped, and costs ``blocks`` blocks (c). An error by a factor of two costs less than half a
+    percent, so evictions may be a guess.
     """
     unanswered = cadence.unanswered_per_hour / 3600
     cost = stall + blocks * cadence.seconds_per_block
@@ -113,7 +113,7 @@ def plan(
     dollars_per_hour: float,
     noticed: bool = True,
 ) -> tuple[float, Cadence]:
-    """Seconds between two saves, and what that rests on; all figures are those of the whole job.
+    """Return the seconds between two saves and the figures behind it, for the whole job.
 
     ``noticed``: whether machines there hear of their eviction before it comes.
     """
@@ -143,9 +143,9 @@ def lost_to_eviction(every: float, answered: float) -> tuple[float, float]:
 def seconds_to_save(layout: Layout, trained: int, *, step: float, nodes: int) -> float:
     """Return the longest time in seconds in which ``nodes`` nodes save and stop, as planned.
 
-    They hear the order, end a step of ``step`` seconds, copy the state of ``trained`` parameters
-    off their GPUs, upload and commit it. Steps may take twice as long as planned, and the rest
-    four times: who is not ready by then loses the steps since the last periodic checkpoint.
+    They receive the directive, end a step of ``step`` seconds, copy the state of ``trained``
+    parameters off their GPUs, upload and commit it. Steps may take twice as long as planned, and
+    the rest four times: a node that is later loses the steps since the last periodic checkpoint.
     """
     on_node = trained * STATE_BYTES / nodes
     moves = on_node / layout.processes_per_node / COPY + on_node / CAPPED + COMMIT
@@ -153,7 +153,7 @@ def seconds_to_save(layout: Layout, trained: int, *, step: float, nodes: int) ->
 
 
 def seconds_per_block(dollars_per_hour: float) -> float:
-    """What Blob asks for a block, as time of machines that cost so much together."""
+    """Return the price of writing a block, as seconds of machines at this price."""
     return BLOCK_DOLLARS / dollars_per_hour * 3600 if dollars_per_hour > 0 else 0.0
 
 
@@ -165,14 +165,14 @@ def save_cost(cost: SaveCost | None) -> dict[str, Any]:
 
 
 def on_spot(progress: Mapping[str, Any]) -> float | None:
-    """Seconds between two saves where machines may be evicted, of the newest generation.
+    """Return the seconds between two saves on Spot of the newest generation; None: as planned.
 
-    None: as planned. The longest interval is what is kept on demand, and says nothing of Spot.
+    The longest interval is that of on demand, and says nothing of Spot.
     """
     every: float | None = progress.get("save_every")
     return every if every is not None and every < MOST else None
 
 
 def _possible(seconds: float) -> bool:
-    """As a length of time; JSON has finite numbers only."""
+    """Return whether the number is a length of time; JSON has finite numbers only."""
     return math.isfinite(seconds) and seconds >= 0

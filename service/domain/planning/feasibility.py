@@ -1,11 +1,11 @@
-"""Refuse jobs that cannot keep their deadline or budget, before the first machine."""
+"""Refuse jobs that cannot meet their deadline or budget, before the first machine."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Decimal
 
 from service.domain.errors import InvalidRequest
-from service.domain.humanize import duration
+from service.domain.humanize import format_duration
 from service.domain.money.cost import CURRENCY
 from service.domain.planning.option import Option
 from service.domain.planning.plan import Plan
@@ -16,7 +16,7 @@ _ROUND_TO = 600  # seconds, up: of the deadline that is proposed
 
 
 def refuse_hopeless(plan: Plan, limits: Limits, now: datetime, freed: Freed) -> None:
-    """Raise InvalidRequest where neither luck nor on-demand machines could do it."""
+    """Raise InvalidRequest if no luck and no on-demand machine could meet the limits."""
     options = _bought(plan.options, limits)
     shown = (*options, *_bought(plan.alternatives, limits))
     binding = limits.is_deadline_binding and limits.deadline_seconds is not None
@@ -31,7 +31,7 @@ def refuse_hopeless(plan: Plan, limits: Limits, now: datetime, freed: Freed) -> 
 
 
 def _bought(options: Sequence[Option], limits: Limits) -> list[Option]:
-    """Those that machines are asked for of."""
+    """Return the options whose machines may be requested."""
     bought = limits.buys([option.offering for option in options])
     return [option for option in options if option.offering in bought]
 
@@ -84,21 +84,19 @@ def _not_both(options: Sequence[Option], limits: Limits, now: datetime) -> Inval
 
 
 def _enough(limits: Limits, freed: Freed) -> int | None:
-    """Nodes that would make it, where the user fixed fewer."""
+    """Return the nodes that would meet the deadline, where the user fixed fewer."""
     if (limits.deadline_seconds or 0) <= 0 or (plan := freed()) is None:
         return None
     return plan.chosen.nodes if limits.may_meet_deadline(plan.chosen) else None
 
 
 def _said(option: Option, limits: Limits) -> str:
-    return (
-        f"about {duration(limits.seconds_at_best(option))} and {option.cost_p50} {CURRENCY} on "
-        f"{option.nodes} x {option.offering}"
-    )
+    time = format_duration(limits.seconds_at_best(option))
+    return f"about {time} and {option.cost_p50} {CURRENCY} on {option.nodes} x {option.offering}"
 
 
 def _from(option: Option, limits: Limits, now: datetime) -> str:
-    """The deadline that this option keeps at best, as the API takes it and as people read it."""
+    """Return the earliest deadline that this option meets, for the API and for people."""
     moment = now + timedelta(seconds=limits.seconds_at_best(option))
     seconds = -(-moment.timestamp() // _ROUND_TO) * _ROUND_TO
     at = datetime.fromtimestamp(seconds, UTC)

@@ -1,10 +1,10 @@
-"""What is still to come of a job, with how sure that is: time and money at P10, P50 and P90. Pure.
+"""Forecast the time and money still to come of a job at P10, P50 and P90. Pure.
 
-Evictions are Poisson; each costs a recovery and part of a checkpoint interval, see `option.weigh`.
-The end is later by the waits for machines. Their rate is Gamma: the plan's counts for
-a few evictions, the job's own hours and evictions move it and make it sure. The time of a step is
-the measured one once there is one, and as sure as the measured ones are alike. Made anew with every
-look, in microseconds: nothing of it is kept.
+Evictions are Poisson; each costs a recovery and part of a checkpoint interval, see `option.weigh`,
+and the wait for new machines. Their rate is Gamma: the plan's counts for a few evictions, the job's
+own hours and evictions update and narrow it. The time of a step is the measured one once there is
+one, with the spread of the measurements. Computed at every observation, in microseconds; nothing is
+stored.
 """
 
 import math
@@ -23,7 +23,7 @@ MEASURED_SPREAD = 0.10  # measured, but too few to say how they differ
 _ENOUGH = 20  # measured steps say how they differ
 _DRIFT = 0.04  # standard deviation: other machines, other rows; jobs alike differ by 0.055
 BELIEF = 2.0  # evictions that the plan's rate counts for, as a band's (`eviction_hazard.py`)
-_DOUBT = 1.5  # variance of the log of a drought's mean, over the droughts that it was told by
+_DOUBT = 1.5  # variance of the log of an outage's mean, times the number of outages observed
 _NORMAL = NormalDist()
 
 
@@ -39,7 +39,7 @@ class Seen:
 
     @classmethod
     def of(cls, progress: Mapping[str, Any], evictions: int) -> Self:
-        """Of a job's progress as it is stored."""
+        """Take the figures from a job's stored progress."""
         pace = progress.get("seconds_per_step") or 0.0
         return cls(
             steps=progress.get("steps_measured", 0),
@@ -50,7 +50,7 @@ class Seen:
         )
 
     def pace(self, median: float, steps: int) -> tuple[float, float]:
-        """Seconds of a step, as the mean of so many to come, and the share that P90 is above it.
+        """Return the expected seconds of a step over ``steps`` to come, and P90's share above it.
 
         Times of steps are taken for log-normal: few are much longer than the others.
         """
@@ -66,12 +66,12 @@ NOTHING_SEEN = Seen()
 
 @dataclass(frozen=True, kw_only=True)
 class Aftermath:
-    """What is to be expected of Spot once it has evicted."""
+    """The expected wait for Spot after an eviction."""
 
     share: float  # of evictions after which every offering refuses ...
-    p50: float  # ... for so many seconds ...
+    p50: float  # ... for this many seconds ...
     p90: float
-    seen: float  # ... by what so many droughts told, those that the prior counts for included
+    seen: float  # outages that this rests on, the prior's included
 
 
 NO_WAIT = Aftermath(share=0.0, p50=1.0, p90=1.0, seen=1.0)
@@ -79,7 +79,7 @@ NO_WAIT = Aftermath(share=0.0, p50=1.0, p90=1.0, seen=1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """The few figures of an option that a forecast rests on; a job is shown too often for more."""
+    """The figures of an option that a forecast needs; small, as a job is shown often."""
 
     seconds_per_step: float  # as planned
     recovery_seconds: float
@@ -92,12 +92,12 @@ class Course:
 
     @classmethod
     def of(cls, option: Option) -> Self:
-        """Of an option."""
+        """Take the figures of an option."""
         return cls._of(option.__dict__, option.answered)
 
     @classmethod
     def of_plan(cls, plan: Mapping[str, Any]) -> Self:
-        """Of the chosen option of a plan as it is stored."""
+        """Take the figures of the chosen option of a stored plan."""
         told = plan["options"][0]
         return cls._of(told, (told["cadence"] or {}).get("answered", 0.0))
 
@@ -116,7 +116,7 @@ class Course:
         )
 
     def as_it_runs(self, every: float | None, *, on_demand: bool) -> Self:
-        """With the interval in force (None: as planned). On demand nothing is evicted."""
+        """Return the figures with the interval in force; no evictions on demand."""
         evictions = 0.0 if on_demand else self.evictions_per_second
         return replace(
             self,
@@ -125,22 +125,22 @@ class Course:
         )
 
     def rate(self, seen: Seen) -> float:
-        """Evictions per second: what the plan expects, moved by what the job saw."""
+        """Return evictions per second: the plan's rate updated with the job's own."""
         if self.evictions_per_second <= 0:
             return 0.0
         hours = BELIEF / self.evictions_per_second + seen.trained_s
         return (BELIEF + seen.evictions) / hours
 
     def expected(self, work: float, seen: Seen) -> float:
-        """Evictions in so many seconds of work, those in what they cost included."""
+        """Return the expected evictions in ``work`` seconds, including those in recoveries."""
         rate = self.rate(seen)
         return rate * work / max(1 - rate * self.one_takes[0], 0.05)
 
     @property
     def one_takes(self) -> tuple[float, float]:
-        """Seconds that one eviction takes on average, a drought apart, and their square's mean.
+        """Return the mean seconds that an eviction costs without a wait, and the mean square.
 
-        A recovery, and what the eviction undoes.
+        A recovery, and the work that the eviction undoes.
         """
         recovery = self.recovery_seconds
         undone, square = lost_to_eviction(self.checkpoint_seconds, self.answered)
@@ -149,7 +149,7 @@ class Course:
     def steps_take(
         self, measured: float | None, steps: int, seen: Seen
     ) -> tuple[float, float, float]:
-        """Seconds of a step, as the mean of so many, at P10, P50 and P90."""
+        """Return seconds of a step as the mean of ``steps``, at P10, P50 and P90."""
         if measured is None:
             return self.seconds_per_step_p10, self.seconds_per_step, self.seconds_per_step_p90
         middle, spread = seen.pace(measured, steps)
@@ -158,14 +158,14 @@ class Course:
 
 @dataclass(frozen=True, kw_only=True)
 class ToCome:
-    """Seconds until the last step is done, and its result is verified."""
+    """Seconds until the last step is done and its result is verified."""
 
     p10: float
     p50: float
     p90: float
 
     def odds(self, seconds: float) -> float:
-        """The probability that it is done within so many seconds; log-normal between the three.
+        """Return the probability to be done within ``seconds``; log-normal between the three.
 
         >>> ToCome(p10=50.0, p50=100.0, p90=200.0).odds(100.0)
         0.5
@@ -181,7 +181,7 @@ class ToCome:
         return round(_normal(math.log(seconds / self.p50) / sigma), 3)
 
     def after(self, wait: Self) -> "ToCome":
-        """With ``wait`` before it, which has nothing to do with how long it takes then."""
+        """Return the forecast with an independent ``wait`` before it."""
         middle = wait.p50 + self.p50
         return ToCome(
             p10=middle - math.hypot(wait.p50 - wait.p10, self.p50 - self.p10),
@@ -190,7 +190,7 @@ class ToCome:
         )
 
     def no_later(self, seconds: float, than: Self) -> "ToCome":
-        """The same, and none of the three later by more than so many seconds than the other's."""
+        """Return the forecast with each quantile at most ``seconds`` after the other's."""
         most = max(seconds, 0.0)
         return ToCome(
             p10=min(self.p10, than.p10 + most),
@@ -200,7 +200,7 @@ class ToCome:
 
 
 def whole(option: Option) -> ToCome:
-    """Of a job that has not begun."""
+    """Forecast a job that has not begun."""
     course = Course.of(option)
     return of(course, steps=option.total_steps, seconds_per_step=None, running=False)
 
@@ -214,9 +214,9 @@ def of(
     seen: Seen = NOTHING_SEEN,
     after: Aftermath = NO_WAIT,
 ) -> ToCome:
-    """Of so many steps that are left; ``running``: machines are there and train.
+    """Forecast the ``steps`` left; ``running``: machines are there and train.
 
-    ``after``: with the waits after evictions, in which machines are not paid for.
+    ``after``: the waits after evictions, in which machines cost nothing.
     """
     steps = max(steps, 0)
     start = 0.0 if running or not steps else course.recovery_seconds
@@ -227,22 +227,22 @@ def of(
 
 
 def without_evictions(option: Option) -> float:
-    """Seconds of the whole job if nothing is ever taken away, as on demand."""
+    """Return the seconds of the whole job without evictions, as on demand."""
     work = option.total_steps * option.seconds_per_step + option.verify_seconds
     return option.recovery_seconds + work
 
 
 def left_until(deadline: datetime, now: datetime) -> float:
-    """Seconds; below zero once it has passed."""
+    """Return the seconds to the deadline; negative once it has passed."""
     return (deadline - now).total_seconds()
 
 
 def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -> ToCome:
-    """Seconds of all evictions to come in so much work: recoveries, what is lost, and droughts.
+    """Return seconds of all evictions in ``work`` seconds: recovery, lost work and waits.
 
-    Their number is negative binomial (a Gamma rate), so none may come; else what they take is about
-    log-normal, as droughts themselves are. The rate's uncertainty is lopsided, and the droughts'
-    own is shared by all of them: neither is averaged out by many evictions.
+    Their number is negative binomial (a Gamma rate), so none may come; else their cost is about
+    log-normal, as the waits themselves are. The rate's uncertainty is skewed, and the waits' own is
+    shared by all of them: neither is averaged out by many evictions.
     """
     counts, expected = BELIEF + seen.evictions, course.expected(work, seen)
     if expected <= 0 or course.one_takes[0] <= 0:
@@ -266,7 +266,7 @@ def _evictions_take(course: Course, work: float, seen: Seen, after: Aftermath) -
 
 
 def _one_takes(course: Course, after: Aftermath) -> tuple[float, float, float]:
-    """Seconds that one eviction takes on average; its variance, and the mean's, over its square."""
+    """Return mean seconds of one eviction; its variance and the mean's, over the mean's square."""
     (lost, square), sigma = course.one_takes, math.log(after.p90 / after.p50) / Z
     waits = after.share * after.p50 * math.exp(sigma**2 / 2)
     squares = square + 2 * lost * waits + after.share * after.p50**2 * math.exp(2 * sigma**2)
@@ -275,7 +275,7 @@ def _one_takes(course: Course, after: Aftermath) -> tuple[float, float, float]:
 
 
 def _counted(expected: float, square: float, any_comes: float) -> tuple[float, float]:
-    """Mean and variance of a number of evictions if there are any.
+    """Return the mean and variance of a number of evictions, given at least one.
 
     ``square``: what E[n (n - 1)] is over the square of the mean; 1: Poisson.
     """
@@ -284,7 +284,7 @@ def _counted(expected: float, square: float, any_comes: float) -> tuple[float, f
 
 
 def gamma_at(shape: float, z: float) -> float:
-    """The quantile of a Gamma of mean 1, so many standard deviations out (Wilson and Hilferty).
+    """Return a quantile of a Gamma of mean 1, ``z`` deviations out (Wilson and Hilferty).
 
     >>> round(gamma_at(2.0, Z), 2)
     1.94

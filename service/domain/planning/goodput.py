@@ -1,10 +1,10 @@
-"""How much of the paid time is training that lasts, in closed form, and the interval that is best.
+"""Compute goodput, the share of paid time that is durable training, and its best interval.
 
-Between recoveries a job lives for an exponential time. It trains for ``interval`` seconds, stops
-for ``stall`` to take a copy, and goes on while the copy is uploaded. An eviction whose notice is
-answered loses nothing; any other one loses what is not uploaded. Exact for Poisson evictions;
-`bench.planner` checks it against a simulation. The trainer uses the first-order interval
-(`trainer/cadence.py`), which needs no search and no recovery time.
+In closed form. Between recoveries a job runs for an exponential time. It trains for ``interval``
+seconds, stops for ``stall`` to take a copy, and continues while the copy is uploaded. An eviction
+with an answered notice loses nothing; any other one loses what is not uploaded. Exact for Poisson
+evictions; `bench.planner` checks it against a simulation. Production uses the first-order interval
+(`checkpoint_interval.best_interval`), which needs no search and no recovery time.
 """
 
 import math
@@ -16,7 +16,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True, kw_only=True)
 class Weather:
-    """What evictions do to a job; times in seconds."""
+    """Eviction figures of a job; times in seconds."""
 
     evictions_per_second: float  # of the whole job: any of its machines
     answered: float  # share of them whose notice leaves the time for a save
@@ -26,17 +26,17 @@ class Weather:
 
 @dataclass(frozen=True, kw_only=True)
 class Save:
-    """What one costs, in seconds."""
+    """The cost of a save in seconds."""
 
     stall: float
     upload: float
 
 
 def goodput(interval: float, save: Save, weather: Weather) -> float:
-    """Share of the paid time that ends up as training that lasts.
+    """Return the share of the paid time that ends up as durable training.
 
-    `G(T) = (p A + (1 - p) B) / (1/L + e + R)`, `A = (1 - exp(-L T)) / (L (1 - exp(-L P)))`,
-    `B = T exp(-L u) / (exp(L P) - 1)`, `P = T + s`.
+    `G(T) = (p A + (1 - p) B) / (1/L + e + R)`, `A = (1 - exp(-L T)) / (L (1 - exp(-L P)))`, `B = T
+    exp(-L u) / (exp(L P) - 1)`, `P = T + s`.
     """
     rate, period = weather.evictions_per_second, interval + save.stall
     if rate <= 0:
@@ -48,7 +48,7 @@ def goodput(interval: float, save: Save, weather: Weather) -> float:
 
 
 def best_interval(save: Save, weather: Weather, *, least: float, most: float) -> float:
-    """The interval of the greatest goodput, no shorter than an upload: two never overlap."""
+    """Return the interval of the greatest goodput; no shorter than an upload."""
     low = math.log(max(least, save.upload - save.stall))
     high = max(math.log(most), low)
     for _ in range(_SEARCHED):

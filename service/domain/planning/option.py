@@ -1,4 +1,4 @@
-"""One offering weighed: how long a whole job takes there, what it costs, how often it is evicted.
+"""Estimate one offering with one layout: duration, cost and evictions of the whole job.
 
 Evictions are Poisson. Each costs a recovery and the work that it undoes
 (`checkpoint_interval.lost_to_eviction`); both are paid for.
@@ -29,7 +29,7 @@ _P90 = 1.2816  # standard deviations
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One offering with the best layout on it."""
+    """One offering with its best layout, duration and cost."""
 
     offering: Offering
     price: Price
@@ -69,7 +69,7 @@ class Option:
         return _answered(self.cadence)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able and flat, but for the parts of the memory; money as decimal strings."""
+        """Return a JSON-able document, flat but for memory; money as decimal strings."""
         members = vars(self) | vars(self.offering) | vars(self.price)
         del members["offering"], members["price"], members["cluster"]
         memory = {"total": self.memory.total, "needed": self.memory.needed}
@@ -79,7 +79,7 @@ class Option:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The option that ``as_dict`` wrote down."""
+        """Parse what ``as_dict`` returned."""
         own = cls.__dataclass_fields__.keys() - {"offering", "price"}
         members = {name: data[name] for name in own}
         money = {name: Decimal(data[name]) for name in ("cost_p50", "cost_p90", "on_demand_cost")}
@@ -100,7 +100,7 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Hazard:
-    """What costs a job time beside its steps: evictions of its nodes, and the verification."""
+    """What takes time beside the steps: evictions of nodes, recovery and verification."""
 
     evictions_per_hour: float  # of one node
     recovery_seconds: float  # from an eviction to the next training step; a first start as well
@@ -113,7 +113,7 @@ class Hazard:
 def weigh(
     offering: Offering, price: Price, layout: Layout, step: StepTime, hazard: Hazard
 ) -> Option | None:
-    """Duration and cost of the whole job there; None when it is evicted too often to advance."""
+    """Estimate the whole job there; None if it is evicted too often to advance."""
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
     every, cadence = _cadence(offering, price, layout, step, hazard)

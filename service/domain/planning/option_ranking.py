@@ -1,4 +1,4 @@
-"""Weigh the ways to run a job: each offering with each layout, as time, cost and evictions."""
+"""Estimate and rank the options of a job: each offering with each layout."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _VERIFY_READ_BYTES = 1e9  # a second, of weights from a disk just written, or fr
 
 @dataclass(frozen=True, kw_only=True)
 class WeighedLayout:
-    """A layout on one offering, weighed."""
+    """A layout on one offering, with its estimate."""
 
     layout: Layout
     option: Option
@@ -34,7 +34,7 @@ class WeighedLayout:
 def weighed(
     request: PlanRequest, skus: Mapping[str, Sku], layouts: Mapping[str, Sequence[Layout]]
 ) -> tuple[WeighedLayout, ...]:
-    """Weigh the layouts of every offer that has a price, cheapest first."""
+    """Return the options of every offer that has a price, cheapest first."""
     found = []
     steps = {
         size: [(layout, step_time(request, skus[size], layout)) for layout in several]
@@ -59,7 +59,7 @@ def weighed(
 
 
 def by_cost(option: Option) -> tuple[object, ...]:
-    """Sort key: what the whole job is expected to cost, then how long it takes."""
+    """Return the sort key: expected cost of the whole job, then its duration."""
     return option.cost_p50, option.duration_p50, option.offering
 
 
@@ -102,12 +102,12 @@ def step_time(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
 
 
 def mean_sequence(request: PlanRequest, recipe: Recipe) -> int:
-    """Mean tokens of a sequence as the file has it: of a prompt the answer is yet to be written."""
+    """Return the mean tokens of a sequence in the file, without answers to be generated."""
     return -(-request.mean_tokens // _in_file(recipe))
 
 
 def _tokens_of_sequence(request: PlanRequest, layout: Layout) -> int:
-    """Tokens that a sequence takes in a step, padding and the wait for longer rows included."""
+    """Return tokens of a sequence in a step, with padding and waits for longer rows."""
     recipe = layout.recipe
     answer = expected_tokens(recipe.reinforcement) if recipe.reinforcement else 0
     tokens = computed_tokens(
@@ -121,7 +121,7 @@ def _tokens_of_sequence(request: PlanRequest, layout: Layout) -> int:
 
 
 def _lengths(request: PlanRequest, recipe: Recipe) -> Sequence[int]:
-    """Lengths of sequences after the cut: counted, or guessed from what the upload noted."""
+    """Return the lengths of sequences after the cut: counted, or estimated from the upload."""
     if request.data is not None:
         lengths: Sequence[int] = cut(request.data.lengths, recipe.context)
     else:
@@ -131,15 +131,15 @@ def _lengths(request: PlanRequest, recipe: Recipe) -> Sequence[int]:
 
 
 def _in_file(recipe: Recipe) -> int:
-    """Sequences that a row of the file is."""
+    """Return the number of sequences in a row of the file."""
     return 1 if recipe.reinforcement else recipe.sequences
 
 
 def verify_seconds(training: Training, arch: Architecture) -> float:
-    """Seconds after the last step in which a fresh process loads result and base model again.
+    """Return seconds after the last step in which a fresh process loads result and base again.
 
-    0: the result is not verified. A few thousand tokens through the model take less than the
-    weights' way there. The trainer's side: `trainer/verify`; measured: ADR 0054.
+    0: the result is not verified. A few thousand tokens through the model take less than reading
+    the weights. The trainer's side: `trainer/verify`; measured: ADR 0054.
     """
     if not training.verify:
         return 0.0

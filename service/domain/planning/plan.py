@@ -1,7 +1,7 @@
-"""A plan: where a job would run, on how many machines, how long it takes and what it costs.
+"""Make the plan of a job: where it runs, on how many machines, how long, and its cost.
 
-Offerings are ranked by what the whole job is expected to cost there, evictions included, which
-is the cost per useful training step: the steps are the same everywhere.
+Offerings are ranked by the expected cost of the whole job there, evictions included, which is the
+cost per useful training step: the steps are the same everywhere.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,8 +12,13 @@ from typing import Any, Self
 from contract.choices import Format
 from service.domain.cloud.fleet import Offering
 from service.domain.errors import InvalidRequest
-from service.domain.humanize import duration
-from service.domain.lifecycle.elastic import Batch, Elastic, batch_to_choose, node_counts
+from service.domain.humanize import format_duration
+from service.domain.lifecycle.elastic import (
+    ElasticNodes,
+    StepBatch,
+    allowed_node_counts,
+    smallest_elastic_batch,
+)
 from service.domain.money.cost import CURRENCY
 from service.domain.performance.layout import (
     Layout,
@@ -57,10 +62,10 @@ _REMEMBERED = 128  # plans
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The options, cheapest first; the first one is chosen.
+    """The options of a job, cheapest first; the first one is chosen.
 
-    All options share ``recipe`` and layout, so that a job may move from one to the next and
-    still resume exactly. ``alternatives`` would be laid out otherwise; they are only shown.
+    All options share ``recipe`` and layout, so that a job may move from one to the next and still
+    resume exactly. ``alternatives`` have other layouts; they are only shown.
     """
 
     recipe: Recipe
@@ -69,16 +74,16 @@ class Plan:
     rejected: tuple[str, ...]  # what cannot be taken, and why
     why: str
     warnings: tuple[str, ...]
-    elastic: Elastic | None = None  # None: the world size is kept
+    elastic: ElasticNodes | None = None  # None: the world size is kept
     data: Data | None = None  # None: rows were not checked yet, and lengths are estimates
 
     @property
     def chosen(self) -> Option:
-        """The option that the job takes first."""
+        """Return the option that the job takes first."""
         return self.options[0]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able, money as decimal strings; the chosen option's members on the top level."""
+        """Return a JSON-able document; members of the chosen option on the top level."""
         return self.chosen.as_dict() | {
             "currency": CURRENCY,
             "recipe": self.recipe.to_plain(),
@@ -93,7 +98,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The plan that ``as_dict`` wrote down."""
+        """Parse what ``as_dict`` returned."""
         return cls(
             recipe=Recipe.from_dict(data["recipe"]),
             options=tuple(map(Option.from_dict, data["options"])),
@@ -101,14 +106,14 @@ class Plan:
             rejected=tuple(data["rejected"]),
             why=data["why"],
             warnings=tuple(data["warnings"]),
-            elastic=Elastic.of_plan(data),
+            elastic=ElasticNodes.of_plan(data),
             data=Data(**data["data"]) if data.get("data") else None,
         )
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def make_plan(request: PlanRequest) -> Plan:
-    """Choose, or raise InvalidRequest that says what to change; the same question, the same plan.
+    """Make the plan, or raise InvalidRequest that says what to change; deterministic.
 
     Its code is "plan_does_not_fit", "no_offering", or "invalid_value" with the parameter.
     """
@@ -145,7 +150,7 @@ def make_plan(request: PlanRequest) -> Plan:
 
 
 def _ways(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
-    """Layouts to choose from on one VM size; more nodes than must be only for a deadline."""
+    """Return the layouts to choose from on one VM size; extra nodes only for a deadline."""
     more = request.limits.deadline_seconds is not None
     return quickest(request, sku, same_batch(request.needs, sku, first, more_nodes=more))
 
@@ -153,7 +158,7 @@ def _ways(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
 def _alternatives(
     options: Sequence[Option], own: Sequence[WeighedLayout], selected: Selection
 ) -> tuple[Option, ...]:
-    """The best way on every other offering; where limits chose, the cheapest and the fastest."""
+    """Return the best option of every other offering, and the cheapest and the fastest."""
     others: list[WeighedLayout] = []
     for way in (selected.cheapest, selected.fastest):
         if way not in (selected.best, *others) and way.layout != selected.best.layout:
@@ -166,21 +171,21 @@ def _alternatives(
     return tuple(sorted((way.option for way in others), key=by_cost))
 
 
-def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elastic | None:
-    """What an elastic job may train on: what batch and memory allow on every offering."""
+def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> ElasticNodes | None:
+    """Return the node counts of an elastic job that batch and memory allow everywhere."""
     least, nodes = request.min_nodes, layout.nodes
     if least is None:
         return None
     if not 1 <= least <= nodes:
         raise _refused(f"min_nodes is {least}, but it must be 1 to {nodes}, the number of nodes.")
-    batch = Batch(
+    batch = StepBatch(
         rows=layout.recipe.global_batch,
         rows_per_node=layout.micro_batch * layout.processes_per_node,
     )
-    counts = node_counts(batch, min_nodes=least, nodes=nodes)
+    counts = allowed_node_counts(batch, min_nodes=least, nodes=nodes)
     roomy = tuple(n for n in counts if all(has_room(request.needs, layout, s, n) for s in skus))
     if least < nodes and len(counts) == 1:
-        rows = batch_to_choose(batch, min_nodes=least, nodes=nodes)
+        rows = smallest_elastic_batch(batch, min_nodes=least, nodes=nodes)
         raise _refused(
             f"With a batch of {batch.rows} and micro_batch {layout.micro_batch}, fewer than "
             f"{nodes} nodes are no faster than fewer than {least}. Ask for a batch_size of {rows} "
@@ -191,7 +196,7 @@ def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elast
             f"This training run does not fit into the memory of fewer than {nodes} nodes. Ask for "
             "more nodes, or leave elastic out."
         )
-    return Elastic(min_nodes=least, node_counts=roomy, batch=batch)
+    return ElasticNodes(min_nodes=least, node_counts=roomy, batch=batch)
 
 
 def _refused(message: str) -> InvalidRequest:
@@ -199,7 +204,7 @@ def _refused(message: str) -> InvalidRequest:
 
 
 def _check(request: PlanRequest) -> None:
-    """What neither the recipe nor the layout checks."""
+    """Refuse what neither the recipe nor the layout checks."""
     for name in ("nodes", "processes_per_node"):
         value = getattr(request, name)
         if value is not None and value < 1:
@@ -214,14 +219,14 @@ def _check(request: PlanRequest) -> None:
 
 
 def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
-    """True when this very layout can run on machines of this size, none of their GPUs idle."""
+    """Return whether this layout can run on machines of this size with no GPU idle."""
     processes = request.processes_per_node or sku.gpus
     roomy = goes_into(layout.memory, sku, layout.processes_per_node)
     return roomy and processes == layout.processes_per_node
 
 
 def _nothing(request: PlanRequest, fits: Mapping[str, Layout | Misfit]) -> InvalidRequest:
-    """Why no offering can be taken."""
+    """Return the refusal where no offering can be used."""
     misfits = [found for found in fits.values() if isinstance(found, Misfit)]
     if misfits:
         closest = min(misfits, key=lambda misfit: misfit.excess)
@@ -239,7 +244,7 @@ def _nothing(request: PlanRequest, fits: Mapping[str, Layout | Misfit]) -> Inval
 def _rejected(
     request: PlanRequest, fits: Mapping[str, Layout | Misfit], kept: Collection[Offering]
 ) -> tuple[str, ...]:
-    """A line for every offer that was not weighed."""
+    """Return one line for every offer that was not ranked."""
     return tuple(
         f"{offer.offering} {_fault(offer, fits.get(offer.offering.vm_size))}"
         for offer in request.offers
@@ -260,7 +265,7 @@ def _fault(offer: Offer, found: Layout | Misfit | None) -> str:
 
 
 def _why(selected: Selection, limits: Limits, choices: int, skus: Mapping[str, Sku]) -> str:
-    """Give the reason of the choice in one sentence, and in two where there are limits."""
+    """Return the reason of the choice in one sentence; with limits in two."""
     best = selected.best.option
     machines = "1 node" if best.nodes == 1 else f"{best.nodes} nodes"
     kept = why(selected, limits) if selected.is_sure else ""
@@ -269,14 +274,14 @@ def _why(selected: Selection, limits: Limits, choices: int, skus: Mapping[str, S
         rank = f"is chosen by the {limits.names}"
     return (
         f"{best.offering} {rank}: about {best.cost_p50} {CURRENCY} and "
-        f"{duration(best.duration_p50)} on {machines} with ZeRO stage {best.zero_stage} and "
+        f"{format_duration(best.duration_p50)} on {machines} with ZeRO stage {best.zero_stage} and "
         f"micro-batch {best.micro_batch}, which needs {best.memory.needed / GIB:.1f} of "
         f"{skus[best.offering.vm_size].gpu_memory_gib} GiB per GPU."
     ) + (kept and f" {kept}")
 
 
 def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, ...]:
-    """What a user would rather know before than after."""
+    """Return what the user should know before submitting."""
     warnings = []
     if request.emulated and request.accelerator == "cpu":
         warnings.append(_local(best.offering.vm_size))

@@ -1,4 +1,4 @@
-"""Everything that a plan depends on."""
+"""Define everything that a plan depends on."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,7 +18,7 @@ MAX_NODES = 100  # in one placement group
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """An offering that may be taken; without a price it is only mentioned."""
+    """An offering that may be used; without a price it is only mentioned."""
 
     offering: Offering
     price: Price | None
@@ -54,7 +54,7 @@ class PlanRequest:
 
     @property
     def needs(self) -> Needs:
-        """The part that decides the layout."""
+        """Return the part that decides the layout."""
         return Needs(
             arch=self.arch,
             hyperparameters=self.hyperparameters,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.domain.humanize import duration
+from service.domain.humanize import format_duration
 from service.domain.money.cost import CURRENCY, cents
 from service.domain.planning.option import Option
 from service.domain.planning.option_ranking import WeighedLayout, by_cost
@@ -14,7 +14,7 @@ _SURE = "nine times in ten"
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What was selected, and the two that it is held against."""
+    """The selected option, with the cheapest and the fastest for comparison."""
 
     best: WeighedLayout
     cheapest: WeighedLayout
@@ -44,7 +44,7 @@ def _keeps(limits: Limits, found: WeighedLayout) -> bool:
 
 
 def _surest(bought: Sequence[WeighedLayout], limits: Limits) -> WeighedLayout:
-    """Of those that may keep the limits, the one that does so at the best odds."""
+    """Return the option that most likely keeps the limits."""
     may_meet = [w for w in bought if limits.may_meet_deadline(w.option)]
     both = [w for w in may_meet if limits.may_fit_budget(w.option)]
     if not both and not limits.is_deadline_binding:
@@ -57,7 +57,7 @@ def _surest(bought: Sequence[WeighedLayout], limits: Limits) -> WeighedLayout:
 
 
 def why(selected: Selection, limits: Limits) -> str:
-    """Say what deadline and budget did to the choice; "" where nothing is limited."""
+    """Return how deadline and budget affected the choice; "" without limits."""
     if not limits.are_set:
         return ""
     best, cheapest = selected.best.option, selected.cheapest.option
@@ -65,23 +65,23 @@ def why(selected: Selection, limits: Limits) -> str:
     if not selected.is_sure:
         return (
             f"No layout keeps {kept} {_SURE}. This one is the surest: at P90 it takes "
-            f"{duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}"
+            f"{format_duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}"
             f"{_reserved(best, limits)}."
         )
     said = (
-        f"It keeps {kept} {_SURE}: at P90 it takes {duration(seconds_p90(best))} and costs "
+        f"It keeps {kept} {_SURE}: at P90 it takes {format_duration(seconds_p90(best))} and costs "
         f"{best.cost_p90} {CURRENCY}."
     )
     if by_cost(best) == by_cost(cheapest) and best.nodes == cheapest.nodes:
         return said
     return (
         f"{said} The cheapest of all, {cheapest.nodes} x {cheapest.offering}, does not: it takes "
-        f"{duration(seconds_p90(cheapest))} and costs {cheapest.cost_p90} {CURRENCY}."
+        f"{format_duration(seconds_p90(cheapest))} and costs {cheapest.cost_p90} {CURRENCY}."
     )
 
 
 def _reserved(option: Option, limits: Limits) -> str:
-    """Name the reserve of the budget, for the end of a sentence."""
+    """Return the reserve of the budget, for the end of a sentence."""
     if limits.budget is None:
         return ""
     kept = cents(limits.reserve(option))

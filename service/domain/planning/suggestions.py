@@ -1,4 +1,4 @@
-"""What would make a planned job cheaper or faster. Pure."""
+"""Suggest changes that make a planned job cheaper or faster. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _ENOUGH = 64  # tokens; a shorter limit for sequences is not suggested
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """Another option, and what to change in the request to get it; money as decimal strings."""
+    """Another option, and the change of the request that leads to it."""
 
     aim: Aim
     change: str
@@ -34,9 +34,9 @@ class Suggestion:
 
 
 def suggestions(request: PlanRequest, plan: Plan) -> list[Suggestion]:
-    """The best changes of the request for each aim, best first; at most three of each.
+    """Return the best changes of the request for each aim; at most three of each.
 
-    None breaks the budget or the deadline.
+    Each keeps the budget and the deadline.
     """
     chosen, limits = plan.chosen, request.limits
     ways = [
@@ -66,7 +66,7 @@ def _suggestion(aim: Aim, change: str, option: Option) -> Suggestion:
 
 
 def _places(plan: Plan) -> Iterator[Way]:
-    """The cheapest and the fastest other place or number of nodes that the plan knows."""
+    """Yield the cheapest and the fastest other option of the plan."""
     others = (*plan.options[1:], *plan.alternatives)
     if others:
         cheapest = min(others, key=lambda o: o.cost_p50)
@@ -76,7 +76,7 @@ def _places(plan: Plan) -> Iterator[Way]:
 
 
 def _change_of_place(chosen: Option, other: Option) -> str:
-    """The members of ``infrastructure`` that lead to the other option."""
+    """Return the members of ``infrastructure`` that lead to the other option."""
     changes = []
     if other.nodes != chosen.nodes:
         changes.append(f"infrastructure.nodes {other.nodes}")
@@ -114,7 +114,7 @@ def _changes(request: PlanRequest) -> Iterator[tuple[str, Training]]:
 
 
 def _shorter(request: PlanRequest) -> tuple[int, float] | None:
-    """A power of two below the longest sequence that cuts a tenth of them at most, and the share.
+    """Return a power of two that cuts at most a tenth of the sequences, and the cut share.
 
     None where the rows were not counted, or no such length is shorter.
     """

@@ -1,4 +1,4 @@
-"""How much a project may have, and a key may send, unless the operator says otherwise."""
+"""Default limits of a project, and of the requests of one key."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ REQUESTS_PER_MINUTE = 3000  # of one key, to one process
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectLimits:
-    """What a project may have at most. The defaults keep a mistake from filling the database."""
+    """The most that a project may have. The defaults stop a mistake from filling the database."""
 
     live_jobs: int = 10_000  # that are not over
     files: int = 100_000  # uploads under way included
@@ -15,4 +15,4 @@ class ProjectLimits:
     keys: int = 1000  # that are not revoked
 
 
-USUAL_LIMITS = ProjectLimits()
+DEFAULT_PROJECT_LIMITS = ProjectLimits()

@@ -1,9 +1,10 @@
-"""When a job that waits for its turn in the quota of Spot cores is likely to be let in. Pure.
+"""Forecast when a job that waits for Spot cores is likely to be admitted. Pure.
 
-Cores come free as our own jobs end, as these are forecast to; what others in the subscription hold
-is not known to come back. Whoever is ahead takes its part first, and holds it for as long as its
-plan says. Who does not fit is passed by until it has waited for RESERVES: from then on the region
-that lacks least is kept for it, as `admission.py` has it. The order of turns is taken to stay.
+Cores become free as our own jobs end, by their forecasts; cores held by others in the subscription
+are assumed to stay held. Jobs ahead take their part first, and hold it for as long as their plan
+says. A job that does not fit is skipped until it has waited for RESERVATION_DELAY: from then on the
+region that lacks the fewest cores is reserved for it, as in `admission.py`. The order of the queue
+is assumed to stay.
 """
 
 import heapq
@@ -15,17 +16,22 @@ from datetime import datetime
 from operator import attrgetter
 
 from service.domain.planning.forecast import ToCome
-from service.domain.queue.admission import RESERVES, Code, Standing, Want
+from service.domain.queue.admission import (
+    RESERVATION_DELAY,
+    QueueStanding,
+    RegionRequest,
+    WaitReason,
+)
 
-FORESEEN = 10  # places in the queue; only those are told exactly
-MANY = 200  # jobs that hold cores; the ends of more are not looked up
-FOR_CORES = (Code.CORES, Code.GANG)
-_QUARTER = 900.0  # seconds: other projects' ends are told no more finely
+MAX_POSITION = 10  # of the queue; only jobs up to it get a forecast
+MAX_HOLDS = 200  # jobs that hold cores; the ends of more are not looked up
+CORE_REASONS = (WaitReason.CORES, WaitReason.GANG)
+_QUARTER = 900.0  # seconds: resolution of forecasts that other projects take part in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holds:
-    """A job of ours that holds Spot cores, or for which some are kept."""
+class CoreHold:
+    """A job of ours that holds Spot cores, or for which some are reserved."""
 
     project_id: str
     region: str
@@ -34,77 +40,82 @@ class Holds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asks:
+class QueueEntry:
     """A job in the queue."""
 
     project_id: str
     since: datetime
-    wants: tuple[Want, ...]
+    wants: tuple[RegionRequest, ...]
     lasts: ToCome
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """When it is let in, or why nobody can say."""
+class AdmissionForecast:
+    """When a job is admitted, or why that is unknown."""
 
     after: ToCome | None
     why: str = ""  # "" where there is a forecast
 
 
-TOO_MANY = Turn(after=None, why="More jobs hold its cores than ends are looked up of.")
-_LARGER = Turn(after=None, why="A job that waits longer goes first; when is not known.")
+TOO_MANY = AdmissionForecast(after=None, why="More jobs hold its cores than ends are looked up of.")
+_LARGER = AdmissionForecast(
+    after=None, why="A job that waits longer goes first; when is not known."
+)
 
 
-def is_foreseen(standing: Standing) -> bool:
-    """Whether it is worth a look at the jobs that hold what it waits for."""
-    return (standing.position or FORESEEN + 1) <= FORESEEN and standing.code in FOR_CORES
+def is_forecastable(standing: QueueStanding) -> bool:
+    """Return whether to look up the jobs that hold what this one waits for."""
+    return (standing.position or MAX_POSITION + 1) <= MAX_POSITION and standing.code in CORE_REASONS
 
 
-def turn(
-    queue: Sequence[Asks],
+def forecast_admission(
+    queue: Sequence[QueueEntry],
     free: Mapping[str, int],
-    holds: Sequence[Holds],
+    holds: Sequence[CoreHold],
     now: datetime,
     *,
     passed_over: bool = False,
-) -> Turn:
-    """Of the last in ``queue``, which is in the order of turns; ``free``: cores by region.
+) -> AdmissionForecast:
+    """Forecast the admission of the last entry of ``queue``, which is in queue order.
 
-    All ends are taken to be early, or late, together: what slows one job slows the others. To a
-    quarter of an hour where one of them is another project's. ``passed_over``: it was refused
-    though it fits; for whom the room is kept may be told a place after it.
+    ``free``: cores by region. All ends are taken to be early, or late, together: what slows one job
+    slows the others. Times are rounded up to a quarter of an hour where jobs of several projects
+    take part. ``passed_over``: the job was refused although it fits, because capacity is reserved
+    for a job that may have a later position.
     """
-    found = [_let_in(queue, free, holds, now, part) for part in ("p10", "p50", "p90")]
+    found = [_seconds_to_admission(queue, free, holds, now, part) for part in ("p10", "p50", "p90")]
     p10, p50, p90 = found
     if p10 is None or p50 is None or p90 is None:
         why = "Others in the subscription hold what it needs; when they let go is not known."
-        return Turn(after=None, why=why)
+        return AdmissionForecast(after=None, why=why)
     if passed_over and p50 <= 0:
         return _LARGER
     after = ToCome(p10=min(p10, p50), p50=p50, p90=max(p50, p90))
     whose = {asks.project_id for asks in queue} | {held.project_id for held in holds}
-    return Turn(after=_by_quarters(after, now) if len(whose) > 1 else after)
+    return AdmissionForecast(after=_round_to_quarters(after, now) if len(whose) > 1 else after)
 
 
-def unforeseen(standing: Standing) -> Turn | None:
-    """Of a job for which it is not; None while nobody has looked at it yet."""
-    if standing.code is Code.LOOK or standing.position is None:
+def explain_no_forecast(standing: QueueStanding) -> AdmissionForecast | None:
+    """Return why a job has no forecast; None before its first admission round."""
+    if standing.code is WaitReason.LOOK or standing.position is None:
         return None
-    if standing.code in FOR_CORES:
-        return Turn(after=None, why=f"Ends are looked up for the first {FORESEEN} in the queue.")
-    if standing.code is Code.NEVER:
-        return Turn(after=None, why="As things are it will never be let in.")
-    return Turn(after=None, why="It is let in once its project holds less.")
+    if standing.code in CORE_REASONS:
+        return AdmissionForecast(
+            after=None, why=f"Ends are looked up for the first {MAX_POSITION} in the queue."
+        )
+    if standing.code is WaitReason.NEVER:
+        return AdmissionForecast(after=None, why="As things are it will never be let in.")
+    return AdmissionForecast(after=None, why="It is let in once its project holds less.")
 
 
-def _let_in(
-    queue: Sequence[Asks],
+def _seconds_to_admission(
+    queue: Sequence[QueueEntry],
     free: Mapping[str, int],
-    holds: Sequence[Holds],
+    holds: Sequence[CoreHold],
     now: datetime,
     part: str,
 ) -> float | None:
-    """Seconds from now; None if it does not happen as long as only what we hold comes free."""
+    """Return seconds to admission; None if only cores of others would suffice."""
     seconds = attrgetter(part)
     room, waiting, passed = dict(free), list(queue), 0.0
     most = Counter(room)  # that can ever be free
@@ -113,7 +124,7 @@ def _let_in(
     ends = [(seconds(held.ends), held.region, held.cores) for held in holds]
     heapq.heapify(ends)
     while True:
-        for asks, want in _round(waiting, room, most, now, passed):
+        for asks, want in _admit_round(waiting, room, most, now, passed):
             if asks is queue[-1]:
                 return passed
             waiting.remove(asks)
@@ -125,27 +136,29 @@ def _let_in(
         room[region] = room.get(region, 0) + cores
 
 
-def _round(
-    waiting: Sequence[Asks],
+def _admit_round(
+    waiting: Sequence[QueueEntry],
     room: dict[str, int],
     most: Mapping[str, int],
     now: datetime,
     passed: float,
-) -> list[tuple[Asks, Want]]:
-    """Who is let in so many seconds from now, and where; it is taken out of ``room``."""
+) -> list[tuple[QueueEntry, RegionRequest]]:
+    """Return the entries admitted after ``passed`` seconds; takes their cores from ``room``."""
     found, kept = [], set[str]()
     for asks in waiting:
-        if want := _fitting(asks, room, kept):
+        if want := _first_fitting_region(asks, room, kept):
             found.append((asks, want))
             if want.region in room:
                 room[want.region] -= want.cores
-        elif (now - asks.since).total_seconds() + passed >= RESERVES.total_seconds():
-            kept |= _nearest(asks, room, most, kept)
+        elif (now - asks.since).total_seconds() + passed >= RESERVATION_DELAY.total_seconds():
+            kept |= _nearest_region(asks, room, most, kept)
     return found
 
 
-def _fitting(asks: Asks, room: Mapping[str, int], kept: AbstractSet[str]) -> Want | None:
-    """The first region with room that is not kept; one whose quota is not known is not limited."""
+def _first_fitting_region(
+    asks: QueueEntry, room: Mapping[str, int], kept: AbstractSet[str]
+) -> RegionRequest | None:
+    """Return the first region with room that is not reserved."""
     for want in asks.wants:
         if not want.cores or want.region not in room:
             return want
@@ -154,10 +167,10 @@ def _fitting(asks: Asks, room: Mapping[str, int], kept: AbstractSet[str]) -> Wan
     return None
 
 
-def _nearest(
-    asks: Asks, room: Mapping[str, int], most: Mapping[str, int], kept: AbstractSet[str]
+def _nearest_region(
+    asks: QueueEntry, room: Mapping[str, int], most: Mapping[str, int], kept: AbstractSet[str]
 ) -> set[str]:
-    """The region that lacks the fewest cores, of those that can ever have enough; none, or one."""
+    """Return the region that lacks the fewest cores and can ever suffice; at most one."""
     open_ = [
         (want.cores - room[want.region], want.region)
         for want in asks.wants
@@ -166,8 +179,8 @@ def _nearest(
     return {min(open_)[1]} if open_ else set()
 
 
-def _by_quarters(after: ToCome, now: datetime) -> ToCome:
-    """The same moments, each the next full quarter of an hour: looking often tells no more."""
+def _round_to_quarters(after: ToCome, now: datetime) -> ToCome:
+    """Round each moment up to the next full quarter of an hour."""
     at = now.timestamp()
     p10, p50, p90 = (
         -(-(at + seconds) // _QUARTER) * _QUARTER - at

@@ -1,7 +1,7 @@
-"""How far a job is, by the nodes' reports and by its committed checkpoints. Pure.
+"""Compute the progress of a job from the nodes' reports and its committed checkpoints. Pure.
 
 Reports may stop before training does, when the network to the service fails and storage still
-answers. What is committed then counts, not the last report.
+answers. Then the committed checkpoint counts, not the last report.
 """
 
 import math
@@ -41,5 +41,5 @@ def progress_of(measured: Sequence[StepMetrics], saved: SaveCost | None = None) 
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no other numbers."""
+    """Return the number, or None where JSON has none."""
     return value if value is not None and math.isfinite(value) else None

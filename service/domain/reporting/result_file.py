@@ -1,7 +1,7 @@
-"""The result file of a job: its metrics as CSV, with the columns of OpenAI's. Pure.
+"""Write the result file of a job: its metrics as CSV, with OpenAI's columns. Pure.
 
-A column of ours comes last and only where it says something: files that were kept before it was
-there still have the bytes that their rows tell.
+Our own columns come last and only where they have values: files that were stored before a column
+existed still have the same bytes.
 """
 
 import math
@@ -31,20 +31,20 @@ _REWARDS = {
 
 
 def columns(*, margins: bool = False, rewards: bool = False) -> Columns:
-    """What the file has, in its order."""
+    """Return the columns of the file, in order."""
     return _COLUMNS | (_MARGINS if margins else {}) | (_REWARDS if rewards else {})
 
 
 def header(columns: Columns) -> str:
-    """The first line."""
+    """Return the first line."""
     return f"{','.join(columns)}\n"
 
 
 def line(columns: Columns, row: dict[str, Any]) -> str:
-    """One training step; what was not measured, or is no number, is left empty.
+    r"""Format one training step; missing values and non-numbers are empty.
 
     >>> line(columns(), {"step": 3, "loss": 0.5, "accuracy": 1.0, "valid_loss": None})
-    '3,0.5,1.0,,\\n'
+    '3,0.5,1.0,,\n'
     """
     known = row | {"": None}
     if (loss := row["valid_loss"]) is not None:

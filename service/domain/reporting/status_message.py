@@ -1,19 +1,19 @@
-"""A job told to its user: the phase it is in, and one sentence that says what happens and why.
+"""Describe a job to its user: its phase, and a sentence that says what happens and why.
 
-Pure: made from what the database knows at one moment. The phase is a machine's word, may grow,
-and is finer than OpenAI's status. Times are absolute, so that a sentence stays true while it
-is read, and the same facts always give the same sentence.
+Pure: made from what the database knows at one moment. The phase is for machines, may get new
+values, and is finer than OpenAI's status. Times are absolute, so that a sentence stays true while
+it is read, and the same facts always give the same sentence.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from service.domain import humanize
-from service.domain.humanize import machines
+from service.domain.humanize import count_machines
 from service.domain.lifecycle.attempt import BOOT_FAILED, CANNOT_BOOT, FRUITLESS, HEAD_UNREADABLE
-from service.domain.lifecycle.constraints import MOVES, RETURNS
-from service.domain.lifecycle.job import NEVER_TRAINED, pause_before_next
-from service.domain.queue.admission import Standing
+from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND, RETURNS_TO_SPOT
+from service.domain.lifecycle.job import NEVER_TRAINED, backoff_before_next
+from service.domain.queue.admission import QueueStanding
 from service.domain.states import (
     ATTEMPT_OVER,
     JOB_TERMINAL,
@@ -23,7 +23,7 @@ from service.domain.states import (
 )
 from trainer.contract import DirectiveKind
 
-_MIGRATES = {MOVES: "deadline_at_risk", RETURNS: "back_to_spot"}
+_MIGRATES = {MOVES_TO_ON_DEMAND: "deadline_at_risk", RETURNS_TO_SPOT: "back_to_spot"}
 _OURS = {  # why the service pauses a job
     NEVER_TRAINED: "never_trained",
     FRUITLESS: "never_saved",
@@ -60,7 +60,7 @@ class AttemptFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class JobFacts:
-    """The job as its story needs it."""
+    """The facts of a job that its status message needs."""
 
     state: JobState
     since: datetime  # of the state
@@ -76,37 +76,37 @@ class JobFacts:
     checkpoint_step: int = 0  # of the newest committed checkpoint; 0 for none
     evictions: int = 0  # attempts that ended so
     next_offering: str = ""  # where the next attempt is going to be
-    queue: Standing | None = None  # while it waits to be let in
+    queue: QueueStanding | None = None  # while it waits for admission
     help_wanted: str = ""  # what a person must do, until it is done
     attempt: AttemptFacts | None = None
 
     @property
     def place(self) -> str:
-        """Where training begins or goes on."""
+        """Return where training starts or resumes, as a phrase."""
         if self.checkpoint_step:
             return f"go on from step {self.checkpoint_step}"
         return "start over, as no checkpoint was committed yet" if self.has_trained else "start"
 
     @property
     def its_machines(self) -> str:
-        """Those of the newest attempt, when there are just a few words for them."""
+        """Return the machines of the newest attempt, as a phrase."""
         count = self.attempt.instance_count if self.attempt else 0
-        return humanize.either(count, "its machine", "its machines")
+        return humanize.pluralize(count, "its machine", "its machines")
 
 
 @dataclass(frozen=True)
 class Story:
-    """What the user is told; ``since`` and ``next_try_at`` while it waits to ask for machines."""
+    """The status shown to the user; ``since`` and ``next_try_at`` while it waits for machines."""
 
     phase: str
     code: str
     message: str
     since: datetime | None = None
-    next_try_at: datetime | None = None  # None: whoever waits is looked at again and again
+    next_try_at: datetime | None = None  # None: retried at every poll
 
 
 def tell(job: JobFacts) -> Story:
-    """The story at this moment."""
+    """Return the status message of a job at this moment."""
     told = _ending(job) or _wish(job) or _life(job)
     if job.help_wanted and job.state not in JOB_TERMINAL and told.code not in _OURS.values():
         return Story(told.phase, "needs_help", job.help_wanted, told.since, told.next_try_at)
@@ -114,17 +114,17 @@ def tell(job: JobFacts) -> Story:
 
 
 def _ending(job: JobFacts) -> Story | None:
-    """A job that is over, or at rest."""
+    """Return the message of a job that is over or paused."""
     leaving = _leaving(job)
     match job.state:
         case JobState.SUCCEEDED:
-            survived = humanize.evictions(job.evictions)
+            survived = humanize.survived_evictions(job.evictions)
             text = (
                 f"All {job.total_steps} steps are done and the model is ready{survived}.{leaving}"
             )
             return Story("done", "succeeded", text)
         case JobState.FAILED:
-            return Story("done", "failed", humanize.sentence(job.reason) + leaving)
+            return Story("done", "failed", humanize.as_sentence(job.reason) + leaving)
         case JobState.CANCELLED:
             return _cancelled(job, leaving)
         case JobState.PAUSED if not job.cancel_requested:
@@ -134,7 +134,7 @@ def _ending(job: JobFacts) -> Story | None:
 
 def _cancelled(job: JobFacts, leaving: str) -> Story:
     if job.over_budget and not job.cancel_requested:
-        why = humanize.sentence(job.over_budget)
+        why = humanize.as_sentence(job.over_budget)
         text = f"Cancelled {_reached(job)}, as it was to be when money ran out. {why}{leaving}"
         return Story("done", "budget_exhausted", text)
     return Story("done", "cancelled", f"Cancelled by the user {_reached(job)}.{leaving}")
@@ -149,19 +149,18 @@ def _reached(job: JobFacts) -> str:
 
 def _paused(job: JobFacts, leaving: str) -> Story:
     if job.over_budget and not job.pause_requested:
-        why = humanize.sentence(job.over_budget)
+        why = humanize.as_sentence(job.over_budget)
         text = f"{why} With more money, it will {job.place}.{leaving}"
         return Story("paused", "budget_exhausted", text)
     if not job.pause_requested:
         return _resumes(job)
     if code := next((c for why, c in _OURS.items() if job.reason.startswith(why)), ""):
-        why = job.help_wanted or humanize.sentence(job.reason)
+        why = job.help_wanted or humanize.as_sentence(job.reason)
         text = f"{why} Once resumed, it will {job.place}.{leaving}"
         return Story("paused", code, text)
     if job.attempt and job.attempt.outcome is Outcome.MISCONFIGURED:
-        text = (
-            f"{humanize.sentence(job.attempt.reason)} Once resumed, it will {job.place}.{leaving}"
-        )
+        why = humanize.as_sentence(job.attempt.reason)
+        text = f"{why} Once resumed, it will {job.place}.{leaving}"
         return Story("paused", "misconfigured", text)
     text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
     return Story("paused", "paused", text)
@@ -171,22 +170,22 @@ def _leaving(job: JobFacts) -> str:
     attempt = job.attempt
     if attempt is None or attempt.state is AttemptState.ENDED:
         return ""
-    are = humanize.either(attempt.instance_count, "is", "are")
+    are = humanize.pluralize(attempt.instance_count, "is", "are")
     return f" {job.its_machines.capitalize()} {are} being deleted."
 
 
 def _wish(job: JobFacts) -> Story | None:
-    """What the user asked for and is not yet true."""
+    """Return the message of a pending request of the user."""
     attempt = job.attempt
     live = attempt is not None and attempt.state not in ATTEMPT_OVER
     if job.cancel_requested:
         text = "nothing runs any more"
         if attempt is not None and live:
-            are = humanize.either(attempt.instance_count, "is", "are")
+            are = humanize.pluralize(attempt.instance_count, "is", "are")
             text = f"{job.its_machines} {are} stopped and deleted"
         return Story("cancelling", "cancelling", f"Cancel was asked for: {text}.")
     if job.over_budget and not job.pause_requested:
-        why = humanize.sentence(job.over_budget)
+        why = humanize.as_sentence(job.over_budget)
         ends = f" A checkpoint is saved, and {job.its_machines} go." if live else ""
         return Story("pausing", "budget_exhausted", f"{why}{ends}")
     if job.pause_requested:
@@ -200,9 +199,9 @@ def _wish(job: JobFacts) -> Story | None:
 
 
 def _life(job: JobFacts) -> Story:
-    """Everything between the submission and the end."""
+    """Return the message of a job between its submission and its end."""
     if job.state is JobState.VALIDATING:
-        text = humanize.sentence(job.reason)
+        text = humanize.as_sentence(job.reason)
         return Story("validating", "validating", text)
     if job.queue is not None:
         return _queued(job.queue)
@@ -224,57 +223,57 @@ def _life(job: JobFacts) -> Story:
             return _generation(job, attempt)
 
 
-def _queued(queue: Standing) -> Story:
+def _queued(queue: QueueStanding) -> Story:
     if queue.position is None:
         text = "In the queue; it is about to be looked at."
         return Story("queued", str(queue.code), text, since=queue.since)
     phase = "waiting_capacity" if queue.is_for_cores else "queued"
-    text = f"{humanize.nth(queue.position)} in the queue: {queue.why}."
+    text = f"{humanize.ordinal(queue.position)} in the queue: {queue.why}."
     return Story(phase, str(queue.code), text, since=queue.since)
 
 
 def _asked(job: JobFacts, attempt: AttemptFacts) -> Story:
-    what = f"{machines(attempt.instance_count)} of {attempt.offering}"
-    again = (
-        f" (asked for the {humanize.nth(attempt.refusals + 1)} time)" if attempt.refusals else ""
-    )
+    what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
+    nth = humanize.ordinal(attempt.refusals + 1)
+    again = f" (asked for the {nth} time)" if attempt.refusals else ""
     if attempt.state is AttemptState.PENDING:
         phase = "recovering" if job.has_trained else "queued"
-        are = humanize.either(attempt.instance_count, "is", "are")
+        are = humanize.pluralize(attempt.instance_count, "is", "are")
         text = f"{what} {are} about to be asked for{again}, to {job.place}."
         return Story(phase, "asking_for_machines", text)
-    text = f"Azure was asked for {what}{again}, to {job.place}, at {humanize.clock(attempt.since)}."
+    at = humanize.format_time(attempt.since)
+    text = f"Azure was asked for {what}{again}, to {job.place}, at {at}."
     return Story("provisioning", "provisioning", text)
 
 
 def _booting(job: JobFacts, attempt: AttemptFacts) -> Story:
     count = attempt.instance_count
     if attempt.joined < count:
-        joined = humanize.either(
+        joined = humanize.pluralize(
             count, "it has not joined yet", f"{attempt.joined} of {count} have booted and joined"
         )
-        text = f"Azure has given {machines(count)} in {attempt.region}; {joined}."
+        text = f"Azure has given {count_machines(count)} in {attempt.region}; {joined}."
         return Story("booting", "booting", text)
-    joined = humanize.either(
-        count, "The machine has joined; it is", f"All {machines(count)} have joined; they are"
+    joined = humanize.pluralize(
+        count, "The machine has joined; it is", f"All {count_machines(count)} have joined; they are"
     )
     return Story("booting", "joined", f"{joined} about to {job.place}.")
 
 
 def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
-    """Machines with a generation: it loads, trains, saves or stops."""
+    """Return the message of machines with a generation: loading, training, saving, stopping."""
     who = f"{_at_work(attempt)} of {attempt.offering}"
     if attempt.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP:
         why = (
-            f"Azure takes back {attempt.evicting} of {machines(attempt.instance_count)}"
+            f"Azure takes back {attempt.evicting} of {count_machines(attempt.instance_count)}"
             if attempt.evicting
-            else humanize.sentence(attempt.halt_reason).rstrip(".")
+            else humanize.as_sentence(attempt.halt_reason).rstrip(".")
         )
         code = "eviction_notice" if attempt.evicting else "stopping"
         return Story("saving", code, f"{why}; training saves a checkpoint and stops.")
     if attempt.halt_kind is DirectiveKind.STOP:
-        why = humanize.sentence(attempt.halt_reason).rstrip(".")
-        stops = humanize.either(
+        why = humanize.as_sentence(attempt.halt_reason).rstrip(".")
+        stops = humanize.pluralize(
             attempt.instance_count, "training is being stopped", "the others are being stopped"
         )
         return Story("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
@@ -287,28 +286,30 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> Story:
 
 
 def _first_step(attempt: AttemptFacts, who: str) -> Story:
-    """Until the first step of a generation is done."""
+    """Return the message until the first step of a generation is done."""
     load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
     count = attempt.members or attempt.instance_count
     since = (
-        f", since {humanize.clock(at)}" if (at := attempt.loaded_at or attempt.opened_at) else ""
+        f", since {humanize.format_time(at)}"
+        if (at := attempt.loaded_at or attempt.opened_at)
+        else ""
     )
     if attempt.loaded_at is None:
-        does = humanize.either(count, "loads", "load")
+        does = humanize.pluralize(count, "loads", "load")
         return Story("loading", "loading", f"{who} {does} model and data{load}{since}.")
-    have = humanize.either(count, "has", "have")
+    have = humanize.pluralize(count, "has", "have")
     text = f"{who} {have} loaded model and data{load}; the first step is running{since}."
     return Story("loading", "first_step", text)
 
 
 def _at_work(attempt: AttemptFacts) -> str:
-    """The machines of the generation; an elastic job's may be fewer than it was given."""
+    """Return the machines of the generation; an elastic job's may be a part of the attempt's."""
     few = 0 < attempt.members < attempt.instance_count
-    return f"{attempt.members} of " * few + machines(attempt.instance_count)
+    return f"{attempt.members} of " * few + count_machines(attempt.instance_count)
 
 
 def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
-    """The newest attempt is over, and the job goes on."""
+    """Return the message between two attempts."""
     match outcome:
         case Outcome.NO_CAPACITY | Outcome.PROVISIONING_FAILED:
             return _refused(job, attempt)
@@ -319,9 +320,9 @@ def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
         case Outcome.SUCCEEDED:
             return Story("saving", "model_committed", "The final model is committed.")
         case Outcome.MISCONFIGURED:
-            return Story("stopping", "misconfigured", humanize.sentence(attempt.reason))
+            return Story("stopping", "misconfigured", humanize.as_sentence(attempt.reason))
         case Outcome.TRAINER_ERROR if job.state is JobState.RUNNING or attempt.reason != FRUITLESS:
-            return Story("stopping", "trainer_error", humanize.sentence(attempt.reason))
+            return Story("stopping", "trainer_error", humanize.as_sentence(attempt.reason))
         case Outcome.PAUSED if attempt.reason in _MIGRATES:
             code = _MIGRATES[attempt.reason]
             return Story("migrating", code, _asked_next(attempt.reason, job))
@@ -330,7 +331,7 @@ def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> Story:
 
 
 def _resumes(job: JobFacts) -> Story:
-    """Where there is no money, `_ending` or `_wish` has told so."""
+    """Return the message of a resumed job; without money `_ending` or `_wish` applies."""
     paid = job.attempt is not None and job.attempt.outcome is Outcome.OVER_BUDGET
     text = _asked_next("There is money again" if paid else "Resumed by the user", job)
     return Story("recovering" if job.has_trained else "queued", "resuming", text)
@@ -342,7 +343,7 @@ def _asked_next(why: str, job: JobFacts) -> str:
 
 def _refused(job: JobFacts, attempt: AttemptFacts) -> Story:
     many = "once" if attempt.refusals < 2 else f"{attempt.refusals} times in a row"
-    what = f"{machines(attempt.instance_count)} of {attempt.offering}"
+    what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
     said = f"Azure has no room for {what} now (refused {many}"
     if attempt.outcome is Outcome.PROVISIONING_FAILED:
         said = f"Azure failed to make {what} ({many}"
@@ -358,18 +359,20 @@ def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
         attempt.evicted_unnoticed,
     )
     if not noticed + unnoticed:
-        return f"{humanize.sentence(attempt.reason)} Looking for machines to {job.place}."
+        return f"{humanize.as_sentence(attempt.reason)} Looking for machines to {job.place}."
     how = "with notice" if not unnoticed else "without notice"
     if noticed and unnoticed:
         how = f"({noticed} with notice, {unnoticed} without)"
     was = "was" if noticed + unnoticed == 1 else "were"
-    gone = f"{noticed + unnoticed} of {machines(count)} {was} evicted in {attempt.region} {how}"
+    gone = (
+        f"{noticed + unnoticed} of {count_machines(count)} {was} evicted in {attempt.region} {how}"
+    )
     return f"{gone}; looking for machines to {job.place}."
 
 
 def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> Story:
-    told = humanize.sentence(attempt.reason).rstrip(".")
-    are = humanize.either(attempt.instance_count, "is", "are")
+    told = humanize.as_sentence(attempt.reason).rstrip(".")
+    are = humanize.pluralize(attempt.instance_count, "is", "are")
     gone = f"{told} in {attempt.region}, so {job.its_machines} {are} given up."
     text = f"{gone} {_next(job, attempt)}"
     since = attempt.since if job.state is JobState.RUNNING else job.since
@@ -380,17 +383,17 @@ def _next(job: JobFacts, attempt: AttemptFacts) -> str:
     what = job.next_offering or attempt.offering
     if _next_at(attempt) <= attempt.since:
         return f"{what} is asked for next, to {job.place}."
-    return f"{what} is asked for at {humanize.clock(_next_at(attempt))}, to {job.place}."
+    return f"{what} is asked for at {humanize.format_time(_next_at(attempt))}, to {job.place}."
 
 
 def _next_at(attempt: AttemptFacts) -> datetime:
-    return attempt.since + pause_before_next(attempt.outcome, attempt.refusals, attempt.duds)
+    return attempt.since + backoff_before_next(attempt.outcome, attempt.refusals, attempt.duds)
 
 
 def why_ended(outcome: Outcome | None, reason: str) -> str:
-    """Why an attempt ended, in a sentence; empty while it goes on."""
+    """Return why an attempt ended, as a sentence; empty while it runs."""
     if outcome is None:
         return ""
     if outcome is Outcome.NO_CAPACITY:
-        return f"Azure had no room: {humanize.sentence(reason)}"
-    return humanize.sentence(reason)
+        return f"Azure had no room: {humanize.as_sentence(reason)}"
+    return humanize.as_sentence(reason)

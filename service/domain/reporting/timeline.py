@@ -1,7 +1,7 @@
-"""What an attempt's time went into: the service's own moves and what its nodes measured. Pure.
+"""Build the timeline of an attempt from the service's moves and its nodes' spans. Pure.
 
-The nodes' spans are in the service's time already. Where nodes measure something themselves,
-what the service could only guess of it is left out.
+The nodes' spans are in the service's time already. Where nodes measure something themselves, the
+service's own estimate is left out.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ _TITLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTime:
-    """What one node measured; ``registered_at`` is by the service's clock."""
+    """The spans of one node; ``registered_at`` is by the service's clock."""
 
     registered_at: datetime
     spans: tuple[Span, ...]
@@ -54,7 +54,7 @@ class NodeTime:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """One generation's times."""
+    """The times of one generation."""
 
     opened_at: datetime
     halted_at: datetime | None
@@ -65,7 +65,7 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One piece of the attempt's time; ``ended_at`` None: it goes on."""
+    """One span of the attempt's time; ``ended_at`` None: it goes on."""
 
     name: str
     started_at: datetime
@@ -75,20 +75,20 @@ class Entry:
 
     @property
     def is_known(self) -> bool:
-        """True for a name of ours; nodes may tell any."""
+        """Return whether the name is one of ours; nodes may send any."""
         return self.name in _TITLES
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Return the title of the span for people."""
         title = _TITLES.get(self.name, self.name.replace("_", " ").capitalize())
-        return f"{title} on {humanize.machines(self.nodes)}" if self.nodes else title
+        return f"{title} on {humanize.count_machines(self.nodes)}" if self.nodes else title
 
 
 def timeline(
     moves: Mapping[AttemptState, datetime], worlds: Sequence[World], nodes: Sequence[NodeTime]
 ) -> list[Entry]:
-    """Every entry that is known, by its start. Entries of different nodes are drawn together."""
+    """Return every known span, by its start; spans of different nodes are merged."""
     measured = _measured(nodes, worlds)
     entries = [*_moves(moves, measured, nodes), *_worlds(moves, worlds, measured), *measured]
     return sorted(entries, key=lambda e: (e.started_at, e.ended_at or _at(_LATEST)))
@@ -97,7 +97,7 @@ def timeline(
 def _moves(
     moves: Mapping[AttemptState, datetime], measured: Sequence[Entry], nodes: Sequence[NodeTime]
 ) -> Iterable[Entry]:
-    """What the service did with the scale set."""
+    """Yield the spans of what the service did with the scale set."""
     state = AttemptState
     over = moves.get(state.TERMINATING) or moves.get(state.ENDED)
     if pending := moves.get(state.PENDING):
@@ -116,7 +116,7 @@ def _moves(
 def _worlds(
     moves: Mapping[AttemptState, datetime], worlds: Sequence[World], measured: Sequence[Entry]
 ) -> Iterable[Entry]:
-    """What each generation did, from when the machines had joined."""
+    """Yield the spans of each generation, from when the machines had joined."""
     over = moves.get(AttemptState.TERMINATING)
     joined = [e.ended_at for e in measured if e.name == "join" and e.ended_at]
     if joined and not _has(measured, "wait_for_nodes"):
@@ -153,9 +153,9 @@ def _has(measured: Sequence[Entry], name: str) -> bool:
 
 
 def _measured(nodes: Sequence[NodeTime], worlds: Sequence[World]) -> list[Entry]:
-    """The nodes' own spans: the first of a name on each node together, the second, and so on.
+    """Return the nodes' own spans, merged: the first of a name on each node, the second, ...
 
-    A machine that came later, in place of a lost one, is drawn apart from the first ones.
+    A machine that came later, in place of a lost one, has spans apart from the first ones.
     """
     drawn: dict[tuple[str, int, int], Entry] = {}
     for node in nodes:

@@ -1,9 +1,9 @@
-"""Whole lives of one job on a simulated clock, under recorded or invented weather. Pure.
+"""Simulate single runs of a job under the production policy and a capacity trace. Pure.
 
-The weather says at each tick how much capacity each zone has; the job learns only what production
-learns: what its requests were answered, and when it was evicted. A request is answered at once and
-nothing is billed before it is granted; a hold ends at the first tick without capacity; a start
-bills its cold start; an eviction undoes ``lost`` ticks of work.
+The trace has the capacity of each zone per tick. The job learns only what production learns: the
+outcome of its requests, and evictions. A request is answered at once and nothing is billed before
+it is granted; a hold ends at the first tick without capacity; a start bills its cold start; an
+eviction undoes ``lost`` ticks of work.
 """
 
 import random
@@ -15,19 +15,19 @@ from service.domain.placement.policy import HOUR, choose
 from service.domain.placement.policy_state import (
     UNSEEN_DROUGHT_S,
     Candidate,
-    Held,
-    Kind,
-    Moves,
+    CurrentHold,
+    DecisionKind,
+    MoveMode,
     Situation,
 )
-from service.domain.spot.age_hazard import NOTHING, Ages
+from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 
-Weather = Sequence[Sequence[bool]]  # by zone and tick: would a request be granted
+CapacityByTick = Sequence[Sequence[bool]]  # by zone and tick: would a request be granted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signs:
-    """What can be read of Spot without asking for it, such as a placement score; and how wrong."""
+class AvailabilitySignals:
+    """Signals of Spot capacity besides requests, such as a placement score."""
 
     every_s: float = 1200.0  # it is read so often
     sees: float = 0.8  # odds that it says yes where a request would be granted
@@ -35,40 +35,40 @@ class Signs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """One job and the rules of its world; times in ticks."""
+class SimulationCase:
+    """One job and the rules of its simulation; times in ticks."""
 
     tick_s: float
     work: int
     deadline: int | None
     cold: int
     lost: int = 0
-    zones: tuple[Candidate, ...]  # Spot, in the order of the weather
+    zones: tuple[Candidate, ...]  # Spot, in the order of the capacity trace
     on_demand: Candidate | None
-    moves: Moves = Moves.LEAVES_FIRST  # as production does
-    signs: Signs = Signs()
+    moves: MoveMode = MoveMode.LEAVES_FIRST  # as production does
+    signs: AvailabilitySignals = AvailabilitySignals()
 
 
 @dataclass
-class Experience:
-    """What was seen of the market, job after job: what production keeps in its tables."""
+class MarketExperience:
+    """What earlier runs observed of the market, as production keeps it in tables."""
 
-    holds: list[Ages]
-    droughts: Ages = NOTHING
+    holds: list[Exposure]
+    droughts: Exposure = NO_EXPOSURE
     evicted: int = 0
     hopped: int = 0
     moved: int = 0  # from on demand back to Spot ...
     found: int = 0  # ... and granted
 
     @classmethod
-    def none(cls, zones: int) -> Self:
-        """Nothing yet."""
-        return cls(holds=[NOTHING] * zones)
+    def empty(cls, zones: int) -> Self:
+        """Return the experience before any observation."""
+        return cls(holds=[NO_EXPOSURE] * zones)
 
 
 @dataclass(kw_only=True)
-class Life:
-    """How it went."""
+class SimulatedRun:
+    """The outcome of one run."""
 
     dollars: float = 0.0
     finished: int | None = None  # ticks
@@ -79,19 +79,23 @@ class Life:
     moves: list[str] = field(default_factory=list)
 
 
-def live(case: Case, weather: Weather, begin: int, seen: Experience) -> Life:
-    """One life from tick ``begin`` until it is done or the weather ends; adds to ``seen``."""
-    return _Run(case, weather, begin, seen).go()
+def simulate(
+    case: SimulationCase, capacity: CapacityByTick, begin: int, seen: MarketExperience
+) -> SimulatedRun:
+    """Simulate from tick ``begin`` to the end of the work or trace; adds to ``seen``."""
+    return _Run(case, capacity, begin, seen).go()
 
 
 class _Run:
-    """The state between two ticks."""
+    """The state of a run between two ticks."""
 
-    def __init__(self, case: Case, weather: Weather, begin: int, seen: Experience) -> None:
-        self.case, self.weather, self.begin, self.seen = case, weather, begin, seen
+    def __init__(
+        self, case: SimulationCase, capacity: CapacityByTick, begin: int, seen: MarketExperience
+    ) -> None:
+        self.case, self.capacity, self.begin, self.seen = case, capacity, begin, seen
         self.at = begin
         self.places = {zone.key: i for i, zone in enumerate(case.zones)}
-        self.end = min(len(zone) for zone in weather)
+        self.end = min(len(zone) for zone in capacity)
         self.done = 0
         self.held: int | None = None  # a zone; -1: on demand
         self.since = 0
@@ -103,9 +107,9 @@ class _Run:
         self.up_s = 0.0  # how long the held zone is likely to have had capacity when it accepted
         self.hopping = False  # evicted this tick, and not yet taken by another zone
         self.place = case.zones[0].offering.region if case.zones else ""  # of the checkpoint
-        self.life = Life()
+        self.life = SimulatedRun()
 
-    def go(self) -> Life:
+    def go(self) -> SimulatedRun:
         while self.done < self.case.work and self.at < self.end:
             self._evict()
             self._decide()
@@ -135,7 +139,7 @@ class _Run:
         self.at += 1
 
     def _evict(self) -> None:
-        if self.held is None or self.held < 0 or self.weather[self.held][self.at]:
+        if self.held is None or self.held < 0 or self.capacity[self.held][self.at]:
             return
         self.life.evictions += 1
         self.seen.evicted += 1
@@ -150,7 +154,7 @@ class _Run:
         assert self.held is not None
         if self.held >= 0:
             hours = (self.at - self.since) * self.case.tick_s / HOUR
-            self.seen.holds[self.held] += Ages.of([(hours, ended)], begun=self.up_s / HOUR)
+            self.seen.holds[self.held] += Exposure.of([(hours, ended)], begun=self.up_s / HOUR)
         self.held = None
 
     def _drought_over(self, *, ended: bool) -> None:
@@ -159,14 +163,14 @@ class _Run:
         self.drought = None
 
     def _decide(self) -> None:
-        while (decision := choose(self.situation())).kind is Kind.RUN:
+        while (decision := choose(self.situation())).kind is DecisionKind.RUN:
             assert decision.candidate is not None
             if self._ask(decision.candidate):
                 break
         self.hopping = False
 
     def situation(self) -> Situation:
-        """What production would know at this tick."""
+        """Return what production would know at this tick."""
         case, tick_s = self.case, self.case.tick_s
         spent = self.at - self.begin
         return Situation(
@@ -201,7 +205,7 @@ class _Run:
             yield self.case.on_demand
 
     def _likely_s(self, zone: int) -> float | None:
-        """Since when every reading said yes; None: the last two did not both say so."""
+        """Return the seconds since the signal is positive; None without two in a row."""
         every = max(1, round(self.case.signs.every_s / self.case.tick_s))
         newest = read = self.begin + (self.at - self.begin) // every * every
         while read >= self.begin and self._says_yes(zone, read):
@@ -211,37 +215,39 @@ class _Run:
 
     def _says_yes(self, zone: int, at: int) -> bool:
         signs = self.case.signs
-        odds = signs.sees if self.weather[zone][at] else signs.errs
-        return random.Random(f"{self.begin} {zone} {at}").random() < odds  # noqa: S311 - weather
+        odds = signs.sees if self.capacity[zone][at] else signs.errs
+        return random.Random(f"{self.begin} {zone} {at}").random() < odds  # noqa: S311 - no secret
 
-    def _droughts(self) -> Ages:
-        """The drought that still lasts counts as far as it came."""
+    def _droughts(self) -> Exposure:
+        """Return the exposure of outages, with the present one so far."""
         if self.drought is None:
             return self.seen.droughts
         return self.seen.droughts + self._drought_ages(ended=False)
 
-    def _drought_ages(self, *, ended: bool) -> Ages:
+    def _drought_ages(self, *, ended: bool) -> Exposure:
         assert self.drought is not None
         hours = (self.at - self.drought) * self.case.tick_s / HOUR
-        return Ages.of([(hours, ended)], begun=0.0 if self.spot_seen else UNSEEN_DROUGHT_S / HOUR)
+        return Exposure.of(
+            [(hours, ended)], begun=0.0 if self.spot_seen else UNSEEN_DROUGHT_S / HOUR
+        )
 
-    def _held(self) -> Held | None:
+    def _held(self) -> CurrentHold | None:
         if self.held is None:
             return None
         bought = self.case.on_demand if self.held < 0 else self.case.zones[self.held]
         assert bought is not None
         tick_s = self.case.tick_s
-        return Held(
+        return CurrentHold(
             key=bought.key, age_s=(self.at - self.since) * tick_s, cold_left_s=self.cold * tick_s
         )
 
     def _ask(self, wanted: Candidate) -> bool:
         zone = self.places[wanted.key] if wanted.spot else -1
-        moved = zone >= 0 and self.held == -1 and self.case.moves is Moves.LEAVES_FIRST
+        moved = zone >= 0 and self.held == -1 and self.case.moves is MoveMode.LEAVES_FIRST
         if moved:
             self.seen.moved += 1
             self._leave(ended=False)
-        if zone >= 0 and not self.weather[zone][self.at]:
+        if zone >= 0 and not self.capacity[zone][self.at]:
             self.refused[zone] = self.down[zone] = self.at
             if self.drought is None and None not in self.refused:
                 self.drought = self.at

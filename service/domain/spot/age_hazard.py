@@ -1,7 +1,8 @@
-"""How long things last, by their age: what was seen of holds and droughts, and rates from it.
+"""Estimate hazard rates by age from exposure and events, for Spot holds and capacity outages.
 
-Spot lifetimes have heavy tails: what has lasted is likely to last. A rate per age bucket says so,
-and stays a Gamma-Poisson estimate: events over hours, with a prior of a few pseudo-events.
+Spot lifetimes have heavy tails: what has lasted long is likely to last longer. One rate per age
+bucket models that, and each stays a Gamma-Poisson estimate: events over hours, with a prior of a
+few pseudo-events.
 """
 
 import math
@@ -17,41 +18,47 @@ _STARTS = (0.0, *EDGES)
 # Events per hour by age, of all lifetimes alike: they fall about as 1/age in every public trace
 # (docs/planning.md). One set serves holds, the other droughts.
 HOLD_PRIOR = (1.2, 0.6, 0.18, 0.06)
-DROUGHT_PRIOR = (1.1, 0.75, 0.22, 0.07)
+OUTAGE_PRIOR = (1.1, 0.75, 0.22, 0.07)
 
 
 @dataclass(frozen=True)
-class Ages:
-    """Hours seen and ends seen, by age bucket. Ends may be fewer than lives: some were cut."""
+class Exposure:
+    """Hours observed and ends observed, by age bucket.
+
+    Ends may be fewer than lives: some lives were censored.
+    """
 
     hours: tuple[float, ...] = (0.0,) * BUCKETS
     ends: tuple[int, ...] = (0,) * BUCKETS
 
-    def __add__(self, other: Self) -> "Ages":
-        """Both experiences together."""
-        return Ages(
+    def __add__(self, other: Self) -> "Exposure":
+        """Add the hours and ends of both."""
+        return Exposure(
             tuple(a + b for a, b in zip(self.hours, other.hours, strict=True)),
             tuple(a + b for a, b in zip(self.ends, other.ends, strict=True)),
         )
 
     @classmethod
     def of(cls, lives: Iterable[tuple[float, bool]], begun: float = 0.0) -> Self:
-        """From lives as (hours, ended by itself); False: we cut it, or it still lasts.
+        """Build from lives as (hours, whether it ended by itself).
 
-        ``begun``: how old they were when we began to look; what was before was not seen.
+        False: censored, because we cut it or it still lasts. ``begun``: the hours that each had
+        lasted when observation began; the time before counts as not observed.
         """
         hours, ends = [0.0] * BUCKETS, [0] * BUCKETS
         for lasted, ended in lives:
             age = begun + lasted
             for b, (start, width) in enumerate(zip(_STARTS, WIDTHS, strict=True)):
                 hours[b] += max(0.0, min(age, start + width) - max(begun, start))
-            ends[bucket(age)] += ended
+            ends[bucket_of(age)] += ended
         return cls(tuple(hours), tuple(ends))
 
     def rates(self, prior: tuple[float, ...], weight: float) -> tuple[float, ...]:
-        """Ends per hour by bucket: Gamma posterior means; the prior counts ``weight`` ends each.
+        """Return ends per hour by bucket: Gamma posterior means.
 
-        >>> Ages((10.0, 0.0, 0.0, 0.0), (4, 0, 0, 0)).rates((1.0, 0.5, 0.2, 0.1), 2.0)
+        The prior counts ``weight`` ends in each bucket.
+
+        >>> Exposure((10.0, 0.0, 0.0, 0.0), (4, 0, 0, 0)).rates((1.0, 0.5, 0.2, 0.1), 2.0)
         (0.5, 0.5, 0.2, 0.1)
         """
         return tuple(
@@ -60,19 +67,19 @@ class Ages:
         )
 
 
-NOTHING = Ages()
+NO_EXPOSURE = Exposure()
 
 
-def bucket(hours: float) -> int:
-    """The bucket in which an age lies; an age on an edge lies below it."""
+def bucket_of(hours: float) -> int:
+    """Return the bucket of an age in hours; an age on an edge belongs to the bucket below it."""
     return sum(hours > edge for edge in EDGES)
 
 
-def expected_rest(rates: tuple[float, ...], age: float, horizon: float) -> float:
-    """Hours that a life of this age still lasts on average, none counted past ``horizon`` hours."""
+def mean_residual_life(rates: tuple[float, ...], age: float, horizon: float) -> float:
+    """Return the expected hours still to live at ``age``, capped at ``horizon`` hours."""
     rest, alive, at = 0.0, 1.0, age
     end = age + horizon
-    for b in range(bucket(age), BUCKETS):
+    for b in range(bucket_of(age), BUCKETS):
         until = min(end, _STARTS[b] + WIDTHS[b])
         rest += alive * -math.expm1(-rates[b] * (until - at)) / rates[b]
         alive *= math.exp(-rates[b] * (until - at))
@@ -82,14 +89,14 @@ def expected_rest(rates: tuple[float, ...], age: float, horizon: float) -> float
     return rest
 
 
-def quantile(rates: tuple[float, ...], age: float, share: float) -> float:
-    """Hours from now in which such a share of all lives of this age have ended.
+def residual_life_quantile(rates: tuple[float, ...], age: float, share: float) -> float:
+    """Return the hours from now in which ``share`` of all lives of this age end.
 
-    >>> round(quantile((0.5, 0.5, 0.1, 0.1), 1.0, 1 - math.exp(-1.0)), 6)
+    >>> round(residual_life_quantile((0.5, 0.5, 0.1, 0.1), 1.0, 1 - math.exp(-1.0)), 6)
     6.0
     """
     rest, at = -math.log1p(-share), age
-    for b in range(bucket(age), BUCKETS - 1):
+    for b in range(bucket_of(age), BUCKETS - 1):
         until = _STARTS[b] + WIDTHS[b]
         if (spent := rates[b] * (until - at)) >= rest:
             return at + rest / rates[b] - age

@@ -1,14 +1,14 @@
-"""For how long an offering is left alone after Azure had no room for it. Pure.
+"""Back off from an offering after Azure had no capacity for it, shared by all jobs. Pure.
 
-What one job learns all of them know: they do not ask for as many machines there, or more,
-meanwhile. Each further refusal in a row doubles the time, up to a cap, and the first attempt that
-gets machines ends it. When the time is over one job asks, and the others wait for what it is told.
-Those that had asked before anybody was refused tell nothing new.
+No job requests as many machines there, or more, during the backoff. Each further refusal in a row
+doubles it, up to a cap; the first attempt that gets machines resets it. When it ends, one job
+probes and the others wait for the answer. Answers to requests that were sent before the first
+refusal change nothing.
 
-Where eight machines were refused two may be had. So who asks for fewer need not wait, but one of
-them asks and the others wait for what it is told. Its refusal lengthens nothing: the shortage is
-known to hold for fewer from then on, until the time is over. Else a gang that is refused for ever,
-and is the first to ask each time, keeps all others from machines that there are.
+Where eight machines were refused two may be granted. So smaller requests need not wait, but one
+of them probes and the others wait for its answer. Its refusal does not lengthen the backoff: from
+then on the shortage also covers fewer machines, until the backoff ends. Otherwise a gang that is
+always refused, and always probes first, would keep all others from machines that are available.
 """
 
 from dataclasses import dataclass, replace
@@ -17,15 +17,17 @@ from typing import Self
 
 from service.domain.cloud.fleet import Offering
 
-FIRST = timedelta(minutes=1)
-LONGEST = timedelta(minutes=16)
-PROBE = timedelta(minutes=5)  # that one job has to find out
-LOOK_AGAIN = timedelta(minutes=1)  # who waits: others may be given machines before the time is over
+FIRST_BACKOFF = timedelta(minutes=1)
+LONGEST_BACKOFF = timedelta(minutes=16)
+PROBE_TIMEOUT = timedelta(minutes=5)  # that one job has to find out
+RECHECK_INTERVAL = timedelta(
+    minutes=1
+)  # who waits: others may be given machines before the time is over
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """One offering of which ``nodes`` machines or more are not asked for before ``ends_at``."""
+    """An offering of which ``nodes`` machines or more are not requested before ``ends_at``."""
 
     offering: Offering
     since: datetime
@@ -34,33 +36,35 @@ class Shortage:
     nodes: int  # the fewest that were refused, or are asked for, since the time began
     reason: str
 
-    def lasts(self, now: datetime) -> bool:
-        """True while the time is not over."""
+    def is_active(self, now: datetime) -> bool:
+        """Return whether the backoff has not ended."""
         return now < self.ends_at
 
-    def holds(self, now: datetime, nodes: int) -> bool:
-        """True while nobody is to ask for so many machines."""
-        return self.lasts(now) and nodes >= self.nodes
+    def covers(self, now: datetime, nodes: int) -> bool:
+        """Return whether a request for ``nodes`` machines must wait."""
+        return self.is_active(now) and nodes >= self.nodes
 
-    def probed(self, now: datetime, nodes: int) -> Self:
-        """The same while one job asks for so many.
+    def with_probe(self, now: datetime, nodes: int) -> Self:
+        """Return the shortage while one job probes with a request for ``nodes`` machines.
 
-        It finds out whether the shortage is over, or for fewer than it holds for whether it does
-        for them too: then those for whom it holds wait no longer than they did.
+        The probe finds out whether the shortage is over. If it asks for fewer machines, it finds
+        out whether the shortage covers those too; jobs that were covered before wait no longer than
+        they did.
         """
-        ends_at = self.ends_at if self.lasts(now) else now + PROBE
+        ends_at = self.ends_at if self.is_active(now) else now + PROBE_TIMEOUT
         return replace(self, ends_at=ends_at, nodes=nodes)
 
-    def is_end_of(self, asked: datetime) -> bool:
-        """Whether who ``asked`` then is the one that finds out: the time that it has tells it.
+    def is_probe(self, asked: datetime) -> bool:
+        """Return whether the request sent at ``asked`` is the probe at the end of the backoff.
 
-        Times are kept to the microsecond. One who asked for fewer in the very one that lies so far
-        before the end is taken for it, which is one doubling too many.
+        The probe is recognised by its time limit. Times are kept to the microsecond: a smaller
+        request sent in exactly that microsecond is mistaken for it, which costs one doubling too
+        many.
         """
-        return self.since < asked == self.ends_at - PROBE
+        return self.since < asked == self.ends_at - PROBE_TIMEOUT
 
 
-def refused(
+def record_refusal(
     before: Shortage | None,
     offering: Offering,
     nodes: int,
@@ -68,32 +72,31 @@ def refused(
     asked: datetime,
     now: datetime,
 ) -> Shortage:
-    """What is known after one more refusal, of who ``asked`` then for so many machines.
+    """Return the shortage after one more refusal of a request that was sent at ``asked``.
 
-    ``before``: what was known until now. While its time lasts, only the one that asked to find out
-    its end begins another. Who asked before the first refusal, or for fewer, tells how few are not
-    to be had; as does who asked for fewer meanwhile and is not answered yet.
+    ``before`` is the shortage so far. While its backoff is active, only the refusal of its probe
+    starts another one. Any other refusal only lowers the number of machines that it covers.
     """
-    if before is not None and before.lasts(now):
+    if before is not None and before.is_active(now):
         nodes = min(nodes, before.nodes)
-        if not before.is_end_of(asked):
+        if not before.is_probe(asked):
             return replace(before, nodes=nodes)
     many = before.in_a_row + 1 if before else 1
     return Shortage(
         offering=offering,
         since=before.since if before else now,
-        ends_at=now + pause(many),
+        ends_at=now + backoff_after(many),
         in_a_row=many,
         nodes=nodes,
         reason=reason,
     )
 
 
-def pause(in_a_row: int) -> timedelta:
-    """How long to leave it alone after so many refusals in a row.
+def backoff_after(in_a_row: int) -> timedelta:
+    """Return the backoff after this many refusals in a row.
 
-    >>> [int(pause(n).total_seconds()) for n in (1, 2, 3, 9)]
+    >>> [int(backoff_after(n).total_seconds()) for n in (1, 2, 3, 9)]
     [60, 120, 240, 960]
     """
     doublings = min(in_a_row - 1, 10)
-    return min(FIRST * (1 << doublings), LONGEST)
+    return min(FIRST_BACKOFF * (1 << doublings), LONGEST_BACKOFF)

@@ -1,8 +1,8 @@
-"""How many machines could be had where and when, as far as our own attempts saw it. Pure.
+"""Reconstruct Spot capacity over time from our own attempts, in the public trace format. Pure.
 
-The file format of public availability traces: one count per tick. We see a place only while we
-hold machines there or ask for some. A tick that nobody saw has what was seen last before it, one
-before the first sight what was seen first; ``seen`` says which ticks are more than that.
+The format has one count of machines per tick. Capacity is observed only while machines are held
+or requested there. A tick without observation repeats the last one before it, or the first one
+after it; ``seen`` lists the ticks with an observation.
 """
 
 import math
@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, Self
 from service.domain.cloud.fleet import Offering
 
 GAP = timedelta(minutes=5)
-TICKS_AT_MOST = 30_000  # of one trace
+MAX_TICKS = 30_000  # of one trace
 GAPS = (timedelta(seconds=1), timedelta(hours=1))
-LASTS_AT_MOST = timedelta(weeks=26)
+MAX_DURATION = timedelta(weeks=26)
 _DEAREST = 1_000_000  # US dollars for a machine and hour
 SOURCE = "rekindle"
 
 
-class Place(NamedTuple):
-    """What a trace is of: Spot machines of one size in one region."""
+class SpotPool(NamedTuple):
+    """Spot machines of one VM size in one region: what a trace describes."""
 
     region: str
     vm_size: str
@@ -34,68 +34,68 @@ class Place(NamedTuple):
         return f"{self.vm_size}@{self.region}"
 
 
-def place_of(offering: Offering) -> Place:
-    """Its place, however it is bought."""
-    return Place(offering.region, offering.vm_size)
+def spot_pool_of(offering: Offering) -> SpotPool:
+    """Return the pool of an offering, whatever its capacity type."""
+    return SpotPool(offering.region, offering.vm_size)
 
 
-class Held(NamedTuple):
-    """One machine from when it cost money until it did no more, at one price."""
+class HeldMachine(NamedTuple):
+    """One machine while it costs money, at one price."""
 
     begins: datetime
     ends: datetime
     hourly: Decimal
 
 
-class Sight(NamedTuple):
-    """From ``at`` on, while nothing is held, so many machines could be had."""
+class CapacitySample(NamedTuple):
+    """This many machines were available at ``at``, while none was held."""
 
     at: datetime
     machines: int
 
 
-class Priced(NamedTuple):
-    """From this tick on a machine cost this much for an hour, in US dollars."""
+class PriceChange(NamedTuple):
+    """The price of a machine-hour from this tick on, in US dollars."""
 
     tick: int
     hourly: Decimal
 
 
-class BadTrace(ValueError):
-    """It cannot be replayed; says what to do about it."""
+class InvalidTrace(ValueError):
+    """The trace cannot be replayed; the message says what to do about it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
-    """Ticks that all traces of one export share."""
+class TraceWindow:
+    """The ticks that all traces of one export share."""
 
     begins: datetime
     ticks: int
     gap: timedelta = GAP
 
-    def tick(self, at: datetime) -> int:
-        """The first tick that does not lie before ``at``; may lie outside."""
+    def tick_of(self, at: datetime) -> int:
+        """Return the first tick that is not before ``at``; it may lie outside the window."""
         return math.ceil((at - self.begins) / self.gap)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace:
-    """Machines that could be had at each tick."""
+class CapacityTrace:
+    """Available machines at each tick."""
 
-    place: Place
+    place: SpotPool
     begins: datetime
     gap: timedelta
     counts: tuple[int, ...]
     seen: tuple[tuple[int, int], ...]  # ticks, without the last of each
-    prices: tuple[Priced, ...] = ()  # oldest first
+    prices: tuple[PriceChange, ...] = ()  # oldest first
 
     @property
     def seen_share(self) -> float:
-        """Of the ticks, those that we saw; 0 to 1."""
+        """Return the share of ticks with an observation, 0 to 1."""
         return sum(end - begin for begin, end in self.seen) / len(self.counts)
 
     def as_dict(self) -> dict[str, Any]:
-        """A trace file: what other programs read of it is ``gap_seconds`` and ``data``."""
+        """Return the trace as a JSON-able document; other programs read `data`."""
         metadata = {
             "gap_seconds": self.gap.total_seconds(),
             "start_time": self.begins.isoformat(),
@@ -109,47 +109,53 @@ class Trace:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], begins: datetime | None = None) -> Self:
-        """The trace of a file; others' say neither place nor time, and were seen throughout.
+        """Parse the trace of a file.
 
-        Raises BadTrace. ``begins`` is taken where the file does not say.
+        ``begins`` is the start time where the file has none. Without `seen`, all ticks count as
+        observed. Raises InvalidTrace.
         """
         try:
             told, counts = document["metadata"], _whole(document["data"])
             gap = timedelta(seconds=float(told["gap_seconds"]))
-            place = Place(str(told.get("region", "")), str(told.get("instance", "")))
+            place = SpotPool(str(told.get("region", "")), str(told.get("instance", "")))
             since = begins if told.get("start_time") is None else _moment(told["start_time"])
             _bounded(since, gap, len(counts))
             seen = _apart(told.get("seen", [[0, len(counts)]]), len(counts))
             prices = _rising(told.get("prices", []), len(counts))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise BadTrace(
+            raise InvalidTrace(
                 'A trace is {"metadata": {"gap_seconds": 300, "region": "eastus", "instance": '
                 '"Standard_...", "start_time": "2026-11-01T00:00:00+00:00"}, "data": [0, 4, ...]} '
                 f"({type(error).__name__}: {error!s:.200})."
             ) from error
         if since is None:
-            raise BadTrace("A trace needs metadata.start_time, such as 2026-11-01T00:00:00+00:00.")
+            raise InvalidTrace(
+                "A trace needs metadata.start_time, such as 2026-11-01T00:00:00+00:00."
+            )
         return cls(place=place, begins=since, gap=gap, counts=counts, seen=seen, prices=prices)
 
 
-def trace(
-    place: Place, window: Window, held: Sequence[Held], sights: Iterable[Sight]
-) -> Trace | None:
-    """What our attempts saw of a place; None when they saw nothing in this time.
+def build_trace(
+    place: SpotPool,
+    window: TraceWindow,
+    held: Sequence[HeldMachine],
+    sights: Iterable[CapacitySample],
+) -> CapacityTrace | None:
+    """Build the trace of one pool from held machines and samples; None without observations.
 
-    ``sights``: refusals and evictions (nothing could be had), and holds that we gave up
-    (what was held could be had).
+    ``sights``: refusals and evictions (no machine available), and holds that we gave up (what was
+    held was available).
     """
-    now_held = _held(window, held)
+    now_held = _machines_by_tick(window, held)
     in_time = sorted(sights, key=lambda s: s.at)  # of one tick the last counts
-    told = [(min(window.tick(s.at), window.ticks), s.machines) for s in in_time]
+    told = [(min(window.tick_of(s.at), window.ticks), s.machines) for s in in_time]
     seen = [count > 0 for count in now_held]
     for tick, _ in told:
         if 0 <= tick < window.ticks:
             seen[tick] = True
     if not any(seen):
         return None
-    return Trace(
+    return CapacityTrace(
         place=place,
         begins=window.begins,
         gap=window.gap,
@@ -159,11 +165,12 @@ def trace(
     )
 
 
-def _held(window: Window, held: Sequence[Held]) -> list[int]:
-    """Machines that we had at each tick."""
+def _machines_by_tick(window: TraceWindow, held: Sequence[HeldMachine]) -> list[int]:
+    """Return the number of machines held at each tick."""
     changes = [0] * (window.ticks + 1)
     for one in held:
-        begin, end = (min(max(window.tick(at), 0), window.ticks) for at in (one.begins, one.ends))
+        ticks = (window.tick_of(one.begins), window.tick_of(one.ends))
+        begin, end = (min(max(tick, 0), window.ticks) for tick in ticks)
         changes[begin] += 1
         changes[end] -= 1
     counts, many = [], 0
@@ -174,7 +181,7 @@ def _held(window: Window, held: Sequence[Held]) -> list[int]:
 
 
 def _counts(held: list[int], told: list[tuple[int, int]], seen: list[bool]) -> Iterator[int]:
-    """What is held; where nothing is, what was seen last."""
+    """Yield the machines held at each tick, or else the last observation."""
     sights, at = dict(told), 0
     before = [count for tick, count in told if tick < 0]
     first = seen.index(True)
@@ -196,20 +203,20 @@ def _stretches(seen: list[bool]) -> Iterator[tuple[int, int]]:
         at += many
 
 
-def _prices(window: Window, held: Sequence[Held]) -> Iterator[Priced]:
-    """Each change that was billed; what began before the window stands at its first tick."""
+def _prices(window: TraceWindow, held: Sequence[HeldMachine]) -> Iterator[PriceChange]:
+    """Yield each change of the billed price; an earlier one counts at the first tick."""
     last: Decimal | None = None
     for one in sorted(held, key=lambda h: h.begins):
-        tick = max(window.tick(one.begins), 0)
+        tick = max(window.tick_of(one.begins), 0)
         if one.hourly != last and tick < window.ticks:
-            yield Priced(tick, one.hourly)
+            yield PriceChange(tick, one.hourly)
             last = one.hourly
 
 
 def _whole(told: Sequence[Any]) -> tuple[int, ...]:
-    """Counts of machines as a file has them; bounded before anything is made of them."""
-    if not 0 < len(told) <= TICKS_AT_MOST:
-        raise ValueError(f"it has 1 to {TICKS_AT_MOST} counts")
+    """Parse counts of machines; check their number before converting any."""
+    if not 0 < len(told) <= MAX_TICKS:
+        raise ValueError(f"it has 1 to {MAX_TICKS} counts")
     counts = [float(n) for n in told]
     if not all(0 <= n < math.inf for n in counts):
         raise ValueError("counts of machines are 0 or more")
@@ -222,17 +229,17 @@ def _moment(told: object) -> datetime:
 
 
 def _bounded(since: datetime | None, gap: timedelta, counts: int) -> None:
-    """Whoever replays it walks through all of its time: OverflowError if that leaves the years."""
+    """Check gap and duration; raise OverflowError if the last tick is beyond year 9999."""
     if not GAPS[0] <= gap <= GAPS[1]:
         raise ValueError("gap_seconds is 1 to 3600")
-    if counts * gap > LASTS_AT_MOST:
-        raise ValueError(f"it lasts {LASTS_AT_MOST.days // 7} weeks at most: bring the last ones")
+    if counts * gap > MAX_DURATION:
+        raise ValueError(f"it lasts {MAX_DURATION.days // 7} weeks at most: bring the last ones")
     if since is not None:
         _ = since + counts * gap + timedelta(days=1)
 
 
 def _apart(told: Iterable[Any], counts: int) -> tuple[tuple[int, int], ...]:
-    """Stretches of ticks, none in another."""
+    """Parse stretches of ticks that do not overlap."""
     seen = sorted((int(a), int(b)) for a, b in told)
     ends = [0, *(end for _, end in seen)]
     if not all(last <= a < b <= counts for last, (a, b) in zip(ends, seen, strict=False)):
@@ -240,19 +247,19 @@ def _apart(told: Iterable[Any], counts: int) -> tuple[tuple[int, int], ...]:
     return tuple(seen)
 
 
-def _rising(told: Iterable[Any], counts: int) -> tuple[Priced, ...]:
-    """Oldest first, one for a tick."""
+def _rising(told: Iterable[Any], counts: int) -> tuple[PriceChange, ...]:
+    """Parse price changes, oldest first, one per tick."""
     prices = dict(sorted((_priced(*row) for row in told), key=itemgetter(0)))
     if not all(0 <= tick < counts for tick in prices):
         raise ValueError("a price is of one of the counts, which begin at 0")
-    return tuple(Priced(*price) for price in prices.items())
+    return tuple(PriceChange(*price) for price in prices.items())
 
 
-def _priced(tick: object, hourly: object) -> Priced:
+def _priced(tick: object, hourly: object) -> PriceChange:
     try:
         price = Decimal(str(hourly))
     except InvalidOperation:
         raise ValueError(f"{hourly!r:.40} is no price") from None
     if not (price.is_finite() and 0 <= price <= _DEAREST):
         raise ValueError(f"{hourly!r:.40} is no price of an hour in US dollars")
-    return Priced(int(str(tick)), price)
+    return PriceChange(int(str(tick)), price)

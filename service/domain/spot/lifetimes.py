@@ -1,7 +1,7 @@
-"""How long holds last, without any assumption on their law: Nelson-Aalen. Pure.
+"""Estimate lifetimes without a parametric model: the Nelson-Aalen estimator. Pure.
 
-Lives that we cut ourselves, or that still last, count until they were cut. Beyond the longest life
-seen, the hazard goes on as it was over the last third of what was seen.
+Censored lives, which we cut ourselves or which still last, count as at risk until then. Beyond
+the longest observed life the hazard continues as over the last third.
 """
 
 import math
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Self
 
-from service.domain.spot.age_hazard import expected_rest as by_rates
+from service.domain.spot.age_hazard import mean_residual_life as by_rates
 
 ENOUGH = 8  # ends, before a curve says more than rates by age do
 _TAIL = 2 / 3
-_SHORT = 1e-6  # hours: nothing can be told of lives so short
+_SHORT = 1e-6  # hours: shorter lives give no rate
 
 
 @dataclass(frozen=True)
-class Lifetimes:
-    """The cumulative hazard as steps: at each age in ``ages`` (hours) it rises to ``hazard``."""
+class SurvivalCurve:
+    """Cumulative hazard as steps: at each age in ``ages`` (hours) it rises to ``hazard``."""
 
     ages: tuple[float, ...]
     hazard: tuple[float, ...]
@@ -28,7 +28,7 @@ class Lifetimes:
 
     @classmethod
     def of(cls, lives: Iterable[tuple[float, bool]]) -> Self:
-        """From lives as (hours, ended by itself)."""
+        """Build from lives as (hours, whether it ended by itself)."""
         ordered = sorted(lives)
         at_risk, total = len(ordered), 0.0
         ages, hazard = [], []
@@ -43,11 +43,11 @@ class Lifetimes:
         return cls(tuple(ages), tuple(hazard), longest, sum(ended for _, ended in ordered))
 
     def survival(self, age: float) -> float:
-        """The share of lives that reach this age."""
+        """Return the share of lives that reach this age."""
         return math.exp(-self._cumulative(age))
 
-    def expected_rest(self, age: float, horizon: float) -> float:
-        """Hours that a life of this age still lasts, none counted past ``horizon`` hours."""
+    def mean_residual_life(self, age: float, horizon: float) -> float:
+        """Return the expected hours still to live, capped at ``horizon``."""
         end, rest, at = age + horizon, 0.0, age
         begun = self._cumulative(age)
         for step in (a for a in self.ages if age < a < min(end, self.longest)):
@@ -67,14 +67,16 @@ class Lifetimes:
         return seen
 
     def _tail(self, hours: float) -> float:
-        """Hours lived of so many past the longest life, by the last third's hazard."""
+        """Return the expected hours lived of ``hours`` beyond the longest observed life."""
         late = self._cumulative(self.longest) - self._cumulative(self.longest * _TAIL)
         rate = late / (self.longest * (1 - _TAIL)) if self.longest > _SHORT else 0.0
         return hours if rate <= 0 else -math.expm1(-rate * hours) / rate
 
 
-def expected_rest(lives: Lifetimes, rates: tuple[float, ...], age: float, horizon: float) -> float:
-    """Hours that a hold still lasts: by the offering's own curve, by rates while that is thin."""
+def mean_residual_life(
+    lives: SurvivalCurve, rates: tuple[float, ...], age: float, horizon: float
+) -> float:
+    """Return the expected hours of a hold: by its own curve, by rates with few ends."""
     if lives.ends >= ENOUGH and age < lives.longest:
-        return lives.expected_rest(age, horizon)
+        return lives.mean_residual_life(age, horizon)
     return by_rates(rates, age, horizon)

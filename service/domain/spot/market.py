@@ -1,4 +1,4 @@
-"""What Azure tells of Spot beyond its prices: eviction bands, price history, placement scores."""
+"""Describe Azure's Spot data beyond prices: eviction bands, price history, placement scores."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Band(StrEnum):
-    """Machines evicted in an hour, per cent of those that ran, over the last 28 days."""
+class EvictionBand(StrEnum):
+    """Machines evicted per hour, in per cent of those running, over the last 28 days."""
 
     TO_5 = "0-5"
     TO_10 = "5-10"
@@ -18,33 +18,33 @@ class Band(StrEnum):
 
     @property
     def per_hour(self) -> float:
-        """Evictions of one node per hour: the band's middle; of the open one a guess."""
+        """Return evictions per node-hour: the middle of the band, a guess for `20+`."""
         return _MIDDLES[self]
 
     @property
-    def words(self) -> str:
-        """For a sentence."""
+    def as_phrase(self) -> str:
+        """Return the band for a sentence, such as `5 to 10 %`."""
         return f"{self.value.replace('-', ' to ')} %"
 
 
 _MIDDLES = {
-    Band.TO_5: 0.025,
-    Band.TO_10: 0.075,
-    Band.TO_15: 0.125,
-    Band.TO_20: 0.175,
-    Band.ABOVE: 0.25,
+    EvictionBand.TO_5: 0.025,
+    EvictionBand.TO_10: 0.075,
+    EvictionBand.TO_15: 0.125,
+    EvictionBand.TO_20: 0.175,
+    EvictionBand.ABOVE: 0.25,
 }
 
 
 class PricePoint(NamedTuple):
-    """From this time on a Spot machine cost this much for an hour, in US dollars."""
+    """The price of a Spot machine-hour from this time on, in US dollars."""
 
     at: datetime
     hourly: Decimal
 
 
-class Score(StrEnum):
-    """How likely Azure thinks that so many Spot machines would be given now."""
+class PlacementScore(StrEnum):
+    """Azure's estimate of the chance that a request for Spot machines succeeds now."""
 
     HIGH = "High"
     MEDIUM = "Medium"
@@ -52,26 +52,26 @@ class Score(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """What Azure said of a place, and when it last said so."""
+class ReportedBand:
+    """The eviction band of an offering as Azure last reported it."""
 
-    band: Band
+    band: EvictionBand
     seen_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prior:
-    """What a plan takes for the evictions of one node per hour, and from where."""
+class EvictionPrior:
+    """Evictions per node-hour that a plan assumes, and their source."""
 
     per_hour: float
     source: str  # for the plan
 
 
-def prior(told: Told | None, default: float) -> Prior:
-    """By the last band that Azure told, however old; else by the deployment's setting."""
+def eviction_prior(told: ReportedBand | None, default: float) -> EvictionPrior:
+    """Return the last band that Azure reported, however old; else the setting."""
     if told is None:
         source = f"REKINDLE_HAZARD_PER_HOUR, {default:g}: Azure has told no eviction rate"
-        return Prior(per_hour=default, source=source)
+        return EvictionPrior(per_hour=default, source=source)
     when = f"{told.seen_at:%Y-%m-%d}"
-    source = f"Azure's eviction rate of {when}, {told.band.words} of machines an hour"
-    return Prior(per_hour=told.band.per_hour, source=source)
+    source = f"Azure's eviction rate of {when}, {told.band.as_phrase} of machines an hour"
+    return EvictionPrior(per_hour=told.band.per_hour, source=source)

@@ -1,7 +1,7 @@
-"""Access tiers of what a job has stored: which may be taken, what is left to do, what is online.
+"""Decide about Azure access tiers of stored folders: allowed moves, next step, presence.
 
-A folder (a checkpoint, or the final model) is what is moved. Its manifest and its small files stay
-hot: Azure bills less than 128 KiB in the cooler tiers as 128 KiB, and a manifest must be readable
+A folder (a checkpoint, or the final model) moves as a whole. Its manifest and its small files stay
+hot: Azure bills less than 128 KiB in the cooler tiers as 128 KiB, and the manifest must be readable
 while everything else is archived.
 """
 
@@ -17,8 +17,8 @@ NEWEST_HOT = 3  # checkpoints of a job that goes on: what a resume may need
 GIB = 2**30
 
 
-class Tier(StrEnum):
-    """Azure's access tiers, the dearest to keep and cheapest to read first."""
+class AccessTier(StrEnum):
+    """Azure's access tiers, from the most expensive to store to the cheapest."""
 
     HOT = "hot"
     COOL = "cool"
@@ -26,8 +26,8 @@ class Tier(StrEnum):
     ARCHIVE = "archive"  # offline: it can be listed, and brought back
 
 
-class Priority(StrEnum):
-    """How soon something comes back from the archive."""
+class ArchivePriority(StrEnum):
+    """The priority of a rehydration from the archive tier."""
 
     STANDARD = "standard"
     HIGH = "high"
@@ -39,10 +39,10 @@ class Presence(StrEnum):
     ONLINE = "online"
     ARCHIVED = "archived"
     REHYDRATING = "rehydrating"
-    GONE = "gone"  # somebody or a lifecycle rule has deleted it
+    GONE = "gone"  # deleted by a user or a lifecycle rule
 
 
-class Outcome(StrEnum):
+class TierMoveOutcome(StrEnum):
     """How a move to another tier ended."""
 
     DONE = "done"
@@ -50,12 +50,12 @@ class Outcome(StrEnum):
     REPLACED = "replaced"  # by a wish for another tier
 
 
-ARCHIVING = frozenset({"LRS", "GRS", "RAGRS"})  # redundancies that have an archive
-STAYS = {  # that long at least is paid for
-    Tier.HOT: timedelta(0),
-    Tier.COOL: timedelta(days=30),
-    Tier.COLD: timedelta(days=90),
-    Tier.ARCHIVE: timedelta(days=180),
+ARCHIVE_REDUNDANCIES = frozenset({"LRS", "GRS", "RAGRS"})  # redundancies that have an archive
+MIN_RETENTION = {  # that long at least is paid for
+    AccessTier.HOT: timedelta(0),
+    AccessTier.COOL: timedelta(days=30),
+    AccessTier.COLD: timedelta(days=90),
+    AccessTier.ARCHIVE: timedelta(days=180),
 }
 _STANDARD = timedelta(hours=15)
 _HIGH = timedelta(hours=1)  # below 10 GiB; beyond, 10 GiB an hour
@@ -63,8 +63,8 @@ _HIGH_BYTES_PER_HOUR = 10 * GIB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
-    """The storage account that jobs' containers are in; an unknown region: prices of a table."""
+class StorageAccount:
+    """The storage account of the jobs' containers; unknown region: table prices."""
 
     region: str = ""
     redundancy: str = "LRS"
@@ -72,20 +72,20 @@ class Account:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredBlob:
-    """One blob, version or snapshot, as it is billed."""
+    """One blob, version or snapshot, as Azure bills it."""
 
     name: str
     size: int
-    tier: Tier = Tier.HOT
+    tier: AccessTier = AccessTier.HOT
     since: datetime | None = None  # in this tier
-    rehydrating: Tier | None = None  # on its way from the archive to there
-    priority: Priority | None = None  # of that
+    rehydrating: AccessTier | None = None  # on its way from the archive to there
+    priority: ArchivePriority | None = None  # of that
     movable: bool = True  # an append blob has no tier; a version or a snapshot is not current
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """What the rules must know of a folder and of its job."""
+class FolderFacts:
+    """What the rules need to know of a folder and its job."""
 
     what: str  # as a message names it
     job_is_over: bool
@@ -96,98 +96,102 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Order:
+class SetTier:
     """Set the tier of these blobs."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Wait:
-    """Azure is bringing them back."""
+class AwaitRehydration:
+    """Wait: Azure is rehydrating the blobs."""
 
     left: int
 
 
 @dataclass(frozen=True)
-class End:
-    """Nothing is left to do."""
+class TierMoveEnd:
+    """The move has ended."""
 
-    outcome: Outcome
+    outcome: TierMoveOutcome
 
 
-def refusal(standing: Standing, tier: Tier) -> str:
-    """Why the folder may not go there, and what may be done instead; empty when it may."""
-    if tier is Tier.ARCHIVE and standing.redundancy not in ARCHIVING:
+def tier_refusal(standing: FolderFacts, tier: AccessTier) -> str:
+    """Return why the folder may not move to the tier, and what to do; empty if it may."""
+    if tier is AccessTier.ARCHIVE and standing.redundancy not in ARCHIVE_REDUNDANCIES:
         return (
             f"The storage account is {standing.redundancy}, and Azure has an archive in LRS, GRS "
             "and RA-GRS accounts only. Take cool or cold."
         )
-    if tier is Tier.ARCHIVE and standing.needed_by:
+    if tier is AccessTier.ARCHIVE and standing.needed_by:
         return (
             f"{standing.needed_by[0]} goes on and reads {standing.what}, so it must stay online. "
             "Take cool or cold, or wait until that job is over."
         )
-    if standing.job_is_over or tier is Tier.HOT:
+    if standing.job_is_over or tier is AccessTier.HOT:
         return ""
-    if tier is Tier.ARCHIVE:
+    if tier is AccessTier.ARCHIVE:
         return f"The job goes on, and {standing.what} must stay online. Take cool or cold."
-    return "" if standing.newer is None else _must_stay_hot(standing, standing.newer)
+    return "" if standing.newer is None else _why_hot(standing, standing.newer)
 
 
-def presence(blobs: Iterable[StoredBlob]) -> Presence:
-    """Whether all of it can be read."""
+def folder_presence(blobs: Iterable[StoredBlob]) -> Presence:
+    """Return whether all of the folder can be read."""
     found = Presence.GONE
     for blob in blobs:
         if blob.rehydrating is not None:
             return Presence.REHYDRATING
-        if blob.tier is Tier.ARCHIVE:
+        if blob.tier is AccessTier.ARCHIVE:
             found = Presence.ARCHIVED
         elif found is Presence.GONE:
             found = Presence.ONLINE
     return found
 
 
-def coolest(blobs: Iterable[StoredBlob]) -> Tier:
-    """The tier that the folder as a whole is in; hot when nothing was ever moved."""
-    order = list(Tier)
-    return max((blob.tier for blob in blobs), key=order.index, default=Tier.HOT)
+def coolest_tier(blobs: Iterable[StoredBlob]) -> AccessTier:
+    """Return the coolest tier of the blobs; hot if nothing was moved."""
+    order = list(AccessTier)
+    return max((blob.tier for blob in blobs), key=order.index, default=AccessTier.HOT)
 
 
-def moving(blobs: Iterable[StoredBlob], tier: Tier) -> list[StoredBlob]:
-    """Those that are not where they should be: small ones too, if they should be hot."""
+def blobs_to_move(blobs: Iterable[StoredBlob], tier: AccessTier) -> list[StoredBlob]:
+    """Return the blobs that are not in the tier yet; small ones move only to hot."""
     return [
         blob
         for blob in blobs
-        if blob.movable and blob.tier is not tier and (tier is Tier.HOT or not stays_hot(blob))
+        if blob.movable
+        and blob.tier is not tier
+        and (tier is AccessTier.HOT or not should_stay_hot(blob))
     ]
 
 
-def stays_hot(blob: StoredBlob) -> bool:
-    """Whether it is never moved to a cooler tier."""
+def should_stay_hot(blob: StoredBlob) -> bool:
+    """Return whether the blob is never moved to a cooler tier."""
     return blob.size < SMALL or blob.name.rpartition("/")[2] == MANIFEST
 
 
-def next_step(blobs: Sequence[StoredBlob], tier: Tier, priority: Priority) -> Order | Wait | End:
-    """What is left of a move, from what is stored now. The same facts give the same step."""
+def next_tier_step(
+    blobs: Sequence[StoredBlob], tier: AccessTier, priority: ArchivePriority
+) -> SetTier | AwaitRehydration | TierMoveEnd:
+    """Return the next step of a move, from what is stored now."""
     if not blobs:
-        return End(Outcome.GONE)
-    left = moving(blobs, tier)
-    asked = [b for b in left if b.rehydrating is None or _sooner(b, priority)]
+        return TierMoveEnd(TierMoveOutcome.GONE)
+    left = blobs_to_move(blobs, tier)
+    asked = [b for b in left if b.rehydrating is None or _is_sooner(b, priority)]
     if asked:
-        return Order(tuple(blob.name for blob in asked))
-    return Wait(len(left)) if left else End(Outcome.DONE)
+        return SetTier(tuple(blob.name for blob in asked))
+    return AwaitRehydration(len(left)) if left else TierMoveEnd(TierMoveOutcome.DONE)
 
 
-def time_to_rehydrate(size: int, priority: Priority) -> timedelta:
-    """How long Azure takes at most, as it says."""
-    if priority is Priority.STANDARD:
+def time_to_rehydrate(size: int, priority: ArchivePriority) -> timedelta:
+    """Return the longest time that Azure states for a rehydration of ``size`` bytes."""
+    if priority is ArchivePriority.STANDARD:
         return _STANDARD
     return max(_HIGH, timedelta(hours=size / _HIGH_BYTES_PER_HOUR))
 
 
-def _must_stay_hot(standing: Standing, newer: int) -> str:
-    """Why a checkpoint of a job that goes on may not be cooled; empty when it may."""
+def _why_hot(standing: FolderFacts, newer: int) -> str:
+    """Return why a checkpoint of an unfinished job must stay hot; empty if it may be cooled."""
     name = f"{standing.what[:1].upper()}{standing.what[1:]}"
     if newer < NEWEST_HOT:
         return (
@@ -202,6 +206,6 @@ def _must_stay_hot(standing: Standing, newer: int) -> str:
     return ""
 
 
-def _sooner(blob: StoredBlob, priority: Priority) -> bool:
-    """A rehydration can be hurried, and never be slowed down."""
-    return priority is Priority.HIGH and blob.priority is Priority.STANDARD
+def _is_sooner(blob: StoredBlob, priority: ArchivePriority) -> bool:
+    """Return whether the priority raises that of a pending rehydration; lowering is impossible."""
+    return priority is ArchivePriority.HIGH and blob.priority is ArchivePriority.STANDARD

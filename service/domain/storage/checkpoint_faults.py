@@ -1,19 +1,19 @@
-"""What to do about a checkpoint that nodes say they cannot load. Pure.
+"""Decide about a checkpoint that nodes report as unloadable. Pure.
 
-A node's word makes the service look; it is never enough by itself. What a look does not show, bytes
-that differ though size and ETag are right, takes two machines to say. One that says so again and
-again, and alone, is left: the next attempt's machines are another pair of eyes.
+A report alone proves nothing: the service verifies sizes and ETags itself. Damage that this does
+not show, such as changed bytes, needs reports of two machines. If one machine reports it repeatedly
+and alone, the attempt moves to other machines, which give a second opinion.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ALONE = 2  # generations in which one machine says so, before others are asked
+MAX_SINGLE_REPORTS = 2  # generations in which one machine says so, before others are asked
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A node's word, in one generation, that the checkpoint which it was to load is broken."""
+class CheckpointFinding:
+    """A node's report, in one generation, that it cannot load the checkpoint."""
 
     node_id: str
     attempt_id: str
@@ -23,30 +23,36 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
-    """What is wrong with a checkpoint: nothing loads it any more."""
+class CheckpointFault:
+    """Why the checkpoint is broken; it is never loaded again."""
 
     file: str
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doubt:
-    """One machine finds what nobody else has seen: let others look."""
+class CheckpointDoubt:
+    """One machine alone reports damage: try other machines."""
 
     file: str
     reason: str
 
 
-def judge(said: Sequence[Finding], seen: Fault | None, attempt_id: str) -> Fault | Doubt | None:
-    """Whether a checkpoint is broken; None: it is to be tried, or tried again.
+def judge_checkpoint(
+    said: Sequence[CheckpointFinding], seen: CheckpointFault | None, attempt_id: str
+) -> CheckpointFault | CheckpointDoubt | None:
+    """Decide whether a checkpoint is broken; None: load it, or try again.
 
-    ``seen`` is what the service's own look has shown, ``said`` what nodes said of any attempt.
+    ``seen``: the fault that the service's own check has found. ``said``: reports of all attempts.
     """
     if seen is not None or not said:
         return seen
     first = said[0]
     if len({f.node_id for f in said}) > 1:
-        return Fault(file=first.file, reason=first.reason)
+        return CheckpointFault(file=first.file, reason=first.reason)
     tries = {f.generation for f in said if f.attempt_id == attempt_id}
-    return Doubt(file=first.file, reason=first.reason) if len(tries) >= ALONE else None
+    return (
+        CheckpointDoubt(file=first.file, reason=first.reason)
+        if len(tries) >= MAX_SINGLE_REPORTS
+        else None
+    )

@@ -1,4 +1,4 @@
-"""OpenAI's `expires_after` of files: which values there are, and how a form has them."""
+"""Parse OpenAI's `expires_after` of an upload form."""
 
 from typing import Final
 
@@ -11,8 +11,8 @@ ANCHOR_FIELD: Final = "expires_after[anchor]"
 SECONDS_FIELD: Final = "expires_after[seconds]"
 
 
-def of_form(anchor: str | None, seconds: str | None) -> int | None:
-    """Return the seconds that a form's fields give a file; None without the fields."""
+def parse_form(anchor: str | None, seconds: str | None) -> int | None:
+    """Return the seconds after which the file expires; None without the fields."""
     if anchor is None and seconds is None:
         return None
     if anchor is None or seconds is None:

@@ -1,4 +1,4 @@
-"""What the planner and messages need to know of a training method, beside its descriptor."""
+"""Answer what the planner and messages need of a training method, beside its descriptor."""
 
 from contract.choices import Format
 from contract.methods import METHODS, Method
@@ -13,7 +13,7 @@ def formats(method: Method, ranked: Ranked | None) -> tuple[Format, ...]:
 
 
 def learning_from(rows: Format) -> list[str]:
-    """Return the methods that learn from such rows, as a message names them."""
+    """Return the methods that train on rows of this format, as a message names them."""
     if rows is Format.RANKING:
         return ["reward with loss ranked_margin"]
     return [name for name, method in METHODS.items() if method.rows[0] is rows]

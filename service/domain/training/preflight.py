@@ -1,4 +1,4 @@
-"""Decide what a check of the rows means for a job: refusal, warnings, padded length."""
+"""Turn the check of the rows into refusals, warnings and padded lengths."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _USELESS = ("row_not_trained", "answers_equal", "long_row")
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What the check of the training file's rows counted."""
+    """Counts from the check of the training file."""
 
     rows: int
     examples: int  # of an epoch
@@ -27,7 +27,7 @@ class Data:
 
     @classmethod
     def of(cls, report: DataReport) -> Self:
-        """The part of a report that a plan shows."""
+        """Return the part of a report that a plan shows."""
         return cls(**{name: getattr(report, name) for name in cls.__dataclass_fields__})
 
 
@@ -70,15 +70,15 @@ def warnings(name: str, report: DataReport) -> Iterator[tuple[Finding, str]]:
 
 
 def sentences(*files: tuple[str, DataReport | None]) -> list[str]:
-    """The warnings of some files, each with the file's name."""
+    """Return the warnings of several files, each with the file's name."""
     return [text for name, report in files if report for _, text in warnings(name, report)]
 
 
 def mean_padded(lengths: Sequence[int], side_by_side: int) -> int:
-    """Tokens that each of some sequences takes when all are padded to the longest of them.
+    """Return the expected tokens per sequence when ``side_by_side`` are padded to the longest.
 
     ``lengths``: of sequences, at evenly spaced ranks, shortest first. The expected maximum of n
-    independent draws is the sum of each length times the chance that it is the longest.
+    independent draws is the sum of each length times the probability that it is the longest.
     """
     ranks = len(lengths)
     chances = [

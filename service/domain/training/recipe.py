@@ -1,8 +1,8 @@
-"""From what a user asks for to the numbers that the trainer runs on, whatever the machines.
+"""Resolve a request to the numbers that the trainer runs on, whatever the machines.
 
-The global batch and the order of rows belong to the user: the order is one permutation per
-epoch, indexed by the count of consumed rows, so no number here but the batch's rounding
-depends on the world size.
+The global batch and the order of rows belong to the user: the order is one permutation per epoch,
+indexed by the count of consumed rows, so no number here but the batch's rounding depends on the
+world size.
 """
 
 import math
@@ -32,7 +32,7 @@ _LARGE_FILE = 50_000  # rows
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """OpenAI's three."""
+    """OpenAI's three hyperparameters."""
 
     batch_size: int | Auto = "auto"
     learning_rate_multiplier: float | Auto = "auto"
@@ -41,21 +41,22 @@ class Hyperparameters:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRateScaling:
-    """A learning rate that grows with the batch (Goyal et al., 2017; Krizhevsky, 2014)."""
+    """A learning rate that scales with the batch (Goyal et al., 2017; Krizhevsky, 2014)."""
 
     rule: Literal["linear", "square_root"]
     base_batch: int  # for which the learning rate was tuned
 
     def scaled(self, rate: float, global_batch: int) -> float:
-        """The learning rate for this batch."""
+        """Return the learning rate for this global batch."""
         times = global_batch / self.base_batch
         return rate * (times if self.rule == "linear" else times**0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(TrainingOptions):
-    """The method, and our own options, the API's ``training`` member; None means that the planner
-    chooses. ``reinforcement`` may leave the length of answers to the planner.
+    """The method and our own options, the API's ``training`` member; None: the planner chooses.
+
+    ``reinforcement`` may leave the length of answers to the planner.
     """
 
     method: Method = "supervised"
@@ -77,7 +78,7 @@ class Training(TrainingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(TrainingOptions):
-    """Everything about the training that does not depend on how it is spread over machines."""
+    """All numbers of the training that do not depend on its layout on machines."""
 
     n_epochs: int
     batch_size: int  # as asked for, or as chosen for "auto"
@@ -100,19 +101,19 @@ class Recipe(TrainingOptions):
 
     @property
     def format(self) -> Format:
-        """Of the files that it is trained and validated on."""
+        """Return the format of its training and validation files."""
         return METHODS[self.method].rows[0]
 
     @property
     def sequences(self) -> int:
-        """The most that a sample becomes."""
+        """Return the maximum number of sequences of a sample."""
         if self.reinforcement:
             return self.reinforcement.answers
         return self.answers if self.ranked else METHODS[self.method].sequences
 
     @property
     def context(self) -> int:
-        """Tokens that a row may have: an answer that is yet to be written takes its part."""
+        """Return the maximum tokens of a row; generated answers take their part."""
         asked = self.reinforcement
         return rl.room(asked, self.max_seq_len) if asked else self.max_seq_len
 
@@ -178,7 +179,7 @@ def check(training: Training, *, examples: int, arch: Architecture) -> None:
 
 
 def zero_stages(training: Training) -> range:
-    """Those that go with everything else."""
+    """Return the ZeRO stages that are compatible with the other options."""
     offload, aside = training.offload, training.rollout_offload
     lowest = 1 if training.precision != "fp32" or offload or aside else 0
     highest = 2 if training.is_quantized or aside else 3
@@ -198,7 +199,7 @@ def _stages_rule(training: Training) -> str:
 
 
 def _check_milestones(training: Training, total_steps: int) -> None:
-    """All of them are kept for as long as the job is, and HEAD names each."""
+    """Refuse more milestones than HEAD can name: all are kept as long as the job."""
     every = training.milestone_every_steps
     if every and total_steps // every > MILESTONES_KEPT:
         least = math.ceil(total_steps / MILESTONES_KEPT)
@@ -214,14 +215,14 @@ def _max_seq_len(training: Training, arch: Architecture) -> int:
 
 
 def _epochs(hyper: Hyperparameters, examples: int) -> int:
-    """Three passes; a large file needs fewer."""
+    """Return the epochs: three by default, one for a large file."""
     if hyper.n_epochs != "auto":
         return hyper.n_epochs
     return 3 if examples <= _LARGE_FILE else 1
 
 
 def _batch_size(hyper: Hyperparameters, examples: int) -> int:
-    """At least some sixty steps per epoch: the power of two below 1/64 of the rows, 1 to 64."""
+    """Return the power of two below 1/64 of the rows, 1 to 64: some sixty steps per epoch."""
     if hyper.batch_size != "auto":
         return hyper.batch_size
     return min(64, 1 << max((examples // 64).bit_length() - 1, 0))

@@ -1,4 +1,4 @@
-"""Learning from grades: what its options may be, and what those that are left out become."""
+"""Resolve the options of reinforcement learning and check them against rows."""
 
 import json
 from collections.abc import Mapping
@@ -10,54 +10,54 @@ from trainer.contract import Reinforcement, parse_grader, template_fields
 # TRL's GRPOConfig keeps no reference, its RLOOConfig has 0.05; PPO's share of the reward is ours.
 BETAS: Final = {"grpo": 0.0, "rloo": 0.05, "ppo": 0.01}
 ANSWERS: Final = 8  # to each prompt, as TRL's GRPOConfig has it
-LEFT_TO_US: Final = 0  # max_answer_tokens that nobody has chosen yet
+LEFT_TO_US: Final = 0  # max_answer_tokens: the planner chooses
 
 _LONGEST = 512  # tokens of an answer, unless asked for
 _AT = "method.reinforcement."
 
 
 def settled(asked: Reinforcement, max_seq_len: int) -> Reinforcement:
-    """With the length that answers may have."""
+    """Return the options with the maximum length of answers filled in."""
     if asked.max_answer_tokens != LEFT_TO_US:
         return asked
     return replace(asked, max_answer_tokens=min(_LONGEST, max_seq_len // 2))
 
 
 def room(settings: Reinforcement, max_seq_len: int) -> int:
-    """Tokens that a prompt may have: its answer must fit beside it."""
+    """Return the maximum tokens of a prompt, which shares the context with its answer."""
     return max_seq_len - settings.max_answer_tokens
 
 
 def expected_tokens(settings: Reinforcement) -> int:
-    """Of a mean answer: half of what is allowed, as nobody knows before."""
+    """Return the expected tokens of an answer: half of the maximum, as a guess."""
     return -(-settings.max_answer_tokens // 2)
 
 
 def at_once(settings: Reinforcement, micro_batch: int) -> int:
-    """Answers that a process writes side by side: as many micro-batches as go into so many."""
+    """Return the answers generated side by side: whole micro-batches, up to the option."""
     one = micro_batch * settings.answers
     return max(settings.at_once // one, 1) * one
 
 
 def with_replay(settings: Reinforcement) -> float:
-    """How many answers are trained on for each that is new."""
+    """Return the number of trained answers per new answer."""
     return 1 / (1 - settings.replay_share)
 
 
 def passes(settings: Reinforcement) -> int:
-    """Forward passes over the answers before they are trained on, the reference's left out.
+    """Return the forward passes over answers before training, without the reference's.
 
-    What the policy that gave them thought of each token, where that is not the policy of now or a
-    reference is held against it; and what the critic expected.
+    One for the old policy's log-probabilities, if training is off-policy or a reference counts; one
+    for the critic's values.
     """
     off_policy = settings.steps_per_rollout > 1 or settings.replay_share > 0
     return (off_policy or settings.beta > 0) + (settings.algorithm == "ppo")
 
 
 def lacking(settings: Reinforcement, members: Mapping[str, int]) -> str | None:
-    """What the grader reads of rows and some row has not, in words; None when all is there.
+    """Return what the grader reads of rows and some row lacks, in words; None if nothing.
 
-    ``members`` are a file's, as DatasetSummary has them. Of a path only its beginning is known.
+    ``members`` are a file's, as DatasetSummary has them. Only the first part of a path is checked.
     """
     for path in template_fields(parse_grader(json.loads(settings.grader))):
         name = path.split(".")[0]

@@ -1,4 +1,4 @@
-"""Rules that the bounds of ``contract`` cannot say: one row each, in the order they are checked."""
+"""Check the rules that the bounds of ``contract`` cannot express, in order, one row each."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,27 +28,27 @@ class Facts(NamedTuple):
 
     @property
     def learns(self) -> bool:
-        """Whether the method is reinforcement learning."""
+        """Return whether the method is reinforcement learning."""
         return self.t.reinforcement is not None
 
     @property
     def rl(self) -> Reinforcement:
-        """Its options; those that break no rule for the other methods."""
+        """Return the reinforcement options; harmless ones for other methods."""
         return self.t.reinforcement or _NO_REINFORCEMENT
 
     @property
     def dpo(self) -> Dpo:
-        """The same of DPO."""
+        """Return the DPO options; harmless ones for other methods."""
         return self.t.dpo or Dpo(beta=1)
 
     @property
     def ranked(self) -> Ranked:
-        """The same of rewards from rankings."""
+        """Return the ranking options; defaults for other methods."""
         return self.t.ranked or Ranked()
 
 
 class Rule(NamedTuple):
-    """``param`` is ``value``, but it must be ``must``: the last two are formats of Facts ``f``."""
+    """A rule: ``param`` is ``value`` but must be ``must``, both formatted with the facts ``f``."""
 
     param: str
     value: str

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from service.db.money.bills import metered
 from service.db.schema.tables import ledger
-from service.domain.money.billing_reconciliation import MACHINES, UNTAGGED, Billed
+from service.domain.money.billing_reconciliation import MACHINES, UNTAGGED, BilledDay
 from service.pricing.bills import FakeBills
 from service.pricing.market import MarketUnavailable
 from service.reconciler.bill_watch import BillWatch
@@ -36,8 +36,8 @@ async def held(world: World, job: str, number: int, hours: float) -> None:
         await add(conn, ledger, vm_id="a", hourly=8, on_demand_hourly=32, **row)
 
 
-def billed(at: datetime, quantity: str, amount: str, category: str = MACHINES) -> Billed:
-    return Billed(
+def billed(at: datetime, quantity: str, amount: str, category: str = MACHINES) -> BilledDay:
+    return BilledDay(
         day=at.date(),
         attempt_id="att-1",
         category=category,
@@ -183,7 +183,7 @@ async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell:
         "": (MACHINES, "1"),  # our tag, and none of an attempt
     }
     rows = [
-        Billed(
+        BilledDay(
             day=midnight.date(),
             attempt_id=whose,
             category=category,
