@@ -33,7 +33,7 @@ async def test_the_stack_works_stands_in_the_way_of_another_and_leaves_no_proces
     assert len(parts) > 4
     assert [p for p in parts if p.is_running()] == []
     assert stack.process.returncode == 0
-    assert f"port {port} (for api) cannot be had" in second.printed()
+    assert f"port {port} (for api) is not available" in second.printed()
     assert second.process.returncode == 1
 
     async with up(tmp_path / "state", port) as again:
