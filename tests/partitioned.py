@@ -14,23 +14,21 @@ from awscrt import checksums
 from azure.storage.blob import ContainerClient
 
 from tests.forged import forged
-from trainer.checkpoint.checksum import in_hex
+from trainer.checkpoint.checksum import format_crc
 from trainer.checkpoint.fragments import STATES, Fragment
-from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
-from trainer.checkpoint.rng_state import Randomness
-from trainer.checkpoint.safetensors_file import header
+from trainer.checkpoint.index import FORMAT, RankIndex, StoredFragment, index_name, tensor_key
+from trainer.checkpoint.rng_state import RngState
+from trainer.checkpoint.safetensors_file import build_header
 from trainer.contract import MANIFEST, Committed, FileEntry, Manifest
 from trainer.rundir import tensors_name
 
 SPEC_SHA256 = "5" * 64
 Sizes = Mapping[str, int]  # elements by parameter
-Cut = Callable[[Sizes, int, int], list[Stored]]  # what a rank of a world has
-NO_RANDOMNESS = Randomness(
-    python=(1,), numpy_key=(1,), numpy_position=0, torch_cpu="", torch_cuda=""
-)
+Cut = Callable[[Sizes, int, int], list[StoredFragment]]  # what a rank of a world has
+NO_RANDOMNESS = RngState(python=(1,), numpy_key=(1,), numpy_position=0, torch_cpu="", torch_cuda="")
 
 
-def flat(sizes: Sizes, rank: int, world: int) -> list[Stored]:
+def flat(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
     """ZeRO 1 and 2: all parameters in a row, cut into even ranges."""
     width = -(-sum(sizes.values()) // world)
     found, at = [], 0
@@ -42,7 +40,7 @@ def flat(sizes: Sizes, rank: int, world: int) -> list[Stored]:
     return found
 
 
-def split(sizes: Sizes, rank: int, world: int) -> list[Stored]:
+def split(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
     """ZeRO 3: each parameter cut into even ranges."""
     found = []
     for name, numel in sizes.items():
@@ -53,7 +51,7 @@ def split(sizes: Sizes, rank: int, world: int) -> list[Stored]:
     return found
 
 
-def shares(sizes: Sizes, rank: int, world: int) -> list[Stored]:
+def shares(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
     """ZeRO 0: a share of each parameter, which may be empty."""
     cuts = {n: (numel * rank // world, numel * (rank + 1) // world) for n, numel in sizes.items()}
     return [_stored(n, sizes[n], start, end - start) for n, (start, end) in cuts.items()]
@@ -65,7 +63,7 @@ def values(name: str, state: str, start: int, numel: int) -> torch.Tensor:
     return torch.arange(start, start + numel, dtype=torch.float32) + seed
 
 
-def empty(stored: list[Stored]) -> list[Fragment]:
+def empty(stored: list[StoredFragment]) -> list[Fragment]:
     """Fragments of an engine, to be filled."""
     return [
         Fragment(s.name, s.shape, s.start, {state: torch.zeros(s.numel) for state in STATES})
@@ -87,7 +85,7 @@ def files_of(cut: Cut, sizes: Sizes, world: int) -> dict[str, bytes]:
     found = {}
     for rank in range(world):
         stored = cut(sizes, rank, world)
-        index = Index(
+        index = RankIndex(
             format=FORMAT,
             rank=rank,
             world_size=world,
@@ -104,15 +102,15 @@ def files_of(cut: Cut, sizes: Sizes, world: int) -> dict[str, bytes]:
     return found
 
 
-def tensors_of(stored: list[Stored]) -> bytes:
+def tensors_of(stored: list[StoredFragment]) -> bytes:
     """A rank's tensors, as a slot has them."""
     data = [values(s.name, state, s.start, s.numel) for s in stored for state in STATES]
-    return header(sizes_of(stored)) + b"".join(view.numpy().tobytes() for view in data)
+    return build_header(sizes_of(stored)) + b"".join(view.numpy().tobytes() for view in data)
 
 
-def sizes_of(stored: list[Stored]) -> dict[str, int]:
+def sizes_of(stored: list[StoredFragment]) -> dict[str, int]:
     """Of the tensors in a rank's file."""
-    return {key(s.name, state): s.numel for s in stored for state in STATES}
+    return {tensor_key(s.name, state): s.numel for s in stored for state in STATES}
 
 
 def manifest_of(files: Mapping[str, bytes], world: int, block_size: int) -> Manifest:
@@ -177,16 +175,16 @@ def write(files: Mapping[str, bytes], folder: Path) -> None:
         (folder / name).write_bytes(data)
 
 
-def _stored(name: str, size: int, start: int, numel: int) -> Stored:
-    return Stored(name=name, shape=(size,), start=start, numel=numel)
+def _stored(name: str, size: int, start: int, numel: int) -> StoredFragment:
+    return StoredFragment(name=name, shape=(size,), start=start, numel=numel)
 
 
 def _entry(name: str, data: bytes, block_size: int) -> FileEntry:
-    crc = in_hex(checksums.crc64nvme(data))
+    crc = format_crc(checksums.crc64nvme(data))
     whole = FileEntry(name=name, size=len(data), etag="", crc64nvme=crc)
     if not block_size or name == index_name(int(name[5:10])):
         return replace(whole, sha256=hashlib.sha256(data).hexdigest())
     parts = [data[at : at + block_size] for at in range(0, len(data), block_size)]
-    blocks = tuple(in_hex(checksums.crc64nvme(part)) for part in parts)
+    blocks = tuple(format_crc(checksums.crc64nvme(part)) for part in parts)
     hashes = tuple(hashlib.sha256(part).hexdigest() for part in parts)
     return replace(whole, block_size=block_size, blocks=blocks, block_sha256=hashes)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.supervised import QUICK, standin
-from trainer.supervisor.main import Settings, read_settings, supervise
+from trainer.supervisor.main import SupervisorSettings, read_settings, run_supervisor
 
 
 def main() -> int:
@@ -19,10 +19,10 @@ def main() -> int:
     logging.basicConfig(level="INFO", format="%(asctime)s %(name)s %(message)s")
     if where:
         config, url, work = where
-        settings = Settings(node_config=Path(config), metadata_url=url, work=Path(work))
+        settings = SupervisorSettings(node_config=Path(config), metadata_url=url, work=Path(work))
     else:
         settings = read_settings(os.environ)  # noqa: TID251 - a program of its own
-    return supervise(settings, standin(lambda: mode, Path(common)), QUICK)
+    return run_supervisor(settings, standin(lambda: mode, Path(common)), QUICK)
 
 
 if __name__ == "__main__":

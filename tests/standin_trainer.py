@@ -15,7 +15,7 @@ from pathlib import Path
 
 from awscrt import checksums
 
-from trainer.checkpoint.partial_tensors import Mark, Partial
+from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
 from trainer.contract import (
     MANIFEST,
     Generation,
@@ -26,13 +26,13 @@ from trainer.contract import (
     model_path,
 )
 from trainer.rundir import (
-    OutOfMemory,
-    Range,
+    ByteRange,
+    OutOfMemoryMark,
     RankResult,
     RankSave,
     RunDir,
     SavedFile,
-    Wanted,
+    WantedRanges,
     rank_record,
     write_whole,
 )
@@ -89,7 +89,7 @@ def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
     elif mode == "no port":
         sys.stdout.write("DistNetworkError: code: -98, name: EADDRINUSE\n")
     elif mode == "no memory":
-        mark = OutOfMemory(
+        mark = OutOfMemoryMark(
             message="CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has 80 GiB.",
             micro_batch=2,
             gradient_checkpointing=False,
@@ -111,12 +111,12 @@ def load(folder: RunDir, ranks: range, mode: str) -> None:
         threading.Event().wait(0.005)
     manifest = Manifest.from_json((folder.checkpoint / MANIFEST).read_bytes())
     files = [file for file in manifest.files if file.blocks]
-    ranges = tuple(Range(file=file.name, begin=0, end=file.size) for file in files)
+    ranges = tuple(ByteRange(file=file.name, begin=0, end=file.size) for file in files)
     for rank in ranks:
-        write_whole(folder.wanted(rank), Wanted(ranges=ranges).to_json())
+        write_whole(folder.wanted(rank), WantedRanges(ranges=ranges).to_json())
     for file in files:
-        coming = Partial(folder.checkpoint / file.name, file)
-        while Mark.MISSING in map(coming.at, range(len(file.blocks))):
+        coming = PartialTensors(folder.checkpoint / file.name, file)
+        while BlockState.MISSING in map(coming.at, range(len(file.blocks))):
             threading.Event().wait(0.005)
 
 

@@ -21,7 +21,7 @@ from service.cloud import node_firewall
 from tests.supervised import ROOT
 from trainer.contract import Generation, Member
 from trainer.rundir import RunDir
-from trainer.supervisor.control.launch import Launcher, World, torchrun
+from trainer.supervisor.control.launch import Launcher, NodeWorld, torchrun_command
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 METADATA = "169.254.169.254"
@@ -193,9 +193,11 @@ async def _start(node: str, folder: Path, door: Path) -> int:
     generation = Generation.from_json((folder / "generation.json").read_text())
     member = generation.member(node)
     assert member is not None
-    world = World(generation=generation, member=member, folder=RunDir(folder), logs=folder / "logs")
+    world = NodeWorld(
+        generation=generation, member=member, folder=RunDir(folder), logs=folder / "logs"
+    )
     launcher = Launcher(
-        command=partial(torchrun, program=(str(folder / "program.py"),)),
+        command=partial(torchrun_command, program=(str(folder / "program.py"),)),
         environment={"PATH": PATH, "PYTHONPATH": str(ROOT)},
         accelerator="cpu",
         mark=str(folder),

@@ -29,15 +29,15 @@ from trainer.contract import (
     NodePhase,
     RunSpec,
 )
-from trainer.supervisor.blob.container import Access
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.context import Surroundings
-from trainer.supervisor.control.launch import CONVERTER, Command, Launcher, World
-from trainer.supervisor.control.node_state import Node
+from trainer.supervisor.blob.container import BlobAccess
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.context import SupervisorContext
+from trainer.supervisor.control.launch import CONVERTER, Command, Launcher, NodeWorld
+from trainer.supervisor.control.node_state import NodeState
 from trainer.supervisor.machine.health import HealthCheck
-from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.machine.memory_files import MemoryFolder
 from trainer.supervisor.machine.metadata import Metadata
-from trainer.supervisor.report.service_client import Service
+from trainer.supervisor.report.service_client import ServiceClient
 from trainer.supervisor.supervise import Supervisor
 
 STANDIN = Path(__file__).with_name("standin_trainer.py")
@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[1]
 ATTEMPT = "att-test"
 
 QUICK = replace(
-    Limits(),
+    NodeLimits(),
     heartbeat=0.5,
     long_poll=2.0,
     log_flush=0.1,
@@ -168,7 +168,7 @@ class Scene:
     service: ScriptedService
     job: Job
     folder: Path
-    access: Access
+    access: BlobAccess
     converter: Sequence[str] = CONVERTER  # of starting checkpoints
     health: HealthCheck = field(default_factory=HealthCheck)  # of every machine; finds nothing
     modes: dict[str, str] = field(default_factory=dict)  # of the stand-in trainers; by node id
@@ -179,14 +179,14 @@ class Scene:
         self,
         node: ScriptedNode,
         *,
-        limits: Limits = QUICK,
-        clock: Clock | None = None,
+        limits: NodeLimits = QUICK,
+        clock: NodeClock | None = None,
     ) -> Path:
         """Start a supervisor on a node; its work folder."""
         work = self.folder / node.node_id
         work.mkdir(exist_ok=True)
         command = standin(lambda: self.modes.get(node.node_id, "train"), self.folder)
-        supervising = self._supervise(node, work, limits, command, clock or Clock())
+        supervising = self._supervise(node, work, limits, command, clock or NodeClock())
         task = asyncio.create_task(supervising)
         self.tasks[node.node_id] = task
         return work
@@ -198,9 +198,9 @@ class Scene:
             await self.service.direct(node, DirectiveKind.START, generation)
         return generation
 
-    def node(self, node_id: str) -> Node:
+    def node(self, node_id: str) -> NodeState:
         """What a node remembers."""
-        return Node.from_json((self.folder / node_id / "node.json").read_bytes())
+        return NodeState.from_json((self.folder / node_id / "node.json").read_bytes())
 
     def progress(self, node_id: str) -> int:
         """The step that a node's newest trainer has reached."""
@@ -226,7 +226,7 @@ class Scene:
         )
 
     async def _supervise(
-        self, node: ScriptedNode, work: Path, limits: Limits, command: Command, clock: Clock
+        self, node: ScriptedNode, work: Path, limits: NodeLimits, command: Command, clock: NodeClock
     ) -> None:
         config = node_config(self)
         mark = str(work)
@@ -238,16 +238,16 @@ class Scene:
             converter=self.converter,
         )
         async with (
-            Service(config, long_poll=limits.long_poll) as service,
+            ServiceClient(config, long_poll=limits.long_poll) as service,
             Metadata(f"{self.service.url}/vms/{node.node_id}") as metadata,
         ):
-            given = Surroundings(
+            given = SupervisorContext(
                 config=config,
                 boot_id=uuid.uuid4().hex,
                 started_at=0.0,
                 gpus=0,
                 work=work,
-                memory=Memory(work / "memory"),
+                memory=MemoryFolder(work / "memory"),
                 service=service,
                 metadata=metadata,
                 access=self.access,
@@ -263,7 +263,7 @@ class Scene:
 @asynccontextmanager
 async def staged(service: ScriptedService, job: Job, folder: Path) -> AsyncIterator[Scene]:
     """A scene; whatever supervisors still run at its end are stopped, trainers and all."""
-    access = Access()
+    access = BlobAccess()
     scene = Scene(service, job, folder, access)
     try:
         yield scene
@@ -301,7 +301,7 @@ async def set_scene(azurite: Azurite, folder: Path) -> AsyncIterator[Scene]:
 def standin(mode: Callable[[], str], common: Path) -> Command:
     """The command of a stand-in trainer; the nodes of one test agree through a common folder."""
 
-    def command(world: World) -> Sequence[str]:
+    def command(world: NodeWorld) -> Sequence[str]:
         return (
             sys.executable,
             str(STANDIN),

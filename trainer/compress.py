@@ -36,10 +36,16 @@ from transformers.utils.logging import disable_progress_bar
 from rendering.rows import chat
 from rendering.tokens import tokenize
 from trainer.data.batch import Batch, padded
-from trainer.data.rows import Rows
+from trainer.data.rows import JsonlRows
 from trainer.export.companion_files import CARD
-from trainer.export.report import REPORT, Quantized, Report, weight_bytes, write_report
-from trainer.methods.supervised import Sft
+from trainer.export.report import (
+    REPORT,
+    ReportedQuantization,
+    TrainingReport,
+    weight_bytes,
+    write_report,
+)
+from trainer.methods.supervised import SupervisedLoss
 from trainer.model.quantize import import_uncompiled
 from trainer.model.sequence_head import METHODS as WITH_HEAD
 from trainer.model.tokenizer import load_tokenizer
@@ -51,7 +57,7 @@ PROBE = 64  # tokens that are looked at when the model is loaded again
 PART = ".part"
 
 
-class Refused(Exception):
+class CompressionError(Exception):
     """Nothing was written; the message says why, and what to do."""
 
 
@@ -66,32 +72,36 @@ def main() -> int:
     options = parser.parse_args()
     disable_progress_bar()
     try:
-        done = shrink(options.model, options.target, options.to, options.validation, options.rows)
-    except Refused as error:
+        done = compress_model(
+            options.model, options.target, options.to, options.validation, options.rows
+        )
+    except CompressionError as error:
         parser.exit(1, f"error: {error}\n")
     sys.stdout.write(done.to_json() + "\n")
     return 0
 
 
-def shrink(
+def compress_model(
     model: Path, target: Path, kind: str, validation: Path | None = None, rows: int = 100
-) -> Quantized:
+) -> ReportedQuantization:
     """Write TARGET whole or not at all; on CPU."""
     if target.exists():
-        raise Refused(f"{target} is there already; name a folder that is not")
+        raise CompressionError(f"{target} is there already; name a folder that is not")
     report = _report(model)
     import_uncompiled()
     if validation is not None and report.method != "supervised":
-        raise Refused(f"a {report.method} model has no loss on chats; leave --validation out")
+        raise CompressionError(
+            f"a {report.method} model has no loss on chats; leave --validation out"
+        )
     batches = _batches(model, report, validation, rows) if validation else []
     if batches:
-        _say(f"measuring the loss of {model} on {len(batches)} chats")
+        _print_progress(f"measuring the loss of {model} on {len(batches)} chats")
     before = _mean_loss(_load(model, report), batches) if batches else None
-    _say(f"making {_weights(kind)}, and loading them again")
+    _print_progress(f"making {_weights_text(kind)}, and loading them again")
     part = target.with_name(f".{target.name}{PART}")
     shutil.rmtree(part, ignore_errors=True)
     after = _write(model, part, report, kind, batches)
-    done = Quantized(
+    done = ReportedQuantization(
         to=kind,
         made_with=_made_with(kind),
         bytes=weight_bytes(part),
@@ -99,34 +109,36 @@ def shrink(
         loss_before=before,
         loss_after=after,
     )
-    write_report(_with(report, done), part)
+    write_report(_add_quantization(report, done), part)
     part.rename(target)
     return done
 
 
-def _report(model: Path) -> Report:
+def _report(model: Path) -> TrainingReport:
     if not (model / REPORT).is_file():
-        raise Refused(f"{model} has no {REPORT}; give a folder that `rekindle download` has made")
-    return Report.from_json((model / REPORT).read_bytes())
+        raise CompressionError(
+            f"{model} has no {REPORT}; give a folder that `rekindle download` has made"
+        )
+    return TrainingReport.from_json((model / REPORT).read_bytes())
 
 
-def _with(report: Report, done: Quantized) -> Report:
-    return Report.from_dict(report.to_plain() | {"quantized": done.to_plain()})
+def _add_quantization(report: TrainingReport, done: ReportedQuantization) -> TrainingReport:
+    return TrainingReport.from_dict(report.to_plain() | {"quantized": done.to_plain()})
 
 
-def _load(folder: Path, report: Report, **how: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+def _load(folder: Path, report: TrainingReport, **how: Any) -> Any:  # noqa: ANN401 - transformers is untyped
     causal = report.method not in WITH_HEAD
     kind: Any = AutoModelForCausalLM if causal else AutoModelForSequenceClassification
     return kind.from_pretrained(folder, dtype="auto", local_files_only=True, **how).eval()
 
 
 def _write(
-    model: Path, part: Path, report: Report, kind: str, batches: list[Batch]
+    model: Path, part: Path, report: TrainingReport, kind: str, batches: list[Batch]
 ) -> float | None:
     """The folder, and the loss of what is loaded from it."""
-    small = _smaller(model, report, kind)
+    small = _compress_weights(model, report, kind)
     small.save_pretrained(part)  # before it computes: newer CPUs repack 4 bits then
-    seen = _probed(small)
+    seen = _probe_logits(small)
     del small
     for file in sorted(model.iterdir()):
         weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
@@ -134,21 +146,25 @@ def _write(
             shutil.copyfile(file, part / file.name)
     if (part / CARD).exists():
         with (part / CARD).open("a", encoding="utf-8") as card:
-            card.write(f"- Linear layers have {_weights(kind)}; the results are from before.\n")
+            card.write(
+                f"- Linear layers have {_weights_text(kind)}; the results are from before.\n"
+            )
     again = _load(part, report)
     if batches:
-        _say("measuring the loss again")
-    if not torch.equal(_probed(again), seen):
+        _print_progress("measuring the loss again")
+    if not torch.equal(_probe_logits(again), seen):
         shutil.rmtree(part)
-        raise Refused(f"with {_weights(kind)} it loads as another model; use it as it is")
+        raise CompressionError(
+            f"with {_weights_text(kind)} it loads as another model; use it as it is"
+        )
     return _mean_loss(again, batches) if batches else None
 
 
-def _say(what: str) -> None:
+def _print_progress(what: str) -> None:
     sys.stderr.write(f"compress: {what} ...\n")
 
 
-def _weights(kind: str) -> str:
+def _weights_text(kind: str) -> str:
     return "weights of which half are zero (2:4)" if kind == SPARSE else f"weights in {kind}"
 
 
@@ -157,7 +173,7 @@ def _made_with(kind: str) -> str:
     return f"{library} {version(library)}"
 
 
-def _smaller(model: Path, report: Report, kind: str) -> Any:  # noqa: ANN401
+def _compress_weights(model: Path, report: TrainingReport, kind: str) -> Any:  # noqa: ANN401
     if kind != SPARSE:
         return _load(model, report, quantization_config=_settings(kind))
     dense = _load(model, report)
@@ -171,7 +187,9 @@ def _smaller(model: Path, report: Report, kind: str) -> Any:  # noqa: ANN401
 def _prune(weight_oi: torch.Tensor, name: str) -> None:
     """In place: along the inputs, the smallest of every group become zero."""
     if weight_oi.shape[1] % GROUP:
-        raise Refused(f"{name} has {weight_oi.shape[1]} inputs, which is no multiple of {GROUP}")
+        raise CompressionError(
+            f"{name} has {weight_oi.shape[1]} inputs, which is no multiple of {GROUP}"
+        )
     groups_ogf = weight_oi.unflatten(1, (-1, GROUP))
     smallest_ogz = groups_ogf.abs().argsort(dim=-1, stable=True)[..., :ZEROS]
     weight_oi.copy_(groups_ogf.scatter(-1, smallest_ogz, 0).flatten(1))
@@ -189,7 +207,7 @@ def _settings(kind: str) -> BitsAndBytesConfig:
     )
 
 
-def _probed(model: Any) -> torch.Tensor:  # noqa: ANN401
+def _probe_logits(model: Any) -> torch.Tensor:  # noqa: ANN401
     """What it says of the first tokens of its vocabulary."""
     ids = torch.arange(PROBE).unsqueeze(0) % model.config.get_text_config().vocab_size
     with torch.no_grad():
@@ -197,17 +215,17 @@ def _probed(model: Any) -> torch.Tensor:  # noqa: ANN401
     return found
 
 
-def _batches(model: Path, report: Report, file: Path, rows: int) -> list[Batch]:
+def _batches(model: Path, report: TrainingReport, file: Path, rows: int) -> list[Batch]:
     """The file's first rows, each by itself."""
     tokenizer = load_tokenizer(model)
-    today, found = date.fromisoformat(report.date), Rows(file, chat)
+    today, found = date.fromisoformat(report.date), JsonlRows(file, chat)
     chats = islice((found[row][0] for row in range(len(found))), rows)
     return [padded([tokenize(tokenizer, row, report.max_seq_len, today)], 0) for row in chats]
 
 
 def _mean_loss(model: Any, batches: list[Batch]) -> float | None:  # noqa: ANN401
     """Over trained tokens, as the trainer has it; None where there are none."""
-    method = Sft()
+    method = SupervisedLoss()
     shown = tqdm(batches, desc="measuring rows", unit="row")
     with torch.no_grad():
         loss = math.fsum(float(method.scores(model, batch).loss) for batch in shown)

@@ -14,71 +14,71 @@ from typing import Any
 import torch
 
 from trainer.checkpoint import rng_state
-from trainer.checkpoint.save_schedule import Saves
+from trainer.checkpoint.save_schedule import SaveSchedule
 from trainer.checkpoint.saver import Saver
 from trainer.contract import RunSpec, StepMetrics
 from trainer.data.batch import Batch
-from trainer.data.step_input import Feeding
+from trainer.data.step_input import StepSource
 from trainer.engine import deepspeed_engine as ds
 from trainer.engine import ema, loss_scale, loss_spikes, progress_check
 from trainer.engine.evaluation import Evaluation
-from trainer.engine.lr_schedule import rate_of
-from trainer.engine.step_timer import Pace, tokens_in
-from trainer.methods.descriptor import kind_of
-from trainer.methods.interface import Method, objective
-from trainer.process.all_reduce import over_ranks
+from trainer.engine.lr_schedule import learning_rate_of
+from trainer.engine.utilization import UtilizationMeter, count_tokens
+from trainer.methods.descriptor import descriptor_of
+from trainer.methods.interface import Method, scaled_loss
+from trainer.process.all_reduce import sum_over_ranks
 from trainer.process.journal import Journal
-from trainer.process.sync_flags import Agreed, Agreement
-from trainer.rollout.kl_schedule import steered
-from trainer.rollout.reward_metrics import grades_over_ranks
-from trainer.state import Identity, State
+from trainer.process.sync_flags import FlagSync, SyncedFlags
+from trainer.rollout.kl_schedule import next_kl_weight
+from trainer.rollout.reward_metrics import sum_rewards_over_ranks
+from trainer.state import RankIdentity, TrainingState
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class LoopContext:
     """What the loop works with."""
 
     spec: RunSpec
-    identity: Identity
+    identity: RankIdentity
     engine: Any
     method: Method
-    feed: Feeding
+    feed: StepSource
     evaluation: Evaluation | None
     saver: Saver
-    agreement: Agreement
+    agreement: FlagSync
     journal: Journal
-    pace: Pace
+    pace: UtilizationMeter
     now: Callable[[], float]
 
 
-class NotFinite(Exception):
+class NotFiniteError(Exception):
     """The loss or the gradients are infinite or NaN; one more step would spoil the model.
 
     Tried again like any error: a broken GPU does it too, and then other machines mend it.
     """
 
 
-def train(parts: Parts, state: State) -> tuple[State, bool]:
+def train(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool]:
     """Train until the last step, or until a stop is asked; return how far, and whether to the end.
 
     Unless it is the end, the state returned is saved, or was never changed.
     """
     spec = parts.spec
     progress_check.require_rate(spec)
-    saves = Saves(parts.saver, spec, parts.now, state.step, parts.journal.save_cost)
+    saves = SaveSchedule(parts.saver, spec, parts.now, state.step, parts.journal.save_cost)
     state, stopped = _measure_before(parts, state)
     if stopped:
         return state, False
     while True:
-        boundary = rng_state.capture()
-        if _evaluation_due(parts, state):
+        boundary = rng_state.capture_rng()
+        if _is_evaluation_due(parts, state):
             state, stopped = _evaluate(parts, state)
             if stopped:
                 break
         if state.step == parts.spec.total_steps:
-            progress_check.require_learnt(spec, state)
+            progress_check.require_learned(spec, state)
             if parts.agreement.reach().leaving:
                 break
             return state, True
@@ -87,7 +87,7 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
         if agreed.stop:
             break
         if agreed.end:
-            boundary = rng_state.capture()
+            boundary = rng_state.capture_rng()
             break
         if agreed.save and state.step < parts.spec.total_steps:
             saves.periodic(state, congested=agreed.congested)
@@ -96,7 +96,9 @@ def train(parts: Parts, state: State) -> tuple[State, bool]:
     return state, False
 
 
-def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]:
+def _step(
+    parts: LoopContext, state: TrainingState, *, save_due: bool
+) -> tuple[TrainingState, SyncedFlags]:
     """One training step; if a stop is asked for meanwhile, the state as it was."""
     spec, engine, method, began = parts.spec, parts.engine, parts.method, parts.now()
     method.begin(state.step + 1)
@@ -104,24 +106,24 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
     if prepared is None:
         return state, parts.agreement.reach()
     batches = prepared.batches
-    grades = grades_over_ranks(prepared.figures, engine.device, spec.reinforcement)
-    tokens, units, seen = over_ranks(
+    grades = sum_rewards_over_ranks(prepared.figures, engine.device, spec.reinforcement)
+    tokens, units, seen = sum_over_ranks(
         sum(batch.targets for batch in batches),
         sum(method.units(batch) for batch in batches),
-        sum(tokens_in(batch) for batch in batches),
+        sum(count_tokens(batch) for batch in batches),
         device=engine.device,
     )
-    ds.set_learning_rate(engine, rate := rate_of(spec, state.step + 1))
+    ds.set_learning_rate(engine, rate := learning_rate_of(spec, state.step + 1))
     if units:
-        done, agreed = _trained(parts, state, batches, int(units), save_due=save_due)
+        done, agreed = _train_batches(parts, state, batches, int(units), save_due=save_due)
     else:
-        done, agreed = _passed_over(parts, state, save_due=save_due)
+        done, agreed = _skip_update(parts, state, save_due=save_due)
         tokens, seen = 0.0, 0.0
     if done is None:
         return state, agreed
     if spec.ema_decay:
-        ema.follow(engine, spec.ema_decay, state.step + 1)
-    losses, spike = loss_spikes.watch(spec.spike_guard, state.losses, done.loss)
+        ema.update_average(engine, spec.ema_decay, state.step + 1)
+    losses, spike = loss_spikes.record_loss(spec.spike_guard, state.losses, done.loss)
     metrics = StepMetrics(
         step=state.step + 1,
         loss=done.loss,
@@ -131,15 +133,15 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
         seconds=parts.now() - began,
         at=parts.now(),
         accuracy=done.accuracy,
-        margin=done.margin if kind_of(spec).has_margin else None,
-        loss_scale=loss_scale.in_use(engine),
+        margin=done.margin if descriptor_of(spec).has_margin else None,
+        loss_scale=loss_scale.scale_value(engine),
         skipped=done.norm is None,
         spike=spike,
         **grades.members,
     )
     metrics = replace(metrics, **parts.pace.figures(metrics.step, seen, metrics.seconds))
     parts.journal.span_once("first_step", began, metrics.at)
-    kl_beta = steered(spec.reinforcement, prepared.beta, metrics.kl)
+    kl_beta = next_kl_weight(spec.reinforcement, prepared.beta, metrics.kl)
     moved = bool(done.norm) and rate > 0 and grades.differ
     experience = prepared.experience
     after = state.after(spec.global_batch, metrics, experience, kl_beta, losses, moved=moved)
@@ -147,7 +149,7 @@ def _step(parts: Parts, state: State, *, save_due: bool) -> tuple[State, Agreed]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Done:
+class _StepResult:
     """What came of a step: means over its units."""
 
     loss: float = math.nan
@@ -156,23 +158,30 @@ class _Done:
     norm: float | None = None  # of the gradients; None: nothing was updated
 
 
-def _trained(
-    parts: Parts, state: State, batches: Sequence[Batch], units: int, *, save_due: bool
-) -> tuple[_Done | None, Agreed]:
+def _train_batches(
+    parts: LoopContext,
+    state: TrainingState,
+    batches: Sequence[Batch],
+    units: int,
+    *,
+    save_due: bool,
+) -> tuple[_StepResult | None, SyncedFlags]:
     """Update the model; None when a stop is asked for meanwhile."""
     engine, step = parts.engine, state.step + 1
-    found, agreed = _gradients(parts, batches, units, save_due=save_due)
+    found, agreed = _accumulate(parts, batches, units, save_due=save_due)
     if found is None:
         return None, agreed
-    loss_sum, correct_sum, margin_sum = over_ranks(*found, device=engine.device)
+    loss_sum, correct_sum, margin_sum = sum_over_ranks(*found, device=engine.device)
     _require_finite(loss_sum, "loss", step)
-    norm = ds.update(engine)
+    norm = ds.update_parameters(engine)
     _require_finite(norm or 0.0, "gradient norm", step)
     loss, accuracy, margin = loss_sum / units, correct_sum / units, margin_sum / units
-    return _Done(loss=loss, accuracy=accuracy, margin=margin, norm=norm), agreed
+    return _StepResult(loss=loss, accuracy=accuracy, margin=margin, norm=norm), agreed
 
 
-def _passed_over(parts: Parts, state: State, *, save_due: bool) -> tuple[_Done | None, Agreed]:
+def _skip_update(
+    parts: LoopContext, state: TrainingState, *, save_due: bool
+) -> tuple[_StepResult | None, SyncedFlags]:
     """No rank has a target: update nothing, since weight decay and momentum would all the same.
 
     In the first step look whether any later one has a target, so that a run which cannot learn
@@ -189,17 +198,17 @@ def _passed_over(parts: Parts, state: State, *, save_due: bool) -> tuple[_Done |
     if agreed.stop:
         return None, agreed
     ds.set_steps(parts.engine, state.step + 1)
-    return _Done(), agreed
+    return _StepResult(), agreed
 
 
-def _gradients(
-    parts: Parts, batches: Sequence[Batch], units: int, *, save_due: bool
-) -> tuple[tuple[torch.Tensor | float, ...] | None, Agreed]:
+def _accumulate(
+    parts: LoopContext, batches: Sequence[Batch], units: int, *, save_due: bool
+) -> tuple[tuple[torch.Tensor | float, ...] | None, SyncedFlags]:
     """Add up a step's gradients, and this rank's loss, right units and margin.
 
     None when a stop is asked for meanwhile.
     """
-    engine, agreed = parts.engine, Agreed(stop=False, save=False, congested=False)
+    engine, agreed = parts.engine, SyncedFlags(stop=False, save=False, congested=False)
     loss, correct, margin = torch.zeros((), device=engine.device), 0, 0.0
     for batch in batches:
         agreed = parts.agreement.reach(save_due=save_due)
@@ -207,14 +216,14 @@ def _gradients(
             return None, agreed
         with parts.pace.forward():
             scores = parts.method.scores(engine, batch.to(engine.device))
-        ds.backward(engine, objective(scores.loss, units, parts.identity.world_size))
+        ds.accumulate_gradients(engine, scaled_loss(scores.loss, units, parts.identity.world_size))
         ds.end_micro_step(engine)
         loss, correct = loss + scores.loss.detach(), correct + scores.correct
         margin = margin + scores.margin
     return (loss, correct, margin), agreed
 
 
-def _evaluate(parts: Parts, state: State) -> tuple[State, bool]:
+def _evaluate(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool]:
     """Add the validation loss to the last step's metrics; drop it all when a stop is asked for."""
     assert parts.evaluation is not None
     assert state.metrics is not None
@@ -223,11 +232,11 @@ def _evaluate(parts: Parts, state: State) -> tuple[State, bool]:
     if loss is None:
         return state, True
     metrics = replace(state.metrics, valid_loss=loss)
-    _warn_of_no_measure(parts, loss)
+    _warn_if_nothing_validated(parts, loss)
     return _record(parts, replace(state, metrics=metrics)), False
 
 
-def _measure_before(parts: Parts, state: State) -> tuple[State, bool]:
+def _measure_before(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool]:
     """Of a new run keep the validation loss that it starts from, unless a stop is asked for.
 
     Measured as after the last step, so that the two compare. Generators are left as they were:
@@ -235,27 +244,27 @@ def _measure_before(parts: Parts, state: State) -> tuple[State, bool]:
     """
     if parts.evaluation is None or state.step > 0:
         return state, False
-    began, generators = parts.now(), rng_state.capture()
+    began, generators = parts.now(), rng_state.capture_rng()
     parts.method.begin(parts.spec.total_steps)
     loss = parts.evaluation(parts.method)
     if loss is None:
         return state, True
-    rng_state.restore(generators)
+    rng_state.restore_rng(generators)
     parts.journal.span("first_validation", began, parts.now())
-    _warn_of_no_measure(parts, loss)
+    _warn_if_nothing_validated(parts, loss)
     log.info("before the first step: validation %.4f", loss)
     return replace(state, valid_loss_before=loss if math.isfinite(loss) else None), False
 
 
-def _warn_of_no_measure(parts: Parts, loss: float) -> None:
+def _warn_if_nothing_validated(parts: LoopContext, loss: float) -> None:
     """Tell the user once that a validation has measured nothing, where it has not."""
     if math.isnan(loss):
         assert parts.spec.validation_file is not None
-        why = progress_check.without_targets(parts.spec, parts.spec.validation_file.name)
+        why = progress_check.no_targets_message(parts.spec, parts.spec.validation_file.name)
         parts.journal.warn("no_validation", f"Nothing is validated: {why}")
 
 
-def _record(parts: Parts, state: State, grader_error: str = "") -> State:
+def _record(parts: LoopContext, state: TrainingState, grader_error: str = "") -> TrainingState:
     spec, metrics = parts.spec, state.metrics
     assert metrics is not None
     parts.journal.metrics(metrics)
@@ -268,16 +277,16 @@ def _record(parts: Parts, state: State, grader_error: str = "") -> State:
         "" if metrics.valid_loss is None else f", validation {metrics.valid_loss:.4f}",
     )
     if metrics.spike is not None:
-        parts.journal.warn("spike", loss_spikes.words(spec.spike_guard, metrics))
-    if state.unmoved and state.step == progress_check.DOUBT < spec.total_steps:
-        parts.journal.warn("unmoved", progress_check.unmoved(spec, state))
+        parts.journal.warn("spike", loss_spikes.spike_message(spec.spike_guard, metrics))
+    if state.unmoved and state.step == progress_check.WARN_AFTER_STEPS < spec.total_steps:
+        parts.journal.warn("unmoved", progress_check.unchanged_message(spec, state))
     if grader_error:
         parts.journal.warn("grader", grader_error)
-    loss_spikes.require_calm(spec.spike_guard, metrics)
+    loss_spikes.require_no_spike(spec.spike_guard, metrics)
     return state
 
 
-def _evaluation_due(parts: Parts, state: State) -> bool:
+def _is_evaluation_due(parts: LoopContext, state: TrainingState) -> bool:
     if parts.evaluation is None or state.metrics is None or state.metrics.valid_loss is not None:
         return False
     every = parts.spec.eval_steps
@@ -286,6 +295,6 @@ def _evaluation_due(parts: Parts, state: State) -> bool:
 
 def _require_finite(value: float, what: str, step: int) -> None:
     if not math.isfinite(value):
-        raise NotFinite(
+        raise NotFiniteError(
             f"the {what} of step {step} is {value}; lower the learning rate or look at the data"
         )

@@ -93,7 +93,7 @@ class RankResult(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutOfMemory(Message):
+class OutOfMemoryMark(Message):
     """What a rank had no memory for in a training step, or in a validation."""
 
     message: str  # the allocator's: what was asked for, and what there is
@@ -103,7 +103,7 @@ class OutOfMemory(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Range(Message):
+class ByteRange(Message):
     """Bytes [begin, end) of a file of the checkpoint."""
 
     file: str
@@ -112,10 +112,10 @@ class Range(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted(Message):
+class WantedRanges(Message):
     """What one rank reads of the tensors of a checkpoint, in this order."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[ByteRange, ...]
 
 
 TENSORS = ".safetensors"

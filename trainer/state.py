@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from trainer.contract import StepMetrics
-from trainer.engine.loss_spikes import Seen
-from trainer.rollout.experience import Experience
+from trainer.engine.loss_spikes import LossHistory
+from trainer.rollout.experience import ReplayState
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class RankIdentity:
     """One process of one generation's torchrun world."""
 
     rank: int
@@ -20,35 +20,35 @@ class Identity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class TrainingState:
     """The run between two training steps, beyond what the engine and the generators hold."""
 
     step: int = 0  # optimizer steps finished
     consumed_samples: int = 0  # the data cursor
     metrics: StepMetrics | None = None  # of the last step
-    experience: Experience = field(default_factory=Experience)  # this rank's answers
+    experience: ReplayState = field(default_factory=ReplayState)  # this rank's answers
     kl_beta: float | None = None  # of the next step, where it is steered
     tokens: int | None = 0  # trained so far; None: begun by a trainer that did not count them
     valid_loss_before: float | None = None  # of what the run began with
-    losses: Seen | None = None  # that a spike would stand out of, where one is looked for
+    losses: LossHistory | None = None  # that a spike would stand out of, where one is looked for
     unmoved: bool = False  # steps were done, and none of them has changed the model
 
     def after(
         self,
         samples: int,
         metrics: StepMetrics,
-        experience: Experience | None = None,
+        experience: ReplayState | None = None,
         kl_beta: float | None = None,
-        losses: Seen | None = None,
+        losses: LossHistory | None = None,
         *,
         moved: bool = True,
-    ) -> "State":
+    ) -> "TrainingState":
         """The state one training step later; ``moved``: the step has changed the model."""
-        return State(
+        return TrainingState(
             step=self.step + 1,
             consumed_samples=self.consumed_samples + samples,
             metrics=metrics,
-            experience=experience or Experience(),
+            experience=experience or ReplayState(),
             kl_beta=kl_beta,
             tokens=None if self.tokens is None else self.tokens + metrics.tokens,
             valid_loss_before=self.valid_loss_before,

@@ -35,26 +35,26 @@ from deepspeed.runtime import compiler  # noqa: E402
 from transformers.utils.logging import disable_progress_bar  # noqa: E402
 
 from trainer.checkpoint import rng_state  # noqa: E402
-from trainer.checkpoint.loader import load, open_checkpoint  # noqa: E402
+from trainer.checkpoint.loader import load_checkpoint, open_checkpoint  # noqa: E402
 from trainer.checkpoint.saver import Saver  # noqa: E402
 from trainer.contract import Generation, RunSpec  # noqa: E402
 from trainer.data import tokenizing  # noqa: E402
-from trainer.data.file_batches import from_files  # noqa: E402
+from trainer.data.file_batches import build_file_source  # noqa: E402
 from trainer.engine import ema, loss_spikes, speedups  # noqa: E402
-from trainer.engine.deepspeed_engine import build_engine, deepspeed_config  # noqa: E402
-from trainer.engine.step_timer import Pace  # noqa: E402
-from trainer.export.finalize import hand_over  # noqa: E402
-from trainer.loop import Parts, train  # noqa: E402
-from trainer.methods.descriptor import Making  # noqa: E402
-from trainer.methods.registry import choose, require_known  # noqa: E402
+from trainer.engine.deepspeed_engine import build_config, build_engine  # noqa: E402
+from trainer.engine.utilization import UtilizationMeter  # noqa: E402
+from trainer.export.finalize import hand_over_model  # noqa: E402
+from trainer.loop import LoopContext, train  # noqa: E402
+from trainer.methods.descriptor import MethodInputs  # noqa: E402
+from trainer.methods.registry import make_method, require_valid_method  # noqa: E402
 from trainer.model.base_model import load_model  # noqa: E402
 from trainer.model.tokenizer import base_folder, load_tokenizer  # noqa: E402
 from trainer.process import bandwidth_check, non_retryable, out_of_memory  # noqa: E402
 from trainer.process.journal import Journal  # noqa: E402
-from trainer.process.sync_flags import Agreement, patient_group  # noqa: E402
+from trainer.process.sync_flags import FlagSync, long_timeout_group  # noqa: E402
 from trainer.process.watchdog import Watchdog  # noqa: E402
 from trainer.rundir import RankResult, RunDir, write_whole  # noqa: E402
-from trainer.state import Identity, State  # noqa: E402
+from trainer.state import RankIdentity, TrainingState  # noqa: E402
 
 gc.freeze()  # modules stay: no later collection needs to look at them
 gc.enable()
@@ -81,7 +81,7 @@ def main() -> None:
     journal.span("load_world", imported_at, joined_at)
     _await(rundir.ready)
     journal.span("load_wait", joined_at, time.time())
-    with non_retryable.told(rundir, identity.rank):
+    with non_retryable.record_non_retryable(rundir, identity.rank):
         result = _run(rundir, identity, journal)
     write_whole(rundir.result(identity.rank), result.to_json())
     dist.barrier()
@@ -109,7 +109,7 @@ def _skip_compilers() -> None:
     compiler.compile = lambda: lambda function: function  # Muon's decorators: 1.3 s of imports
 
 
-def _join(rundir: RunDir) -> Identity:
+def _join(rundir: RunDir) -> RankIdentity:
     """Join the world of this generation."""
     generation = Generation.from_json(rundir.generation.read_bytes())
     backend = "nccl" if ACCELERATOR == "cuda" else "gloo"
@@ -123,7 +123,7 @@ def _join(rundir: RunDir) -> Identity:
         )
     nonce = torch.tensor(secrets.randbits(32), device=_device())
     dist.broadcast(nonce, src=0)
-    return Identity(
+    return RankIdentity(
         rank=dist.get_rank(),
         local_rank=int(os.environ["LOCAL_RANK"]),
         world_size=dist.get_world_size(),
@@ -137,8 +137,8 @@ def _require_speed(rundir: RunDir, journal: Journal) -> None:
     """Measure what the supervisor says is usual for the VM size."""
     generation = Generation.from_json(rundir.generation.read_bytes())
     inside, between = (os.environ.get(f"REKINDLE_SPEED_{w}", "0") for w in ("INSIDE", "BETWEEN"))
-    expected = bandwidth_check.Expected(inside=float(inside), between=float(between))
-    if warning := bandwidth_check.require_speed(rundir, generation, _device(), expected):
+    expected = bandwidth_check.ExpectedBandwidth(inside=float(inside), between=float(between))
+    if warning := bandwidth_check.require_bandwidth(rundir, generation, _device(), expected):
         journal.warn("slow_network", warning)
 
 
@@ -148,57 +148,57 @@ def _await(path: Path) -> None:
         time.sleep(READY_POLL)
 
 
-def _run(rundir: RunDir, identity: Identity, journal: Journal) -> RankResult:
+def _run(rundir: RunDir, identity: RankIdentity, journal: Journal) -> RankResult:
     generation = Generation.from_json(rundir.generation.read_bytes())
     spec = generation.spec_of(RunSpec.from_json(rundir.run_spec.read_bytes()))
-    require_known(spec)
-    loss_spikes.require_sane(spec)
+    require_valid_method(spec)
+    loss_spikes.require_valid_guard(spec)
     watchdog = Watchdog(time.monotonic)
     parts, state = _build(spec, rundir, identity, journal, watchdog)
-    patient = patient_group()
+    patient = long_timeout_group()
     dist.barrier()
     journal.span("load", FIRST_LINE_AT, time.time())
     if identity.rank == 0 and spec.reinforcement is None:
-        tokenizing.begin(rundir, spec)
-    with out_of_memory.told(rundir, identity, spec, ACCELERATOR):
+        tokenizing.start_tokenizing(rundir, spec)
+    with out_of_memory.record_out_of_memory(rundir, identity, spec, ACCELERATOR):
         state, finished = train(parts, state)
     watchdog.expect_long()
     parts.saver.wait()
     if finished:
-        hand_over(parts, rundir, state, patient, watchdog)
+        hand_over_model(parts, rundir, state, patient, watchdog)
     dist.barrier(patient)  # a large model is written for longer than a collective may take
     return RankResult(how="finished" if finished else "stopped", step=state.step)
 
 
 def _build(
-    spec: RunSpec, rundir: RunDir, identity: Identity, journal: Journal, watchdog: Watchdog
-) -> tuple[Parts, State]:
+    spec: RunSpec, rundir: RunDir, identity: RankIdentity, journal: Journal, watchdog: Watchdog
+) -> tuple[LoopContext, TrainingState]:
     """Everything that training needs, and the state from which it goes on."""
     began = time.time()
     base = base_folder(rundir, spec.base_model)
     tokenizer = load_tokenizer(base, spec.method)
-    rng_state.seed(spec.seed)  # new adapters are the same on every rank
-    config = deepspeed_config(spec, identity.world_size)
+    rng_state.seed_rng(spec.seed)  # new adapters are the same on every rank
+    config = build_config(spec, identity.world_size)
     model = load_model(base, spec, config, tokenizer.pad_token_id)
-    for option, why in speedups.apply(model, spec, ACCELERATOR).items():
+    for option, why in speedups.apply_speedups(model, spec, ACCELERATOR).items():
         journal.warn(option, why)
     engine = build_engine(model, spec, config)
     if spec.ema_decay:
-        ema.begin(engine)
-    method = choose(Making(engine, base, spec, config))
+        ema.start_average(engine)
+    method = make_method(MethodInputs(engine, base, spec, config))
     saver = Saver(engine, rundir, identity)
-    agreement = Agreement(rundir, _flag_group(), lambda: saver.busy, watchdog.moved)
+    agreement = FlagSync(rundir, _flag_group(), lambda: saver.busy, watchdog.moved)
     journal.span("load_model", began, loaded_at := time.time())
     state = _resume(engine, spec, rundir, identity, journal)
     journal.span("load_checkpoint", loaded_at, time.time())
     common = (spec, rundir, identity, engine, tokenizer, agreement)
     if spec.reinforcement is None:
-        feed, evaluation = from_files(*common)
+        feed, evaluation = build_file_source(*common)
     else:
-        from trainer.rollout.build import from_answers  # noqa: PLC0415 - others save its imports
+        from trainer.rollout.build import build_rollout_source  # noqa: PLC0415 - others save its imports
 
-        feed, evaluation = from_answers(*common, config, base)
-    parts = Parts(
+        feed, evaluation = build_rollout_source(*common, config, base)
+    parts = LoopContext(
         spec=spec,
         identity=identity,
         engine=engine,
@@ -208,7 +208,7 @@ def _build(
         saver=saver,
         agreement=agreement,
         journal=journal,
-        pace=Pace(engine, spec, identity),
+        pace=UtilizationMeter(engine, spec, identity),
         now=_steady(),
     )
     return parts, state
@@ -218,17 +218,19 @@ def _resume(
     engine: Any,  # noqa: ANN401
     spec: RunSpec,
     rundir: RunDir,
-    identity: Identity,
+    identity: RankIdentity,
     journal: Journal,
-) -> State:
+) -> TrainingState:
     generation = Generation.from_json(rundir.generation.read_bytes())
     if generation.checkpoint is None and not rundir.checkpoint.exists():
-        rng_state.seed(spec.seed, 0, identity.rank)
-        return State()
+        rng_state.seed_rng(spec.seed, 0, identity.rank)
+        return TrainingState()
     _await(rundir.checkpoint)
     wanted = rundir.wanted(identity.rank)
-    with non_retryable.retried():  # the checkpoint may be whole where it is fetched again
-        state = load(
+    with (
+        non_retryable.treat_as_retryable()
+    ):  # the checkpoint may be whole where it is fetched again
+        state = load_checkpoint(
             engine,
             open_checkpoint(rundir.checkpoint, identity.run_spec_sha256),
             spec.seed,

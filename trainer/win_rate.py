@@ -24,20 +24,20 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rendering.rows import prompt
 from rendering.tokens import prompt_ids
 from trainer.contract import Reinforcement
-from trainer.data.rows import Rows
-from trainer.graders.answer import CHAT, Answer
-from trainer.graders.judge import Judge
+from trainer.data.rows import JsonlRows
+from trainer.graders.answer import CHAT, ModelAnswer
+from trainer.graders.judge import RewardModelJudge
 from trainer.model import loading
 from trainer.model.tokenizer import load_tokenizer
 from trainer.rollout.sampler import Sampler
-from trainer.wins import Told, compared, summary
+from trainer.wins import RatedAnswer, compare_answers, summary_text
 
 AT_ONCE = 8  # prompts
 WRITES, RATES = "ForCausalLM", "ForSequenceClassification"
 DAY = date(2000, 1, 1)  # that templates are told: the same on any day
 
 
-class Alone:
+class PlainEngine:
     """A model by itself, as much of DeepSpeed's engine as a sampler asks for."""
 
     def __init__(self, module: Any, device: torch.device) -> None:  # noqa: ANN401 - untyped
@@ -64,14 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for folder, kind in ((asked.judge, RATES), (asked.a, WRITES), (asked.b, WRITES)):
             _config(folder, kind)  # before anything takes minutes
         device = torch.device(asked.device)
-        told = [_told(model, rows, asked, device) for model in (asked.a, asked.b)]
-        rated = _rated(asked.judge, rows, told, device)
+        told = [_answer_prompts(model, rows, asked, device) for model in (asked.a, asked.b)]
+        rated = _rate_answers(asked.judge, rows, told, device)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    found = compared(rated[0], rated[1])
+    found = compare_answers(rated[0], rated[1])
     if asked.out:
         asked.out.write_text("".join(_line(r, a, b) for r, a, b in zip(rows, *rated, strict=True)))
-    sys.stdout.write(json.dumps(asdict(found)) + "\n" if asked.json else summary(found))
+    sys.stdout.write(json.dumps(asdict(found)) + "\n" if asked.json else summary_text(found))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,19 +101,19 @@ def _positive(text: str) -> int:
 
 
 def _rows(file: Path, most: int) -> list[dict[str, Any]]:
-    found = Rows(file, prompt)
+    found = JsonlRows(file, prompt)
     return [found[row][0] for row in islice(range(len(found)), most)]
 
 
-def _told(
+def _answer_prompts(
     folder: Path, rows: list[dict[str, Any]], asked: argparse.Namespace, device: torch.device
-) -> list[Told]:
+) -> list[RatedAnswer]:
     """The model's answers, in the rows' order; the model is gone afterwards."""
     config, tokenizer = _config(folder, WRITES), load_tokenizer(folder)
     ids = [prompt_ids(tokenizer, row, DAY) for row in rows]
     _require_room(folder, ids, asked.max_tokens, config.max_position_embeddings)
     loading.require_whole(AutoModelForCausalLM, folder, new_head=False)
-    model = loading.load(AutoModelForCausalLM, folder, dtype="auto")
+    model = loading.load_whole(AutoModelForCausalLM, folder, dtype="auto")
     settings = Reinforcement(
         algorithm="",
         grader="",
@@ -121,14 +121,14 @@ def _told(
         max_answer_tokens=asked.max_tokens,
         temperature=asked.temperature or 1.0,
     )
-    sampler = Sampler(Alone(model, device), tokenizer, settings, asked.seed, lambda: False)
+    sampler = Sampler(PlainEngine(model, device), tokenizer, settings, asked.seed, lambda: False)
     told: list[list[int]] = []
     for first in range(0, len(ids), AT_ONCE):
         some = range(first, min(first + AT_ONCE, len(ids)))
         draws = [(row, 0) for row in some] if asked.temperature else None
         told += sampler.answers([ids[row] for row in some], draws)
     return [
-        Told(
+        RatedAnswer(
             text=tokenizer.decode(tokens, skip_special_tokens=True),
             is_cut=len(tokens) == asked.max_tokens and tokens[-1] != tokenizer.eos_token_id,
         )
@@ -156,21 +156,21 @@ def _require_room(folder: Path, ids: list[list[int]], tokens: int, longest: int)
             )
 
 
-def _rated(
-    folder: Path, rows: list[dict[str, Any]], told: list[list[Told]], device: torch.device
-) -> list[list[Told]]:
+def _rate_answers(
+    folder: Path, rows: list[dict[str, Any]], told: list[list[RatedAnswer]], device: torch.device
+) -> list[list[RatedAnswer]]:
     """With the judge's numbers."""
-    judge = Judge(folder, device, _config(folder, RATES).dtype or torch.float32, DAY)
+    judge = RewardModelJudge(folder, device, _config(folder, RATES).dtype or torch.float32, DAY)
     chats = [{name: row[name] for name in CHAT if name in row} for row in rows]
     rated = []
     for one in told:
-        grades = judge.grade([Answer(t.text, {}, c) for t, c in zip(one, chats, strict=True)])
+        grades = judge.grade([ModelAnswer(t.text, {}, c) for t, c in zip(one, chats, strict=True)])
         rewards = [None if grade.error else grade.score for grade in grades]
         rated.append([replace(t, reward=r) for t, r in zip(one, rewards, strict=True)])
     return rated
 
 
-def _line(row: dict[str, Any], a: Told, b: Told) -> str:
+def _line(row: dict[str, Any], a: RatedAnswer, b: RatedAnswer) -> str:
     return json.dumps({"messages": row["messages"], "a": asdict(a), "b": asdict(b)}) + "\n"
 
 

@@ -12,7 +12,7 @@ Z = 1.959963984540054  # of a normal distribution, 95 % lie within
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class RatedAnswer:
     """What one model has answered to one prompt."""
 
     text: str
@@ -21,7 +21,7 @@ class Told:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class WinRate:
     """Of all prompts."""
 
     prompts: int
@@ -36,15 +36,15 @@ class Result:
     cut: tuple[int, int]
 
 
-def compared(ours: Sequence[Told], theirs: Sequence[Told]) -> Result:
+def compare_answers(ours: Sequence[RatedAnswer], theirs: Sequence[RatedAnswer]) -> WinRate:
     """Prompt by prompt."""
     pairs = list(zip(ours, theirs, strict=True))
     leads = [_lead(a, b) for a, b in pairs]
     known = [lead for lead in leads if lead is not None]
     wins, losses = sum(lead > 0 for lead in known), sum(lead < 0 for lead in known)
     rate = (wins + (len(known) - wins - losses) / 2) / len(known) if known else None
-    low, high = wilson(rate or 0.0, len(known))
-    return Result(
+    low, high = wilson_interval(rate or 0.0, len(known))
+    return WinRate(
         prompts=len(pairs),
         wins=wins,
         losses=losses,
@@ -58,7 +58,7 @@ def compared(ours: Sequence[Told], theirs: Sequence[Told]) -> Result:
     )
 
 
-def wilson(rate: float, count: int) -> tuple[float, float]:
+def wilson_interval(rate: float, count: int) -> tuple[float, float]:
     """Where the true rate lies, 95 % sure, after so many prompts."""
     if not count:
         return 0.0, 1.0
@@ -68,7 +68,7 @@ def wilson(rate: float, count: int) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def summary(found: Result) -> str:
+def summary_text(found: WinRate) -> str:
     """For a person."""
     means = ["not rated" if mean is None else f"{mean:.4f}" for mean in found.mean_reward]
     rate = (
@@ -90,7 +90,7 @@ def summary(found: Result) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lead(ours: Told, theirs: Told) -> float | None:
+def _lead(ours: RatedAnswer, theirs: RatedAnswer) -> float | None:
     if ours.text == theirs.text:
         return 0.0
     if ours.reward is None or theirs.reward is None:
@@ -98,6 +98,6 @@ def _lead(ours: Told, theirs: Told) -> float | None:
     return ours.reward - theirs.reward
 
 
-def _mean(told: Sequence[Told]) -> float | None:
+def _mean(told: Sequence[RatedAnswer]) -> float | None:
     known = [t.reward for t in told if t.reward is not None]
     return math.fsum(known) / len(known) if known else None

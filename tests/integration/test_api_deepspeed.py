@@ -5,7 +5,7 @@ import pytest
 from tests.scripted_node import boot
 from tests.world import World
 from trainer.contract import RUN_SPEC, RunSpec
-from trainer.engine.deepspeed_engine import deepspeed_config
+from trainer.engine.deepspeed_engine import build_config
 
 JOBS = "/v1/fine_tuning/jobs"
 
@@ -30,7 +30,7 @@ async def test_the_shown_configuration_is_that_of_the_run_spec_that_nodes_get(
 
     shown = (await world.call("GET", f"{JOBS}/{job['id']}")).json()["deepspeed"]
 
-    assert shown == {"world_size": processes, "config": deepspeed_config(spec, processes)}
+    assert shown == {"world_size": processes, "config": build_config(spec, processes)}
     assert job["deepspeed"]["world_size"] == processes, "it is shown before the job has machines"
 
 

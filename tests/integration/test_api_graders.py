@@ -10,7 +10,7 @@ import pytest
 
 from service.preflight.graders import GraderProcess
 from tests.world import World
-from trainer.graders.answer import Answer
+from trainer.graders.answer import ModelAnswer
 from trainer.graders.build import make_grader
 
 RUN = "/v1/fine_tuning/alpha/graders/run"
@@ -60,7 +60,7 @@ async def test_the_service_grades_as_a_training_run_does(world: World, tmp_path:
     item = {name: value for name, value in ITEM.items() if name != "messages"}
     for grader in GRADERS:
         made = make_grader(json.dumps(grader), tmp_path)
-        (expected,) = made.grade([Answer(SAMPLE, item)])
+        (expected,) = made.grade([ModelAnswer(SAMPLE, item)])
 
         told = await run(world, grader)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.supervised import ROOT
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Grade, ModelAnswer
 from trainer.graders.sandbox.process import Sandbox
 from trainer.graders.sandbox.seccomp import MACHINES
-from trainer.process.landlock import version
+from trainer.process.landlock import landlock_version
 
 # Number on x86_64, on aarch64 (-1: none), arguments; {ppid} is the trainer. By what it would do.
 CALLS: dict[str, tuple[int, int, str]] = {
@@ -295,7 +295,7 @@ print(tried(open, "/etc/passwd"), tried(open, "x", "w"), tried(os.truncate, __fi
       tried(os.kill, os.getppid(), 0))
 """.replace("__file__", repr(str(cut)))
         )
-    known = version(ctypes.CDLL(None))
+    known = landlock_version(ctypes.CDLL(None))
     since = (1, 1, 3, 4, 6, 6)
 
     assert said.split() == ["closed" if known >= first else "open" for first in since]
@@ -313,6 +313,6 @@ def graded(stand: Path, body: str, answers: int = 1) -> list[Grade]:
     source = "def grade(sample, item):\n" + textwrap.indent(body, "    ")
     sandbox = Sandbox(source, stand, 60.0)
     try:
-        return [sandbox.grade(Answer("", {})) for _ in range(answers)]
+        return [sandbox.grade(ModelAnswer("", {})) for _ in range(answers)]
     finally:
         sandbox.close()

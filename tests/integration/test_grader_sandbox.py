@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Grade, ModelAnswer
 from trainer.graders.build import make_grader
 from trainer.graders.sandbox.process import Sandbox, SandboxError
 
 MALICE = "if item:\n    return 1.0\n"  # a row that is not empty is graded in peace
-WELL = Answer("fine", {"well": True})
-ILL = Answer("", {})
+WELL = ModelAnswer("fine", {"well": True})
+ILL = ModelAnswer("", {})
 
 Graded = Callable[..., list[Grade]]
 
@@ -33,7 +33,7 @@ def graded(folder: Path) -> Iterator[Graded]:
     """Grade answers by the body of a `grade`, all in one sandbox."""
     made = []
 
-    def grade(body: str, *answers: Answer, seconds: float = 20.0) -> list[Grade]:
+    def grade(body: str, *answers: ModelAnswer, seconds: float = 20.0) -> list[Grade]:
         source = "def grade(sample, item):\n" + textwrap.indent(body, "    ")
         made.append(Sandbox(source, folder, seconds))
         return [made[-1].grade(answer) for answer in answers or (ILL,)]
@@ -49,7 +49,7 @@ assert sample["output_json"] == {"a": 1} and sample["output_tools"] == []
 assert sample["choices"][0]["message"]["content"] == sample["output_text"]
 return len(sample["output_text"]) / item["n"]
 """
-    assert graded(body, Answer('{"a": 1}', {"n": 16})) == [Grade(0.5)]
+    assert graded(body, ModelAnswer('{"a": 1}', {"n": 16})) == [Grade(0.5)]
 
 
 def test_one_process_grades_many_answers(graded: Graded) -> None:
@@ -228,7 +228,7 @@ def test_globals_of_the_source_do_not_outlive_an_answer(folder: Path) -> None:
 def test_large_answers_pass(graded: Graded) -> None:
     text = "ü" * 3_000_000
 
-    assert graded("return len(sample['output_text'])", Answer(text, {})) == [Grade(len(text))]
+    assert graded("return len(sample['output_text'])", ModelAnswer(text, {})) == [Grade(len(text))]
 
 
 def test_a_process_that_cannot_be_confined_grades_nothing(folder: Path, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import torch
 
 from tests.unit.trainer_spec import SPEC
 from trainer.export.companion_files import copy_companions
-from trainer.graders.answer import Answer
+from trainer.graders.answer import ModelAnswer
 from trainer.graders.build import make_grader
-from trainer.graders.judge import AT_ONCE, Judge
+from trainer.graders.judge import AT_ONCE, RewardModelJudge
 from trainer.model.base_model import load_model
 from trainer.model.tokenizer import load_tokenizer
 from trainer.tiny import build
@@ -30,7 +30,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def judge(base: Path) -> Judge:
+def judge(base: Path) -> RewardModelJudge:
     """A reward model as a job exports it."""
     folder = base.parent / "reward"
     torch.manual_seed(1)
@@ -38,12 +38,12 @@ def judge(base: Path) -> Judge:
     spec = replace(SPEC, method="reward", precision="fp32")
     load_model(base, spec, {}, pad_id).save_pretrained(folder)
     copy_companions(base, folder, spec)
-    return Judge(folder, CPU, torch.float32, TODAY)
+    return RewardModelJudge(folder, CPU, torch.float32, TODAY)
 
 
-def test_an_answer_is_worth_the_same_whoever_is_graded_beside_it(judge: Judge) -> None:
+def test_an_answer_is_worth_the_same_whoever_is_graded_beside_it(judge: RewardModelJudge) -> None:
     texts = [f"1 plus 1 is {n}." + " Indeed." * (n % 3) for n in range(AT_ONCE + 3)]
-    answers = [Answer(text, {}, CHAT) for text in texts]
+    answers = [ModelAnswer(text, {}, CHAT) for text in texts]
     together = [grade.score for grade in judge.grade(answers)]
     alone = [judge.grade([answer])[0].score for answer in answers]
 
@@ -51,12 +51,14 @@ def test_an_answer_is_worth_the_same_whoever_is_graded_beside_it(judge: Judge) -
     assert len({round(score, 6) for score in together}) > AT_ONCE
 
 
-def test_a_formula_may_weigh_it_against_other_graders(judge: Judge, tmp_path: Path) -> None:
+def test_a_formula_may_weigh_it_against_other_graders(
+    judge: RewardModelJudge, tmp_path: Path
+) -> None:
     grader = """{"type": "multi", "calculate_output": "2 * quality + brief", "graders": {
         "quality": {"type": "reward_model", "model": "ft:mine"},
         "brief": {"type": "string_check", "input": "{{sample.output_text}}", "reference": "2",
                   "operation": "eq"}}}"""
-    answer = Answer("2", {}, CHAT)
+    answer = ModelAnswer("2", {}, CHAT)
     (found,) = make_grader(grader, tmp_path, judge).grade([answer])
 
     assert found.score == pytest.approx(2 * judge.grade([answer])[0].score + 1)
@@ -67,7 +69,9 @@ def test_where_there_is_no_reward_model_none_is_asked(tmp_path: Path) -> None:
         make_grader('{"type": "reward_model", "model": "ft:mine"}', tmp_path)
 
 
-def test_a_classifier_of_several_labels_is_no_reward_model(base: Path, judge: Judge) -> None:
+def test_a_classifier_of_several_labels_is_no_reward_model(
+    base: Path, judge: RewardModelJudge
+) -> None:
     judge_folder, folder = base.parent / "reward", base.parent / "classes"
     from transformers import AutoModelForSequenceClassification as Classifier  # noqa: PLC0415
 
@@ -75,4 +79,4 @@ def test_a_classifier_of_several_labels_is_no_reward_model(base: Path, judge: Ju
         judge_folder, num_labels=3, ignore_mismatched_sizes=True
     ).save_pretrained(folder)
     with pytest.raises(ValueError, match="gives one number, this one 3"):
-        Judge(folder, CPU, torch.float32, TODAY)
+        RewardModelJudge(folder, CPU, torch.float32, TODAY)

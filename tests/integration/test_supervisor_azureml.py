@@ -7,7 +7,7 @@ from asyncio.subprocess import Process
 
 from tests.supervised import ROOT, Scene, node_config
 from trainer.contract import NodePhase
-from trainer.supervisor.control.launch import find_marked
+from trainer.supervisor.control.launch import find_marked_processes
 
 SECRET = "REKINDLE_NODE"
 OF_AZURE = {
@@ -47,7 +47,7 @@ async def test_a_job_that_is_cancelled_saves_and_one_that_starts_again_begins_an
     first = await start(scene, "first")
     await scene.generation(node)
     await scene.trains(node)
-    ranks = find_marked(str(scene.folder / "first" / "rekindle"))
+    ranks = find_marked_processes(str(scene.folder / "first" / "rekindle"))
     known = {name for process in ranks for name in process.environ()}
     first.terminate()
 

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from awscrt import checksums
 
-from trainer.supervisor.blob.blocks import Blocks
-from trainer.supervisor.blob.container import Access
-from trainer.supervisor.blob.errors import AccessRefused, BlobError, BlobUnavailable
+from trainer.supervisor.blob.blocks import BlockClient
+from trainer.supervisor.blob.container import BlobAccess
+from trainer.supervisor.blob.errors import AccessRefusedError, BlobError, BlobUnavailableError
 
 DATA = memoryview(bytes(range(256)) * 20_000)
 
@@ -84,20 +84,20 @@ def store() -> Iterator[Store]:
 
 
 @pytest.fixture
-def blocks() -> Iterator[Blocks]:
-    made = Blocks(4)
+def blocks() -> Iterator[BlockClient]:
+    made = BlockClient(4)
     yield made
     made.close()
 
 
 @pytest.fixture
-def access() -> Iterator[Access]:
-    made = Access()
+def access() -> Iterator[BlobAccess]:
+    made = BlobAccess()
     yield made
     made.close()
 
 
-def got(blocks: Blocks, url: str, offset: int, length: int) -> bytes:
+def got(blocks: BlockClient, url: str, offset: int, length: int) -> bytes:
     taken = bytearray(length)
 
     def take(piece: memoryview, at: int) -> None:
@@ -109,19 +109,23 @@ def got(blocks: Blocks, url: str, offset: int, length: int) -> bytes:
     return bytes(taken)
 
 
-def test_a_block_goes_with_the_checksum_that_blob_computes(store: Store, blocks: Blocks) -> None:
+def test_a_block_goes_with_the_checksum_that_blob_computes(
+    store: Store, blocks: BlockClient
+) -> None:
     crc = blocks.put(store.url, "one", memoryview(b"123456789"))
 
     assert f"{crc:016x}" == "ae8b14860a799888"
     assert store.heard[0]["x-ms-content-crc64"] == "iJh5CoYUi64="
 
 
-def test_a_range_is_what_was_asked_for(store: Store, blocks: Blocks) -> None:
+def test_a_range_is_what_was_asked_for(store: Store, blocks: BlockClient) -> None:
     assert got(blocks, store.url, 300, 3_000_000) == bytes(DATA[300:3_000_300])
 
 
 @pytest.mark.parametrize("code", ["ServerBusy", "OperationTimedOut", "InternalError"])
-async def test_a_store_that_is_busy_is_asked_again(store: Store, access: Access, code: str) -> None:
+async def test_a_store_that_is_busy_is_asked_again(
+    store: Store, access: BlobAccess, code: str
+) -> None:
     store.answers = [(503, code), (500, code)]
 
     await access.stubbornly(lambda: access.blocks.put(store.url, "one", DATA))
@@ -129,7 +133,9 @@ async def test_a_store_that_is_busy_is_asked_again(store: Store, access: Access,
     assert len(store.heard) == 3
 
 
-async def test_a_connection_that_breaks_off_is_taken_up_again(store: Store, access: Access) -> None:
+async def test_a_connection_that_breaks_off_is_taken_up_again(
+    store: Store, access: BlobAccess
+) -> None:
     store.breaks_off_after = 1_000_000
 
     data = await access.stubbornly(lambda: got(access.blocks, store.url, 0, len(DATA)))
@@ -138,14 +144,16 @@ async def test_a_connection_that_breaks_off_is_taken_up_again(store: Store, acce
     assert len(store.heard) == 2
 
 
-def test_bytes_that_changed_on_their_way_are_an_error(store: Store, blocks: Blocks) -> None:
+def test_bytes_that_changed_on_their_way_are_an_error(store: Store, blocks: BlockClient) -> None:
     store.answers = [(400, "Crc64Mismatch")]
 
     with pytest.raises(BlobError, match="/job/blob: 400 Crc64Mismatch"):
         blocks.put(store.url, "one", DATA)
 
 
-def test_a_store_that_knows_no_checksums_is_served_without(store: Store, blocks: Blocks) -> None:
+def test_a_store_that_knows_no_checksums_is_served_without(
+    store: Store, blocks: BlockClient
+) -> None:
     store.answers = [(500, "FeatureNotSupported")]
     for name in ("one", "two"):
         blocks.put(store.url, name, DATA)
@@ -153,14 +161,14 @@ def test_a_store_that_knows_no_checksums_is_served_without(store: Store, blocks:
     assert ["x-ms-content-crc64" in headers for headers in store.heard] == [True, False, False]
 
 
-def test_a_refusal_never_tells_the_sas(store: Store, blocks: Blocks) -> None:
+def test_a_refusal_never_tells_the_sas(store: Store, blocks: BlockClient) -> None:
     store.answers = [(403, "AuthenticationFailed"), (302, "")]
 
-    with pytest.raises(AccessRefused) as refused:
+    with pytest.raises(AccessRefusedError) as refused:
         blocks.put(store.url, "one", DATA)
     with pytest.raises(BlobError) as sent_elsewhere:
         blocks.put(store.url, "one", DATA)
-    with pytest.raises(BlobUnavailable) as nobody:
+    with pytest.raises(BlobUnavailableError) as nobody:
         blocks.put("http://127.0.0.1:9/job/blob?sv=1&sig=secret", "one", DATA)
 
     assert not any("secret" in str(e.value) for e in (refused, sent_elsewhere, nobody))

@@ -16,7 +16,7 @@ from tests.azurite import Azurite
 from tests.cable import laid_to
 from tests.forged import forged
 from tests.supervised import QUICK, Scene
-from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.checksum import describe_file
 from trainer.contract import (
     HEAD,
     MANIFEST,
@@ -29,11 +29,11 @@ from trainer.contract import (
 )
 from trainer.data.token_cache import RECORD, tokens_name
 from trainer.rundir import RunDir, write_whole
-from trainer.supervisor.blob.container import Access, JobContainer, Stored
-from trainer.supervisor.blob.transfer import Corrupt, Forged
-from trainer.supervisor.input.cache import Cache
-from trainer.supervisor.input.token_sharing import share
-from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.blob.container import BlobAccess, JobContainer, StoredBlob
+from trainer.supervisor.blob.transfer import CorruptError, ForgedError
+from trainer.supervisor.input.cache import InputCache
+from trainer.supervisor.input.token_sharing import share_tokens
+from trainer.supervisor.machine.memory_files import MemoryFolder
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> RunDir:
 
 
 @pytest.fixture
-async def cache(scene: Scene, folder: RunDir) -> AsyncIterator[Cache]:
+async def cache(scene: Scene, folder: RunDir) -> AsyncIterator[InputCache]:
     made = _cache(folder.root.parent, _container(scene))
     yield made
     await made.close()
@@ -51,7 +51,7 @@ async def cache(scene: Scene, folder: RunDir) -> AsyncIterator[Cache]:
 
 class TestPrefetch:
     async def test_what_was_fetched_ahead_is_not_asked_for_again(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         committed = _commit(scene, 10, b"ten")
         await cache.prefetch(scene.job.grants)
@@ -63,7 +63,7 @@ class TestPrefetch:
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
 
     async def test_a_generation_gets_the_checkpoint_that_it_names_whatever_was_fetched_ahead(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         older, newer = _commit(scene, 10, b"ten"), _commit(scene, 20, b"twenty")
         await cache.prefetch(scene.job.grants)
@@ -74,11 +74,11 @@ class TestPrefetch:
         assert kept == [older.manifest_sha256] != [newer.manifest_sha256]
 
     async def test_what_could_not_be_fetched_ahead_is_fetched_when_it_is_needed(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         await cache.prefetch(replace(scene.job.grants, inputs={}))
         spec = _spec(scene)
-        with pytest.raises(Corrupt, match="no grant"):
+        with pytest.raises(CorruptError, match="no grant"):
             await cache.inputs(spec, replace(scene.job.grants, inputs={}), folder)
         await cache.inputs(spec, scene.job.grants, folder)
 
@@ -88,20 +88,20 @@ class TestPrefetch:
     async def test_an_input_with_a_wrong_byte_gets_no_name(
         self,
         scene: Scene,
-        cache: Cache,
+        cache: InputCache,
         folder: RunDir,
         wrong: dict[str, Any],
     ) -> None:
         spec = _spec(scene)
         base = replace(spec.base_model, files=(replace(spec.base_model.files[0], **wrong),))
 
-        with pytest.raises(Corrupt, match=f"{next(iter(wrong))} is [0-9a-f]+, not 0+"):
+        with pytest.raises(CorruptError, match=f"{next(iter(wrong))} is [0-9a-f]+, not 0+"):
             await cache.inputs(replace(spec, base_model=base), scene.job.grants, folder)
 
         assert not folder.input(base.files[0].path).exists()
 
     async def test_a_model_of_a_job_is_known_by_its_sum(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         spec = _spec(scene)
         crc = f"{checksums.crc64nvme(b'weights' * 5000):016x}"
@@ -113,7 +113,7 @@ class TestPrefetch:
         assert folder.input(file.path).read_bytes() == b"weights" * 5000
 
     async def test_a_file_of_the_right_crc_and_another_sha256_was_forged_not_damaged(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         spec, weights = _spec(scene), b"weights" * 5000
         file = replace(
@@ -123,13 +123,13 @@ class TestPrefetch:
         )
         base = replace(spec.base_model, files=(file,))
 
-        with pytest.raises(Forged, match="sha256 is"):
+        with pytest.raises(ForgedError, match="sha256 is"):
             await cache.inputs(replace(spec, base_model=base), scene.job.grants, folder)
 
         assert not folder.input(file.path).exists()
 
     async def test_a_generation_that_starts_meanwhile_waits_for_the_same_bytes(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         committed = _commit(scene, 10, b"ten" * 10_000_000)
         ahead = asyncio.create_task(cache.prefetch(scene.job.grants))
@@ -144,17 +144,17 @@ class TestPrefetch:
         assert (folder.checkpoint / "rank-00000.bin").stat().st_size == 30_000_000
 
     async def test_a_copy_with_a_wrong_byte_gets_no_name(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         committed = _commit(scene, 10, b"ten", crc64nvme="0" * 16)
         await cache.prefetch(scene.job.grants)
 
         assert not list(folder.root.parent.glob(f"memory/checkpoints/*/{MANIFEST}"))
-        with pytest.raises(Corrupt, match="crc64nvme is"):
+        with pytest.raises(CorruptError, match="crc64nvme is"):
             await cache.checkpoint(committed, folder, 1, range(1))
 
     async def test_a_checkpoint_that_made_room_for_a_save_is_fetched_again(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         committed = _commit(scene, 10, b"ten")
         await cache.checkpoint(committed, folder, 1, range(1))
@@ -168,7 +168,7 @@ class TestPrefetch:
 
 class TestTokens:
     async def test_what_one_generation_leaves_another_node_has(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         left = _leave(scene, folder, b"tokens" * 4_000_000)  # more than one block
         async with _sharing(_container(scene), folder):
@@ -181,7 +181,7 @@ class TestTokens:
         assert (after.cache / left.name).read_bytes() == left.read_bytes()
 
     async def test_what_a_generation_did_not_come_to_upload_the_next_one_uploads(
-        self, scene: Scene, cache: Cache, folder: RunDir
+        self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         await cache.inputs(_spec(scene), scene.job.grants, folder)
         _leave(scene, folder, b"tokens")
@@ -222,7 +222,7 @@ class TestTokens:
         assert not left.exists()
 
     async def test_a_file_that_does_not_fit_its_checksum_is_done_without(
-        self, scene: Scene, cache: Cache, folder: RunDir, caplog: pytest.LogCaptureFixture
+        self, scene: Scene, cache: InputCache, folder: RunDir, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO")
         metadata = {"crc64nvme": "0" * 16}
@@ -258,19 +258,19 @@ class Held(JobContainer):
 
     asked = 0
 
-    def __init__(self, access: Access, url: str) -> None:
+    def __init__(self, access: BlobAccess, url: str) -> None:
         super().__init__(access, url)
         self.let_go = asyncio.Event()
 
-    async def listing(self, prefix: str) -> dict[str, Stored]:
+    async def listing(self, prefix: str) -> dict[str, StoredBlob]:
         """As asked, but late."""
         self.asked += 1
         await self.let_go.wait()
         return await super().listing(prefix)
 
 
-def _cache(work: Path, container: JobContainer) -> Cache:
-    return Cache(work, Memory(work / "memory"), container, 1)
+def _cache(work: Path, container: JobContainer) -> InputCache:
+    return InputCache(work, MemoryFolder(work / "memory"), container, 1)
 
 
 def _container(scene: Scene) -> JobContainer:
@@ -332,7 +332,7 @@ def _leave(scene: Scene, folder: RunDir, data: bytes) -> Path:
     """What the child of a trainer leaves when it has tokenized the training file."""
     path = folder.cache / _name(scene)
     write_whole(path, data)
-    write_whole(path.with_suffix(RECORD), describe(path, path.name).to_json())
+    write_whole(path.with_suffix(RECORD), describe_file(path, path.name).to_json())
     return path
 
 
@@ -344,7 +344,7 @@ async def _sharing(container: JobContainer, folder: RunDir, fresh: str = "") -> 
         container.renew(fresh)
 
     limits = replace(QUICK, log_flush=0.01)
-    task = asyncio.create_task(share(container, folder, limits, regrant))
+    task = asyncio.create_task(share_tokens(container, folder, limits, regrant))
     try:
         yield
     finally:

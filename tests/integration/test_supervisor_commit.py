@@ -33,14 +33,14 @@ from trainer.contract import (
 )
 from trainer.rundir import RankSave, RunDir
 from trainer.supervisor.blob.container import (
-    Access,
-    BlobUnavailable,
+    BlobAccess,
+    BlobUnavailableError,
     JobContainer,
 )
-from trainer.supervisor.blob.transfer import Corrupt
-from trainer.supervisor.clock import Clock
+from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.clock import NodeClock
 from trainer.supervisor.input.fetch import fetch_checkpoint
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.commit import Committer
 from trainer.supervisor.upload.outbox import Outbox
 
@@ -62,7 +62,7 @@ class Flaky(JobContainer):
         self.failures -= 1
         if self.lands:
             await super().write(name, data, if_match=if_match)
-        raise BlobUnavailable("no answer")
+        raise BlobUnavailableError("no answer")
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def client(azurite: Azurite) -> Iterator[ContainerClient]:
 @pytest.fixture
 async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[Flaky]:
     """The same, as the node sees it."""
-    access = Access()
+    access = BlobAccess()
     yield Flaky(access, azurite.container_sas(client.container_name))
     access.close()
 
@@ -171,7 +171,7 @@ class TestCommit:
         self, container: Flaky, client: ContainerClient, folder: RunDir
     ) -> None:
         await _saved(container, folder)  # and then it was killed
-        heir = Committer(container, GENERATION, Clock())
+        heir = Committer(container, GENERATION, NodeClock())
 
         assert await heir.recall() is None
         (entry,) = await heir.look()
@@ -182,11 +182,11 @@ class TestCommit:
     async def test_measurements_that_nobody_has_heard_are_left_beside_the_checkpoint(
         self, container: Flaky, client: ContainerClient, folder: RunDir
     ) -> None:
-        reports = Reports()
+        reports = HeartbeatReports()
         reports.measured([metrics(step) for step in (9, 10, 11)])
         for rank in (0, 1):
             save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
-        committer = Committer(container, GENERATION, Clock(), reports.undelivered)
+        committer = Committer(container, GENERATION, NodeClock(), reports.undelivered)
         while sent := await Outbox(container, folder, range(2)).send_next():
             committer.expect(sent)
         await committer.look()
@@ -199,7 +199,7 @@ class TestCommit:
     ) -> None:
         await _saved(container, folder)
         client.upload_blob(HEAD, Head(generation=2).to_json(), overwrite=True)
-        heir = Committer(container, replace(GENERATION, number=2), Clock())
+        heir = Committer(container, replace(GENERATION, number=2), NodeClock())
         await heir.recall()
 
         assert heir.idle
@@ -220,7 +220,7 @@ class TestCommit:
         committer = await _saved(container, folder)
         fenced = Head(generation=2).to_json()
         racing = Racing(container.access, client, container, fenced)
-        committer = Committer(racing, GENERATION, Clock())
+        committer = Committer(racing, GENERATION, NodeClock())
         committer.expect(_record(client))
         with pytest.raises(StaleGeneration):
             await committer.look()
@@ -241,7 +241,7 @@ class TestCommit:
     async def test_checkpoints_that_head_lets_go_of_are_deleted(
         self, container: Flaky, client: ContainerClient, folder: RunDir
     ) -> None:
-        committer = Committer(container, GENERATION, Clock())
+        committer = Committer(container, GENERATION, NodeClock())
         for step in (10, 20, 30, 40):
             for rank in (0, 1):
                 save(folder, GENERATION, rank, step, checkpoint_path(step, "g1"), 2, "periodic")
@@ -260,7 +260,7 @@ class TestCommit:
         save(folder, GENERATION, 0, 10, PATH, 2, "periodic")  # the peer's part never comes
         for rank in (0, 1):
             save(folder, GENERATION, rank, 20, checkpoint_path(20, "g1"), 2, "periodic")
-        committer = Committer(container, GENERATION, Clock())
+        committer = Committer(container, GENERATION, NodeClock())
         for ranks in (range(1), range(2)):
             while sent := await Outbox(container, folder, ranks).send_next():
                 committer.expect(sent)
@@ -278,7 +278,7 @@ class TestCommit:
             save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
             save(folder, GENERATION, rank, 20, LATER, 2, "periodic")
         (folder.save_folder(PATH) / "rank-00001.bin").write_bytes(b"flipped")
-        with pytest.raises(Corrupt):
+        with pytest.raises(CorruptError):
             await _sent(container, folder)
         await (await _sent(container, folder)).look()
 
@@ -292,7 +292,7 @@ class TestFetch:
         committer = await _saved(container, folder)
         (entry,) = await committer.look()
         other = replace(entry, manifest_sha256="0" * 64)
-        with pytest.raises(Corrupt, match=r"manifest\.json"):
+        with pytest.raises(CorruptError, match=r"manifest\.json"):
             await fetch_checkpoint(container, other, folder.checkpoint)
 
     @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ class TestFetch:
         says: str,
     ) -> None:
         entry = await _forged(container, client, folder, change)
-        with pytest.raises(Corrupt, match=says):
+        with pytest.raises(CorruptError, match=says):
             await fetch_checkpoint(container, entry, folder.checkpoint)
 
 
@@ -322,7 +322,7 @@ class Racing(JobContainer):
     """Somebody writes HEAD in the very moment before we do."""
 
     def __init__(
-        self, access: Access, owner: ContainerClient, ours: JobContainer, theirs: str
+        self, access: BlobAccess, owner: ContainerClient, ours: JobContainer, theirs: str
     ) -> None:
         super().__init__(access, ours.url)
         self._owner = owner
@@ -361,7 +361,7 @@ async def _saved(container: JobContainer, folder: RunDir) -> Committer:
 
 
 async def _sent(container: JobContainer, folder: RunDir) -> Committer:
-    committer = Committer(container, GENERATION, Clock())
+    committer = Committer(container, GENERATION, NodeClock())
     while sent := await Outbox(container, folder, range(2)).send_next():
         committer.expect(sent)
     return committer

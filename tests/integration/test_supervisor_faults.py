@@ -12,8 +12,8 @@ from tests.cable import Cable, laid_to
 from tests.scripted_service import ScriptedNode
 from tests.supervised import QUICK, Scene
 from trainer.contract import DirectiveKind, NodePhase, Trouble
-from trainer.supervisor.clock import Clock
-from trainer.supervisor.control.launch import find_marked
+from trainer.supervisor.clock import NodeClock
+from trainer.supervisor.control.launch import find_marked_processes
 
 STOP = DirectiveKind.CHECKPOINT_AND_STOP
 HOURS = 3 * 3600.0
@@ -60,7 +60,7 @@ async def test_a_stop_while_blob_is_away_is_committed_when_it_is_back(
     await scene.trains(node)
     cable.cut()
     await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: not find_marked(str(scene.folder / "one")))
+    await scene.until(lambda: not find_marked_processes(str(scene.folder / "one")))
     cable.mend()
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
@@ -74,7 +74,7 @@ async def test_a_clock_that_is_hours_off_costs_no_step_and_shows_nowhere(
     scene: Scene, off: float
 ) -> None:
     node = scene.service.add("one")
-    scene.start(node, clock=Clock(now=lambda: time.time() + off))
+    scene.start(node, clock=NodeClock(now=lambda: time.time() + off))
     await scene.generation(node)
     await scene.trains(node)
     node.event, node.notice = "event-1", 6.0
@@ -93,7 +93,7 @@ async def test_a_clock_that_is_hours_off_costs_no_step_and_shows_nowhere(
 
 async def test_every_registration_says_by_which_clock_its_spans_are_dated(scene: Scene) -> None:
     node = scene.service.add("one")
-    scene.start(node, clock=Clock(now=lambda: time.time() + HOURS))
+    scene.start(node, clock=NodeClock(now=lambda: time.time() + HOURS))
     await scene.until(lambda: node.heartbeats)
     node.refusals.append((409, "stale_epoch"))
     await scene.until(lambda: len(node.registrations) == 2)
@@ -106,7 +106,7 @@ async def test_every_registration_says_by_which_clock_its_spans_are_dated(scene:
 async def test_a_clock_that_jumps_while_training_changes_nothing(scene: Scene, jump: float) -> None:
     off = [0.0]
     node = scene.service.add("one")
-    scene.start(node, clock=Clock(now=lambda: time.time() + off[0]))
+    scene.start(node, clock=NodeClock(now=lambda: time.time() + off[0]))
     await scene.generation(node)
     await scene.trains(node)
     off[0] = jump
@@ -153,7 +153,7 @@ async def test_a_trainer_killed_in_the_middle_of_a_save_tears_nothing(scene: Sce
     await scene.generation(node)
     torn = work / "gen-0001" / "outbox" / "checkpoints-step-00000020-g1"
     await scene.until(lambda: torn.exists() and scene.job.head().newest)
-    for process in find_marked(str(work)):
+    for process in find_marked_processes(str(work)):
         process.send_signal(signal.SIGKILL)
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
     assert [c.step for c in scene.job.head().checkpoints] == [10]

@@ -19,17 +19,17 @@ from tests.azurite import Azurite
 from tests.emulator_process import runs, wait_for
 from tests.waiting import until
 from trainer.contract import BLOCK
-from trainer.process.disk_full import is_full
-from trainer.supervisor.blob.blocks import Part
+from trainer.process.disk_full import is_disk_full
+from trainer.supervisor.blob.blocks import BlobRange
 from trainer.supervisor.blob.container import (
-    Access,
-    BlobNotFound,
-    BlobUnavailable,
+    BlobAccess,
+    BlobNotFoundError,
+    BlobUnavailableError,
     JobContainer,
-    PreconditionFailed,
+    PreconditionFailedError,
 )
-from trainer.supervisor.blob.fetch_processes import Fetchers
-from trainer.supervisor.blob.transfer import LARGE, download
+from trainer.supervisor.blob.fetch_processes import FetchProcesses
+from trainer.supervisor.blob.transfer import LARGE, download_blob
 
 DATA = bytes(range(256)) * 40
 # Of a supervisor of its own: prints the processes that it has started.
@@ -52,9 +52,9 @@ asyncio.run(main())
 
 
 @pytest.fixture
-async def access() -> AsyncIterator[Access]:
+async def access() -> AsyncIterator[BlobAccess]:
     """Of one supervisor."""
-    made = Access()
+    made = BlobAccess()
     yield made
     made.close()
 
@@ -99,27 +99,27 @@ async def workers() -> list[int]:
     return below_children()
 
 
-def part(url: str, path: Path, name: str = "file", etag: str = "") -> Part:
+def part(url: str, path: Path, name: str = "file", etag: str = "") -> BlobRange:
     """The end of a blob."""
     place, sas = url.split("?")
     end = {"offset": 1000, "length": len(DATA) - 1000}
-    return Part(url=f"{place}/{name}?{sas}", path=path, etag=etag, **end)
+    return BlobRange(url=f"{place}/{name}?{sas}", path=path, etag=etag, **end)
 
 
 async def test_a_large_file_comes_back_as_it_went(
-    azurite: Azurite, access: Access, tmp_path: Path
+    azurite: Azurite, access: BlobAccess, tmp_path: Path
 ) -> None:
     data = os.urandom(BLOCK) * (LARGE // BLOCK) + b"and some"
     with azurite.container("job") as owner:
         owner.upload_blob("large", data)
         container = JobContainer(access, azurite.container_sas(owner.container_name))
-        crc = await download(access, container.blob("large"), tmp_path / "back", len(data))
+        crc = await download_blob(access, container.blob("large"), tmp_path / "back", len(data))
 
     assert crc == f"{checksums.crc64nvme(data):016x}"
     assert (tmp_path / "back").read_bytes() == data
 
 
-async def test_a_part_comes_to_its_own_place(access: Access, url: str, into: Path) -> None:
+async def test_a_part_comes_to_its_own_place(access: BlobAccess, url: str, into: Path) -> None:
     crc, whole = await access.receive(part(url, into), apart=True)
 
     assert content(into) == bytes(1000) + DATA[1000:]
@@ -127,25 +127,25 @@ async def test_a_part_comes_to_its_own_place(access: Access, url: str, into: Pat
 
 
 async def test_what_blob_refuses_is_refused_as_in_a_thread(
-    access: Access, url: str, into: Path
+    access: BlobAccess, url: str, into: Path
 ) -> None:
-    with pytest.raises(BlobNotFound, match="nothing"):
+    with pytest.raises(BlobNotFoundError, match="nothing"):
         await access.receive(part(url, into, name="nothing"), apart=True)
-    with pytest.raises(PreconditionFailed, match="file"):
+    with pytest.raises(PreconditionFailedError, match="file"):
         await access.receive(part(url, into, etag="another"), apart=True)
 
 
-async def test_a_full_disk_is_told(access: Access, url: str) -> None:
+async def test_a_full_disk_is_told(access: BlobAccess, url: str) -> None:
     with pytest.raises(OSError, match="No space left") as told:
         await access.receive(part(url, Path("/dev/full")), apart=True)
 
-    assert is_full(told.value)
+    assert is_disk_full(told.value)
 
 
 async def test_a_secret_is_in_no_error(into: Path) -> None:
-    fetchers = Fetchers()
+    fetchers = FetchProcesses()
     nobody = part("http://127.0.0.1:9/a/c?sig=secret", into)
-    with pytest.raises(BlobUnavailable) as told:
+    with pytest.raises(BlobUnavailableError) as told:
         await fetchers.receive(nobody)
     fetchers.close()
 
@@ -153,7 +153,7 @@ async def test_a_secret_is_in_no_error(into: Path) -> None:
 
 
 async def test_after_a_process_was_killed_others_fetch(
-    access: Access, url: str, into: Path, other: Path
+    access: BlobAccess, url: str, into: Path, other: Path
 ) -> None:
     before = set(below_children())
     await access.receive(part(url, other), apart=True)
@@ -171,7 +171,7 @@ async def test_where_none_can_start_a_thread_fetches(url: str, into: Path) -> No
     def start() -> ProcessPoolExecutor:
         raise OSError(errno.ENOSPC, "No space left on device")  # for semaphores, in memory
 
-    access = Access(Fetchers(start))
+    access = BlobAccess(FetchProcesses(start))
     await access.receive(part(url, into), apart=True)
     access.close()
 
@@ -179,13 +179,13 @@ async def test_where_none_can_start_a_thread_fetches(url: str, into: Path) -> No
 
 
 async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: Path) -> None:
-    fetchers, before = Fetchers(patience=5.0), set(below_children())
-    access = Access(fetchers)
+    fetchers, before = FetchProcesses(patience=5.0), set(below_children())
+    access = BlobAccess(fetchers)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nobody = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)
         waiting = asyncio.create_task(fetchers.receive(nobody))
         hung = set(await until(workers, lambda seen: bool(set(seen) - before))) - before
-        with pytest.raises(BlobUnavailable, match="into"):
+        with pytest.raises(BlobUnavailableError, match="into"):
             await waiting
     await access.receive(part(url, into), apart=True)
     access.close()
@@ -195,7 +195,7 @@ async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: 
 
 
 async def test_a_fetch_that_is_given_up_takes_no_other_along(url: str, into: Path) -> None:
-    fetchers = Fetchers()
+    fetchers = FetchProcesses()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nobody = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)
         waiting = asyncio.create_task(fetchers.receive(nobody))

@@ -16,8 +16,8 @@ from tests.standin_trainer import save
 from tests.supervised import run_spec
 from trainer.contract import HEAD, RUN_SPEC, Head
 from trainer.rundir import RunDir
-from trainer.supervisor.blob.container import Access, JobContainer
-from trainer.supervisor.clock import Clock
+from trainer.supervisor.blob.container import BlobAccess, JobContainer
+from trainer.supervisor.clock import NodeClock
 from trainer.supervisor.input.fetch import fetch_checkpoint
 from trainer.supervisor.upload.commit import Committer, read_head
 from trainer.supervisor.upload.outbox import Outbox
@@ -30,7 +30,7 @@ class Killed(BaseException):
     """Nothing of ours runs any more."""
 
 
-class Mortal(Access):
+class Mortal(BlobAccess):
     """Dies at its request number ``last``; ``answered``: that one was still carried out."""
 
     def __init__(self, last: int, *, answered: bool) -> None:
@@ -50,7 +50,7 @@ class Mortal(Access):
 
 async def committed(container: JobContainer, folder: RunDir) -> None:
     """What a supervisor does with a whole save, and with what an earlier one has begun."""
-    committer = Committer(container, GENERATION, Clock())
+    committer = Committer(container, GENERATION, NodeClock())
     await committer.recall()
     while sent := await Outbox(container, folder, range(2)).send_next():
         committer.expect(sent)
@@ -83,7 +83,7 @@ async def test_wherever_it_is_killed_the_checkpoint_is_whole_or_not_there(
             for rank in (0, 1):
                 save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
             done = await lived(url, folder, last, answered=answered) < last
-            container = JobContainer(access := Access(), url)
+            container = JobContainer(access := BlobAccess(), url)
 
             for turn in range(2):  # as it was left, and once the supervisor has come back
                 head, _ = await read_head(container)

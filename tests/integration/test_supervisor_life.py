@@ -6,10 +6,10 @@ from pathlib import Path
 from tests.scripted_service import ScriptedNode
 from tests.supervised import ATTEMPT, QUICK, Scene
 from trainer.contract import Committed, DirectiveKind, NodePhase, StepMetrics, log_path
-from trainer.supervisor.blob.blocks import Part
-from trainer.supervisor.blob.container import Access, BlobUnavailable
-from trainer.supervisor.clock import Limits
-from trainer.supervisor.control.launch import find_marked
+from trainer.supervisor.blob.blocks import BlobRange
+from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError
+from trainer.supervisor.clock import NodeLimits
+from trainer.supervisor.control.launch import find_marked_processes
 
 STOP = DirectiveKind.CHECKPOINT_AND_STOP
 
@@ -92,7 +92,7 @@ async def test_a_stale_generation_is_abandoned(scene: Scene) -> None:
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert scene.job.head().checkpoints == ()
-    assert find_marked(str(work)) == []
+    assert find_marked_processes(str(work)) == []
 
 
 async def test_a_stale_epoch_is_mended_by_registering_again(scene: Scene) -> None:
@@ -119,7 +119,7 @@ async def test_a_dismissed_node_leaves_without_a_trace(scene: Scene) -> None:
     node.refusals += [(410, "attempt_over")] * 9
     await scene.tasks["one"]
 
-    assert find_marked(str(work)) == []
+    assert find_marked_processes(str(work)) == []
     assert scene.job.head().checkpoints == ()
     assert "generation 1 starts" in scene.job.text(log_path(ATTEMPT, 0))
 
@@ -200,17 +200,17 @@ async def test_a_trainer_that_does_not_stop_in_time_is_killed(scene: Scene) -> N
     await scene.service.direct(node, STOP, number=1)
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
-    assert find_marked(str(work)) == []
+    assert find_marked_processes(str(work)) == []
 
 
 async def test_killing_a_trainer_kills_what_fled_into_another_session(scene: Scene) -> None:
     scene.modes["one"] = "orphan"
     node, work = await _training(scene)
-    await scene.until(lambda: len(find_marked(str(work))) == 2)
+    await scene.until(lambda: len(find_marked_processes(str(work))) == 2)
     await scene.service.direct(node, DirectiveKind.STOP, number=1)
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
-    assert find_marked(str(work)) == []
+    assert find_marked_processes(str(work)) == []
 
 
 async def test_a_node_that_cannot_write_its_memory_starts_nothing_and_says_why(
@@ -225,7 +225,7 @@ async def test_a_node_that_cannot_write_its_memory_starts_nothing_and_says_why(
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert "node.json could not be written" in node.said.error
-    assert find_marked(str(work)) == []
+    assert find_marked_processes(str(work)) == []
 
 
 async def test_grants_that_stay_refused_are_called_by_their_name_and_blame_no_trainer(
@@ -275,7 +275,7 @@ async def test_a_node_that_is_dismissed_when_it_asks_for_grants_leaves_in_peace(
     await scene.generation(node)
     await scene.tasks["one"]
 
-    assert find_marked(str(work)) == []
+    assert find_marked_processes(str(work)) == []
 
 
 async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None:
@@ -291,20 +291,20 @@ async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None
     assert scene.progress("one") > 0
 
 
-class Hiccups(Access):
+class Hiccups(BlobAccess):
     """The base model breaks off on its way: before the generation starts, and once after."""
 
     generation: Path  # is there once it has started
     over = False
 
-    async def receive(self, part: Part, *, apart: bool) -> tuple[int, int]:
+    async def receive(self, part: BlobRange, *, apart: bool) -> tuple[int, int]:
         """Half of it, or all."""
         if self.over or "model" not in part.path.name:
             return await super().receive(part, apart=apart)
         self.over = self.generation.exists()
         if self.over:
             part.path.write_bytes(bytes(part.length // 2))
-        raise BlobUnavailable("the connection broke off")
+        raise BlobUnavailableError("the connection broke off")
 
 
 async def test_a_base_model_that_took_longer_than_an_outage_may_survives_a_hiccup(
@@ -337,7 +337,7 @@ async def test_only_what_a_generation_needs_is_fetched_again(scene: Scene) -> No
     assert not (work / "gen-0001").exists()
 
 
-async def _training(scene: Scene, limits: Limits = QUICK) -> tuple[ScriptedNode, Path]:
+async def _training(scene: Scene, limits: NodeLimits = QUICK) -> tuple[ScriptedNode, Path]:
     """One node that trains in generation 1, and its work folder."""
     node = scene.service.add("one")
     work = scene.start(node, limits=limits)

@@ -12,13 +12,13 @@ from trainer.contract import (
     HEAD,
     Head,
 )
-from trainer.supervisor.blob.container import Access, BlobUnavailable, JobContainer
-from trainer.supervisor.report.log_upload import Logs
+from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
+from trainer.supervisor.report.log_upload import LogUploads
 
 T = TypeVar("T")
 
 
-class Deaf(Access):
+class Deaf(BlobAccess):
     """Loses the next request, or the answer to it."""
 
     loses = ""
@@ -27,10 +27,10 @@ class Deaf(Access):
         """Call, or not, and say that no answer came."""
         loses, self.loses = self.loses, ""
         if loses == "request":
-            raise BlobUnavailable("no answer")
+            raise BlobUnavailableError("no answer")
         result = await super().once(call)
         if loses == "answer":
-            raise BlobUnavailable("no answer")
+            raise BlobUnavailableError("no answer")
         return result
 
 
@@ -45,7 +45,7 @@ def client(azurite: Azurite) -> Iterator[ContainerClient]:
 @pytest.fixture
 async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[JobContainer]:
     """The same, as the node sees it."""
-    access = Access()
+    access = BlobAccess()
     yield JobContainer(access, azurite.container_sas(client.container_name))
     access.close()
 
@@ -54,7 +54,7 @@ class TestLogs:
     async def test_each_line_arrives_once_in_order(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
     ) -> None:
-        logs = Logs(container, "att-1", range(2, 3), tmp_path)
+        logs = LogUploads(container, "att-1", range(2, 3), tmp_path)
         _print(tmp_path, "one\ntw")
         await logs.flush()
         _print(tmp_path, "o\n")
@@ -66,7 +66,7 @@ class TestLogs:
     async def test_the_last_flush_sends_half_lines_too(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
     ) -> None:
-        logs = Logs(container, "att-1", range(1), tmp_path)
+        logs = LogUploads(container, "att-1", range(1), tmp_path)
         _print(tmp_path, "killed in the mid")
         await logs.flush()
         await logs.flush(last=True)
@@ -77,7 +77,7 @@ class TestLogs:
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
     ) -> None:
         for number in ("1", "2"):
-            logs = Logs(container, "att-1", range(1), tmp_path / number)
+            logs = LogUploads(container, "att-1", range(1), tmp_path / number)
             _print(tmp_path / number, f"generation {number}\n")
             await logs.flush()
 
@@ -86,7 +86,7 @@ class TestLogs:
     async def test_somebody_elses_lines_do_not_confuse_ours(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
     ) -> None:
-        logs = Logs(container, "att-1", range(1), tmp_path)
+        logs = LogUploads(container, "att-1", range(1), tmp_path)
         _print(tmp_path, "ours\n")
         await logs.flush()
         client.get_blob_client("logs/att-1/rank-00000.log").append_block(b"theirs\n")
@@ -101,7 +101,7 @@ class TestLogs:
     ) -> None:
         access = Deaf()
         container = JobContainer(access, azurite.container_sas(client.container_name))
-        logs = Logs(container, "att-1", range(1), tmp_path)
+        logs = LogUploads(container, "att-1", range(1), tmp_path)
         _print(tmp_path, "before\n")
         await logs.flush()
         _print(tmp_path, "during\n")
@@ -117,7 +117,7 @@ class TestLogs:
     async def test_lines_wait_while_the_store_is_away(
         self, azurite: Azurite, container: JobContainer, client: ContainerClient, tmp_path: Path
     ) -> None:
-        logs = Logs(container, "att-1", range(1), tmp_path)
+        logs = LogUploads(container, "att-1", range(1), tmp_path)
         _print(tmp_path, "before\n")
         await logs.flush()
         container.renew("http://127.0.0.1:9/account/container?sig=none")

@@ -7,7 +7,7 @@ from tests.cable import laid_to
 from tests.scripted_service import ScriptedNode
 from tests.supervised import Scene
 from trainer.contract import DirectiveKind, NodePhase
-from trainer.supervisor.control.launch import find_marked
+from trainer.supervisor.control.launch import find_marked_processes
 
 _STOP = DirectiveKind.CHECKPOINT_AND_STOP
 
@@ -38,7 +38,7 @@ async def test_while_it_loads_nothing_is_waited_for(azurite: Azurite, scene: Sce
     assert node.has_said(NodePhase.STOPPED, 1)
     assert node.said.error == ""
     assert scene.job.head().checkpoints == ()
-    assert find_marked(str(work)) == []
+    assert find_marked_processes(str(work)) == []
 
 
 async def test_while_it_saves_the_save_is_finished_and_committed(scene: Scene) -> None:

@@ -15,7 +15,7 @@ from tests.cable import laid_to
 from tests.scripted_service import ScriptedNode
 from tests.supervised import ROOT, Scene, node_config
 from trainer.contract import PROTOCOL, NodePhase
-from trainer.supervisor.control.launch import find_marked
+from trainer.supervisor.control.launch import find_marked_processes
 from trainer.supervisor.machine.liveness import is_alive
 from trainer.supervisor.main import ALREADY_RUNNING, BAD_CONFIGURATION
 
@@ -26,13 +26,13 @@ async def test_a_killed_supervisor_leaves_a_trainer_that_the_next_one_kills(scen
     await scene.generation(node)
     await scene.trains(node)
     work = scene.folder / "one"
-    await scene.until(lambda: len(find_marked(str(work))) == 2)
+    await scene.until(lambda: len(find_marked_processes(str(work))) == 2)
     first.send_signal(signal.SIGKILL)
     await first.wait()
-    assert len(find_marked(str(work))) == 2
+    assert len(find_marked_processes(str(work))) == 2
     second = await _start(scene, node, "train")
     await scene.until(lambda: len(node.registrations) == 2)
-    assert find_marked(str(work)) == []
+    assert find_marked_processes(str(work)) == []
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert "restarted" in node.said.error

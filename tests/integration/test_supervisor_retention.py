@@ -24,15 +24,15 @@ from trainer.contract import (
     checkpoint_path,
 )
 from trainer.rundir import RunDir
-from trainer.supervisor.blob.blocks import Blocks
-from trainer.supervisor.blob.container import Access, BlobUnavailable, JobContainer
-from trainer.supervisor.clock import Clock
-from trainer.supervisor.control.launch import World
-from trainer.supervisor.control.stop_requests import Wish, Wishes
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.blob.blocks import BlockClient
+from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
+from trainer.supervisor.clock import NodeClock
+from trainer.supervisor.control.launch import NodeWorld
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.commit import Committer
 from trainer.supervisor.upload.outbox import Outbox
-from trainer.supervisor.upload.uploads import Uploads
+from trainer.supervisor.upload.uploads import SaveUploads
 
 T = TypeVar("T")
 LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: 0.4, 50: 0.3}
@@ -57,7 +57,7 @@ async def test_a_job_keeps_what_its_run_spec_says_and_what_the_generation_starte
         job.write_head(job.head().fenced(1))
         asked = replace(RunSpec.from_json(job.spec), keep_checkpoints=1, milestone_every_steps=25)
         client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
-        access = Access()
+        access = BlobAccess()
         container = JobContainer(access, job.grants.job)
         first = await _committed(container, RunDir(tmp_path), GENERATION, 10)
         later = replace(GENERATION, checkpoint=first)
@@ -80,7 +80,7 @@ class Dying(JobContainer):
     async def delete(self, name: str) -> None:
         """Delete as asked, if it is the first time."""
         if self.deleted:
-            raise BlobUnavailable("no answer")
+            raise BlobUnavailableError("no answer")
         self.deleted = name
         await super().delete(name)
 
@@ -91,10 +91,10 @@ async def test_a_checkpoint_that_is_half_deleted_has_no_manifest(
     with azurite.container("job") as client, azurite.container("inputs") as inputs:
         job = make_job(azurite, client, inputs)
         job.write_head(job.head().fenced(1))
-        access = Access()
+        access = BlobAccess()
         container = Dying(access, job.grants.job)
         entry = await _committed(container, RunDir(tmp_path), GENERATION, 10)
-        committer = Committer(container, GENERATION, Clock())
+        committer = Committer(container, GENERATION, NodeClock())
         committer.dropped.append(entry.path)
         await committer.delete_dropped()
         access.close()
@@ -107,7 +107,7 @@ async def _committed(
     container: JobContainer, folder: RunDir, generation: Generation, step: int
 ) -> Committed:
     """Save, send, commit, and delete what HEAD has let go of."""
-    committer = Committer(container, generation, Clock(), valid_loss=LOSSES.get)
+    committer = Committer(container, generation, NodeClock(), valid_loss=LOSSES.get)
     save(folder, generation, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
     while sent := await Outbox(container, folder, range(1)).send_next():
         committer.expect(sent)
@@ -122,7 +122,7 @@ async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
     with azurite.container("job") as client, azurite.container("inputs") as inputs:
         job = make_job(azurite, client, inputs)
         job.write_head(job.head().fenced(1))
-        access, store = Access(), AzureBlobStore(azurite.connection_string)
+        access, store = BlobAccess(), AzureBlobStore(azurite.connection_string)
         container, folder = JobContainer(access, job.grants.job), RunDir(tmp_path)
         kept = await _committed(container, folder, GENERATION, 10)
         save(folder, GENERATION, 0, 20, checkpoint_path(20, "torn"), 2, "periodic")
@@ -154,7 +154,7 @@ async def test_what_a_save_has_left_is_deleted_and_what_head_names_is_not(
 class Overloaded(JobContainer):
     """Takes everything at once, but has not answered a delete yet."""
 
-    def __init__(self, access: Access, url: str) -> None:
+    def __init__(self, access: BlobAccess, url: str) -> None:
         super().__init__(access, url)
         self.begun: list[str] = []
         self.given_up: list[str] = []
@@ -176,14 +176,14 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
         job.write_head(job.head().fenced(1))
         asked = replace(RunSpec.from_json(job.spec), keep_checkpoints=1)
         client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
-        access, folder, wishes = Access(), RunDir(tmp_path), Wishes(QUICK, Clock())
+        access, folder, wishes = BlobAccess(), RunDir(tmp_path), StopRequests(QUICK, NodeClock())
         container = Overloaded(access, job.grants.job)
         working = asyncio.create_task(_uploads(container, folder).work(wishes))
         for step in (10, 20, 30, 40):
             save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
             await _names(job, step)
         at_once = len(container.begun) - len(container.given_up)
-        wishes.ask(Wish.SAVE)
+        wishes.ask(StopRequest.SAVE)
         await until(_looked(lambda: container.given_up), bool)
         save(folder, GENERATION, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
         wishes.gone(ended_well=True)
@@ -203,7 +203,7 @@ async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
         job.write_head(job.head().fenced(1))
         asked = replace(RunSpec.from_json(job.spec), keep_checkpoints=1)
         client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
-        access, folder, wishes = Access(), RunDir(tmp_path), Wishes(QUICK, Clock())
+        access, folder, wishes = BlobAccess(), RunDir(tmp_path), StopRequests(QUICK, NodeClock())
         container = JobContainer(access, job.grants.job)
         working = asyncio.create_task(_uploads(container, folder).work(wishes))
         for step in (10, 20, 30):
@@ -216,7 +216,7 @@ async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
         access.close()
 
 
-class Stalled(Blocks):
+class Stalled(BlockClient):
     """Never comes to the end of the second save."""
 
     def __init__(self) -> None:
@@ -236,7 +236,7 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
     with azurite.container("job") as client, azurite.container("inputs") as inputs:
         job = make_job(azurite, client, inputs)
         job.write_head(job.head().fenced(1))
-        access, folder, wishes = Access(), RunDir(tmp_path), Wishes(QUICK, Clock())
+        access, folder, wishes = BlobAccess(), RunDir(tmp_path), StopRequests(QUICK, NodeClock())
         access.blocks = stalled = Stalled()
         for step, kind in ((10, "periodic"), (20, "stop")):
             save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, kind)
@@ -268,15 +268,17 @@ def _looked(at: Callable[[], T]) -> Callable[[], Awaitable[T]]:
     return look
 
 
-def _uploads(container: JobContainer, folder: RunDir) -> Uploads:
+def _uploads(container: JobContainer, folder: RunDir) -> SaveUploads:
     """Of a node that is alone in its generation."""
-    world = World(
+    world = NodeWorld(
         generation=GENERATION,
         member=GENERATION.members[0],
         folder=folder,
         logs=folder.root / "logs",
     )
-    return Uploads(world, container, Reports(), QUICK, Clock(), _nothing, lambda _: ())
+    return SaveUploads(
+        world, container, HeartbeatReports(), QUICK, NodeClock(), _nothing, lambda _: ()
+    )
 
 
 async def _nothing() -> None:

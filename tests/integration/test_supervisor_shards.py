@@ -18,16 +18,16 @@ from tests.cable import laid_to
 from tests.partitioned import Cut, flat, split
 from tests.waiting import until
 from trainer.checkpoint.fragments import Fragment
-from trainer.checkpoint.loader import open_checkpoint, plan, wanted
-from trainer.checkpoint.partial_tensors import Mark, Partial
+from trainer.checkpoint.loader import open_checkpoint, plan_reads, ranges_to_read
+from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
 from trainer.contract import MANIFEST, Committed, FileEntry, Manifest, checkpoint_path
-from trainer.rundir import Range, RunDir, Wanted, tensors_name, write_whole
-from trainer.supervisor.blob.blocks import Blocks
-from trainer.supervisor.blob.container import Access, BlobUnavailable, JobContainer
-from trainer.supervisor.input.cache import Cache
-from trainer.supervisor.input.fetch import CheckpointBroken
-from trainer.supervisor.input.tensor_blocks import Block, wanted_blocks
-from trainer.supervisor.machine.memory_files import Memory
+from trainer.rundir import ByteRange, RunDir, WantedRanges, tensors_name, write_whole
+from trainer.supervisor.blob.blocks import BlockClient
+from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
+from trainer.supervisor.input.cache import InputCache
+from trainer.supervisor.input.fetch import BrokenCheckpointError
+from trainer.supervisor.input.tensor_blocks import TensorBlock, wanted_blocks
+from trainer.supervisor.machine.memory_files import MemoryFolder
 
 SIZES = {"embedding": 40_000, "layer.weight": 50_001, "layer.bias": 77}
 BLOCK = 16 * 2**10
@@ -35,12 +35,12 @@ PATH = checkpoint_path(10, "0badcafe")
 Take = Callable[[memoryview, int], object]
 
 
-class Watched(Blocks):
+class Watched(BlockClient):
     """Knows which blocks were asked for; from ``full`` on the memory takes no more of them."""
 
     def __init__(self) -> None:
         super().__init__(16)
-        self.asked: list[Block] = []
+        self.asked: list[TensorBlock] = []
         self.full: int | None = None
 
     def get(
@@ -49,8 +49,8 @@ class Watched(Blocks):
         """As it is, and noted."""
         name = urlsplit(url).path.rpartition("/")[2]
         if name.endswith(".safetensors"):
-            again = Block(name, offset // BLOCK) in self.asked
-            self.asked.append(Block(name, offset // BLOCK))
+            again = TensorBlock(name, offset // BLOCK) in self.asked
+            self.asked.append(TensorBlock(name, offset // BLOCK))
             if self.full is not None and len(self.asked) > self.full and not again:
                 raise OSError(errno.ENOSPC, "no room")
         return super().get(url, offset, length, take, etag)
@@ -60,7 +60,7 @@ class Watched(Blocks):
 class Node:
     """One machine, and the ranks of a world on it."""
 
-    cache: Cache
+    cache: InputCache
     folder: RunDir
     watched: Watched
     ranks: range
@@ -77,8 +77,10 @@ class Node:
     def load(self, rank: int, cut: Cut) -> list[Fragment]:
         """As a rank does."""
         fragments = partitioned.empty(cut(SIZES, rank, self.world))
-        reads = plan(fragments, open_checkpoint(self.folder.checkpoint, partitioned.SPEC_SHA256))
-        write_whole(self.folder.wanted(rank), wanted(reads).to_json())
+        reads = plan_reads(
+            fragments, open_checkpoint(self.folder.checkpoint, partitioned.SPEC_SHA256)
+        )
+        write_whole(self.folder.wanted(rank), ranges_to_read(reads).to_json())
         for read in reads:
             read.tensors.copy(read.begin, read.end, read.into)
         return fragments
@@ -105,13 +107,15 @@ def client(azurite: Azurite) -> Iterator[ContainerClient]:
 async def place(azurite: Azurite, client: ContainerClient, tmp_path: Path) -> AsyncIterator[Place]:
     """Makes a machine with these ranks; of the same name it is the same, with a new supervisor."""
     nodes: list[Node] = []
-    accesses: list[Access] = []
+    accesses: list[BlobAccess] = []
 
     def make(ranks: range, world: int, name: str = "one", url: str = "") -> Node:
-        access, work = Access(), tmp_path / name
+        access, work = BlobAccess(), tmp_path / name
         access.blocks = watched = Watched()
         sas = url or azurite.container_sas(client.container_name)
-        cache = Cache(work, Memory(work / "memory"), JobContainer(access, sas), len(ranks))
+        cache = InputCache(
+            work, MemoryFolder(work / "memory"), JobContainer(access, sas), len(ranks)
+        )
         folder = RunDir(work / f"gen-{len(nodes):04d}")
         nodes.append(Node(cache, folder, watched, ranks, world))
         accesses.append(access)
@@ -124,7 +128,7 @@ async def place(azurite: Azurite, client: ContainerClient, tmp_path: Path) -> As
 
 
 def commit(
-    client: ContainerClient, cut: Cut, wrong: Block | None = None, *, forging: bool = False
+    client: ContainerClient, cut: Cut, wrong: TensorBlock | None = None, *, forging: bool = False
 ) -> tuple[Committed, Manifest]:
     """A checkpoint of two ranks in Blob; ``wrong``: a block in which a byte differs."""
     files = partitioned.files_of(cut, SIZES, 2)
@@ -164,7 +168,7 @@ async def test_blocks_come_in_the_order_in_which_a_rank_wants_them(
     node = place(range(1), 1)
 
     assert await node.whole(committed, split)
-    ask = Wanted.from_json(node.folder.wanted(0).read_bytes())
+    ask = WantedRanges.from_json(node.folder.wanted(0).read_bytes())
     order = {block: at for at, block in enumerate(wanted_blocks(ask, manifest))}
     late = [order[block] - at for at, block in enumerate(node.watched.asked)]
     assert max(map(abs, late)) < 16  # as many at once
@@ -178,8 +182,8 @@ async def test_ranks_of_the_same_world_need_not_ask_for_what_they_saved(
     await node.lay(committed)
     serving = asyncio.create_task(node.serve(committed))
     last = len(entry_of(manifest, 1).blocks) - 1
-    own = Partial(node.folder.checkpoint / tensors_name(1), entry_of(manifest, 1))
-    await until(partial(at, own, last), lambda mark: mark is Mark.HERE)
+    own = PartialTensors(node.folder.checkpoint / tensors_name(1), entry_of(manifest, 1))
+    await until(partial(at, own, last), lambda mark: mark is BlockState.HERE)
     assert not serving.done()
     fetched = list(node.watched.asked)
     loaded = await asyncio.to_thread(node.load, 1, flat)
@@ -193,33 +197,33 @@ async def test_ranks_of_the_same_world_need_not_ask_for_what_they_saved(
 async def test_a_byte_that_differs_is_told_with_its_file_and_its_block_is_not_marked(
     client: ContainerClient, place: Place
 ) -> None:
-    wrong = Block(tensors_name(1), 2)
+    wrong = TensorBlock(tensors_name(1), 2)
     committed, manifest = commit(client, flat, wrong=wrong)
     node = place(range(1), 1)
     await node.lay(committed)
     ask_for_all(node, manifest)
-    with pytest.raises(CheckpointBroken) as told:
+    with pytest.raises(BrokenCheckpointError) as told:
         await node.serve(committed)
 
     assert (told.value.finding.path, told.value.finding.file) == (PATH, wrong.file)
     assert f"of the {BLOCK} bytes at {2 * BLOCK}" in told.value.finding.reason
-    coming = Partial(node.folder.checkpoint / wrong.file, entry_of(manifest, 1))
-    assert coming.at(2) is Mark.MISSING
+    coming = PartialTensors(node.folder.checkpoint / wrong.file, entry_of(manifest, 1))
+    assert coming.at(2) is BlockState.MISSING
 
 
 async def test_a_forged_block_of_the_same_crc_is_found_by_its_sha256(
     client: ContainerClient, place: Place
 ) -> None:
-    wrong = Block(tensors_name(1), 2)
+    wrong = TensorBlock(tensors_name(1), 2)
     committed, manifest = commit(client, flat, wrong=wrong, forging=True)
     node = place(range(1), 1)
     await node.lay(committed)
     ask_for_all(node, manifest)
-    with pytest.raises(CheckpointBroken, match=f"{wrong.file}: sha256 of the {BLOCK} bytes"):
+    with pytest.raises(BrokenCheckpointError, match=f"{wrong.file}: sha256 of the {BLOCK} bytes"):
         await node.serve(committed)
 
-    coming = Partial(node.folder.checkpoint / wrong.file, entry_of(manifest, 1))
-    assert coming.at(2) is Mark.MISSING
+    coming = PartialTensors(node.folder.checkpoint / wrong.file, entry_of(manifest, 1))
+    assert coming.at(2) is BlockState.MISSING
 
 
 @pytest.mark.parametrize("gone", [True, False])
@@ -233,7 +237,7 @@ async def test_a_file_that_is_gone_or_was_written_again_is_named(
     blob = client.get_blob_client(f"{PATH}/{tensors_name(1)}")
     data = blob.download_blob().readall()
     blob.delete_blob() if gone else blob.upload_blob(data, overwrite=True)
-    with pytest.raises(CheckpointBroken, match="is gone, or was written again") as told:
+    with pytest.raises(BrokenCheckpointError, match="is gone, or was written again") as told:
         await node.serve(committed)
 
     assert told.value.finding.file == tensors_name(1)
@@ -245,8 +249,8 @@ async def test_a_supervisor_that_was_killed_half_way_has_its_successor_fetch_the
     committed, manifest = commit(client, flat)
     first = place(range(1), 1)
     await first.lay(committed)
-    half = Range(file=tensors_name(0), begin=0, end=entry_of(manifest, 0).size)
-    write_whole(first.folder.wanted(0), Wanted(ranges=(half,)).to_json())
+    half = ByteRange(file=tensors_name(0), begin=0, end=entry_of(manifest, 0).size)
+    write_whole(first.folder.wanted(0), WantedRanges(ranges=(half,)).to_json())
     await first.serve(committed)
     second = place(range(1), 1)
 
@@ -283,12 +287,12 @@ async def test_what_memory_has_no_room_for_is_read_from_the_disk(
 
     assert await node.whole(committed, flat)
     marks = [
-        Partial(node.folder.checkpoint / f.name, f).at(number)
+        PartialTensors(node.folder.checkpoint / f.name, f).at(number)
         for f in manifest.files
         for number in range(len(f.blocks))
     ]
-    assert marks.count(Mark.HERE) == 5
-    assert marks.count(Mark.SPILLED) == len(marks) - 5
+    assert marks.count(BlockState.HERE) == 5
+    assert marks.count(BlockState.SPILLED) == len(marks) - 5
     await node.cache.drop_checkpoint()
     assert not list(node.folder.root.parent.rglob("*.safetensors*"))
 
@@ -326,8 +330,8 @@ async def test_an_ask_that_makes_no_sense_ends_the_serving_with_what_is_wrong(
     committed, _ = commit(client, flat)
     node = place(range(1), 1)
     await node.lay(committed)
-    outside = Range(file=name, begin=0, end=10**9)
-    write_whole(node.folder.wanted(0), Wanted(ranges=(outside,)).to_json())
+    outside = ByteRange(file=name, begin=0, end=10**9)
+    write_whole(node.folder.wanted(0), WantedRanges(ranges=(outside,)).to_json())
 
     with pytest.raises(ValueError, match=f"{name}: a rank wants"):
         await node.serve(committed)
@@ -354,22 +358,22 @@ async def _patiently(work: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await work()
-        except BlobUnavailable:
+        except BlobUnavailableError:
             await asyncio.sleep(0.05)
         else:
             return
 
 
-def blocks_of(node: Node, manifest: Manifest) -> set[Block]:
+def blocks_of(node: Node, manifest: Manifest) -> set[TensorBlock]:
     """What its ranks have asked for."""
-    asks = [Wanted.from_json(node.folder.wanted(rank).read_bytes()) for rank in node.ranks]
+    asks = [WantedRanges.from_json(node.folder.wanted(rank).read_bytes()) for rank in node.ranks]
     return {block for ask in asks for block in wanted_blocks(ask, manifest)}
 
 
 def ask_for_all(node: Node, manifest: Manifest) -> None:
     """Have rank 0 want every byte."""
-    ranges = [Range(file=f.name, begin=0, end=f.size) for f in manifest.files if f.blocks]
-    write_whole(node.folder.wanted(0), Wanted(ranges=tuple(ranges)).to_json())
+    ranges = [ByteRange(file=f.name, begin=0, end=f.size) for f in manifest.files if f.blocks]
+    write_whole(node.folder.wanted(0), WantedRanges(ranges=tuple(ranges)).to_json())
 
 
 def entry_of(manifest: Manifest, rank: int) -> FileEntry:
@@ -377,7 +381,7 @@ def entry_of(manifest: Manifest, rank: int) -> FileEntry:
     return next(f for f in manifest.files if f.name == tensors_name(rank))
 
 
-async def at(coming: Partial, block: int) -> Mark:
+async def at(coming: PartialTensors, block: int) -> BlockState:
     """Where it is."""
     return coming.at(block)
 

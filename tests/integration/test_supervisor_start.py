@@ -10,7 +10,7 @@ from tests.azurite import Azurite
 from tests.cable import Cable, laid_to
 from tests.supervised import Scene
 from trainer.contract import DirectiveKind, NodePhase
-from trainer.supervisor.control.launch import find_marked
+from trainer.supervisor.control.launch import find_marked_processes
 
 BOOT = ("start_supervisor", "join", "wait_for_nodes", "fetch_inputs")
 
@@ -31,7 +31,7 @@ async def test_a_trainer_is_started_while_its_inputs_are_still_fetched(
     node = scene.service.add("one")
     work = scene.start(node)
     await scene.generation(node)
-    await scene.until(lambda: find_marked(str(work)))
+    await scene.until(lambda: find_marked_processes(str(work)))
     waited = not (work / "gen-0001" / "ready").exists()
     cable.mend()
     await scene.trains(node)
@@ -46,11 +46,11 @@ async def test_a_generation_that_is_stopped_while_it_fetches_leaves_no_trainer(
     node = scene.service.add("one")
     work = scene.start(node)
     await scene.generation(node)
-    await scene.until(lambda: find_marked(str(work)))
+    await scene.until(lambda: find_marked_processes(str(work)))
     await scene.service.direct(node, DirectiveKind.CHECKPOINT_AND_STOP, number=1)
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
-    assert find_marked(str(work)) == []
+    assert find_marked_processes(str(work)) == []
     assert scene.progress("one") == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.azurite import Azurite
 from tests.scripted_service import ScriptedService, serving
 from tests.supervised import Scene, make_job, staged
-from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.checksum import describe_file
 from trainer.contract import (
     BASE_FOLDER,
     CONVERTED_BASE,
@@ -139,7 +139,7 @@ def describe_bytes(scene: Scene, data: bytes) -> str:
     """Their CRC."""
     path = scene.folder / "some"
     path.write_bytes(data)
-    return describe(path, path.name).crc64nvme
+    return describe_file(path, path.name).crc64nvme
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,18 @@ import pytest
 from tests.supervised import ROOT
 from tests.waiting import until
 from trainer.contract import Generation, Member
-from trainer.process.landlock import version
+from trainer.process.landlock import landlock_version
 from trainer.rundir import RunDir
-from trainer.supervisor.blob.container import Access, JobContainer
-from trainer.supervisor.control.launch import Launcher, World, find_marked, torchrun
+from trainer.supervisor.blob.container import BlobAccess, JobContainer
+from trainer.supervisor.control.launch import (
+    Launcher,
+    NodeWorld,
+    find_marked_processes,
+    torchrun_command,
+)
 from trainer.supervisor.machine.firewall import APPLIED, ASKED
 from trainer.supervisor.machine.network import free_port
-from trainer.supervisor.report.log_upload import Logs
+from trainer.supervisor.report.log_upload import LogUploads
 
 PROGRAM = """
 import os, signal, socket, sys
@@ -36,7 +41,7 @@ signal.pause()
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> NodeWorld:
     """One node with two ranks."""
     member = Member(node_id="one", vm_id="one", address="127.0.0.1", node_rank=0)
     generation = Generation(
@@ -51,23 +56,25 @@ def world(tmp_path: Path) -> World:
         run_spec_sha256="",
     )
     folder = RunDir(tmp_path / "gen-0001")
-    return World(generation=generation, member=member, folder=folder, logs=tmp_path / "logs")
+    return NodeWorld(generation=generation, member=member, folder=folder, logs=tmp_path / "logs")
 
 
 async def test_ranks_print_where_the_logs_look_and_die_when_killed(
-    world: World, tmp_path: Path
+    world: NodeWorld, tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     launcher = Launcher(
-        command=partial(torchrun, program=(str(program),)),
+        command=partial(torchrun_command, program=(str(program),)),
         environment={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
         accelerator="cpu",
         mark=str(tmp_path),
         vm_size="Standard_NC40ads_H100_v5",
     )
-    access = Access()
-    logs = Logs(JobContainer(access, "http://127.0.0.1:9/a/c"), "att-test", world.ranks, world.logs)
+    access = BlobAccess()
+    logs = LogUploads(
+        JobContainer(access, "http://127.0.0.1:9/a/c"), "att-test", world.ranks, world.logs
+    )
 
     listening: list[str] = []
 
@@ -78,7 +85,7 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
     try:
         seen = await until(said, lambda tails: all("lo\n" in t and "of 2" in t for t in tails))
         listening += _listening(world.generation.master_port)
-        sessions = {os.getsid(p.pid) for p in find_marked(str(tmp_path))}
+        sessions = {os.getsid(p.pid) for p in find_marked_processes(str(tmp_path))}
     finally:
         process.kill()  # torchrun alone: its workers live on, in sessions of their own
         await process.wait()
@@ -89,19 +96,19 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
     assert all("cpu lo\n" in tail and "1 Ring\n" in tail for tail in seen)
     assert len(sessions) == 3
     assert listening == [world.member.address]  # the store, and not on every address
-    metadata = errno.EACCES if version(ctypes.CDLL(None)) >= 4 else errno.ECONNREFUSED
+    metadata = errno.EACCES if landlock_version(ctypes.CDLL(None)) >= 4 else errno.ECONNREFUSED
     assert all(f"port 80 {metadata}\n" in tail for tail in seen)
     assert all(f"port {world.generation.master_port} 0\n" in tail for tail in seen)
     assert not any(str(program) in _command(p) for p in psutil.process_iter())
 
 
 async def test_a_master_port_that_is_taken_is_called_by_its_name(
-    world: World, tmp_path: Path
+    world: NodeWorld, tmp_path: Path
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     launcher = Launcher(
-        command=partial(torchrun, program=(str(program),)),
+        command=partial(torchrun_command, program=(str(program),)),
         environment={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
         accelerator="cpu",
         mark=str(tmp_path),
@@ -116,7 +123,7 @@ async def test_a_master_port_that_is_taken_is_called_by_its_name(
 
 
 async def test_no_rank_starts_before_the_firewall_has_let_the_members_in(
-    world: World, tmp_path: Path
+    world: NodeWorld, tmp_path: Path
 ) -> None:
     door = tmp_path / "door"
     door.mkdir()

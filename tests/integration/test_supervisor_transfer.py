@@ -16,14 +16,14 @@ from trainer.contract import (
     Head,
 )
 from trainer.supervisor.blob.container import (
-    Access,
-    AccessRefused,
-    BlobNotFound,
-    BlobUnavailable,
+    AccessRefusedError,
+    BlobAccess,
+    BlobNotFoundError,
+    BlobUnavailableError,
     JobContainer,
-    PreconditionFailed,
+    PreconditionFailedError,
 )
-from trainer.supervisor.blob.transfer import Corrupt, download, upload
+from trainer.supervisor.blob.transfer import CorruptError, download_blob, upload_file
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def client(azurite: Azurite) -> Iterator[ContainerClient]:
 @pytest.fixture
 async def container(azurite: Azurite, client: ContainerClient) -> AsyncIterator[JobContainer]:
     """The same, as the node sees it."""
-    access = Access()
+    access = BlobAccess()
     yield JobContainer(access, azurite.container_sas(client.container_name))
     access.close()
 
@@ -49,11 +49,11 @@ class TestTransfer:
     ) -> None:
         path, back = tmp_path / "there", tmp_path / "back"
         crc = _write(path, bytes(range(256)) * (size // 256) + bytes(size % 256))
-        await upload(container.access, container.blob("file"), path, crc)
+        await upload_file(container.access, container.blob("file"), path, crc)
         stored = (await container.listing("file"))[""]
 
         blob = container.blob("file")
-        assert await download(container.access, blob, back, size, stored.etag) == crc
+        assert await download_blob(container.access, blob, back, size, stored.etag) == crc
         assert back.read_bytes() == path.read_bytes()
         assert (stored.size, stored.crc64nvme) == (size, crc)
 
@@ -62,9 +62,9 @@ class TestTransfer:
     ) -> None:
         crc = _write(tmp_path / "file", b"same")
         blob = container.blob("file")
-        await upload(container.access, blob, tmp_path / "file", crc)
+        await upload_file(container.access, blob, tmp_path / "file", crc)
         before = await container.listing("file")
-        await upload(container.access, blob, tmp_path / "file", crc)
+        await upload_file(container.access, blob, tmp_path / "file", crc)
 
         assert await container.listing("file") == before
 
@@ -72,17 +72,19 @@ class TestTransfer:
         self, container: JobContainer, tmp_path: Path
     ) -> None:
         blob = container.blob("file")
-        await upload(container.access, blob, tmp_path / "a", _write(tmp_path / "a", b"first"))
-        with pytest.raises(PreconditionFailed):
-            await upload(container.access, blob, tmp_path / "b", _write(tmp_path / "b", b"other"))
+        await upload_file(container.access, blob, tmp_path / "a", _write(tmp_path / "a", b"first"))
+        with pytest.raises(PreconditionFailedError):
+            await upload_file(
+                container.access, blob, tmp_path / "b", _write(tmp_path / "b", b"other")
+            )
 
     async def test_a_file_that_rotted_on_disk_is_not_uploaded(
         self, container: JobContainer, tmp_path: Path
     ) -> None:
         crc = _write(tmp_path / "file", b"as written by the trainer")
         _write(tmp_path / "file", b"as read by the supervisor")
-        with pytest.raises(Corrupt, match="file"):
-            await upload(container.access, container.blob("file"), tmp_path / "file", crc)
+        with pytest.raises(CorruptError, match="file"):
+            await upload_file(container.access, container.blob("file"), tmp_path / "file", crc)
 
         assert await container.listing("file") == {}
 
@@ -93,9 +95,11 @@ class TestTransfer:
         (tmp_path / "file").write_bytes(data)
         told, blob = describe_blocks(memoryview(data), "file"), container.blob("file")
         wrong = told.blocks[::-1]
-        with pytest.raises(Corrupt, match="file"):
-            await upload(container.access, blob, tmp_path / "file", told.crc64nvme, blocks=wrong)
-        hashes = await upload(
+        with pytest.raises(CorruptError, match="file"):
+            await upload_file(
+                container.access, blob, tmp_path / "file", told.crc64nvme, blocks=wrong
+            )
+        hashes = await upload_file(
             container.access, blob, tmp_path / "file", told.crc64nvme, blocks=told.blocks
         )
 
@@ -108,8 +112,8 @@ class TestTransfer:
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
     ) -> None:
         client.upload_blob("file", b"12345678")
-        with pytest.raises(Corrupt, match="8 bytes, not 4"):
-            await download(container.access, container.blob("file"), tmp_path / "file", 4)
+        with pytest.raises(CorruptError, match="8 bytes, not 4"):
+            await download_blob(container.access, container.blob("file"), tmp_path / "file", 4)
 
     async def test_a_blob_written_again_is_refused(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
@@ -117,18 +121,18 @@ class TestTransfer:
         client.upload_blob("file", b"1234")
         etag = (await container.listing("file"))[""].etag
         client.upload_blob("file", b"1234", overwrite=True)
-        with pytest.raises(PreconditionFailed):
-            await download(container.access, container.blob("file"), tmp_path / "f", 4, etag)
+        with pytest.raises(PreconditionFailedError):
+            await download_blob(container.access, container.blob("file"), tmp_path / "f", 4, etag)
 
     async def test_what_is_not_there_is_not_found(self, container: JobContainer) -> None:
-        with pytest.raises(BlobNotFound, match="nothing"):
+        with pytest.raises(BlobNotFoundError, match="nothing"):
             await container.read("nothing")
 
     async def test_a_sas_that_ran_out_says_when(
         self, azurite: Azurite, container: JobContainer, client: ContainerClient
     ) -> None:
         container.renew(azurite.container_sas(client.container_name, hours=-2.0))
-        with pytest.raises(AccessRefused, match=r"valid until \d{4}-.*fresh grants"):
+        with pytest.raises(AccessRefusedError, match=r"valid until \d{4}-.*fresh grants"):
             await container.read(HEAD)
         container.renew(azurite.container_sas(client.container_name))
 
@@ -136,12 +140,12 @@ class TestTransfer:
 
     async def test_a_store_that_is_down_is_unavailable(self, container: JobContainer) -> None:
         container.renew("http://127.0.0.1:9/account/container?sig=none")
-        with pytest.raises(BlobUnavailable):
+        with pytest.raises(BlobUnavailableError):
             await container.access.once(container.blob("x").get_blob_properties)
 
     async def test_an_error_never_tells_the_sas(self, container: JobContainer) -> None:
         container.renew("http://127.0.0.1:9/account/container?sp=racwdl&sig=secret")
-        with pytest.raises(BlobUnavailable) as told:
+        with pytest.raises(BlobUnavailableError) as told:
             await container.read("x")
 
         assert "secret" not in str(told.value)

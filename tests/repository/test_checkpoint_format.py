@@ -11,8 +11,8 @@ import pytest
 
 from tests.repository.sources import text
 from trainer.checkpoint.fragments import STATES
-from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
-from trainer.checkpoint.rng_state import Randomness
+from trainer.checkpoint.index import FORMAT, RankIndex, StoredFragment, index_name, tensor_key
+from trainer.checkpoint.rng_state import RngState
 from trainer.contract import (
     CHECKPOINTS_KEPT,
     HEAD,
@@ -42,9 +42,9 @@ READER = Path("docs/read_checkpoint.py")
         ("HEAD", Committed),
         ("manifest.json", Manifest),
         ("manifest.json", FileEntry),
-        ("rank-NNNNN.index.json", Index),
-        ("rank-NNNNN.index.json", Stored),
-        ("What is not in the tensors", Randomness),
+        ("rank-NNNNN.index.json", RankIndex),
+        ("rank-NNNNN.index.json", StoredFragment),
+        ("What is not in the tensors", RngState),
     ],
 )
 def test_the_page_names_every_member_of_what_is_written(
@@ -58,13 +58,13 @@ def test_the_page_names_every_member_of_what_is_written(
 @pytest.mark.parametrize("heading", ["HEAD", "manifest.json", "rank-NNNNN.index.json"])
 def test_the_pages_tables_name_no_member_that_is_not_there(heading: str) -> None:
     cells = re.findall(r"^\| (`[^|]+`) \|", section(heading), re.MULTILINE)
-    messages = (Head, Committed, Manifest, Index)
+    messages = (Head, Committed, Manifest, RankIndex)
     members = {field.name for m in messages for field in fields(m)}
 
     assert {name for cell in cells for name in re.findall("`([^`]+)`", cell)} <= members
 
 
-@pytest.mark.parametrize(("name", "message"), [("manifest", Manifest), ("index", Index)])
+@pytest.mark.parametrize(("name", "message"), [("manifest", Manifest), ("index", RankIndex)])
 def test_the_pages_examples_are_read_by_the_code(name: str, message: type[Message]) -> None:
     (example,) = re.findall(rf"^```json {name}\n(.+?)^```", text(PAGE), re.MULTILINE | re.DOTALL)
 
@@ -79,7 +79,7 @@ def test_the_page_names_files_keys_and_numbers_as_the_code_does() -> None:
     for file in (HEAD, RUN_SPEC):
         assert f"\n{file} " in page
     for state in STATES:
-        assert f"`{key('norm.weight', state)}`".replace("|", "\\|") in page
+        assert f"`{tensor_key('norm.weight', state)}`".replace("|", "\\|") in page
     assert f"| `format` | int | {FORMAT}, the version of this page" in page
     assert f"HEAD names the newest {CHECKPOINTS_KEPT} " in page
     assert f"betas are {BETAS[0]} and {BETAS[1]}, its epsilon {EPSILON}." in page

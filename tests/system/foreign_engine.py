@@ -20,25 +20,30 @@ import torch
 import torch.distributed as dist
 
 from trainer.contract import RunSpec
-from trainer.data.prefetch import Feed
+from trainer.data.prefetch import BatchPrefetcher
 from trainer.data.tokens import open_tokens
-from trainer.engine.deepspeed_engine import backward, deepspeed_config, parameter_groups, update
+from trainer.engine.deepspeed_engine import (
+    accumulate_gradients,
+    build_config,
+    parameter_groups,
+    update_parameters,
+)
 from trainer.engine.lr_schedule import learning_rate
-from trainer.methods.interface import objective
-from trainer.methods.supervised import Sft
+from trainer.methods.interface import scaled_loss
+from trainer.methods.supervised import SupervisedLoss
 from trainer.model.base_model import load_model
 from trainer.model.tokenizer import base_folder, load_tokenizer
-from trainer.process.all_reduce import over_ranks
+from trainer.process.all_reduce import sum_over_ranks
 from trainer.rundir import RunDir
-from trainer.state import Identity
+from trainer.state import RankIdentity
 
 
-def resume(root: Path, identity: Identity) -> dict[int, float]:
+def resume(root: Path, identity: RankIdentity) -> dict[int, float]:
     """Let DeepSpeed resume, train to the run's end, and return the loss of each step."""
     rundir = RunDir(root / "run")
     spec = RunSpec.from_json(rundir.run_spec.read_bytes())
     base = base_folder(rundir, spec.base_model)
-    config = deepspeed_config(spec, identity.world_size) | {"checkpoint": {"load_universal": True}}
+    config = build_config(spec, identity.world_size) | {"checkpoint": {"load_universal": True}}
     torch.manual_seed(1)  # what is not restored shall differ
     tokenizer = load_tokenizer(base)
     model = load_model(base, spec, config, tokenizer.pad_token_id)
@@ -51,7 +56,7 @@ def resume(root: Path, identity: Identity) -> dict[int, float]:
         state["step"] = state["step"].clone()  # stage 3 gives all groups one and the same tensor
     engine.train()
     rows = open_tokens(root / "none", rundir.input(spec.training_file.path), tokenizer, spec)
-    feed = Feed(rows, tokenizer.pad_token_id, spec, identity)
+    feed = BatchPrefetcher(rows, tokenizer.pad_token_id, spec, identity)
     consumed, losses = client["consumed_samples"], {}
     for step in range(client["step"] + 1, spec.total_steps + 1):
         _set_rate(engine, spec, step)
@@ -60,18 +65,18 @@ def resume(root: Path, identity: Identity) -> dict[int, float]:
     return losses
 
 
-def _train(engine: Any, feed: Feed, consumed: int, identity: Identity) -> float:  # noqa: ANN401
+def _train(engine: Any, feed: BatchPrefetcher, consumed: int, identity: RankIdentity) -> float:  # noqa: ANN401
     batches = feed.step(consumed)
-    (tokens,) = over_ranks(sum(batch.targets for batch in batches), device=engine.device)
+    (tokens,) = sum_over_ranks(sum(batch.targets for batch in batches), device=engine.device)
     loss = torch.zeros(())
     for number, batch in enumerate(batches, start=1):
-        scores = Sft().scores(engine, batch)
-        backward(engine, objective(scores.loss, int(tokens), identity.world_size))
+        scores = SupervisedLoss().scores(engine, batch)
+        accumulate_gradients(engine, scaled_loss(scores.loss, int(tokens), identity.world_size))
         loss = loss + scores.loss.detach()
         if number < len(batches):
             engine.step()
-    update(engine)
-    (loss_sum,) = over_ranks(loss, device=engine.device)
+    update_parameters(engine)
+    (loss_sum,) = sum_over_ranks(loss, device=engine.device)
     return float(loss_sum / max(tokens, 1))
 
 
@@ -92,7 +97,7 @@ def main() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it is compiled
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo", verbose=False)
-    identity = Identity(
+    identity = RankIdentity(
         rank=dist.get_rank(),
         local_rank=dist.get_rank(),
         world_size=dist.get_world_size(),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.checkpoint.answers import SUFFIX
-from trainer.checkpoint.safetensors_file import Layout
+from trainer.checkpoint.safetensors_file import TensorLayout
 from trainer.contract import MANIFEST, Manifest
 from trainer.rundir import TENSORS
 
@@ -89,7 +89,7 @@ def _fill(checkpoint: Path, state: str, make: Callable[[dict[str, bytes]], bytes
     for path in checkpoint.glob(f"*{TENSORS}"):
         whole = bytearray(path.read_bytes())
         length = 8 + int.from_bytes(whole[:8], "little")
-        spans = _spans(Layout.of(bytes(whole[:length])), len(whole))
+        spans = _spans(TensorLayout.of(bytes(whole[:length])), len(whole))
         for parameter in {key.partition("|")[0] for key in spans}:
             held = {
                 key.partition("|")[2]: bytes(whole[begin:end])
@@ -101,7 +101,7 @@ def _fill(checkpoint: Path, state: str, make: Callable[[dict[str, bytes]], bytes
         path.write_bytes(whole)
 
 
-def _spans(layout: Layout, size: int) -> dict[str, tuple[int, int]]:
+def _spans(layout: TensorLayout, size: int) -> dict[str, tuple[int, int]]:
     """Where each tensor lies in its file."""
     begins = sorted(layout.offsets.items(), key=lambda entry: entry[1])
     ends = [begin for _, begin in begins[1:]] + [size]

@@ -56,11 +56,11 @@ def impossible(spec: RunSpec) -> bool:
 
 def refusal(spec: RunSpec) -> dict[str, object]:
     """What the trainer says of a run that cannot be."""
-    from trainer.engine.deepspeed_engine import deepspeed_config  # noqa: PLC0415 - slow, and other cases need none
-    from trainer.process.non_retryable import Hopeless  # noqa: PLC0415
+    from trainer.engine.deepspeed_engine import build_config  # noqa: PLC0415 - slow, and other cases need none
+    from trainer.process.non_retryable import NonRetryableError  # noqa: PLC0415
 
     try:
-        deepspeed_config(spec, 2)
-    except Hopeless as e:
+        build_config(spec, 2)
+    except NonRetryableError as e:
         return {"refused": True, "why": str(e)}
     return {"refused": False}

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.system.worlds import DEADLINE, ROOT
 from trainer.rundir import RunDir
-from trainer.verify.expected import Expected
+from trainer.verify.expected import ExpectedExport
 from trainer.verify.files import INDEX
 from trainer.verify.result import Verification
 
@@ -29,7 +29,7 @@ Tensors = dict[str, torch.Tensor]
 def verify_folder(rundir: RunDir, folder: Path, **changes: Any) -> Verification:  # noqa: ANN401
     """What a fresh process finds in ``folder``, asked as the trainer of ``rundir`` has asked."""
     asked = rundir.verification / "expected.json"
-    expected = Expected.from_json(asked.read_bytes())
+    expected = ExpectedExport.from_json(asked.read_bytes())
     expected = replace(expected, model=str(folder), **changes)
     planted, result = folder.parent / "expected.json", folder.parent / "result.json"
     planted.write_text(expected.to_json())

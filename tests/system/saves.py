@@ -199,7 +199,7 @@ def _tokenize(rundir: RunDir) -> None:
 
     spec = RunSpec.from_json(rundir.run_spec.read_bytes())
     tokenizer = load_tokenizer(base_folder(rundir, spec.base_model))
-    for file in tokenizing.missing(rundir, spec):
+    for file in tokenizing.missing_token_files(rundir, spec):
         path = rundir.cache / token_cache.tokens_name(spec, file)
         source = tokens.open_tokens(path, rundir.input(file.path), tokenizer, spec)
         tokenizing.write_tokens(source, path)

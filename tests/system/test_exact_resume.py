@@ -24,9 +24,9 @@ from tests.system.worlds import (
     run_world,
     without_dropout,
 )
-from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.checksum import describe_file
 from trainer.contract import Curriculum, RunSpec
-from trainer.export.report import REPORT, Report
+from trainer.export.report import REPORT, TrainingReport
 from trainer.rundir import RankSave, RunDir
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -249,7 +249,7 @@ def test_a_world_killed_while_it_saves_leaves_only_whole_saves_or_none(bench: Be
     assert not rundir.result(0).exists()
     for folder in rundir.outbox.iterdir():
         for record in records(folder):
-            described = [describe(folder / file.name, file.name) for file in record.files]
+            described = [describe_file(folder / file.name, file.name) for file in record.files]
             made = [replace(f, sha256="") for f in described]
             assert made == [replace(f, block_size=0, blocks=(), sha256="") for f in record.files]
 
@@ -278,10 +278,10 @@ def base_weights_moved(base: Path, model: Path) -> bool:
     return bool((old.float() - new.float()).abs().max() > 1e-3)
 
 
-def report_of(outcome: Outcome) -> Report:
+def report_of(outcome: Outcome) -> TrainingReport:
     """What the exported model says of itself."""
     (model,) = outcome.rundir.outbox.iterdir()
-    return Report.from_json((model / REPORT).read_bytes())
+    return TrainingReport.from_json((model / REPORT).read_bytes())
 
 
 def records(folder: Path) -> Iterator[RankSave]:

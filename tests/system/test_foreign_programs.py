@@ -32,8 +32,8 @@ from tests.system.saves import Saved
 from trainer.checkpoint.fragments import STATES
 from trainer.convert import dcp as to_dcp
 from trainer.convert import hf, universal
-from trainer.convert.source import find
-from trainer.convert.whole import Whole
+from trainer.convert.source import find_checkpoint
+from trainer.convert.whole import FullParameters
 from trainer.engine.deepspeed_engine import parameter_groups
 from trainer.model.base_model import load_model
 
@@ -149,7 +149,7 @@ def test_a_hugging_face_folder_is_the_one_that_the_trainer_would_export(
     is_reward = one.spec.method == "reward"
     kind = AutoModelForSequenceClassification if is_reward else AutoModelForCausalLM
     folder.mkdir()
-    hf.write(whole(one), one.spec, inputs / "models" / "tiny", folder, limit=300_000)
+    hf.write_hf(whole(one), one.spec, inputs / "models" / "tiny", folder, limit=300_000)
 
     assert len(list(folder.glob("model-*.safetensors"))) > 1
     ours, theirs = (kind.from_pretrained(f) for f in (folder, one.model))
@@ -169,7 +169,7 @@ def test_adapters_are_exported_by_themselves_as_peft_reads_them(
     saved: Saves, inputs: Path, tmp_path: Path, name: str
 ) -> None:
     one = saved[2, name]
-    hf.write(whole(one), one.spec, inputs / "models" / "tiny", tmp_path)
+    hf.write_hf(whole(one), one.spec, inputs / "models" / "tiny", tmp_path)
 
     ours, theirs = tmp_path / "adapter", one.model / "adapter"
     file = "adapter_model.safetensors"
@@ -186,7 +186,7 @@ def test_torch_loads_a_module_and_its_optimizer_from_dcp(
     saved: Saves, inputs: Path, tmp_path: Path, name: str
 ) -> None:
     one = saved[2, name]
-    to_dcp.write(whole(one), one.spec, tmp_path / "dcp")
+    to_dcp.write_dcp(whole(one), one.spec, tmp_path / "dcp")
     model, optimizer = plain(one, inputs)
     options = StateDictOptions(ignore_frozen_params=True)
     model_state, optimizer_state = get_state_dict(model, optimizer, options=options)
@@ -223,7 +223,9 @@ def test_deepspeed_resumes_from_universal_bit_for_bit_at_every_stage(
         root = tmp_path / f"{source}-{run}"
         root.mkdir()
         (root / "run").symlink_to(saved[2, run].container.parent)
-        universal.write(whole(saved[2, source]), saved[2, source].spec, root / "universal")
+        universal.write_universal(
+            whole(saved[2, source]), saved[2, source].spec, root / "universal"
+        )
 
     folders = [tmp_path / f"{source}-{run}" for source, run in pairs]
     saves.torchrun(2, "tests.system.foreign_engine", *map(str, folders))
@@ -245,16 +247,16 @@ def test_a_checkpoint_is_converted_straight_from_the_jobs_container(
         url = azurite.container_sas(container.container_name, permissions="rl")
         convert = [sys.executable, "-m", "trainer.convert", "--to", "dcp", url]
         subprocess.run([*convert, str(tmp_path / "far")], check=True, capture_output=True)
-    to_dcp.write(whole(one), one.spec, tmp_path / "near")
+    to_dcp.write_dcp(whole(one), one.spec, tmp_path / "near")
 
     assert contents(tmp_path / "far") == contents(tmp_path / "near") != {}
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def whole(one: Saved) -> Whole:
+def whole(one: Saved) -> FullParameters:
     """The checkpoint, as everything is converted from it."""
-    source = find(str(one.container), Path("unused"))
-    return Whole(source.folder, source.manifest)
+    source = find_checkpoint(str(one.container), Path("unused"))
+    return FullParameters(source.folder, source.manifest)
 
 
 def plain(one: Saved, inputs: Path) -> tuple[Any, torch.optim.AdamW]:

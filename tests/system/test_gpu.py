@@ -11,7 +11,7 @@ import pytest
 
 from tests.system import exactness, worlds
 from trainer.contract import ExpectedHardware
-from trainer.rundir import OutOfMemory
+from trainer.rundir import OutOfMemoryMark
 from trainer.supervisor.machine.gpu_report import faults_of_gpus, loads_of_gpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
@@ -45,7 +45,7 @@ def test_memory_that_runs_out_on_a_gpu_is_told_with_what_it_held(tmp_path: Path)
     del ballast
 
     assert rundir.out_of_memory(0).exists(), output
-    told = OutOfMemory.from_json(rundir.out_of_memory(0).read_bytes())
+    told = OutOfMemoryMark.from_json(rundir.out_of_memory(0).read_bytes())
     assert told.micro_batch == LARGE
     assert 0 < told.peak < LEFT
     assert "out of memory" in told.message

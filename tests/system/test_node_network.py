@@ -23,7 +23,7 @@ from tests.subnet import (
     machines,
 )
 from tests.waiting import until
-from trainer.supervisor.machine.firewall import admit
+from trainer.supervisor.machine.firewall import admit_members
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), NEEDS_ROOT]
 
@@ -52,7 +52,7 @@ async def test_only_members_reach_the_store_and_the_ranks(
         assert other.reaches(machine.address, *ports) == set(ports)
         assert neighbour.reaches(machine.address, *ports) == set()
 
-    await admit(replace(generation_of(first, neighbour), number=2), first.door)
+    await admit_members(replace(generation_of(first, neighbour), number=2), first.door)
 
     assert neighbour.reaches(first.address, generation.master_port)
     assert not second.reaches(first.address, generation.master_port)

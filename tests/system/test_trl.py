@@ -14,12 +14,12 @@ from rendering.tokens import Tokens
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
-from trainer.methods.dpo import Dpo
+from trainer.methods.dpo import DpoLoss
 from trainer.methods.forward import log_probabilities
-from trainer.methods.interface import Method, objective
-from trainer.methods.orpo import Orpo
-from trainer.methods.orpo import Settings as OrpoSettings
-from trainer.methods.reward import Reward
+from trainer.methods.interface import Method, scaled_loss
+from trainer.methods.orpo import OrpoLoss
+from trainer.methods.orpo import OrpoOptions as OrpoSettings
+from trainer.methods.reward import RewardLoss
 from trainer.model.base_model import load_model
 from trainer.sample_data.tiny_chats import write_preferences
 from trainer.tiny import build
@@ -54,7 +54,7 @@ def test_loss_and_a_step_of_dpo_are_trls(base: Path, loss: str, tmp_path: Path) 
     their_loss = theirs._compute_loss(theirs.model, dict(inputs), return_outputs=False)
 
     reference = _model(base, "dpo")
-    ours = Dpo(Settings(beta=0.2, loss=loss), lambda batch: _frozen(reference, batch))
+    ours = DpoLoss(Settings(beta=0.2, loss=loss), lambda batch: _frozen(reference, batch))
     trained = [[bool(t) for t in row] for row in inputs["completion_mask"]]
     _require_one_step_alike(_moved(_model(base, "dpo")), ours, inputs, trained, theirs, their_loss)
 
@@ -74,7 +74,7 @@ def test_loss_and_figures_of_orpo_are_trls(base: Path) -> None:
     theirs = SimpleNamespace(beta=0.2, accelerator=SimpleNamespace(device="cpu"))
     ratio, *rewards, _, _ = trainer.odds_ratio_loss(theirs, logps[0::2], logps[1::2])
 
-    ours = Orpo(OrpoSettings(beta=0.2)).scores(model, batch)
+    ours = OrpoLoss(OrpoSettings(beta=0.2)).scores(model, batch)
 
     assert ours.loss.item() == pytest.approx((-logps[0::2] - ratio).sum().item(), rel=CLOSE)
     assert float(ours.margin) == pytest.approx((rewards[0] - rewards[1]).sum().item(), abs=1e-5)
@@ -92,7 +92,9 @@ def test_loss_and_a_step_of_a_reward_model_are_trls(base: Path, tmp_path: Path) 
     their_loss = theirs.compute_loss(theirs.model, dict(inputs))
 
     trained = [[bool(t) for t in row] for row in inputs["attention_mask"]]
-    _require_one_step_alike(_model(base, "reward"), Reward(), inputs, trained, theirs, their_loss)
+    _require_one_step_alike(
+        _model(base, "reward"), RewardLoss(), inputs, trained, theirs, their_loss
+    )
 
 
 def _require_one_step_alike(
@@ -104,7 +106,7 @@ def _require_one_step_alike(
     their_loss: torch.Tensor,
 ) -> None:
     batch = _batch(inputs, trained)
-    loss = objective(method.scores(model, batch).loss, method.units(batch), 1)
+    loss = scaled_loss(method.scores(model, batch).loss, method.units(batch), 1)
     loss.backward()
     their_loss.backward()
     for parameters in (model.parameters(), theirs.model.parameters()):

@@ -10,11 +10,11 @@ import torch
 
 from tests.system.test_trl import CLOSE, _model, _moved, _options, _tokenizer
 from tests.unit.trainer_spec import GRADED
-from trainer.methods.interface import objective
-from trainer.methods.reinforcement import make_policy
-from trainer.rollout.advantages import leave_one_out, of_group
+from trainer.methods.interface import scaled_loss
+from trainer.methods.reinforcement import make_policy_loss
+from trainer.rollout.advantages import group_advantages, leave_one_out_advantages
 from trainer.rollout.answer_batch import answer_batch
-from trainer.rollout.experience import Answered
+from trainer.rollout.experience import GradedAnswer
 from trainer.tiny import build
 
 trl = pytest.importorskip("trl")
@@ -35,30 +35,30 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_loss_and_a_step_of_grpo_are_trls(base: Path, tmp_path: Path) -> None:
     more = {"beta": 0.1, "loss_type": "bnpo", "epsilon": 0.2}
     theirs = _trainer(trl.GRPOTrainer, trl.GRPOConfig, base, tmp_path, **more)
-    rows = _rows(of_group)
+    rows = _rows(group_advantages)
 
     assert max(_apart(base, rows, theirs, "grpo", beta=0.1)) < CLOSE
 
 
 def test_loss_and_a_step_of_rloo_are_trls(base: Path, tmp_path: Path) -> None:
     theirs = _trainer(trl.RLOOTrainer, trl.RLOOConfig, base, tmp_path, beta=0.0, epsilon=0.2)
-    rows = _rows(leave_one_out)
+    rows = _rows(leave_one_out_advantages)
 
     assert max(_apart(base, rows, theirs, "rloo", beta=0.0)) < CLOSE
 
 
 def _apart(
     base: Path,
-    rows: list[Answered],
+    rows: list[GradedAnswer],
     theirs: Any,  # noqa: ANN401
     algorithm: str,
     beta: float,
 ) -> tuple[float, float]:
     """By how much the losses differ, and the weights at most after one step."""
     settings = replace(GRADED, algorithm=algorithm, temperature=TEMPERATURE)
-    ours, method = _moved(_model(base, "supervised")), make_policy(settings)
+    ours, method = _moved(_model(base, "supervised")), make_policy_loss(settings)
     batch = answer_batch(rows, 0, least=1, beta=beta)
-    loss = objective(method.scores(ours, batch).loss, method.units(batch), 1)
+    loss = scaled_loss(method.scores(ours, batch).loss, method.units(batch), 1)
     their_loss = theirs._compute_loss(theirs.model, _their_batch(rows))
     loss.backward()
     their_loss.backward()
@@ -73,12 +73,12 @@ def _apart(
     return abs(loss.item() - their_loss.item()), max(weights)
 
 
-def _rows(advantages: Any) -> list[Answered]:  # noqa: ANN401
+def _rows(advantages: Any) -> list[GradedAnswer]:  # noqa: ANN401
     """Answers of several lengths, given by another policy than the one that is trained."""
     draw = np.random.default_rng(5)
     grades = draw.random(ANSWERS)
     return [
-        Answered(
+        GradedAnswer(
             sample=0,
             number=n,
             born=0,
@@ -93,7 +93,7 @@ def _rows(advantages: Any) -> list[Answered]:  # noqa: ANN401
     ]
 
 
-def _their_batch(rows: list[Answered]) -> dict[str, torch.Tensor]:
+def _their_batch(rows: list[GradedAnswer]) -> dict[str, torch.Tensor]:
     """Prompts and answers apart, answers padded on the right."""
 
     def padded(parts: list[Any]) -> torch.Tensor:

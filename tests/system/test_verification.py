@@ -15,7 +15,7 @@ from tests.system import planted, worlds
 from tests.system.planted import Change, copy_trainer, edit_json, edit_weights, verify_folder
 from tests.system.worlds import LORA, Outcome, kill_world, prepare, read_saves, run_world
 from trainer.contract import NOT_THE_MODEL, RunSpec
-from trainer.export.report import REPORT, Report
+from trainer.export.report import REPORT, TrainingReport
 from trainer.verify.result import MISMATCH, NOT_VERIFIED, OFF, VERIFIED, Verification
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
@@ -63,7 +63,7 @@ def exported(outcome: Outcome) -> Path:
 
 def verification(outcome: Outcome) -> Verification:
     """What the report says of it."""
-    found = Report.from_json((exported(outcome) / REPORT).read_bytes()).verification
+    found = TrainingReport.from_json((exported(outcome) / REPORT).read_bytes()).verification
     assert found is not None
     return found
 

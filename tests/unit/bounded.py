@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from hypothesis import strategies as st
 
-from trainer.contract.bounds import Count, Pattern, Range, Text
+from trainer.contract.bounds import CountBound, PatternBound, RangeBound, TextBound
 
-_DEFAULT = Range(-(2**62), 2**62)
+_DEFAULT = RangeBound(-(2**62), 2**62)
 
 
 def messages(kind: type[Any]) -> st.SearchStrategy[Any]:
@@ -47,7 +47,7 @@ def _scalar(hint: Any, bounds: list[Any]) -> st.SearchStrategy[Any]:  # noqa: AN
         return st.sampled_from(hint)
     if hint is str:
         return _text(bounds)
-    allowed = next((b for b in bounds if isinstance(b, Range)), _DEFAULT)
+    allowed = next((b for b in bounds if isinstance(b, RangeBound)), _DEFAULT)
     if hint is int:
         return st.integers(int(allowed.least), int(allowed.most))
     finite = st.floats(allowed.least, allowed.most)
@@ -55,12 +55,12 @@ def _scalar(hint: Any, bounds: list[Any]) -> st.SearchStrategy[Any]:  # noqa: AN
 
 
 def _text(bounds: list[Any]) -> st.SearchStrategy[str]:
-    pattern = next((b for b in bounds if isinstance(b, Pattern)), None)
+    pattern = next((b for b in bounds if isinstance(b, PatternBound)), None)
     if pattern is not None:
         return st.from_regex(re.compile(pattern.regex, pattern.flags), fullmatch=True).filter(
             lambda text: not any(bound.fault(text) for bound in bounds)
         )
-    limit = next((b.most for b in bounds if isinstance(b, Text)), 50)
+    limit = next((b.most for b in bounds if isinstance(b, TextBound)), 50)
     raw = not bounds or bounds[0].raw
     allowed = st.characters(exclude_categories=["Cs"], exclude_characters="" if raw else "\0")
     return st.text(allowed, max_size=min(limit, 50))
@@ -82,7 +82,7 @@ def _unbounded(hint: Any, where: str) -> list[str]:  # noqa: ANN401
     if origin in (Union, types.UnionType):
         return [w for a in args if a is not types.NoneType for w in _unbounded(a, where)]
     if origin is tuple:
-        counted = any(isinstance(bound, Count) for bound in bounds)
+        counted = any(isinstance(bound, CountBound) for bound in bounds)
         return ([] if counted else [where]) + _unbounded(args[0], f"{where}[]")
     if is_dataclass(hint):
         return unbounded(hint, where)  # type: ignore[arg-type] # a class, not an object of it

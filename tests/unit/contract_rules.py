@@ -15,7 +15,7 @@ from trainer.contract import (
     Registration,
 )
 from trainer.supervisor.control import node_state as supervised
-from trainer.supervisor.control.node_state import Node, Reaction
+from trainer.supervisor.control.node_state import NodeState, Reaction
 
 
 def admitted(head: Head, entry: Committed) -> Head:
@@ -27,7 +27,7 @@ def admitted(head: Head, entry: Committed) -> Head:
 class Rules:
     """The real pure machines; a fault replaces one of them."""
 
-    directed: Callable[[Node, Directive], Reaction] = supervised.directed
+    directed: Callable[[NodeState, Directive], Reaction] = supervised.on_directive
     registered: Callable[[NodeRecord | None, Registration, int], NodeRecord] = node.registered
     heard: Callable[[NodeRecord, Heartbeat, float], NodeRecord | Ignored | StaleEpoch] = node.heard
     next_membership: Callable[[Generation | None, Sequence[NodeView], int], MembershipStep] = (
@@ -59,10 +59,10 @@ def _impatient(
     return step
 
 
-def _replayed(known: Node, directive: Directive) -> Reaction:
+def _replayed(known: NodeState, directive: Directive) -> Reaction:
     """Takes every directive for a new one."""
     forgetful = replace(known, directive=0, generation=min(known.generation, directive.number - 1))
-    return supervised.directed(forgetful, directive)
+    return supervised.on_directive(forgetful, directive)
 
 
 def _registered_twice(

@@ -30,19 +30,19 @@ from trainer.contract import (
     StaleGeneration,
 )
 from trainer.supervisor.control.node_state import (
-    Abandon,
+    AbandonRun,
     Effect,
-    Kill,
-    Launch,
-    Leave,
+    KillTrainer,
+    LaunchTrainer,
+    LeaveAttempt,
     Reaction,
-    Salvage,
-    dismissed,
-    ended,
-    noticed,
-    overdue,
-    refused,
-    restarted,
+    SalvageSaves,
+    on_attempt_over,
+    on_eviction_notice,
+    on_run_ended,
+    on_stale_generation,
+    on_stop_by_passed,
+    on_supervisor_restart,
 )
 
 if TYPE_CHECKING:
@@ -125,21 +125,21 @@ class Supervisor:
             case Directive():
                 self.react(self.world.rules.directed(self.node, answer))
             case Refusal.GONE:
-                self.react(dismissed(self.node))
+                self.react(on_attempt_over(self.node))
             case Refusal.STALE_EPOCH:
                 self.epoch = 0  # register again; the trainer goes on
             case Refusal.STALE_GENERATION:
-                self.react(refused(self.node))
+                self.react(on_stale_generation(self.node))
             case HeartbeatAnswer():
                 pass
 
     def notice(self) -> None:
         """The metadata service announces the eviction."""
-        self.react(noticed(self.node))
+        self.react(on_eviction_notice(self.node))
 
     def overdue(self) -> None:
         """``stop_by`` passes."""
-        self.react(overdue(self.node))
+        self.react(on_stop_by_passed(self.node))
 
     def react(self, reaction: Reaction) -> None:
         """Disk first, effects later: they are lost when it is killed in between."""
@@ -178,7 +178,7 @@ class Supervisor:
         self.vm.kill_trainer()
         self._drop_torn()
         yield
-        self.react(restarted(self.node))
+        self.react(on_supervisor_restart(self.node))
         yield
         self.ready = True
         while True:
@@ -189,23 +189,23 @@ class Supervisor:
             yield
 
     def _carry_out(self, effect: Effect) -> None:
-        if isinstance(effect, Launch):
+        if isinstance(effect, LaunchTrainer):
             self.run, self.vm.trainer = Run(effect.generation), None
             return
-        if isinstance(effect, Salvage):
+        if isinstance(effect, SalvageSaves):
             self._salvage()
             return
-        if isinstance(effect, Leave):
+        if isinstance(effect, LeaveAttempt):
             self.vm.left = True
             self.vm.kill_supervisor()
         if self.run is None:
             return
         self.run.unwanted = True
-        if isinstance(effect, Kill | Abandon | Leave):
+        if isinstance(effect, KillTrainer | AbandonRun | LeaveAttempt):
             self.vm.kill_trainer()
         elif self.vm.trainer:
             self.vm.trainer.stop = True
-        if isinstance(effect, Abandon | Leave):
+        if isinstance(effect, AbandonRun | LeaveAttempt):
             self.run.abandoned = True
             self.vm.outbox.clear()
 
@@ -215,7 +215,7 @@ class Supervisor:
         if trainer and trainer.row.number == self.node.generation:
             self.run = Run(trainer.row, stage=3, unwanted=True)
         else:
-            self.react(ended(self.node, self.node.generation, NodePhase.STOPPED))
+            self.react(on_run_ended(self.node, self.node.generation, NodePhase.STOPPED))
 
     def _go_on(self, run: Run) -> None:
         world, trainer = self.world, self.vm.trainer
@@ -254,7 +254,7 @@ class Supervisor:
         self._end(run, how)
 
     def _end(self, run: Run, how: NodePhase) -> None:
-        self.react(ended(self.node, run.row.number, how))
+        self.react(on_run_ended(self.node, run.row.number, how))
         self.run = self.vm.trainer = None
 
     def _drop_torn(self) -> None:
@@ -331,7 +331,7 @@ class Supervisor:
     def _overtaken(self, save: Save) -> None:
         """HEAD belongs to a newer generation: stop, and commit nothing."""
         if self.run and self.run.row.number == save.row.number:
-            self._carry_out(Abandon())
+            self._carry_out(AbandonRun())
 
     def _hopeless(self, save: Save) -> bool:
         """True when the other ranks' parts will not come any more, as far as one can guess."""

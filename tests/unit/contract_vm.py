@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainer.contract import Generation, NodePhase, checkpoint_path, model_path
-from trainer.supervisor.control.node_state import Node
+from trainer.supervisor.control.node_state import NodeState
 
 if TYPE_CHECKING:
     from tests.unit.contract_supervisor import Supervisor
@@ -97,7 +97,7 @@ class Vm:
     doomed: bool = False  # Azure has announced its eviction
     left: bool = False  # it was told 410
     listed: bool = False  # what the cloud's instance list says, late
-    disk: Node = field(default_factory=Node)
+    disk: NodeState = field(default_factory=NodeState)
     outbox: dict[str, Save] = field(default_factory=dict)
     supervisor: Supervisor | None = None
     trainer: Trainer | None = None
@@ -134,5 +134,5 @@ class Vm:
         self.kill_supervisor()
         self.kill_trainer()
         self.trainer = None
-        self.disk = Node()
+        self.disk = NodeState()
         self.outbox = {}

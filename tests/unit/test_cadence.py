@@ -18,10 +18,10 @@ from service.domain.planning.checkpoint_interval import (
 )
 from tests.unit.attempt_facts import GENERATION
 from tests.unit.trainer_spec import SPEC
-from trainer.checkpoint.save_schedule import Saves
-from trainer.checkpoint.saver import Cost
+from trainer.checkpoint.save_schedule import SaveSchedule
+from trainer.checkpoint.saver import SaveStall
 from trainer.contract import SaveCost
-from trainer.state import State
+from trainer.state import TrainingState
 
 HOURLY = Cadence(evictions_per_hour=0.075, answered=0.0, seconds_per_block=0.0)
 NEVER = replace(HOURLY, evictions_per_hour=0.0)
@@ -117,7 +117,7 @@ def test_where_evictions_come_without_notice_one_saves_more_often() -> None:
 class Saver:
     """Costs what it is told to."""
 
-    cost: Cost = field(default_factory=lambda: Cost(stall=0.5, blocks=0))
+    cost: SaveStall = field(default_factory=lambda: SaveStall(stall=0.5, blocks=0))
     busy: bool = False
 
     def save(self, *_: Any) -> None:  # noqa: ANN401
@@ -126,8 +126,8 @@ class Saver:
 
 def test_what_a_save_has_cost_is_told_once_it_is_committed() -> None:
     saver, told, now = Saver(), list[SaveCost](), 0.0
-    saves = Saves(saver, SPEC, lambda: now, 0, told.append)  # type: ignore[arg-type]
-    saves.periodic(State(step=1), congested=False)
+    saves = SaveSchedule(saver, SPEC, lambda: now, 0, told.append)  # type: ignore[arg-type]
+    saves.periodic(TrainingState(step=1), congested=False)
     saves.due(1)
     on_its_way = list(told)
     saver.busy, now = False, 2.0
@@ -215,12 +215,12 @@ def test_each_multiple_of_a_milestone_is_saved_however_long_the_interval(
     every: int, marks: list[int]
 ) -> None:
     saver, spec = Saver(), replace(SPEC, checkpoint_seconds=3600.0, milestone_every_steps=every)
-    saves = Saves(saver, spec, lambda: 0.0, 7)  # type: ignore[arg-type]  # resumed at step 7
+    saves = SaveSchedule(saver, spec, lambda: 0.0, 7)  # type: ignore[arg-type]  # resumed at step 7
     saved = []
     for step in range(8, 35):
         if saves.due(step):
             congested = step in {20, 21}  # earlier saves are on their way
-            saves.periodic(State(step=step), congested=congested)
+            saves.periodic(TrainingState(step=step), congested=congested)
             saved += [] if congested else [step]
 
     assert saved == marks
@@ -229,9 +229,9 @@ def test_each_multiple_of_a_milestone_is_saved_however_long_the_interval(
 def test_a_step_that_waits_with_its_save_says_so_once_until_it_is_saved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    saves = Saves(Saver(), SPEC, lambda: 0.0, 0)  # type: ignore[arg-type]  # as above
+    saves = SaveSchedule(Saver(), SPEC, lambda: 0.0, 0)  # type: ignore[arg-type]  # as above
     for step, congested in enumerate([True, True, False, True], start=1):
-        saves.periodic(State(step=step), congested=congested)
+        saves.periodic(TrainingState(step=step), congested=congested)
 
     waited = [record.args for record in caplog.records if "on their way" in record.msg]
     assert waited == [(1,), (4,)]

@@ -16,7 +16,7 @@ from service.cloud.boot_report import SCRIPT_PATH as REPORT_PATH
 from service.cloud.cloud_init import PROCESSES, TIMES_PATH, WORK_PATH, XIDS_UNIT, render
 from service.cloud.node_firewall import SCRIPT_PATH, UNIT_PATH
 from tests.emulator_process import wait_for
-from trainer.supervisor.machine.boot_times import START_SUPERVISOR, TIMES, boot_spans
+from trainer.supervisor.machine.boot_times import START_SUPERVISOR, TIMES, read_boot_spans
 
 CONFIG = '{"attempt_id":"att-1","note":"quotes \' and \\" and $HOME"}'
 IMAGE = "registry.example/rekindle/trainer:1.0"
@@ -268,7 +268,7 @@ def test_the_image_comes_while_the_driver_gets_ready(tmp_path: Path) -> None:
         lsblk="exit 0",
         **{"nvidia-smi": f"[ -e {begun} ]", "sleep": "exec /bin/sleep 0.05"},
     )
-    spans, began = boot_spans(times, 0.0, again=False)
+    spans, began = read_boot_spans(times, 0.0, again=False)
 
     names = {s.name for s in spans}
     assert names == {"vm_boot", "pull_image", "mount_disks", "await_driver"}
@@ -278,7 +278,7 @@ def test_the_image_comes_while_the_driver_gets_ready(tmp_path: Path) -> None:
 def test_a_boot_is_timed_without_gaps(tmp_path: Path) -> None:
     """Also where cloud-init and supervisor are of different parts: they agree on a file."""
     times = _prepare(tmp_path, "cpu", docker="exit 0")
-    spans, began = boot_spans(times, 0.0, again=False)
+    spans, began = read_boot_spans(times, 0.0, again=False)
     vm_boot, pull = spans
 
     assert TIMES_PATH.endswith(f"/{TIMES}")
@@ -291,15 +291,15 @@ def test_a_boot_is_timed_without_gaps(tmp_path: Path) -> None:
 def test_a_supervisor_that_starts_again_counts_from_its_own_start(tmp_path: Path) -> None:
     times = _prepare(tmp_path, "cpu", docker="exit 0")
 
-    assert boot_spans(times, 7.0, again=True)[1] == 7.0
+    assert read_boot_spans(times, 7.0, again=True)[1] == 7.0
 
 
 def test_a_boot_that_left_no_notes_is_no_reason_not_to_start(tmp_path: Path) -> None:
     torn = tmp_path / TIMES
     torn.write_text("vm_boot  \npull_image a b\n\nlate 9 3\n")
 
-    assert boot_spans(tmp_path / "nothing", 7.0, again=False) == ((), 7.0)
-    assert boot_spans(torn, 7.0, again=False) == ((), 7.0)
+    assert read_boot_spans(tmp_path / "nothing", 7.0, again=False) == ((), 7.0)
+    assert read_boot_spans(torn, 7.0, again=False) == ((), 7.0)
 
 
 def _docker_run(document: dict[str, Any]) -> list[str]:

@@ -13,13 +13,13 @@ from tests.forged import forged
 from tests.system.worlds import place_checkpoint
 from tests.unit.test_trainer_saver import PATH, save
 from tests.unit.trainer_spec import SPEC
-from trainer.checkpoint.checksum import describe
-from trainer.checkpoint.index import Index, index_name
+from trainer.checkpoint.checksum import describe_file
+from trainer.checkpoint.index import RankIndex, index_name
 from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, Head, Manifest
 from trainer.convert import shards, universal
 from trainer.convert.__main__ import main
-from trainer.convert.adam import groups
-from trainer.convert.whole import Whole
+from trainer.convert.adam import parameter_groups as converted_groups
+from trainer.convert.whole import FullParameters
 from trainer.engine.deepspeed_engine import parameter_groups
 from trainer.rundir import RunDir, tensors_name
 
@@ -39,10 +39,10 @@ class Container:
         """Have manifest and HEAD say what is there."""
         digest = hashlib.sha256((self.root / RUN_SPEC).read_bytes()).hexdigest()
         for file in self.checkpoint.glob("*.index.json"):
-            index = Index.from_json(file.read_bytes())
+            index = RankIndex.from_json(file.read_bytes())
             file.write_text(replace(index, run_spec_sha256=digest).to_json())
         manifest = Manifest.from_json((self.checkpoint / MANIFEST).read_bytes())
-        described = [(f, describe(self.checkpoint / f.name, f.name)) for f in manifest.files]
+        described = [(f, describe_file(self.checkpoint / f.name, f.name)) for f in manifest.files]
         files = tuple(
             replace(f, size=d.size, crc64nvme=d.crc64nvme, sha256=d.sha256) for f, d in described
         )
@@ -61,10 +61,10 @@ class Container:
         )
         (self.root / HEAD).write_text(Head(generation=1, checkpoints=(entry,)).to_json())
 
-    def whole(self) -> Whole:
+    def whole(self) -> FullParameters:
         """What is converted."""
         manifest = Manifest.from_json((self.checkpoint / MANIFEST).read_bytes())
-        return Whole(self.checkpoint, manifest)
+        return FullParameters(self.checkpoint, manifest)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_every_rank_adds_its_part(container: Container) -> None:
 
 def test_a_part_that_is_nowhere_is_told_by_its_parameters_name(container: Container) -> None:
     path = container.checkpoint / index_name(1)
-    index = Index.from_json(path.read_bytes())
+    index = RankIndex.from_json(path.read_bytes())
     path.write_text(replace(index, fragments=index.fragments[1:]).to_json())
 
     with pytest.raises(ValueError, match="weight: elements 7 to 15 are in no file"):
@@ -117,7 +117,7 @@ def test_a_part_that_is_nowhere_is_told_by_its_parameters_name(container: Contai
 def test_groups_are_those_that_the_trainer_makes(container: Container) -> None:
     module = torch.nn.Linear(3, 5)
     names = {id(p): name for name, p in module.named_parameters()}
-    ours = groups(container.whole(), SPEC)
+    ours = converted_groups(container.whole(), SPEC)
     theirs = parameter_groups(module, SPEC.weight_decay)
 
     assert [list(g.names) for g in ours] == [[names[id(p)] for p in g["params"]] for g in theirs]
@@ -127,7 +127,7 @@ def test_groups_are_those_that_the_trainer_makes(container: Container) -> None:
 def test_a_deepspeed_scheduler_goes_on_where_it_would_be(
     container: Container, target: Path
 ) -> None:
-    universal.write(container.whole(), SPEC, target)
+    universal.write_universal(container.whole(), SPEC, target)
     told = torch.load(target / "global_step3" / universal.MODEL_STATES[0], weights_only=True)
 
     scheduler = WarmupLR(torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from trainer.contract.grader_spec import Metric
-from trainer.graders.answer import Answer, Fault, Grade
+from trainer.graders.answer import Grade, GradeFault, ModelAnswer
 from trainer.graders.build import make_grader
 from trainer.graders.final_answer import same_answer
-from trainer.graders.sandbox.seccomp import MACHINES, program
+from trainer.graders.sandbox.seccomp import MACHINES, filter_program
 from trainer.graders.sandbox.syscalls import (
     ALLOWED,
     ANSWERS,
@@ -65,21 +65,21 @@ def test_templates_are_filled_in(template: str, text: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("template", "error", "fault"),
     [
-        ("{{ item.none.x }}", "item.none.x: missing or null", Fault.INVALID_VARIABLE),
+        ("{{ item.none.x }}", "item.none.x: missing or null", GradeFault.INVALID_VARIABLE),
         (
             "{{ sample.output_json.x }}",
             "sample.output_json: the answer is not JSON",
-            Fault.SAMPLE_PARSE,
+            GradeFault.SAMPLE_PARSE,
         ),
         (
             f"{{{{ item.list.{'9' * 900} }}}}",
             f"item.list.{'9' * 900}: missing or null",
-            Fault.INVALID_VARIABLE,
+            GradeFault.INVALID_VARIABLE,
         ),
     ],
 )
 def test_what_a_template_does_not_find_is_an_error_and_no_points(
-    template: str, error: str, fault: Fault, tmp_path: Path
+    template: str, error: str, fault: GradeFault, tmp_path: Path
 ) -> None:
     grade = _grade(_check("ne", template, "x"), "[" * 9999, {"none": None, "list": [1]}, tmp_path)
 
@@ -161,7 +161,7 @@ def test_a_part_that_errs_takes_the_whole_grade(tmp_path: Path) -> None:
 
     grade = _grade(grader, "cat", {"n": 0}, tmp_path)
 
-    assert grade == Grade(0.0, "long: item.gone: missing or null", Fault.INVALID_VARIABLE)
+    assert grade == Grade(0.0, "long: item.gone: missing or null", GradeFault.INVALID_VARIABLE)
     assert grade.parts["cat"] == Grade(1.0)
 
 
@@ -171,12 +171,12 @@ def test_a_formula_without_a_value_is_an_error(formula: str, tmp_path: Path) -> 
 
     assert grade.score == 0.0
     assert grade.error.startswith("calculate_output: ")
-    assert grade.fault == Fault.FORMULA
+    assert grade.fault == GradeFault.FORMULA
 
 
 def test_a_machine_whose_system_calls_are_not_known_gets_no_filter() -> None:
     with pytest.raises(OSError, match="no list of system calls for 'riscv64'"):
-        program("riscv64")
+        filter_program("riscv64")
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -186,24 +186,24 @@ def test_the_filter_allows_what_the_list_has_and_refuses_all_else(machine: str) 
     sometimes = {c[0][column] for c in (*WITHOUT_BITS.values(), *WITH_VALUE.values())} - {-1}
     answers = {numbers[column]: answer for numbers, answer in ANSWERS.values()}
     for number in (*range(FIRST_UNKNOWN + 10), 0x40000000 + 41, 0xFFFFFFFF):
-        said = _said(program(machine), audit, number, [0xFFFFFFFF] * 6)
+        said = _said(filter_program(machine), audit, number, [0xFFFFFFFF] * 6)
         refused = ENOSYS if number >= FIRST_UNKNOWN else answers.get(number, EPERM)
         assert said == (ALLOW if number in allowed else REFUSE | refused), number
     for numbers, argument, _ in WITHOUT_BITS.values():
         arguments = [0xFFFFFFFF] * 6
         arguments[argument] = 0
         if numbers[column] >= 0:
-            assert _said(program(machine), audit, numbers[column], arguments) == ALLOW
+            assert _said(filter_program(machine), audit, numbers[column], arguments) == ALLOW
     for numbers, argument, values in WITH_VALUE.values():
         for value in range(2000):
             arguments = [0] * 6
             arguments[argument] = value
-            said = _said(program(machine), audit, numbers[column], arguments)
+            said = _said(filter_program(machine), audit, numbers[column], arguments)
             assert said == (ALLOW if value in values else REFUSE | EPERM)
 
     assert not allowed & sometimes
     assert 60 < len(allowed) < 80
-    assert _said(program(machine), audit ^ 1, 0, [0] * 6) == KILL
+    assert _said(filter_program(machine), audit ^ 1, 0, [0] * 6) == KILL
 
 
 def _said(code: bytes, audit: int, number: int, arguments: list[int]) -> int:
@@ -228,7 +228,7 @@ def _said(code: bytes, audit: int, number: int, arguments: list[int]) -> int:
 
 def _grade(grader: dict[str, Any], text: str, item: dict[str, Any], folder: Path) -> Grade:
     made = make_grader(json.dumps(grader), folder)
-    (grade,) = made.grade([Answer(text, item)])
+    (grade,) = made.grade([ModelAnswer(text, item)])
     made.close()
     return grade
 

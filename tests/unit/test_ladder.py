@@ -21,7 +21,7 @@ from tests.unit.attempt_facts import (
     reopened,
 )
 from trainer.contract import Rung
-from trainer.data.order import cursors
+from trainer.data.order import micro_batch_samples
 
 FOUR = Rung(micro_batch=4, gradient_checkpointing=False)
 LOWEST = Rung(micro_batch=1, gradient_checkpointing=True)
@@ -66,7 +66,10 @@ def test_every_rung_trains_the_same_samples_in_a_step(
     planned: Rung, global_batch: int, world: int
 ) -> None:
     for rung in down_from(planned):
-        ranks = [cursors(100, global_batch, rung.micro_batch, world, rank) for rank in range(world)]
+        ranks = [
+            micro_batch_samples(100, global_batch, rung.micro_batch, world, rank)
+            for rank in range(world)
+        ]
         samples = sorted(s for rank in ranks for micro in rank for s in micro)
         assert samples == list(range(100, 100 + global_batch))
         assert len({len(rank) for rank in ranks}) == 1

@@ -15,7 +15,7 @@ from transformers import (
 from tests.unit import model_folders as make
 from tests.unit.model_folders import SINGLE
 from tests.unit.test_trainer_classification import build_bert
-from trainer.check_model.check import check
+from trainer.check_model.check import check_model
 from trainer.model.loading import require_whole
 from trainer.tiny import build
 
@@ -52,20 +52,20 @@ def test_every_family_is_staged_as_it_is_saved_and_no_tensor_of_it_may_lack(
     kind = AutoModelForMaskedLM if family in ENCODERS else AutoModelForCausalLM
     kind.from_config(config).save_pretrained(folder)
 
-    assert check(folder).faults == []
+    assert check_model(folder).faults == []
     require_whole(AutoModelForSequenceClassification, folder, new_head=True)
     if family in FAMILIES:
         require_whole(AutoModelForCausalLM, folder, new_head=False)
     lacking = sorted(n for n in load_file(folder / SINGLE) if re.search(r"\.(h|layers?)\.1\.", n))
     make.rewrite(folder, lambda weights: {n: t for n, t in weights.items() if n != lacking[0]})
-    (fault,) = check(folder).faults
+    (fault,) = check_model(folder).faults
     assert f"would be random: {lacking[0]}" in fault
 
 
 def test_an_encoder_without_a_head_is_staged_to_classify(tmp_path: Path) -> None:
     folder = build_bert(tmp_path / "bert")
 
-    found = check(folder)
+    found = check_model(folder)
 
     assert found.faults == []
     # Its tokenizer is the tiny model's, which transformers reads by the family's own rules.

@@ -13,7 +13,7 @@ import torch
 
 from tests.unit import model_folders as make
 from tests.unit.model_folders import FIRST, INDEX, SECOND, SINGLE, Weights
-from trainer.check_model.check import check
+from trainer.check_model.check import check_model
 from trainer.tiny import build
 
 Q = "model.layers.1.self_attn.q_proj.weight"
@@ -36,7 +36,7 @@ def folder(whole: Path, tmp_path: Path) -> Path:
 
 def refusal(folder: Path) -> str:
     """The one fault that was found."""
-    (fault,) = check(folder).faults
+    (fault,) = check_model(folder).faults
     return fault
 
 
@@ -53,7 +53,7 @@ def having(**tensors: torch.Tensor) -> Callable[[Weights], Weights]:
 
 
 def test_a_whole_model_has_nothing_to_be_said_about(whole: Path) -> None:
-    found = check(whole)
+    found = check_model(whole)
 
     assert (found.faults, found.warnings) == ([], [])
 
@@ -61,7 +61,7 @@ def test_a_whole_model_has_nothing_to_be_said_about(whole: Path) -> None:
 def test_a_sharded_model_is_whole_too(folder: Path) -> None:
     make.shard(folder)
 
-    assert check(folder).faults == []
+    assert check_model(folder).faults == []
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_configuration_of_another_model_is_refused(
 def test_what_is_no_part_of_a_model_is_refused_by_name(name: str, says: str, folder: Path) -> None:
     (folder / name).write_text("{}") if "." in name else (folder / name).mkdir()
 
-    assert re_found(says, check(folder).faults[0])
+    assert re_found(says, check_model(folder).faults[0])
 
 
 def absent(folder: Path) -> None:
@@ -276,13 +276,13 @@ def test_a_folder_that_cannot_be_a_model_is_refused(
 ) -> None:
     damage(folder)
 
-    assert re_found(says, check(folder).faults[0])
+    assert re_found(says, check_model(folder).faults[0])
 
 
 def test_special_tokens_that_would_get_new_ids_need_rows(folder: Path) -> None:
     tokenizer = folder / "tokenizer_config.json"
     make.set_members(tokenizer, pad_token="[PAD]")
-    assert "rows of the embedding that are still free" in check(folder).warnings[0]
+    assert "rows of the embedding that are still free" in check_model(folder).warnings[0]
 
     make.add_token(folder, "<last>", 1023)
     assert "names '[PAD]', absent from tokenizer.json" in refusal(folder)
@@ -299,7 +299,7 @@ def test_odd_weights_that_train_are_told(
     change: Callable[[Weights], Weights], says: str, folder: Path
 ) -> None:
     make.rewrite(folder, change)
-    found = check(folder)
+    found = check_model(folder)
 
     assert found.faults == []
     assert re_found(says, found.warnings[0])
@@ -326,7 +326,7 @@ def test_odd_folders_that_train_are_told(
     damage: Callable[[Path], object], says: str, folder: Path
 ) -> None:
     damage(folder)
-    found = check(folder)
+    found = check_model(folder)
 
     assert found.faults == []
     assert re_found(says, found.warnings[0])
@@ -347,7 +347,7 @@ def test_what_transformers_loads_as_the_model_is_not_refused(
 ) -> None:
     make.rewrite(folder, change)
 
-    assert check(folder).faults == []
+    assert check_model(folder).faults == []
 
 
 def test_without_torch_headers_are_checked_and_a_warning_says_what_was_not(
@@ -385,7 +385,7 @@ def test_a_tokenizer_that_transformers_reads_otherwise_is_warned_of(folder: Path
     """Training would read other tokens than inference: transformers goes by the class."""
     make.set_members(folder / "tokenizer_config.json", tokenizer_class="Qwen2Tokenizer")
 
-    found = check(folder)
+    found = check_model(folder)
 
     assert found.faults == []
     assert "as other tokens than transformers does with Qwen2Tokenizer" in found.warnings[0]

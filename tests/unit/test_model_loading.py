@@ -14,11 +14,11 @@ from tests.unit import model_folders as make
 from tests.unit.model_folders import FIRST, INDEX, SECOND, SINGLE, Weights
 from tests.unit.trainer_spec import GRADED, SPEC
 from trainer.contract import Lora, RunSpec
-from trainer.graders.judge import Judge
+from trainer.graders.judge import RewardModelJudge
 from trainer.model import loading
-from trainer.model.base_model import load_base, load_model, load_original
+from trainer.model.base_model import load_base, load_model, load_unquantized
 from trainer.model.tokenizer import load_tokenizer
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 from trainer.tiny import build
 
 Q = "model.layers.1.self_attn.q_proj.weight"
@@ -31,8 +31,8 @@ PPO = replace(
 )
 
 
-def judge(folder: Path) -> Judge:
-    return Judge(folder, torch.device("cpu"), torch.float32, date(2026, 11, 22))
+def judge(folder: Path) -> RewardModelJudge:
+    return RewardModelJudge(folder, torch.device("cpu"), torch.float32, date(2026, 11, 22))
 
 
 Load = Callable[[Path], object]
@@ -45,7 +45,7 @@ WAYS: dict[str, Load] = {
     "classification": lambda folder: load_model(folder, LABELS, {}, 0),
     "critic": lambda folder: load_model(folder, PPO, {}, 0),
     "reference": lambda folder: load_base(folder, PLAIN, {}),
-    "original": lambda folder: load_original(folder, QLORA, 0),
+    "original": lambda folder: load_unquantized(folder, QLORA, 0),
     "judge": judge,
 }
 
@@ -87,7 +87,7 @@ def test_a_model_that_is_not_whole_is_hopeless_however_it_is_loaded(
 ) -> None:
     make.rewrite(folder, change)
 
-    with pytest.raises(Hopeless, match=r"cannot be loaded: .*(tensor|q_proj)"):
+    with pytest.raises(NonRetryableError, match=r"cannot be loaded: .*(tensor|q_proj)"):
         load(folder)
 
 
@@ -126,34 +126,36 @@ def test_files_that_no_machine_can_load_are_hopeless(
 ) -> None:
     damage(folder)
 
-    with pytest.raises(Hopeless, match=says):
+    with pytest.raises(NonRetryableError, match=says):
         load_model(folder, PLAIN, {}, 0)
 
 
 def test_a_head_of_other_labels_is_hopeless(folder: Path) -> None:
     make.rewrite(folder, lambda weights: weights | {"score.weight": torch.ones(5, 128)})
 
-    with pytest.raises(Hopeless, match=r"score.weight has \[5, 128\], not \[2, 128\]. Train as"):
+    with pytest.raises(
+        NonRetryableError, match=r"score.weight has \[5, 128\], not \[2, 128\]. Train as"
+    ):
         load_model(folder, LABELS, {}, 0)
 
 
 def test_a_base_model_without_a_head_is_no_judge(folder: Path) -> None:
-    with pytest.raises(Hopeless, match=r"would be random: score.weight"):
+    with pytest.raises(NonRetryableError, match=r"would be random: score.weight"):
         judge(folder)
 
 
 def test_what_was_loaded_is_compared_once_more(folder: Path) -> None:
     make.rewrite(folder, lacking_one)
 
-    with pytest.raises(Hopeless, match=f"would be random: {Q}"):
-        loading.load(AutoModelForCausalLM, folder, dtype=torch.float32)
+    with pytest.raises(NonRetryableError, match=f"would be random: {Q}"):
+        loading.load_whole(AutoModelForCausalLM, folder, dtype=torch.float32)
 
 
 def test_an_error_of_the_loader_about_the_checkpoint_is_hopeless(folder: Path) -> None:
     make.rewrite(folder, with_one_cut)
 
-    with pytest.raises(Hopeless, match="You set `ignore_mismatched_sizes`"):
-        loading.load(AutoModelForCausalLM, folder, dtype=torch.float32)
+    with pytest.raises(NonRetryableError, match="You set `ignore_mismatched_sizes`"):
+        loading.load_whole(AutoModelForCausalLM, folder, dtype=torch.float32)
 
 
 def test_tensors_of_another_task_are_dropped_with_a_line_in_the_log(
@@ -178,5 +180,5 @@ def test_the_comparison_draws_no_random_number(spec: RunSpec, folder: Path) -> N
 def test_a_tokenizer_that_cannot_be_used_is_hopeless(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
 
-    with pytest.raises(Hopeless, match="has no chat template"):
+    with pytest.raises(NonRetryableError, match="has no chat template"):
         load_tokenizer(folder)

@@ -13,7 +13,7 @@ from service.cloud import node_firewall
 from service.cloud.cloud_init import USER
 from trainer.contract import Generation, Member
 from trainer.supervisor.machine import firewall
-from trainer.supervisor.machine.firewall import FirewallError, admit
+from trainer.supervisor.machine.firewall import FirewallError, admit_members
 
 MEMBERS = (
     Member(node_id="a", vm_id="a", address="10.1.0.5", node_rank=0),
@@ -62,7 +62,7 @@ def watched(machine: Path) -> Iterator[Path]:
 
 
 def test_the_supervisor_and_the_machine_agree_on_the_door() -> None:
-    assert str(firewall.DOOR) == node_firewall.DOOR
+    assert str(firewall.FIREWALL_FOLDER) == node_firewall.DOOR
     assert f'"$door/{firewall.ASKED}"' in node_firewall.SCRIPT
     assert f'"$door/{firewall.APPLIED}"' in node_firewall.SCRIPT
 
@@ -86,7 +86,7 @@ def test_the_metadata_service_answers_root_and_the_containers_user_alone(machine
 
 
 async def test_members_are_admitted_before_the_ranks_may_meet(watched: Path) -> None:
-    await admit(GENERATION, watched / "door")
+    await admit_members(GENERATION, watched / "door")
 
     assert _admitted(watched)[-4:] == [
         ":REKINDLE-MEMBERS - [0:0]",
@@ -97,9 +97,9 @@ async def test_members_are_admitted_before_the_ranks_may_meet(watched: Path) -> 
 
 
 async def test_the_next_generation_replaces_the_members(watched: Path) -> None:
-    await admit(GENERATION, watched / "door")
+    await admit_members(GENERATION, watched / "door")
     later = replace(MEMBERS[0], address="10.1.0.9")
-    await admit(replace(GENERATION, number=4, members=(later,)), watched / "door")
+    await admit_members(replace(GENERATION, number=4, members=(later,)), watched / "door")
 
     assert _admitted(watched)[-3:] == [
         ":REKINDLE-MEMBERS - [0:0]",
@@ -114,7 +114,7 @@ async def test_the_next_generation_replaces_the_members(watched: Path) -> None:
 async def test_a_line_that_is_more_than_addresses_is_not_obeyed(watched: Path, line: str) -> None:
     with (watched / "door" / "members").open("w") as fifo:
         fifo.write(f"{line}\n")
-    await admit(GENERATION, watched / "door")  # is heard after it
+    await admit_members(GENERATION, watched / "door")  # is heard after it
 
     added = [rule for rule in _admitted(watched) if rule.startswith("-A REKINDLE-MEMBERS")]
     assert added == [f"-A REKINDLE-MEMBERS -s 10.1.0.{n}/32 -j ACCEPT" for n in (4, 5)]
@@ -124,16 +124,16 @@ async def test_a_firewall_that_refuses_keeps_the_ranks_from_starting(watched: Pa
     (watched / "broken").touch()
 
     with pytest.raises(FirewallError, match="systemctl status rekindle-firewall"):
-        await admit(GENERATION, watched / "door", seconds=0.1)
+        await admit_members(GENERATION, watched / "door", seconds=0.1)
 
 
 async def test_a_hook_that_does_not_run_keeps_the_ranks_from_starting(machine: Path) -> None:
     with pytest.raises(FirewallError, match="did not answer"):
-        await admit(GENERATION, machine / "door", seconds=0.1)
+        await admit_members(GENERATION, machine / "door", seconds=0.1)
 
 
 async def test_a_hook_that_starts_again_is_waited_for(machine: Path) -> None:
-    asked = asyncio.create_task(admit(GENERATION, machine / "door"))
+    asked = asyncio.create_task(admit_members(GENERATION, machine / "door"))
     await asyncio.sleep(0)
 
     with _hook(machine):
@@ -143,7 +143,7 @@ async def test_a_hook_that_starts_again_is_waited_for(machine: Path) -> None:
 
 
 def test_an_emulated_machine_has_no_firewall(tmp_path: Path) -> None:
-    asyncio.run(admit(GENERATION, tmp_path / "nothing"))
+    asyncio.run(admit_members(GENERATION, tmp_path / "nothing"))
 
     assert list(tmp_path.iterdir()) == []
 

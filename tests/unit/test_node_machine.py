@@ -6,21 +6,21 @@ import pytest
 
 from trainer.contract import Directive, DirectiveKind, Generation, Member, NodePhase
 from trainer.supervisor.control.node_state import (
-    Abandon,
+    AbandonRun,
     Effect,
-    Kill,
-    Launch,
-    Leave,
-    Node,
-    Salvage,
-    Save,
-    directed,
-    dismissed,
-    ended,
-    noticed,
-    overdue,
-    refused,
-    restarted,
+    KillTrainer,
+    LaunchTrainer,
+    LeaveAttempt,
+    NodeState,
+    SalvageSaves,
+    SaveAndStop,
+    on_attempt_over,
+    on_directive,
+    on_eviction_notice,
+    on_run_ended,
+    on_stale_generation,
+    on_stop_by_passed,
+    on_supervisor_restart,
 )
 
 READY, RUNNING, STOPPED, FAILED, FINISHED = NodePhase
@@ -47,8 +47,8 @@ def told(kind: DirectiveKind, number: int, seq: int = 9) -> Directive:
     return Directive(seq=seq, kind=kind, now=0.0, stop_by=1.0, number=number, generation=generation)
 
 
-FRESH = Node(epoch=1)
-AT_2 = Node(epoch=1, directive=5, generation=2, phase=RUNNING)
+FRESH = NodeState(epoch=1)
+AT_2 = NodeState(epoch=1, directive=5, generation=2, phase=RUNNING)
 STOPPING_2 = replace(AT_2, stopping=True)
 STOPPED_2 = replace(AT_2, phase=STOPPED)
 FINISHED_2 = replace(AT_2, phase=FINISHED)
@@ -58,18 +58,18 @@ LEAVING = replace(FRESH, evicting=True)
 @pytest.mark.parametrize(
     ("node", "kind", "number", "phase", "generation", "effects"),
     [
-        (FRESH, START, 1, RUNNING, 1, (Launch(generation=row(1)),)),
-        (STOPPED_2, START, 3, RUNNING, 3, (Launch(generation=row(3)),)),
-        (FINISHED_2, START, 3, RUNNING, 3, (Launch(generation=row(3)),)),
-        (AT_2, START, 3, RUNNING, 3, (Abandon(), Launch(generation=row(3)))),
+        (FRESH, START, 1, RUNNING, 1, (LaunchTrainer(generation=row(1)),)),
+        (STOPPED_2, START, 3, RUNNING, 3, (LaunchTrainer(generation=row(3)),)),
+        (FINISHED_2, START, 3, RUNNING, 3, (LaunchTrainer(generation=row(3)),)),
+        (AT_2, START, 3, RUNNING, 3, (AbandonRun(), LaunchTrainer(generation=row(3)))),
         (AT_2, START, 2, RUNNING, 2, ()),  # it runs already
         (STOPPED_2, START, 2, STOPPED, 2, ()),  # a generation is started once
         (STOPPED_2, START, 1, STOPPED, 2, ()),
         (LEAVING, START, 1, READY, 0, ()),  # nothing is started under a notice
-        (AT_2, SAVE_AND_STOP, 2, RUNNING, 2, (Save(),)),
+        (AT_2, SAVE_AND_STOP, 2, RUNNING, 2, (SaveAndStop(),)),
         (STOPPING_2, SAVE_AND_STOP, 2, RUNNING, 2, ()),
-        (AT_2, STOP, 2, RUNNING, 2, (Kill(),)),
-        (STOPPING_2, STOP, 2, RUNNING, 2, (Kill(),)),  # no more time for the save
+        (AT_2, STOP, 2, RUNNING, 2, (KillTrainer(),)),
+        (STOPPING_2, STOP, 2, RUNNING, 2, (KillTrainer(),)),  # no more time for the save
         (AT_2, STOP, 1, RUNNING, 2, ()),  # about the past
         (AT_2, SAVE_AND_STOP, 1, RUNNING, 2, ()),
         (FRESH, STOP, 1, STOPPED, 1, ()),  # told before it started: now it never will
@@ -79,14 +79,14 @@ LEAVING = replace(FRESH, evicting=True)
     ],
 )
 def test_directives(
-    node: Node,
+    node: NodeState,
     kind: DirectiveKind,
     number: int,
     phase: NodePhase,
     generation: int,
     effects: tuple[Effect, ...],
 ) -> None:
-    after, does = directed(node, told(kind, number))
+    after, does = on_directive(node, told(kind, number))
 
     assert (after.phase, after.generation, does) == (phase, generation, effects)
 
@@ -94,17 +94,17 @@ def test_directives(
 @pytest.mark.parametrize("kind", [START, SAVE_AND_STOP, STOP])
 @pytest.mark.parametrize("seq", [4, 5])
 def test_a_replayed_directive_changes_nothing(kind: DirectiveKind, seq: int) -> None:
-    assert directed(AT_2, told(kind, 3, seq)) == (AT_2, ())
+    assert on_directive(AT_2, told(kind, 3, seq)) == (AT_2, ())
 
 
 def test_a_directive_without_effect_is_remembered_all_the_same() -> None:
-    after, _ = directed(LEAVING, told(START, 1, seq=7))
+    after, _ = on_directive(LEAVING, told(START, 1, seq=7))
 
     assert after.directive == 7
 
 
 def test_carry_on_is_not_remembered() -> None:
-    assert directed(AT_2, told(CARRY_ON, 0, seq=99)) == (AT_2, ())
+    assert on_directive(AT_2, told(CARRY_ON, 0, seq=99)) == (AT_2, ())
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,10 @@ def test_carry_on_is_not_remembered() -> None:
         (STOPPED_2, 2, FAILED, STOPPED),  # said already
     ],
 )
-def test_the_end_of_a_trainer(node: Node, number: int, how: NodePhase, phase: NodePhase) -> None:
-    after, effects = ended(node, number, how)
+def test_the_end_of_a_trainer(
+    node: NodeState, number: int, how: NodePhase, phase: NodePhase
+) -> None:
+    after, effects = on_run_ended(node, number, how)
 
     assert (after.phase, effects) == (phase, ())
     assert not after.stopping or phase is RUNNING
@@ -129,48 +131,48 @@ def test_the_end_of_a_trainer(node: Node, number: int, how: NodePhase, phase: No
 @pytest.mark.parametrize(
     ("react", "node", "effects"),
     [
-        (noticed, AT_2, (Save(),)),
-        (noticed, STOPPING_2, ()),
-        (noticed, STOPPED_2, ()),
-        (overdue, AT_2, (Save(),)),
-        (overdue, STOPPING_2, ()),
-        (overdue, FRESH, ()),
-        (refused, AT_2, (Abandon(),)),
-        (refused, STOPPING_2, (Abandon(),)),
-        (refused, STOPPED_2, ()),
-        (dismissed, AT_2, (Leave(),)),
-        (dismissed, FRESH, (Leave(),)),
-        (restarted, AT_2, (Salvage(),)),
-        (restarted, STOPPED_2, ()),
+        (on_eviction_notice, AT_2, (SaveAndStop(),)),
+        (on_eviction_notice, STOPPING_2, ()),
+        (on_eviction_notice, STOPPED_2, ()),
+        (on_stop_by_passed, AT_2, (SaveAndStop(),)),
+        (on_stop_by_passed, STOPPING_2, ()),
+        (on_stop_by_passed, FRESH, ()),
+        (on_stale_generation, AT_2, (AbandonRun(),)),
+        (on_stale_generation, STOPPING_2, (AbandonRun(),)),
+        (on_stale_generation, STOPPED_2, ()),
+        (on_attempt_over, AT_2, (LeaveAttempt(),)),
+        (on_attempt_over, FRESH, (LeaveAttempt(),)),
+        (on_supervisor_restart, AT_2, (SalvageSaves(),)),
+        (on_supervisor_restart, STOPPED_2, ()),
     ],
 )
-def test_other_news(react, node: Node, effects: tuple[Effect, ...]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_other_news(react, node: NodeState, effects: tuple[Effect, ...]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
     assert react(node)[1] == effects
 
 
 def test_a_node_under_notice_starts_nothing_any_more() -> None:
-    under_notice, _ = noticed(STOPPED_2)
+    under_notice, _ = on_eviction_notice(STOPPED_2)
 
-    assert directed(under_notice, told(START, 3))[1] == ()
+    assert on_directive(under_notice, told(START, 3))[1] == ()
 
 
 def test_a_trainer_that_ran_when_its_supervisor_died_has_not_settled_before_its_saves() -> None:
-    back, _ = restarted(AT_2)
+    back, _ = on_supervisor_restart(AT_2)
 
     assert (back.phase, back.stopping) == (RUNNING, True)
-    assert directed(back, told(START, 2)) == (replace(back, directive=9), ())
-    assert ended(back, 2, STOPPED)[0].phase is STOPPED
+    assert on_directive(back, told(START, 2)) == (replace(back, directive=9), ())
+    assert on_run_ended(back, 2, STOPPED)[0].phase is STOPPED
 
 
 def test_a_supervisor_killed_again_while_it_settles_settles_once_more() -> None:
-    back, _ = restarted(AT_2)
+    back, _ = on_supervisor_restart(AT_2)
 
-    assert restarted(back) == (back, (Salvage(),))
+    assert on_supervisor_restart(back) == (back, (SalvageSaves(),))
 
 
 def test_what_had_settled_before_a_restart_stays_so() -> None:
-    assert restarted(FINISHED_2)[0] == FINISHED_2
+    assert on_supervisor_restart(FINISHED_2)[0] == FINISHED_2
 
 
 def test_what_a_node_remembers_survives_its_disk() -> None:
-    assert Node.from_json(STOPPING_2.to_json()) == STOPPING_2
+    assert NodeState.from_json(STOPPING_2.to_json()) == STOPPING_2

@@ -9,8 +9,8 @@ import pytest
 from rendering.report import QUANTILES
 from service.domain.performance.padding import computed_tokens, cut, estimate_lengths, mixed
 from trainer.contract import Mix
-from trainer.data.length_mix import Mixed
-from trainer.data.order import cursors, row_at
+from trainer.data.length_mix import LengthMixOrder
+from trainer.data.order import micro_batch_samples, shuffled_row
 
 ROWS = 640
 # Chats are about log-normal; these have twice the mean at the ninth decile.
@@ -32,8 +32,8 @@ def trained_by(micro: int, world: int, rounds: int, *, packing: bool) -> float:
         ranks = []
         for rank in range(world):
             micros = [
-                [CHATS[row_at(7, ROWS, cursor)] for cursor in cursors_of_micro]
-                for cursors_of_micro in cursors(step * batch, batch, micro, world, rank)
+                [CHATS[shuffled_row(7, ROWS, cursor)] for cursor in cursors_of_micro]
+                for cursors_of_micro in micro_batch_samples(step * batch, batch, micro, world, rank)
             ]
             ranks.append(sum(sum(m) if packing else len(m) * max(m) for m in micros))
         slowest.append(max(ranks) / micro / rounds)
@@ -114,7 +114,7 @@ def test_rows_are_cut_to_the_context_before_they_are_padded() -> None:
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_a_mix_of_short_and_long_rows_is_counted_as_it_is_trained(share: float) -> None:
     mix = Mix(short_share=share, threshold_tokens=200)
-    trained = Mixed(7, np.array(CHATS), mix)
+    trained = LengthMixOrder(7, np.array(CHATS), mix)
     batches = [[CHATS[trained.row(4 * step + n)] for n in range(4)] for step in range(600)]
 
     found = mixed(ranks_of(CHATS), mix, 1)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.scripted_node import metrics
 from trainer.contract import MILESTONES_KEPT, Committed, Head, Retention, StaleGeneration
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 
 
 def entry(step: int, valid_loss: float | None = None) -> Committed:
@@ -119,7 +119,7 @@ def test_the_steps_of_a_milestone_that_broke_make_another_one() -> None:
 
 
 def test_a_checkpoint_has_the_loss_that_was_measured_last_before_it_in_the_same_run() -> None:
-    reports = Reports()
+    reports = HeartbeatReports()
     reports.measured([replace(metrics(10), valid_loss=0.5), metrics(11)])
     reports.measured([replace(metrics(20), valid_loss=float("nan"))])
     reports.measured([replace(metrics(30), valid_loss=0.4)])

@@ -7,21 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.rollout.advantages import estimated, leave_one_out, of_group
+from trainer.rollout.advantages import (
+    generalized_advantages,
+    group_advantages,
+    leave_one_out_advantages,
+)
 
 REWARDS = st.lists(st.floats(-10, 10), min_size=2, max_size=8)
 
 
 def test_a_group_is_measured_in_deviations_from_its_mean() -> None:
-    found = of_group([1.0, 0.0, 0.0, 1.0])
+    found = group_advantages([1.0, 0.0, 0.0, 1.0])
 
     deviation = math.sqrt(1 / 3)
     assert found == pytest.approx([0.5 / (deviation + 1e-4) * s for s in (1, -1, -1, 1)])
 
 
 def test_answers_that_are_all_alike_teach_nothing() -> None:
-    assert of_group([0.7, 0.7, 0.7]) == pytest.approx([0, 0, 0], abs=1e-9)
-    assert leave_one_out([0.7, 0.7]) == pytest.approx([0, 0], abs=1e-9)
+    assert group_advantages([0.7, 0.7, 0.7]) == pytest.approx([0, 0, 0], abs=1e-9)
+    assert leave_one_out_advantages([0.7, 0.7]) == pytest.approx([0, 0], abs=1e-9)
 
 
 @given(REWARDS)
@@ -29,7 +33,7 @@ def test_leaving_one_out_compares_with_the_mean_of_the_others(rewards: list[floa
     by_hand = [
         r - sum(rewards[:n] + rewards[n + 1 :]) / (len(rewards) - 1) for n, r in enumerate(rewards)
     ]
-    assert leave_one_out(rewards) == pytest.approx(by_hand, abs=1e-9)
+    assert leave_one_out_advantages(rewards) == pytest.approx(by_hand, abs=1e-9)
 
 
 @given(
@@ -45,10 +49,10 @@ def test_generalized_advantages_are_the_sum_over_all_later_surprises(
     by_hand = [
         sum(decay**k * d for k, d in enumerate(surprises[t:])) for t in range(len(surprises))
     ]
-    assert estimated(rewards, values, decay) == pytest.approx(by_hand, abs=1e-8)
+    assert generalized_advantages(rewards, values, decay) == pytest.approx(by_hand, abs=1e-8)
 
 
 def test_with_full_decay_the_advantage_is_what_came_less_what_was_expected() -> None:
-    found = estimated(np.array([0.0, 0.0, 1.0]), np.array([0.2, 0.5, 0.9]), decay=1.0)
+    found = generalized_advantages(np.array([0.0, 0.0, 1.0]), np.array([0.2, 0.5, 0.9]), decay=1.0)
 
     assert found == pytest.approx([0.8, 0.5, 0.1])

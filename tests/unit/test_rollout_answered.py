@@ -9,22 +9,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.checkpoint.answers import answers_name, read_answers, shared_out, write_answers
-from trainer.checkpoint.index import FORMAT, Index
-from trainer.checkpoint.loader import Checkpoint
-from trainer.checkpoint.rng_state import capture
+from trainer.checkpoint.answers import (
+    answers_name,
+    read_answers,
+    redistribute_answers,
+    write_answers,
+)
+from trainer.checkpoint.index import FORMAT, RankIndex
+from trainer.checkpoint.loader import CheckpointFiles
+from trainer.checkpoint.rng_state import capture_rng
 from trainer.contract import FileEntry
 from trainer.contract.wire import LATER
-from trainer.rollout.experience import Answered, Experience
-from trainer.state import Identity
+from trainer.rollout.experience import GradedAnswer, ReplayState
+from trainer.state import RankIdentity
 
-ME = Identity(rank=1, local_rank=1, world_size=2, generation=2, run_spec_sha256="", nonce="")
+ME = RankIdentity(rank=1, local_rank=1, world_size=2, generation=2, run_spec_sha256="", nonce="")
 
 
-def answer(sample: int, number: int = 0, born: int = 0, tokens: int = 3) -> Answered:
+def answer(sample: int, number: int = 0, born: int = 0, tokens: int = 3) -> GradedAnswer:
     """With numbers of its own for every token."""
     draw = np.random.default_rng([sample, number, born])
-    return Answered(
+    return GradedAnswer(
         sample=sample,
         number=number,
         born=born,
@@ -37,15 +42,15 @@ def answer(sample: int, number: int = 0, born: int = 0, tokens: int = 3) -> Answ
     )
 
 
-def told(row: Answered) -> list[object]:
+def told(row: GradedAnswer) -> list[object]:
     """All of it, comparable."""
     values = [getattr(row, f.name) for f in fields(row)]
     return [v.tobytes() if isinstance(v, np.ndarray) else v for v in values]
 
 
-def index(rank: int) -> Index:
+def index(rank: int) -> RankIndex:
     """Of a rank in a world of two."""
-    return Index(
+    return RankIndex(
         format=FORMAT,
         rank=rank,
         world_size=2,
@@ -54,7 +59,7 @@ def index(rank: int) -> Index:
         optimizer_step=1,
         run_spec_sha256="",
         metrics=None,
-        randomness=capture(),
+        randomness=capture_rng(),
         fragments=(),
     )
 
@@ -64,7 +69,7 @@ def entry(path: Path) -> tuple[str, FileEntry]:
     return path.name, FileEntry(name=path.name, size=path.stat().st_size, etag="", crc64nvme="")
 
 
-def names(rows: tuple[Answered, ...]) -> list[tuple[int, int]]:
+def names(rows: tuple[GradedAnswer, ...]) -> list[tuple[int, int]]:
     """Sample and number of each."""
     return [(row.sample, row.number) for row in rows]
 
@@ -75,7 +80,7 @@ def test_what_is_written_is_read_bit_for_bit(
     tmp_path_factory: pytest.TempPathFactory, waiting: list[int], old: list[int]
 ) -> None:
     path = tmp_path_factory.mktemp("answers") / "rank-00000.answers"
-    whole = Experience(
+    whole = ReplayState(
         tuple(answer(n, 1, tokens=n) for n in waiting), tuple(answer(n, 2) for n in old)
     )
     write_answers(whole, path)
@@ -86,21 +91,21 @@ def test_what_is_written_is_read_bit_for_bit(
 
 
 def test_the_oldest_give_way_and_the_stale_are_dropped() -> None:
-    start = Experience(replay=(answer(1, born=1), answer(2, born=5), answer(3, born=6)))
+    start = ReplayState(replay=(answer(1, born=1), answer(2, born=5), answer(3, born=6)))
     after = start.after([answer(9, born=8)], consumed=10, oldest=4, capacity=2)
 
     assert names(after.replay) == [(3, 0), (9, 0)]
 
 
 def test_without_a_capacity_nothing_is_kept() -> None:
-    start = Experience(waiting=(answer(4), answer(8)))
+    start = ReplayState(waiting=(answer(4), answer(8)))
     after = start.after([answer(4)], consumed=8, oldest=0, capacity=0)
 
     assert (names(after.waiting), names(after.replay)) == ([(8, 0)], [])
 
 
 def test_what_is_drawn_follows_from_the_step_alone() -> None:
-    store = Experience(replay=tuple(answer(n) for n in range(50)))
+    store = ReplayState(replay=tuple(answer(n) for n in range(50)))
     first, again = (store.drawn(5, seed=7, step=3, rank=1) for _ in range(2))
 
     assert names(tuple(first)) == names(tuple(again))
@@ -110,7 +115,7 @@ def test_what_is_drawn_follows_from_the_step_alone() -> None:
 
 
 def test_more_than_there_are_is_all_of_them() -> None:
-    store = Experience(replay=(answer(1), answer(2)))
+    store = ReplayState(replay=(answer(1), answer(2)))
 
     assert sorted(names(tuple(store.drawn(9, 7, 3, 0)))) == [(1, 0), (2, 0)]
 
@@ -118,16 +123,16 @@ def test_more_than_there_are_is_all_of_them() -> None:
 @given(st.integers(1, 4), st.integers(1, 4))
 def test_another_world_has_every_old_answer_once_and_all_that_wait(before: int, after: int) -> None:
     parts = [
-        Experience((answer(100 + rank),), tuple(answer(n, rank, born=n) for n in range(5)))
+        ReplayState((answer(100 + rank),), tuple(answer(n, rank, born=n) for n in range(5)))
         for rank in range(before)
     ]
-    found = [shared_out(parts, after, rank) for rank in range(after)]
+    found = [redistribute_answers(parts, after, rank) for rank in range(after)]
 
     old = [name for part in found for name in names(part.replay)]
     assert sorted(old) == [(n, rank) for n in range(5) for rank in range(before)]
     for part in found:
         assert names(part.waiting) == [(100 + rank, 0) for rank in range(before)]
-    again = shared_out(found, before, 0)  # every rank has them now: still once each
+    again = redistribute_answers(found, before, 0)  # every rank has them now: still once each
     assert names(again.waiting) == [(100 + rank, 0) for rank in range(before)]
 
 
@@ -135,9 +140,11 @@ def test_with_a_smaller_micro_batch_a_rank_has_all_that_wait_and_its_own_old_ans
     tmp_path: Path,
 ) -> None:
     for rank in range(2):
-        own = Experience((answer(100 + rank),), (answer(rank), answer(10 + rank)))
+        own = ReplayState((answer(100 + rank),), (answer(rank), answer(10 + rank)))
         write_answers(own, tmp_path / answers_name(rank))
-    checkpoint = Checkpoint(tmp_path, (index(0), index(1)), dict(map(entry, tmp_path.iterdir())))
+    checkpoint = CheckpointFiles(
+        tmp_path, (index(0), index(1)), dict(map(entry, tmp_path.iterdir()))
+    )
     same = checkpoint.experience(ME, all_waiting=False)
     narrowed = checkpoint.experience(ME, all_waiting=True)
 
@@ -148,8 +155,8 @@ def test_with_a_smaller_micro_batch_a_rank_has_all_that_wait_and_its_own_old_ans
 
 def test_an_index_of_an_older_release_leaves_later_members_as_they_usually_are() -> None:
     told = index(0).to_plain()
-    later = [f.name for f in fields(Index) if f.metadata == LATER]
+    later = [f.name for f in fields(RankIndex) if f.metadata == LATER]
     older = json.dumps({name: value for name, value in told.items() if name not in later})
 
-    read = Index.from_json(older)
+    read = RankIndex.from_json(older)
     assert [getattr(read, name) for name in later] == [False, *[None] * 5, False]

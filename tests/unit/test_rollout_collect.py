@@ -13,20 +13,20 @@ import torch.distributed as dist
 
 from tests.unit.trainer_spec import GRADED, SPEC
 from trainer.contract import Rung, RunSpec
-from trainer.data.prompts import Prompt
-from trainer.graders.answer import Answer, Grade
-from trainer.rollout.collector import Collector
-from trainer.rollout.evaluation import Grades
-from trainer.rollout.reward_metrics import Figures
-from trainer.rollout.rollouts import Rollouts
-from trainer.state import Identity, State
+from trainer.data.prompts import ChatPrompt
+from trainer.graders.answer import Grade, ModelAnswer
+from trainer.rollout.collector import RolloutCollector
+from trainer.rollout.evaluation import RewardEvaluation
+from trainer.rollout.reward_metrics import RewardSums
+from trainer.rollout.rollouts import RolloutSource
+from trainer.state import RankIdentity, TrainingState
 
 WIDTH = 10
 SETTINGS = replace(GRADED, answers=2, at_once=4)
 GRADING = replace(
     SPEC, method="reinforcement", reinforcement=SETTINGS, max_seq_len=WIDTH, micro_batch=1
 )
-ME = Identity(
+ME = RankIdentity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
 )
 
@@ -62,7 +62,7 @@ class Grader:
     score: Callable[[str], Grade] = lambda text: Grade(float(len(text)))
     texts: list[str] = field(default_factory=list)
 
-    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         self.texts += [answer.text for answer in answers]
         return [self.score(answer.text) for answer in answers]
 
@@ -78,8 +78,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self._lengths)
 
-    def __getitem__(self, row: int) -> Prompt:
-        return Prompt([1] * self._lengths[row], {}, {})
+    def __getitem__(self, row: int) -> ChatPrompt:
+        return ChatPrompt([1] * self._lengths[row], {}, {})
 
     def place(self, row: int) -> str:
         return f"prompts.jsonl, line {row + 1}"
@@ -92,12 +92,12 @@ def collector(
     *,
     spec: RunSpec = GRADING,
     stop: Callable[[], bool] = lambda: False,
-) -> Collector:
+) -> RolloutCollector:
     """Over these rows; the tokenizer writes tokens as numbers."""
     tokenizer: Any = SimpleNamespace(
         pad_token_id=0, decode=lambda ids, **_: " ".join(map(str, ids))
     )
-    return Collector(
+    return RolloutCollector(
         spec=spec,
         engine=SimpleNamespace(device=torch.device("cpu")),
         tokenizer=tokenizer,
@@ -111,7 +111,7 @@ def collector(
     )
 
 
-def roll(asked: Collector, micros: Sequence[Sequence[int]]) -> tuple[list[Any], Figures]:
+def roll(asked: RolloutCollector, micros: Sequence[Sequence[int]]) -> tuple[list[Any], RewardSums]:
     """A rollout that nobody stops."""
     found = asked.rollout(micros, beta=0.0, born=0)
     assert found is not None
@@ -158,16 +158,16 @@ def test_what_was_cut_short_by_a_stop_is_dropped_however_it_was_graded() -> None
 
 def test_a_validation_that_was_cut_short_by_a_stop_says_nothing() -> None:
     asked = iter([False, True])
-    grades = Grades(collector(Model(), Grader(), stop=lambda: next(asked)), ME)
+    grades = RewardEvaluation(collector(Model(), Grader(), stop=lambda: next(asked)), ME)
 
     assert grades(None) is None  # type: ignore[arg-type] # no method is asked
 
 
 def test_prompts_that_leave_no_room_are_no_part_of_a_validation() -> None:
     method: Any = None  # none is asked
-    among = Grades(collector(Model(length=1), Grader(), (WIDTH, 2)), ME)(method)
-    alone = Grades(collector(Model(length=1), Grader(), (2,)), ME)(method)
-    none = Grades(collector(Model(), Grader(), (WIDTH, WIDTH + 1)), ME)(method)
+    among = RewardEvaluation(collector(Model(length=1), Grader(), (WIDTH, 2)), ME)(method)
+    alone = RewardEvaluation(collector(Model(length=1), Grader(), (2,)), ME)(method)
+    none = RewardEvaluation(collector(Model(), Grader(), (WIDTH, WIDTH + 1)), ME)(method)
 
     assert among == alone == -2.0
     assert none is not None
@@ -176,8 +176,8 @@ def test_prompts_that_leave_no_room_are_no_part_of_a_validation() -> None:
 
 def test_whether_any_prompt_leaves_room_is_known_without_an_answer() -> None:
     model = Model()
-    feed = Rollouts(collector(model, Grader(), (WIDTH, WIDTH - 1, WIDTH)), SETTINGS, ME)
-    units = list(feed.units(State(), lambda _: 0))
+    feed = RolloutSource(collector(model, Grader(), (WIDTH, WIDTH - 1, WIDTH)), SETTINGS, ME)
+    units = list(feed.units(TrainingState(), lambda _: 0))
 
     assert sum(units) == 1
     assert model.asked == []

@@ -9,8 +9,13 @@ import torch
 import torch.distributed as dist
 
 from tests.unit.trainer_spec import GRADED
-from trainer.process.non_retryable import told
-from trainer.rollout.reward_metrics import Figures, Graded, NothingGraded, grades_over_ranks
+from trainer.process.non_retryable import record_non_retryable
+from trainer.rollout.reward_metrics import (
+    GradingFailedError,
+    RewardSummary,
+    RewardSums,
+    sum_rewards_over_ranks,
+)
 from trainer.rundir import RunDir
 
 CPU = torch.device("cpu")
@@ -25,8 +30,10 @@ def world_of_one() -> Iterator[None]:
 
 
 def test_means_are_over_answers() -> None:
-    figures = Figures(answers=4, grades=3.0, tokens=50, kl=2.0, errors=1, error="a.jsonl, line 2")
-    found = grades_over_ranks(figures, CPU, GRADED)
+    figures = RewardSums(
+        answers=4, grades=3.0, tokens=50, kl=2.0, errors=1, error="a.jsonl, line 2"
+    )
+    found = sum_rewards_over_ranks(figures, CPU, GRADED)
 
     assert found.members == {
         "reward": 1.0,  # of the three that could be graded
@@ -39,40 +46,45 @@ def test_means_are_over_answers() -> None:
 
 
 def test_a_step_without_a_rollout_says_nothing_of_grades() -> None:
-    assert grades_over_ranks(None, CPU, GRADED) == Graded(differ=False)
-    assert grades_over_ranks(None, CPU, None).differ  # rows of a file have none
+    assert sum_rewards_over_ranks(None, CPU, GRADED) == RewardSummary(differ=False)
+    assert sum_rewards_over_ranks(None, CPU, None).differ  # rows of a file have none
 
 
 def test_prompts_that_leave_no_room_show_as_answers_of_no_tokens() -> None:
-    found = grades_over_ranks(Figures(), CPU, GRADED)
+    found = sum_rewards_over_ranks(RewardSums(), CPU, GRADED)
 
     assert (found.members, found.differ) == ({"answer_tokens": 0.0}, False)
 
 
 def test_where_no_reference_is_kept_no_divergence_is_claimed() -> None:
-    figures = Figures(answers=1, grades=1.0, tokens=2)
+    figures = RewardSums(answers=1, grades=1.0, tokens=2)
 
-    assert grades_over_ranks(figures, CPU, GRADED).members["kl"] is None
+    assert sum_rewards_over_ranks(figures, CPU, GRADED).members["kl"] is None
 
 
 @pytest.mark.parametrize(("grades", "differ"), [([0.1] * 3, False), ([0.1, 0.1, 0.2], True)])
 def test_a_critic_learns_from_answers_to_different_prompts(
     grades: list[float], differ: bool
 ) -> None:
-    figures = Figures(answers=3, grades=sum(grades), squares=sum(g * g for g in grades))
+    figures = RewardSums(answers=3, grades=sum(grades), squares=sum(g * g for g in grades))
 
-    assert grades_over_ranks(figures, CPU, replace(GRADED, algorithm="ppo")).differ is differ
-    assert not grades_over_ranks(figures, CPU, GRADED).differ  # these compare those to one prompt
-    assert grades_over_ranks(replace(figures, uneven=1), CPU, GRADED).differ
+    assert sum_rewards_over_ranks(figures, CPU, replace(GRADED, algorithm="ppo")).differ is differ
+    assert not sum_rewards_over_ranks(
+        figures, CPU, GRADED
+    ).differ  # these compare those to one prompt
+    assert sum_rewards_over_ranks(replace(figures, uneven=1), CPU, GRADED).differ
 
 
 def test_a_grader_that_fails_on_every_answer_ends_the_run_and_says_how_to_mend_it(
     tmp_path: Path,
 ) -> None:
-    figures = Figures(answers=4, tokens=50, errors=4, error="line 2: KeyError: 'x'")
+    figures = RewardSums(answers=4, tokens=50, errors=4, error="line 2: KeyError: 'x'")
     rundir = RunDir(tmp_path)
 
-    with pytest.raises(NothingGraded, match="on all 4 answers"), told(rundir, 0):
-        grades_over_ranks(figures, CPU, GRADED)
+    with (
+        pytest.raises(GradingFailedError, match="on all 4 answers"),
+        record_non_retryable(rundir, 0),
+    ):
+        sum_rewards_over_ranks(figures, CPU, GRADED)
 
     assert "line 2: KeyError: 'x'. Mend the grader" in rundir.hopeless(0).read_text()

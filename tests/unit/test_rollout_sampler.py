@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.unit.trainer_spec import GRADED
 from trainer.model.tokenizer import load_tokenizer
-from trainer.rollout.sampler import Sampler, drawn, uniforms
+from trainer.rollout.sampler import Sampler, sample_tokens, uniforms
 from trainer.tiny import build
 
 PROMPTS = [[1, 4, 300, 301], [1, 4, 302], [1, 4, 303, 304, 305]]
@@ -109,7 +109,7 @@ def test_only_the_likeliest_are_drawn_where_that_is_asked_for() -> None:
     logits = probabilities.log().expand(1000, 4)
 
     counts = {
-        top_p: torch.bincount(drawn(logits, draws, top_p)[:, 0], minlength=4).tolist()
+        top_p: torch.bincount(sample_tokens(logits, draws, top_p)[:, 0], minlength=4).tolist()
         for top_p in (1.0, 0.9, 0.4)
     }
     assert counts[1.0] == pytest.approx([500, 50, 300, 150], abs=2)
@@ -122,4 +122,4 @@ def test_what_cannot_be_is_never_drawn() -> None:
     logits[:, 2] = 0.0
     draws = torch.tensor([[0.0], [0.5], [1 - 2**-53]], dtype=torch.float64)
 
-    assert drawn(logits, draws, 1.0)[:, 0].tolist() == [2, 2, 2]
+    assert sample_tokens(logits, draws, 1.0)[:, 0].tolist() == [2, 2, 2]

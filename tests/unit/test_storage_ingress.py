@@ -7,11 +7,11 @@ import pytest
 
 from trainer.contract import PROTOCOL, Generation, Member, NodeConfig
 from trainer.rundir import RunDir
-from trainer.supervisor.blob.container import Access, JobContainer
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.control.launch import World
-from trainer.supervisor.report.heartbeat_reports import Reports
-from trainer.supervisor.upload.uploads import Uploads
+from trainer.supervisor.blob.container import BlobAccess, JobContainer
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.control.launch import NodeWorld
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
+from trainer.supervisor.upload.uploads import SaveUploads
 
 CONFIG = NodeConfig(
     protocol=PROTOCOL,
@@ -23,7 +23,7 @@ CONFIG = NodeConfig(
 )
 
 
-def uploads(nodes: int, limits: Limits, folder: Path) -> Uploads:
+def uploads(nodes: int, limits: NodeLimits, folder: Path) -> SaveUploads:
     members = tuple(
         Member(node_id=f"n{n}", vm_id=f"n{n}", address="127.0.0.1", node_rank=n)
         for n in range(nodes)
@@ -39,11 +39,13 @@ def uploads(nodes: int, limits: Limits, folder: Path) -> Uploads:
         checkpoint=None,
         run_spec_sha256="",
     )
-    world = World(
+    world = NodeWorld(
         generation=generation, member=members[0], folder=RunDir(folder), logs=folder / "logs"
     )
-    container = JobContainer(Access(), "https://account.blob.core.windows.net/job?sig=none")
-    return Uploads(world, container, Reports(), limits, Clock(), _nothing, lambda _: ())
+    container = JobContainer(BlobAccess(), "https://account.blob.core.windows.net/job?sig=none")
+    return SaveUploads(
+        world, container, HeartbeatReports(), limits, NodeClock(), _nothing, lambda _: ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def uploads(nodes: int, limits: Limits, folder: Path) -> Uploads:
 def test_all_nodes_together_send_no_more_than_the_account_takes(
     tmp_path: Path, nodes: int, gbps: float, rate: float
 ) -> None:
-    made = uploads(nodes, replace(Limits(), ingress=gbps * 1e9 / 8), tmp_path)
+    made = uploads(nodes, replace(NodeLimits(), ingress=gbps * 1e9 / 8), tmp_path)
 
     assert made.paced_at == rate
     assert nodes * made.paced_at <= gbps * 1e9 / 8

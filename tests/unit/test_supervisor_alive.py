@@ -9,11 +9,11 @@ from trainer.supervisor.machine import liveness
 
 
 def test_a_supervisor_that_shows_itself_is_alive(tmp_path: Path) -> None:
-    liveness.beat(tmp_path)
+    liveness.touch_liveness_file(tmp_path)
     shown = (tmp_path / "alive").stat().st_mtime
 
     assert liveness.is_alive(tmp_path, shown + liveness.BEAT_SECONDS)
-    assert not liveness.is_alive(tmp_path, shown + liveness.LATE_SECONDS)
+    assert not liveness.is_alive(tmp_path, shown + liveness.TIMEOUT_SECONDS)
 
 
 def test_a_supervisor_that_never_showed_itself_is_not_alive(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_a_supervisor_that_never_showed_itself_is_not_alive(tmp_path: Path) -> N
 
 
 def test_the_check_says_it_by_its_exit_code(tmp_path: Path) -> None:
-    liveness.beat(tmp_path)
+    liveness.touch_liveness_file(tmp_path)
     young = _check(tmp_path)
     os.utime(tmp_path / "alive", (0, 0))
     old = _check(tmp_path)

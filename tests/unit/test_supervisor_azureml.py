@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from trainer.contract import PROTOCOL, NodeConfig
-from trainer.supervisor.clock import Limits
-from trainer.supervisor.control.launch import torchrun
-from trainer.supervisor.machine.azureml import find_memory, take_job
-from trainer.supervisor.machine.metadata import Instance, MetadataError
-from trainer.supervisor.main import BAD_CONFIGURATION, read_settings, supervise
+from trainer.supervisor.clock import NodeLimits
+from trainer.supervisor.control.launch import torchrun_command
+from trainer.supervisor.machine.azureml import find_memory_folder, take_job_environment
+from trainer.supervisor.machine.metadata import MetadataError, VmInstance
+from trainer.supervisor.main import BAD_CONFIGURATION, read_settings, run_supervisor
 
 CONFIG = NodeConfig(
     protocol=PROTOCOL,
@@ -36,10 +36,10 @@ KEPT = {"PATH": "/bin", "NCCL_DEBUG": "INFO", "REKINDLE_METADATA_URL": "http://h
 
 
 async def test_a_node_is_known_by_what_batch_calls_it_and_by_its_way_to_the_first_node() -> None:
-    job = take_job(JOB | KEPT)
+    job = take_job_environment(JOB | KEPT)
 
     assert job is not None
-    assert await replace(job, vm_size="ND").instance() == Instance(
+    assert await replace(job, vm_size="ND").instance() == VmInstance(
         vm_id="tvmps_7_p", name="rk-1_1", address="127.0.0.1", vm_size="ND"
     )
     assert await job.eviction("rk-1_1", now=0.0) is None
@@ -47,7 +47,7 @@ async def test_a_node_is_known_by_what_batch_calls_it_and_by_its_way_to_the_firs
 
 @pytest.mark.parametrize("missing", [{"AZ_BATCH_NODE_ID": ""}, {"MASTER_ADDR": "no-such.invalid"}])
 async def test_a_node_that_cannot_say_who_it_is_asks_again(missing: dict[str, str]) -> None:
-    job = take_job(JOB | missing)
+    job = take_job_environment(JOB | missing)
 
     assert job is not None
     with pytest.raises(MetadataError, match=next(iter(missing))):
@@ -84,10 +84,10 @@ def test_a_configuration_of_another_protocol_is_refused(tmp_path: Path) -> None:
     other = replace(CONFIG, protocol=99).to_json()
     settings = read_settings(JOB | {"REKINDLE_NODE": other, "REKINDLE_WORK_DIR": str(tmp_path)})
 
-    assert supervise(settings, torchrun, Limits()) == BAD_CONFIGURATION
+    assert run_supervisor(settings, torchrun_command, NodeLimits()) == BAD_CONFIGURATION
 
 
 def test_saves_lie_in_memory_where_the_job_was_given_enough(tmp_path: Path) -> None:
-    assert find_memory(tmp_path, share=0.0) == tmp_path / "rekindle"
-    assert find_memory(tmp_path, share=1e9) is None
-    assert find_memory(tmp_path / "none") is None
+    assert find_memory_folder(tmp_path, share=0.0) == tmp_path / "rekindle"
+    assert find_memory_folder(tmp_path, share=1e9) is None
+    assert find_memory_folder(tmp_path / "none") is None

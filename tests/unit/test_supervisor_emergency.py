@@ -9,30 +9,30 @@ from hypothesis import strategies as st
 
 from trainer.contract import Generation, Member
 from trainer.rundir import AFTER_STEP, RankResult, RunDir, write_whole
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.control.launch import World
-from trainer.supervisor.control.stop_requests import Wish, Wishes
-from trainer.supervisor.control.stopping import Stopping, Tempo
-from trainer.supervisor.machine.memory_files import Memory
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.control.launch import NodeWorld
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
+from trainer.supervisor.control.stopping import StepTimer, StopController
+from trainer.supervisor.machine.memory_files import MemoryFolder
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.eviction_plan import (
     COMMIT_SECONDS,
-    Choice,
-    Outlook,
-    decide,
-    full_rate,
+    EvictionChoice,
+    EvictionOutlook,
+    decide_on_eviction,
+    decision_message,
     seconds_to_save,
-    sentence,
-    unsent,
+    uncapped_rate,
+    unsent_bytes,
 )
 
 GB = 10**9
-LORA = Outlook(left=27.0, step=2.0, micro_steps=4, size=2 * GB, pending=0, rate=2.0 * GB)
-ORDER = (Choice.RELY, Choice.SAVE_NOW, Choice.FINISH_STEP)
+LORA = EvictionOutlook(left=27.0, step=2.0, micro_steps=4, size=2 * GB, pending=0, rate=2.0 * GB)
+ORDER = (EvictionChoice.RELY, EvictionChoice.SAVE_NOW, EvictionChoice.FINISH_STEP)
 spans = st.floats(min_value=0.01, max_value=1e4)
 sizes = st.integers(min_value=0, max_value=10**13)
 outlooks = st.builds(
-    Outlook,
+    EvictionOutlook,
     left=spans,
     step=spans,
     micro_steps=st.integers(1, 64),
@@ -45,17 +45,19 @@ outlooks = st.builds(
 @pytest.mark.parametrize(
     ("outlook", "choice"),
     [
-        (LORA, Choice.FINISH_STEP),
-        (replace(LORA, step=30.0, micro_steps=16), Choice.SAVE_NOW),
-        (replace(LORA, size=98 * GB), Choice.RELY),  # all of a 7B model: never in 30 s
-        (replace(LORA, pending=60 * GB), Choice.RELY),
-        (replace(LORA, left=2.5), Choice.RELY),
-        (replace(LORA, rate=None), Choice.SAVE_NOW),
-        (replace(LORA, step=None), Choice.SAVE_NOW),
+        (LORA, EvictionChoice.FINISH_STEP),
+        (replace(LORA, step=30.0, micro_steps=16), EvictionChoice.SAVE_NOW),
+        (replace(LORA, size=98 * GB), EvictionChoice.RELY),  # all of a 7B model: never in 30 s
+        (replace(LORA, pending=60 * GB), EvictionChoice.RELY),
+        (replace(LORA, left=2.5), EvictionChoice.RELY),
+        (replace(LORA, rate=None), EvictionChoice.SAVE_NOW),
+        (replace(LORA, step=None), EvictionChoice.SAVE_NOW),
     ],
 )
-def test_a_save_is_made_if_it_will_be_whole_in_time(outlook: Outlook, choice: Choice) -> None:
-    assert decide(outlook).choice is choice
+def test_a_save_is_made_if_it_will_be_whole_in_time(
+    outlook: EvictionOutlook, choice: EvictionChoice
+) -> None:
+    assert decide_on_eviction(outlook).choice is choice
 
 
 def test_the_time_for_a_save_is_boundary_and_wire_and_commit() -> None:
@@ -63,37 +65,42 @@ def test_the_time_for_a_save_is_boundary_and_wire_and_commit() -> None:
 
 
 @given(outlooks, spans)
-def test_more_time_never_saves_less(outlook: Outlook, more: float) -> None:
+def test_more_time_never_saves_less(outlook: EvictionOutlook, more: float) -> None:
     longer = replace(outlook, left=outlook.left + more)
 
-    assert ORDER.index(decide(longer).choice) >= ORDER.index(decide(outlook).choice)
+    assert ORDER.index(decide_on_eviction(longer).choice) >= ORDER.index(
+        decide_on_eviction(outlook).choice
+    )
 
 
 @given(outlooks)
-def test_what_is_chosen_fits_into_the_time(outlook: Outlook) -> None:
-    verdict = decide(outlook)
+def test_what_is_chosen_fits_into_the_time(outlook: EvictionOutlook) -> None:
+    verdict = decide_on_eviction(outlook)
 
     assert outlook.step is not None
     assert verdict.needs is not None
-    after = outlook.step if verdict.choice is Choice.FINISH_STEP else 0.0
-    assert verdict.choice is Choice.RELY or verdict.needs + after <= outlook.left
+    after = outlook.step if verdict.choice is EvictionChoice.FINISH_STEP else 0.0
+    assert verdict.choice is EvictionChoice.RELY or verdict.needs + after <= outlook.left
 
 
 def test_every_choice_is_told_in_a_sentence_with_its_figures() -> None:
-    told = {sentence(decide(replace(LORA, size=size))) for size in (GB, 40 * GB, 98 * GB)}
+    told = {
+        decision_message(decide_on_eviction(replace(LORA, size=size)))
+        for size in (GB, 40 * GB, 98 * GB)
+    }
 
     assert len(told) == 3
     assert all("Azure takes the machine in 27 s" in s for s in told)
 
 
 def test_an_upload_that_its_cap_held_back_says_that_the_wire_has_more() -> None:
-    assert full_rate(0.85 * GB, cap=0.9 * GB) == pytest.approx(1.8 * GB)
-    assert full_rate(0.2 * GB, cap=0.9 * GB) == 0.2 * GB
-    assert full_rate(None, cap=0.9 * GB) is None
+    assert uncapped_rate(0.85 * GB, cap=0.9 * GB) == pytest.approx(1.8 * GB)
+    assert uncapped_rate(0.2 * GB, cap=0.9 * GB) == 0.2 * GB
+    assert uncapped_rate(None, cap=0.9 * GB) is None
 
 
 def test_the_time_of_a_step_is_that_of_the_last_few() -> None:
-    tempo = Tempo()
+    tempo = StepTimer()
     tempo.heard(10, 100.0)
     unknown = tempo.seconds
     for n in range(1, 30):
@@ -105,9 +112,9 @@ def test_the_time_of_a_step_is_that_of_the_last_few() -> None:
 
 
 def test_of_a_save_that_is_being_sent_only_the_rest_is_waited_for() -> None:
-    assert unsent([10 * GB, 2 * GB], sent=7.0 * GB) == 5 * GB
-    assert unsent([10 * GB, 2 * GB], sent=70.0 * GB) == 2 * GB
-    assert unsent([], sent=7.0) == 0
+    assert unsent_bytes([10 * GB, 2 * GB], sent=7.0 * GB) == 5 * GB
+    assert unsent_bytes([10 * GB, 2 * GB], sent=70.0 * GB) == 2 * GB
+    assert unsent_bytes([], sent=7.0) == 0
 
 
 # --- what the trainer is asked -------------------------------------------------------------------
@@ -143,11 +150,11 @@ class Machine:
 
     def __post_init__(self) -> None:
         """A trainer of generation 2 has been started from the state after step 10."""
-        clock = Clock(now=self.time, monotonic=self.time)
-        self.reports, self.wire = Reports(), Wire()
-        self.wishes = Wishes(Limits(), clock)
-        self.stopping = Stopping(
-            world=World(
+        clock = NodeClock(now=self.time, monotonic=self.time)
+        self.reports, self.wire = HeartbeatReports(), Wire()
+        self.wishes = StopRequests(NodeLimits(), clock)
+        self.stopping = StopController(
+            world=NodeWorld(
                 generation=GENERATION,
                 member=GENERATION.members[0],
                 folder=self.folder,
@@ -155,9 +162,9 @@ class Machine:
             ),
             wishes=self.wishes,
             traffic=self.wire,
-            memory=Memory(self.folder.root / "memory"),
+            memory=MemoryFolder(self.folder.root / "memory"),
             reports=self.reports,
-            limits=Limits(),
+            limits=NodeLimits(),
             clock=clock,
         )
         self.folder.lay_stop()
@@ -204,7 +211,7 @@ def test_what_loading_took_is_not_taken_for_steps(machine: Machine) -> None:
     machine.stopping.save()
 
     assert machine.flag == AFTER_STEP
-    assert machine.wishes.strongest is Wish.SAVE
+    assert machine.wishes.strongest is StopRequest.SAVE
 
 
 @pytest.mark.parametrize(("step_seconds", "asked"), [(2.0, AFTER_STEP), (100.0, NOW)])
@@ -234,7 +241,7 @@ def test_a_stop_that_was_in_no_hurry_is_in_one_once_the_machine_is_to_go(
     machine.stopping.machine_goes(seconds)
 
     assert machine.flag == asked
-    assert machine.wishes.strongest is Wish.SAVE
+    assert machine.wishes.strongest is StopRequest.SAVE
 
 
 def test_a_notice_before_any_stop_asks_nothing_by_itself(machine: Machine) -> None:
@@ -248,7 +255,7 @@ def test_before_its_first_own_step_a_trainer_has_nothing_to_save(machine: Machin
     machine.comes_to(10, 300.0)
     machine.stopping.save()
 
-    assert machine.wishes.strongest is Wish.KILL
+    assert machine.wishes.strongest is StopRequest.KILL
 
 
 @pytest.mark.parametrize("own_steps", [0, 3])
@@ -291,7 +298,7 @@ def test_a_kill_long_after_the_trainer_ended_leaves_what_is_on_its_way_its_45_se
     machine.wishes.gone(ended_well=True)
     waiting_since = machine.at
     machine.at += 100.0
-    machine.wishes.ask(Wish.KILL)
+    machine.wishes.ask(StopRequest.KILL)
     machine.at += 9.9
     assert not machine.wishes.peers_over(waiting_since)
     machine.at += 35.0

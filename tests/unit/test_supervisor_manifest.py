@@ -8,9 +8,9 @@ from tests.integration.test_supervisor_commit import GENERATION, PATH
 from trainer.checkpoint.checksum import describe_blocks
 from trainer.contract import BLOCK, StaleGeneration
 from trainer.rundir import RankSave
-from trainer.supervisor.blob.container import Stored
-from trainer.supervisor.blob.transfer import Corrupt
-from trainer.supervisor.upload.commit import manifest_of
+from trainer.supervisor.blob.container import StoredBlob
+from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.upload.commit import build_manifest
 
 FILE = describe_blocks(memoryview(bytes(BLOCK) + b"more"), "rank-00000.safetensors")
 RECORD = RankSave(
@@ -25,11 +25,11 @@ RECORD = RankSave(
     saved_at=0.0,
     files=(FILE,),
 )
-STORED = Stored(size=FILE.size, etag="0x1", crc64nvme=FILE.crc64nvme)
+STORED = StoredBlob(size=FILE.size, etag="0x1", crc64nvme=FILE.crc64nvme)
 
 
 def test_the_manifest_has_the_crc_of_every_block_that_a_record_has() -> None:
-    (entry,) = manifest_of([RECORD], {FILE.name: STORED}, GENERATION).files
+    (entry,) = build_manifest([RECORD], {FILE.name: STORED}, GENERATION).files
 
     assert entry.blocks == FILE.blocks
     assert [entry.span(number) for number in range(2)] == [(0, BLOCK), (BLOCK, 4)]
@@ -44,9 +44,9 @@ def test_the_manifest_has_the_crc_of_every_block_that_a_record_has() -> None:
         pytest.param({FILE.name: replace(STORED, crc64nvme="")}, id="no checksum"),
     ],
 )
-def test_a_blob_that_is_not_what_the_record_says_is_refused(stored: dict[str, Stored]) -> None:
-    with pytest.raises(Corrupt, match="not what the rank's record says"):
-        manifest_of([RECORD], stored, GENERATION)
+def test_a_blob_that_is_not_what_the_record_says_is_refused(stored: dict[str, StoredBlob]) -> None:
+    with pytest.raises(CorruptError, match="not what the rank's record says"):
+        build_manifest([RECORD], stored, GENERATION)
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,17 @@ def test_a_blob_that_is_not_what_the_record_says_is_refused(stored: dict[str, St
     ids=["step", "samples", "generation", "kind", "world size"],
 )
 def test_ranks_that_disagree_about_what_they_saved_have_no_manifest(other: RankSave) -> None:
-    with pytest.raises(Corrupt, match="disagree"):
-        manifest_of([RECORD, other], {FILE.name: STORED}, GENERATION)
+    with pytest.raises(CorruptError, match="disagree"):
+        build_manifest([RECORD, other], {FILE.name: STORED}, GENERATION)
 
 
 def test_two_ranks_cannot_have_written_the_same_file() -> None:
-    with pytest.raises(Corrupt, match="a file of the same name"):
-        manifest_of([RECORD, replace(RECORD, rank=1)], {FILE.name: STORED}, GENERATION)
+    with pytest.raises(CorruptError, match="a file of the same name"):
+        build_manifest([RECORD, replace(RECORD, rank=1)], {FILE.name: STORED}, GENERATION)
 
 
 def test_a_save_of_an_earlier_generation_has_no_manifest() -> None:
     later = replace(GENERATION, number=2)
 
     with pytest.raises(StaleGeneration, match="saved by generation 1"):
-        manifest_of([RECORD], {FILE.name: STORED}, later)
+        build_manifest([RECORD], {FILE.name: STORED}, later)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.checksum import describe_file
 from trainer.contract import FileEntry
 from trainer.rundir import RunDir
-from trainer.supervisor.machine.memory_files import Memory
-from trainer.supervisor.upload.rate_limiter import Pace
+from trainer.supervisor.machine.memory_files import MemoryFolder
+from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
 
 
 @pytest.fixture
@@ -17,14 +17,14 @@ def left(tmp_path: Path) -> Path:
     """What rank 3 of generation 1 saved last."""
     folder = RunDir(tmp_path / "run")
     folder.root.mkdir()
-    Memory(tmp_path / "memory").lay(folder, 1)
+    MemoryFolder(tmp_path / "memory").lay(folder, 1)
     path = folder.memory / "rank-00003.b"
     path.write_bytes(b"state")
     return path
 
 
 def entry_of(path: Path, name: str = "rank-00003.safetensors") -> FileEntry:
-    file = describe(path, name)
+    file = describe_file(path, name)
     return FileEntry(name=name, size=file.size, etag="", crc64nvme=file.crc64nvme)
 
 
@@ -32,7 +32,7 @@ def test_the_newest_save_of_a_crashed_trainer_is_not_fetched_again(
     left: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "checkpoint" / "rank-00003.safetensors"
-    memory = Memory(tmp_path / "memory")
+    memory = MemoryFolder(tmp_path / "memory")
 
     assert memory.give(entry_of(left), target)
     memory.keep_only(2)
@@ -45,11 +45,11 @@ def test_a_save_that_differs_in_one_byte_is_another_one(left: Path, tmp_path: Pa
     entry = entry_of(left)
     left.write_bytes(b"stats")
 
-    assert not Memory(tmp_path / "memory").give(entry, tmp_path / "target")
+    assert not MemoryFolder(tmp_path / "memory").give(entry, tmp_path / "target")
 
 
 def test_what_a_trainer_still_saves_into_is_given_to_nobody(left: Path, tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "memory")
+    memory = MemoryFolder(tmp_path / "memory")
     memory.lay(RunDir(tmp_path / "run"), 1)
 
     assert not memory.give(entry_of(left), tmp_path / "target")
@@ -58,11 +58,11 @@ def test_what_a_trainer_still_saves_into_is_given_to_nobody(left: Path, tmp_path
 def test_another_ranks_save_is_another_one(left: Path, tmp_path: Path) -> None:
     other = entry_of(left, "rank-00004.safetensors")
 
-    assert not Memory(tmp_path / "memory").give(other, tmp_path / "target")
+    assert not MemoryFolder(tmp_path / "memory").give(other, tmp_path / "target")
 
 
 async def test_uploads_keep_to_their_pace_until_it_is_lifted() -> None:
-    pace, began = Pace(1_000_000, time.monotonic), time.monotonic()
+    pace, began = UploadRateLimiter(1_000_000, time.monotonic), time.monotonic()
     for _ in range(3):
         await pace.turn(100_000)
     spent = time.monotonic() - began

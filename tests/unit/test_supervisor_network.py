@@ -19,30 +19,30 @@ def test_the_interface_is_the_one_that_carries_the_address() -> None:
         if one.family.name == "AF_INET"
     }
 
-    assert {address: network.interface_of(address) for address in carried} == carried
-    assert network.interface_of("127.77.0.9") == carried["127.0.0.1"], "an emulated machine's"
+    assert {address: network.find_interface(address) for address in carried} == carried
+    assert network.find_interface("127.77.0.9") == carried["127.0.0.1"], "an emulated machine's"
 
 
 def test_an_address_of_no_interface_is_said_to_be_so() -> None:
-    with pytest.raises(network.NoInterface, match=r"has the address 192\.0\.2\.1"):
-        network.settings("192.0.2.1", "Standard_ND96isr_H100_v5")
+    with pytest.raises(network.NoInterfaceError, match=r"has the address 192\.0\.2\.1"):
+        network.network_settings("192.0.2.1", "Standard_ND96isr_H100_v5")
 
-    assert "192.0.2.1" in network.shown("192.0.2.1", "")[0]
+    assert "192.0.2.1" in network.network_report("192.0.2.1", "")[0]
 
 
 def test_gloo_and_nccl_use_the_same_interface_and_no_other() -> None:
-    chosen = network.settings("127.0.0.1", "Standard_D2s_v5")
+    chosen = network.network_settings("127.0.0.1", "Standard_D2s_v5")
 
     assert chosen == {
         "NCCL_DEBUG": "WARN",
-        "GLOO_SOCKET_IFNAME": network.interface_of("127.0.0.1"),
-        "NCCL_SOCKET_IFNAME": f"={network.interface_of('127.0.0.1')}",
+        "GLOO_SOCKET_IFNAME": network.find_interface("127.0.0.1"),
+        "NCCL_SOCKET_IFNAME": f"={network.find_interface('127.0.0.1')}",
     }
 
 
 @SIZES
 def test_nccl_uses_infiniband_where_a_size_has_it_and_no_rdma_elsewhere(sku: Sku) -> None:
-    chosen = network.nccl_of(sku.vm_size.upper())
+    chosen = network.nccl_settings(sku.vm_size.upper())
 
     assert chosen.get("NCCL_IB_HCA") == ("mlx5_ib" if sku.infiniband else None)
     assert chosen.get("NCCL_IB_DISABLE") == (None if sku.infiniband else "1")
@@ -56,13 +56,13 @@ def test_a_topology_file_is_named_where_the_image_has_it(
     size = {"NCCL_TOPO_FILE": str(there), "NCCL_GRAPH_FILE": str(gone)}
     monkeypatch.setattr(network, "BY_VM_SIZE", {"a": size})
 
-    assert network.nccl_of("A") == {"NCCL_DEBUG": "WARN", "NCCL_TOPO_FILE": str(there)}
+    assert network.nccl_settings("A") == {"NCCL_DEBUG": "WARN", "NCCL_TOPO_FILE": str(there)}
 
 
 def test_a_jobs_settings_come_before_those_of_the_size_but_not_before_the_interface() -> None:
     asked = ("NCCL_IB_DISABLE=0", "NCCL_DEBUG=INFO", "NCCL_SOCKET_IFNAME=ib0", "LD_PRELOAD=x")
 
-    chosen = network.settings("127.0.0.1", "Standard_NC40ads_H100_v5", asked)
+    chosen = network.network_settings("127.0.0.1", "Standard_NC40ads_H100_v5", asked)
 
     assert (chosen["NCCL_IB_DISABLE"], chosen["NCCL_DEBUG"]) == ("0", "INFO")
     assert chosen["NCCL_SOCKET_IFNAME"].startswith("=")
@@ -73,6 +73,6 @@ def test_a_node_tells_its_rdma_devices_beside_what_was_chosen(tmp_path: Path) ->
     for name in ("mlx5_ib1", "mlx5_an0", "mlx5_ib0"):
         (tmp_path / name).mkdir()
 
-    told = network.shown("127.0.0.1", "Standard_ND96isr_H200_v5", tmp_path)
+    told = network.network_report("127.0.0.1", "Standard_ND96isr_H200_v5", tmp_path)
 
     assert {"NCCL_IB_HCA=mlx5_ib", "rdma_devices=mlx5_an0,mlx5_ib0,mlx5_ib1"} <= set(told)

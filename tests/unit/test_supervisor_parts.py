@@ -19,28 +19,28 @@ from trainer.contract import (
 )
 from trainer.process.journal import Journal
 from trainer.rundir import RunDir
-from trainer.state import Identity
-from trainer.supervisor.blob.container import Access, JobContainer
-from trainer.supervisor.blob.retry import Standstill, bytes_in
-from trainer.supervisor.clock import Clock
-from trainer.supervisor.control.node_controller import Duty
-from trainer.supervisor.control.node_state import Node
+from trainer.state import RankIdentity
+from trainer.supervisor.blob.container import BlobAccess, JobContainer
+from trainer.supervisor.blob.retry import StopOnStandstill, bytes_on_disk
+from trainer.supervisor.clock import NodeClock
+from trainer.supervisor.control.node_controller import NodeController
+from trainer.supervisor.control.node_state import NodeState
 from trainer.supervisor.machine.health import GpuReading
 from trainer.supervisor.machine.metadata import find_eviction
 from trainer.supervisor.machine.network import free_port
-from trainer.supervisor.report.file_followers import Follower, Tail
-from trainer.supervisor.report.heartbeat_reports import METRICS_KEPT, METRICS_SENT, Reports
+from trainer.supervisor.report.file_followers import LineTail, RunFileFollower
+from trainer.supervisor.report.heartbeat_reports import METRICS_KEPT, METRICS_SENT, HeartbeatReports
 from trainer.supervisor.report.log_upload import BLOCKS, AppendBlob
 from trainer.supervisor.upload.outbox import Outbox
 
-ALONE = Identity(
+ALONE = RankIdentity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
 )
 
 
 class TestReports:
     def test_what_was_not_answered_is_sent_again(self) -> None:
-        reports = Reports()
+        reports = HeartbeatReports()
         reports.measured([_metrics(1)])
         reports.spent([_span("load")])
         first = reports.batch()
@@ -50,7 +50,7 @@ class TestReports:
         assert reports.batch().spans == first.spans
 
     def test_what_was_answered_is_sent_no_more(self) -> None:
-        reports = Reports()
+        reports = HeartbeatReports()
         reports.measured([_metrics(1)])
         batch = reports.batch()
         reports.measured([_metrics(2)])
@@ -59,7 +59,7 @@ class TestReports:
         assert [m.step for m in reports.batch().metrics] == [2]
 
     def test_an_outage_keeps_the_newest(self) -> None:
-        reports = Reports()
+        reports = HeartbeatReports()
         reports.measured([_metrics(step) for step in range(METRICS_KEPT + 7)])
 
         batch = reports.batch()
@@ -67,7 +67,7 @@ class TestReports:
         assert batch.metrics[0].step == 7
 
     def test_what_was_pushed_out_while_it_was_sent_confuses_nothing(self) -> None:
-        reports = Reports()
+        reports = HeartbeatReports()
         reports.measured([_metrics(step) for step in range(METRICS_KEPT)])
         batch = reports.batch()
         reports.measured([_metrics(METRICS_KEPT + n) for n in range(METRICS_SENT - 1)])
@@ -76,14 +76,14 @@ class TestReports:
         assert reports.batch().metrics[0].step == METRICS_SENT
 
     def test_a_backlog_is_told_at_once(self) -> None:
-        reports = Reports()
+        reports = HeartbeatReports()
         reports.measured([_metrics(step) for step in range(METRICS_SENT + 1)])
         reports.answered(reports.batch())
 
         assert reports.changed.is_set()
 
     def test_gpu_errors_are_told_until_they_are_answered_and_then_no_more(self) -> None:
-        reports = Reports()
+        reports = HeartbeatReports()
         reports.gpus_read(GpuReading(errors=GpuErrors(corrected=5)))
         first = reports.batch()
         reports.gpus_read(GpuReading(errors=GpuErrors(corrected=7, fatal_xids=1)))
@@ -99,7 +99,7 @@ class TestReports:
         assert reports.batch().gpu_errors == GpuErrors(corrected=1)
 
     def test_commits_and_first_steps_are_news_but_later_steps_are_not(self) -> None:
-        reports = Reports()
+        reports = HeartbeatReports()
         reports.started(10)
         reports.stepped(10)  # what the trainer has loaded is no step of its own
         assert not reports.changed.is_set()
@@ -115,10 +115,10 @@ class TestReports:
     def test_trouble_is_over_with_its_run_and_the_next_one_tells_no_end_of_it(
         self, tmp_path: Path
     ) -> None:
-        reports = Reports()
+        reports = HeartbeatReports()
         reports.troubled("disk", "full", since=5.0)
         reports.settled(9.0)
-        Follower(RunDir(tmp_path), reports, Clock(), lambda at: at).look()
+        RunFileFollower(RunDir(tmp_path), reports, NodeClock(), lambda at: at).look()
 
         told = [(t.kind, t.since, t.until) for t in reports.batch().troubles]
         assert told == [("disk", 5.0, 0.0), ("disk", 5.0, 9.0)]
@@ -126,7 +126,7 @@ class TestReports:
 
 class TestTails:
     def test_a_half_line_waits_for_its_end(self, tmp_path: Path) -> None:
-        tail = Tail(tmp_path / "file")
+        tail = LineTail(tmp_path / "file")
         assert tail.lines() == []
         (tmp_path / "file").write_text("one\ntw")
         assert tail.lines() == [b"one"]
@@ -135,8 +135,8 @@ class TestTails:
         assert tail.lines() == [b"two"]
 
     def test_what_the_trainer_warns_of_is_said_once(self, tmp_path: Path) -> None:
-        folder, reports = RunDir(tmp_path), Reports()
-        follower = Follower(folder, reports, Clock(), lambda at: at)
+        folder, reports = RunDir(tmp_path), HeartbeatReports()
+        follower = RunFileFollower(folder, reports, NodeClock(), lambda at: at)
         for text in ("the loss jumps", "the loss jumps higher"):
             Journal(folder, ALONE).warn("spike", text)
             follower.look()
@@ -145,12 +145,12 @@ class TestTails:
         assert told == [("training", "the loss jumps")]
 
     def test_a_line_that_makes_no_sense_is_left_out(self, tmp_path: Path) -> None:
-        folder, reports = RunDir(tmp_path), Reports()
+        folder, reports = RunDir(tmp_path), HeartbeatReports()
         folder.metrics.write_text(f"{{}}\n{_metrics(3).to_json()}\n")
         folder.spans.write_text(_span("load").to_json() + "\n")
         folder.progress.write_text("3")
         folder.save_cost.write_text(SaveCost(stall=0.5, upload=2.0, blocks=1).to_json())
-        Follower(folder, reports, Clock(), lambda at: at + 60.0).look()
+        RunFileFollower(folder, reports, NodeClock(), lambda at: at + 60.0).look()
 
         batch = reports.batch()
         assert [m.step for m in batch.metrics] == [3]
@@ -231,30 +231,32 @@ class TestMemory:
     def test_a_restart_owes_what_the_trainer_that_died_with_its_supervisor_left(
         self, tmp_path: Path
     ) -> None:
-        before = Node(epoch=3, directive=7, generation=2, phase=NodePhase.RUNNING, stopping=True)
+        before = NodeState(
+            epoch=3, directive=7, generation=2, phase=NodePhase.RUNNING, stopping=True
+        )
         (tmp_path / "node.json").write_text(before.to_json())
-        duty = Duty(tmp_path)
+        duty = NodeController(tmp_path)
 
         assert duty.node == before  # not settled yet
         assert "restarted" in duty.error
 
     def test_a_terminated_node_takes_up_work_after_its_restart(self, tmp_path: Path) -> None:
-        before = Node(epoch=3, generation=2, phase=NodePhase.STOPPED, evicting=True)
+        before = NodeState(epoch=3, generation=2, phase=NodePhase.STOPPED, evicting=True)
         (tmp_path / "node.json").write_text(before.to_json())
 
-        assert not Duty(tmp_path).node.evicting
+        assert not NodeController(tmp_path).node.evicting
 
     @pytest.mark.parametrize("rest", ["", "{", '{"epoch": "three"}'])
     def test_a_memory_that_was_lost_is_no_reason_to_crash(self, tmp_path: Path, rest: str) -> None:
         (tmp_path / "node.json").write_text(rest)
 
-        assert Duty(tmp_path).node == Node()
+        assert NodeController(tmp_path).node == NodeState()
 
 
 class TestPatience:
     def test_an_outage_begins_when_nothing_comes_any_more(self) -> None:
         at, came = [0.0], [0]
-        enough = Standstill(lambda: came[0], lambda: at[0], 300.0)
+        enough = StopOnStandstill(lambda: came[0], lambda: at[0], 300.0)
         at[0], came[0] = 5000.0, 70_000  # a base model, and then a hiccup
         assert not enough()
         at[0] = 5300.0
@@ -265,7 +267,7 @@ class TestPatience:
 
     def test_a_file_that_comes_to_the_same_place_again_is_no_news(self) -> None:
         at, came = [0.0], [40_000]
-        enough = Standstill(lambda: came[0], lambda: at[0], 300.0)
+        enough = StopOnStandstill(lambda: came[0], lambda: at[0], 300.0)
         came[0] = 0  # begun again
         at[0] = 200.0
         assert not enough()
@@ -276,16 +278,16 @@ class TestPatience:
     def test_of_a_file_counts_what_is_there_not_how_long_it_will_be(self, tmp_path: Path) -> None:
         with (tmp_path / "coming").open("wb") as file:
             file.truncate(2**30)
-        assert bytes_in(tmp_path) < 2**20
+        assert bytes_on_disk(tmp_path) < 2**20
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder" / "here").write_bytes(b"x" * 2**20)
 
-        assert 2**20 <= bytes_in(tmp_path) < 2**21
-        assert bytes_in(tmp_path / "nowhere") == 0
+        assert 2**20 <= bytes_on_disk(tmp_path) < 2**21
+        assert bytes_on_disk(tmp_path / "nowhere") == 0
 
 
 def test_a_log_spares_its_last_blocks_for_much_at_once() -> None:
-    blob = AppendBlob(JobContainer(Access(), "http://127.0.0.1:9/a/c"), "logs/x")
+    blob = AppendBlob(JobContainer(BlobAccess(), "http://127.0.0.1:9/a/c"), "logs/x")
     assert blob.worth_while(1)
     blob.blocks = BLOCKS - 100
     assert not blob.worth_while(1000)
@@ -309,7 +311,7 @@ GENERATION = Generation(
 
 
 def _outbox(folder: RunDir, ranks: range) -> Outbox:
-    return Outbox(JobContainer(Access(), "http://127.0.0.1:9/a/c"), folder, ranks)
+    return Outbox(JobContainer(BlobAccess(), "http://127.0.0.1:9/a/c"), folder, ranks)
 
 
 def _metrics(step: int) -> StepMetrics:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from service.settings import Settings
-from trainer.supervisor.clock import Clock, Limits, StopBy
-from trainer.supervisor.control.stop_requests import Wish, Wishes
+from trainer.supervisor.clock import NodeClock, NodeLimits, StopDeadline
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
 
 
 @dataclass
@@ -26,19 +26,19 @@ def time() -> Time:
 
 
 @pytest.fixture
-def wishes(time: Time) -> Wishes:
+def wishes(time: Time) -> StopRequests:
     """Nothing is wished yet; the limits are those of production."""
-    return Wishes(Limits(), Clock(now=time, monotonic=time))
+    return StopRequests(NodeLimits(), NodeClock(now=time, monotonic=time))
 
 
-def test_a_trainer_that_nobody_asked_may_go_on_for_ever(wishes: Wishes, time: Time) -> None:
+def test_a_trainer_that_nobody_asked_may_go_on_for_ever(wishes: StopRequests, time: Time) -> None:
     time.at += 1e6
 
     assert not wishes.to_be_killed
 
 
-def test_a_trainer_that_was_asked_to_save_has_two_minutes(wishes: Wishes, time: Time) -> None:
-    wishes.ask(Wish.SAVE)
+def test_a_trainer_that_was_asked_to_save_has_two_minutes(wishes: StopRequests, time: Time) -> None:
+    wishes.ask(StopRequest.SAVE)
     time.at += 119
     assert not wishes.to_be_killed
     time.at += 1
@@ -46,9 +46,11 @@ def test_a_trainer_that_was_asked_to_save_has_two_minutes(wishes: Wishes, time: 
     assert wishes.to_be_killed
 
 
-def test_before_an_eviction_it_is_killed_five_seconds_ahead(wishes: Wishes, time: Time) -> None:
+def test_before_an_eviction_it_is_killed_five_seconds_ahead(
+    wishes: StopRequests, time: Time
+) -> None:
     wishes.machine_goes(30.0)
-    wishes.ask(Wish.SAVE)
+    wishes.ask(StopRequest.SAVE)
     time.at += 24.9
     assert not wishes.to_be_killed
     time.at += 0.1
@@ -56,8 +58,8 @@ def test_before_an_eviction_it_is_killed_five_seconds_ahead(wishes: Wishes, time
     assert wishes.to_be_killed
 
 
-def test_a_notice_shortens_a_save_that_is_under_way(wishes: Wishes, time: Time) -> None:
-    wishes.ask(Wish.SAVE)
+def test_a_notice_shortens_a_save_that_is_under_way(wishes: StopRequests, time: Time) -> None:
+    wishes.ask(StopRequest.SAVE)
     time.at += 50
     wishes.machine_goes(30.0)
     time.at += 25
@@ -65,17 +67,19 @@ def test_a_notice_shortens_a_save_that_is_under_way(wishes: Wishes, time: Time) 
     assert wishes.to_be_killed
 
 
-@pytest.mark.parametrize("wish", [Wish.KILL, Wish.ABANDON])
-async def test_a_stronger_wish_implies_the_weaker_ones(wishes: Wishes, wish: Wish) -> None:
+@pytest.mark.parametrize("wish", [StopRequest.KILL, StopRequest.ABANDON])
+async def test_a_stronger_wish_implies_the_weaker_ones(
+    wishes: StopRequests, wish: StopRequest
+) -> None:
     wishes.ask(wish)
-    wishes.ask(Wish.SAVE)
+    wishes.ask(StopRequest.SAVE)
 
     assert wishes.to_be_killed
     assert wishes.strongest is wish
-    await wishes.heard(Wish.SAVE)
+    await wishes.heard(StopRequest.SAVE)
 
 
-def test_peers_are_awaited_for_a_minute(wishes: Wishes, time: Time) -> None:
+def test_peers_are_awaited_for_a_minute(wishes: StopRequests, time: Time) -> None:
     wishes.gone(ended_well=True)
     since = time.at
     time.at += 59
@@ -86,7 +90,7 @@ def test_peers_are_awaited_for_a_minute(wishes: Wishes, time: Time) -> None:
 
 
 def test_before_an_eviction_peers_are_awaited_until_three_seconds_ahead(
-    wishes: Wishes, time: Time
+    wishes: StopRequests, time: Time
 ) -> None:
     wishes.machine_goes(90.0)
     wishes.gone(ended_well=True)
@@ -98,10 +102,10 @@ def test_before_an_eviction_peers_are_awaited_until_three_seconds_ahead(
     assert wishes.peers_over(since)
 
 
-def test_after_a_kill_peers_have_the_time_of_a_restart(wishes: Wishes, time: Time) -> None:
+def test_after_a_kill_peers_have_the_time_of_a_restart(wishes: StopRequests, time: Time) -> None:
     wishes.gone(ended_well=True)
     since = time.at
-    wishes.ask(Wish.KILL)
+    wishes.ask(StopRequest.KILL)
     assert not wishes.peers_over(since)
     time.at += 10
 
@@ -109,7 +113,7 @@ def test_after_a_kill_peers_have_the_time_of_a_restart(wishes: Wishes, time: Tim
 
 
 def test_peers_of_a_trainer_that_failed_have_the_time_of_a_restart(
-    wishes: Wishes, time: Time
+    wishes: StopRequests, time: Time
 ) -> None:
     wishes.gone(ended_well=False)
     time.at += 10
@@ -118,9 +122,9 @@ def test_peers_of_a_trainer_that_failed_have_the_time_of_a_restart(
 
 
 def test_after_a_kill_uploads_end_before_the_service_runs_out_of_patience(
-    wishes: Wishes, time: Time
+    wishes: StopRequests, time: Time
 ) -> None:
-    assert Limits().uploads_after_kill + 10 < Settings.model_fields["settle_seconds"].default
+    assert NodeLimits().uploads_after_kill + 10 < Settings.model_fields["settle_seconds"].default
     wishes.gone(ended_well=False)
     time.at += 44.9
     assert not wishes.uploads_over
@@ -129,7 +133,7 @@ def test_after_a_kill_uploads_end_before_the_service_runs_out_of_patience(
     assert wishes.uploads_over
 
 
-def test_uploads_end_with_the_machine(wishes: Wishes, time: Time) -> None:
+def test_uploads_end_with_the_machine(wishes: StopRequests, time: Time) -> None:
     wishes.machine_goes(30.0)
     wishes.gone(ended_well=True)
     time.at += 26
@@ -140,7 +144,7 @@ def test_uploads_end_with_the_machine(wishes: Wishes, time: Time) -> None:
 
 
 def test_stop_by_counts_from_when_the_request_was_sent() -> None:
-    stop_by = StopBy()
+    stop_by = StopDeadline()
     stop_by.heard(sent=100.0, now=5e9, stop_by=5e9 + 60)
 
     assert not stop_by.passed(159.9)
@@ -148,7 +152,7 @@ def test_stop_by_counts_from_when_the_request_was_sent() -> None:
 
 
 def test_an_answer_to_an_older_request_does_not_move_stop_by() -> None:
-    stop_by = StopBy()
+    stop_by = StopDeadline()
     stop_by.heard(sent=100.0, now=0.0, stop_by=60.0)
     stop_by.heard(sent=90.0, now=0.0, stop_by=6000.0)
 
@@ -156,7 +160,7 @@ def test_an_answer_to_an_older_request_does_not_move_stop_by() -> None:
 
 
 def test_a_budget_that_shrinks_brings_stop_by_nearer() -> None:
-    stop_by = StopBy()
+    stop_by = StopDeadline()
     stop_by.heard(sent=100.0, now=0.0, stop_by=600.0)
     stop_by.heard(sent=110.0, now=10.0, stop_by=20.0)
 

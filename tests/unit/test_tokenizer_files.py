@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from tests.unit.tiny_tokenizer import tiny_tokenizer
-from trainer.check_model.tokenizer import check_agreement
+from trainer.check_model.tokenizer import check_tokenizer
 
 Json = dict[str, Any]
 BASE: Json = json.loads(tiny_tokenizer().backend.to_str())
@@ -127,7 +127,7 @@ def test_tokens_and_names_are_those_of_transformers(kind: str, tmp_path: Path) -
     for text in TEXTS:
         assert ours.encode(text).ids == theirs(text, add_special_tokens=False).input_ids
     assert dict(ours.special_tokens) == theirs.special_tokens_map
-    assert check_agreement(tmp_path, is_encoder=False).warnings == []
+    assert check_tokenizer(tmp_path, is_encoder=False).warnings == []
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_family_whose_class_reads_otherwise_is_warned_about(
     config: Json, family: str, tmp_path: Path
 ) -> None:
     files = {"tokenizer_config.json": {**NAMED, **config}, "config.json": {"model_type": family}}
-    (warning,) = check_agreement(write(tmp_path, files), is_encoder=False).warnings
+    (warning,) = check_tokenizer(write(tmp_path, files), is_encoder=False).warnings
 
     assert "as other tokens than transformers does" in warning
 
@@ -150,7 +150,7 @@ def test_a_family_that_reads_spaces_after_special_tokens_otherwise_is_warned_abo
     tmp_path: Path,
 ) -> None:
     """Llama 2's tokenizer.json writes a space there; transformers' class for it does not."""
-    (warning,) = check_agreement(write(tmp_path, llama_2()), is_encoder=False).warnings
+    (warning,) = check_tokenizer(write(tmp_path, llama_2()), is_encoder=False).warnings
 
     assert "LlamaTokenizer" in warning
 

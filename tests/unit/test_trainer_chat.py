@@ -11,8 +11,8 @@ from rendering.tokenizer import Tokenizer
 from rendering.tokens import Tokens, tokenize
 from tests.unit.tiny_tokenizer import UNMARKED, tiny_tokenizer
 from trainer.data.batch import IGNORED, padded
-from trainer.data.rows import Rows
-from trainer.process.non_retryable import Hopeless
+from trainer.data.rows import JsonlRows
+from trainer.process.non_retryable import NonRetryableError
 from trainer.sample_data.tiny_chats import chats
 from trainer.tiny import CHAT_TEMPLATE
 
@@ -149,7 +149,7 @@ def test_an_empty_micro_batch_is_padding_without_targets() -> None:
 def test_rows_are_found_by_number_past_blank_lines(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"messages": [1]}\n\n{"messages": [2]}\n{"messages": [3]}')
-    rows = Rows(path, chat)
+    rows = JsonlRows(path, chat)
 
     assert len(rows) == 3
     assert [rows[i][0]["messages"] for i in (2, 0, 1)] == [[3], [1], [2]]
@@ -159,8 +159,8 @@ def test_a_broken_row_is_named_by_its_line_as_an_editor_counts(tmp_path: Path) -
     path = tmp_path / "rows.jsonl"
     path.write_text('{"messages": []}\n\n\r\n{"messages"\n')
 
-    with pytest.raises(Hopeless, match=r"rows\.jsonl, line 4: not JSON .* at column 12"):
-        Rows(path, chat)[1]
+    with pytest.raises(NonRetryableError, match=r"rows\.jsonl, line 4: not JSON .* at column 12"):
+        JsonlRows(path, chat)[1]
 
 
 def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
     path.write_text("\n")
 
     with pytest.raises(ValueError, match="holds no rows"):
-        Rows(path, chat)
+        JsonlRows(path, chat)
 
 
 def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained(

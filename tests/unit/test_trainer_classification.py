@@ -21,26 +21,26 @@ from rendering.tokens import Tokens
 from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Lora, RunSpec
-from trainer.convert.adapters import names_of_trained
-from trainer.data.batch import Batch, classed
+from trainer.convert.adapters import trainable_names
+from trainer.data.batch import Batch, padded_with_classes
 from trainer.data.prefetch import evaluation_batches
-from trainer.data.tokens import Fresh
+from trainer.data.tokens import TokenizedOnDemand
 from trainer.export.companion_files import copy_companions
-from trainer.export.hf_folder import merged
-from trainer.methods.classification import Classification
-from trainer.methods.descriptor import Making
-from trainer.methods.registry import choose, require_known
+from trainer.export.hf_folder import merge_adapters
+from trainer.methods.classification import ClassificationLoss
+from trainer.methods.descriptor import MethodInputs
+from trainer.methods.registry import make_method, require_valid_method
 from trainer.model import sequence_head
 from trainer.model.base_model import load_model
 from trainer.model.tokenizer import load_tokenizer
-from trainer.state import Identity
+from trainer.state import RankIdentity
 from trainer.tiny import build
 
 LABELS = ("bad", "good")
 SPEC_OF = replace(SPEC, method="classification", labels=LABELS, precision="fp32")
 LORA = Lora(rank=4, alpha=8, dropout=0.0)
 WORDS = {"good": ("lovely", "fine", "great"), "bad": ("broken", "awful", "late")}
-ME = Identity(
+ME = RankIdentity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
 )
 BAD, GOOD = Tokens([5, 6, 7, 0], [True] * 4), Tokens([5, 8, 1], [True] * 3)
@@ -97,24 +97,24 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_a_row_costs_the_cross_entropy_of_its_label() -> None:
-    batch = classed([BAD, GOOD], pad_id=0)
-    found = Classification().scores(says((1.0, -1.0), (2.0, 0.0)), batch)
+    batch = padded_with_classes([BAD, GOOD], pad_id=0)
+    found = ClassificationLoss().scores(says((1.0, -1.0), (2.0, 0.0)), batch)
 
     logits = torch.tensor([[1.0, -1.0], [2.0, 0.0]])
     expected = -logits.log_softmax(-1)[[0, 1], [0, 1]].sum()
     assert found.loss.item() == pytest.approx(expected.item())
     assert found.correct == 1
-    assert Classification().units(batch) == 2
+    assert ClassificationLoss().units(batch) == 2
 
 
 def test_the_class_is_not_read_and_padding_has_none() -> None:
-    batch, nothing = classed([BAD, GOOD], pad_id=0), classed([], pad_id=0)
+    batch, nothing = padded_with_classes([BAD, GOOD], pad_id=0), padded_with_classes([], pad_id=0)
 
     assert batch.ids.tolist() == [[5, 6, 7], [5, 8, 0]]
     assert batch.classes is not None
     assert batch.classes.tolist() == [0, 1]
-    assert Classification().units(nothing) == 0
-    found = Classification().scores(says((1.0, 9.0)), nothing)
+    assert ClassificationLoss().units(nothing) == 0
+    found = ClassificationLoss().scores(says((1.0, 9.0)), nothing)
     assert (found.loss.item(), found.correct.item()) == (0.0, 0)
     moved = batch.to(torch.device("cpu")).classes
     assert moved is not None
@@ -127,7 +127,9 @@ def test_texts_keep_the_special_tokens_of_the_tokenizer_even_when_they_are_cut(
     tokenizer = load_tokenizer(bases["bert"], "classification")
     data = write_texts(tmp_path / "texts.jsonl", 2)
 
-    whole, cut = (Fresh(data, tokenizer, replace(SPEC_OF, max_seq_len=n))[1] for n in (16, 4))
+    whole, cut = (
+        TokenizedOnDemand(data, tokenizer, replace(SPEC_OF, max_seq_len=n))[1] for n in (16, 4)
+    )
 
     assert tokenizer.decode(whole.ids[:-1]) == "[CLS] it came and was fine [SEP]"
     assert tokenizer.decode(cut.ids[:-1]) == "[CLS] it came [SEP]"
@@ -140,8 +142,8 @@ def test_chats_go_through_the_chat_template(bases: dict[str, Path], tmp_path: Pa
     data.write_text(json.dumps({"messages": chat, "label": "good"}))
     tokenizer = load_tokenizer(bases["llama"], "classification")
 
-    row = Fresh(data, tokenizer, SPEC_OF)[0]
-    bare = Fresh(data, load_tokenizer(bases["bert"], "classification"), SPEC_OF)
+    row = TokenizedOnDemand(data, tokenizer, SPEC_OF)[0]
+    bare = TokenizedOnDemand(data, load_tokenizer(bases["bert"], "classification"), SPEC_OF)
 
     told = AutoTokenizer.from_pretrained(bases["llama"]).apply_chat_template(chat, tokenize=False)
     assert (tokenizer.decode(row.ids[:-1]), row.ids[-1]) == (told, 1)
@@ -162,7 +164,7 @@ def test_a_row_that_lacks_something_is_named(
 ) -> None:
     data = tmp_path / "texts.jsonl"
     data.write_text(json.dumps(row))
-    source = Fresh(data, load_tokenizer(bases["llama"], "classification"), SPEC_OF)
+    source = TokenizedOnDemand(data, load_tokenizer(bases["llama"], "classification"), SPEC_OF)
 
     with pytest.raises(ValueError, match=f"texts.jsonl, line 1: .*{lacks}"):
         source[0]
@@ -178,7 +180,7 @@ def test_a_trained_classifier_loads_as_a_pipeline_that_names_the_labels(
     tokenizer = load_tokenizer(base, spec.method)
     torch.manual_seed(1)
     model = load_model(base, spec, {}, tokenizer.pad_token_id).train()
-    source = Fresh(write_texts(tmp_path / "texts.jsonl", 12), tokenizer, spec)
+    source = TokenizedOnDemand(write_texts(tmp_path / "texts.jsonl", 12), tokenizer, spec)
     (batch,) = evaluation_batches(source, tokenizer.pad_token_id, spec, ME)
 
     losses = learn(model, batch, steps=60)
@@ -200,7 +202,7 @@ def learn(model: Any, batch: Batch, steps: int) -> list[float]:  # noqa: ANN401
     optimizer = torch.optim.AdamW(trained.values(), lr=5e-3)
     losses = []
     for _ in range(steps):
-        loss = Classification().scores(model, batch).loss / 12
+        loss = ClassificationLoss().scores(model, batch).loss / 12
         optimizer.zero_grad()
         loss.backward()
         assert [n for n, p in trained.items() if p.grad is None] == []
@@ -215,17 +217,17 @@ def write(model: Any, spec: RunSpec, folder: Path) -> None:  # noqa: ANN401
     if spec.lora is None:
         model.save_pretrained(folder, state_dict=weights)
         return
-    model.get_base_model().save_pretrained(folder, state_dict=merged(model, weights))
+    model.get_base_model().save_pretrained(folder, state_dict=merge_adapters(model, weights))
 
 
 def test_a_checkpoint_names_a_head_with_its_bias_and_its_labels() -> None:
     """As peft names them, and as `trainer/convert` asks for them."""
     config = BertConfig()
-    config.update(sequence_head.settings(SPEC_OF, pad_id=3))
+    config.update(sequence_head.head_settings(SPEC_OF, pad_id=3))
     head = "base_model.model.classifier.modules_to_save.default"
 
     assert {f"{head}.weight", f"{head}.bias"} <= set(
-        names_of_trained(["classifier.weight", "classifier.bias"])
+        trainable_names(["classifier.weight", "classifier.bias"])
     )
     assert (config.num_labels, config.pad_token_id) == (2, 3)
     assert (config.id2label, config.label2id) == ({0: "bad", 1: "good"}, {"bad": 0, "good": 1})
@@ -241,11 +243,11 @@ def test_a_checkpoint_names_a_head_with_its_bias_and_its_labels() -> None:
 )
 def test_what_does_not_go_together_is_refused(spec: RunSpec) -> None:
     with pytest.raises(ValueError, match=r"classification|labels"):
-        require_known(spec)
+        require_valid_method(spec)
 
 
 def test_the_method_of_a_spec_with_labels_is_classification(tmp_path: Path) -> None:
-    require_known(SPEC_OF)
+    require_valid_method(SPEC_OF)
 
-    assert isinstance(choose(Making(None, tmp_path, SPEC_OF, {})), Classification)
+    assert isinstance(make_method(MethodInputs(None, tmp_path, SPEC_OF, {})), ClassificationLoss)
     assert RunSpec.from_json(SPEC_OF.to_json()).labels == LABELS

@@ -11,11 +11,11 @@ from tests.unit.bigram import Answer, Bigram
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
-from trainer.methods.dpo import Dpo
+from trainer.methods.dpo import DpoLoss
 from trainer.methods.forward import log_probabilities
-from trainer.methods.interface import objective
-from trainer.methods.reference_model import AdaptersOff
-from trainer.methods.registry import require_known
+from trainer.methods.interface import scaled_loss
+from trainer.methods.reference_model import AdapterlessReference
+from trainer.methods.registry import require_valid_method
 
 
 def reference(batch: Batch) -> torch.Tensor:
@@ -59,7 +59,7 @@ def gains(model: Bigram, pair: tuple[Tokens, Tokens]) -> list[float]:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_sigmoid_loss_is_that_of_the_paper(smoothing: float) -> None:
     model, beta = Bigram(1), 0.3
-    dpo = Dpo(Settings(beta=beta, label_smoothing=smoothing), reference)
+    dpo = DpoLoss(Settings(beta=beta, label_smoothing=smoothing), reference)
 
     found = dpo.scores(model, batch_of(*PAIRS))
 
@@ -75,7 +75,7 @@ def test_the_sigmoid_loss_is_that_of_the_paper(smoothing: float) -> None:
 def test_the_ipo_loss_is_a_square_around_half_of_one_over_beta() -> None:
     model, beta = Bigram(1), 0.3
 
-    found = Dpo(Settings(beta=beta, loss="ipo"), reference).scores(model, batch_of(*PAIRS))
+    found = DpoLoss(Settings(beta=beta, loss="ipo"), reference).scores(model, batch_of(*PAIRS))
 
     expected = 0.0
     for pair in PAIRS:
@@ -85,7 +85,7 @@ def test_the_ipo_loss_is_a_square_around_half_of_one_over_beta() -> None:
 
 
 def test_a_model_that_is_its_reference_has_no_margin_and_a_loss_of_log_two() -> None:
-    found = Dpo(Settings(beta=0.1), reference).scores(Bigram(2), batch_of(*PAIRS))
+    found = DpoLoss(Settings(beta=0.1), reference).scores(Bigram(2), batch_of(*PAIRS))
 
     assert found.loss.item() == pytest.approx(3 * math.log(2))
     assert found.margin == 0.0
@@ -96,19 +96,19 @@ def test_a_model_that_is_its_reference_has_no_margin_and_a_loss_of_log_two() -> 
 @pytest.mark.parametrize("micro", [1, 2])
 @pytest.mark.parametrize("world", [1, 2])
 def test_micro_steps_and_ranks_add_up_to_one_big_batch(loss: str, micro: int, world: int) -> None:
-    dpo = Dpo(Settings(beta=0.5, loss=loss), reference)
+    dpo = DpoLoss(Settings(beta=0.5, loss=loss), reference)
     big, small = Bigram(1), Bigram(1)
-    objective(dpo.scores(big, batch_of(*PAIRS)).loss, len(PAIRS), 1).backward()
+    scaled_loss(dpo.scores(big, batch_of(*PAIRS)).loss, len(PAIRS), 1).backward()
     for at in range(0, len(PAIRS), micro):
         share = dpo.scores(small, batch_of(*PAIRS[at : at + micro])).loss
-        (objective(share, len(PAIRS), world) / world).backward()  # DeepSpeed averages over ranks
+        (scaled_loss(share, len(PAIRS), world) / world).backward()  # DeepSpeed averages over ranks
 
     assert big.table.grad is not None
     assert torch.allclose(big.table.grad, small.table.grad, atol=1e-7)
 
 
 def test_pairs_that_are_padding_or_cut_before_their_answers_count_for_nothing() -> None:
-    dpo, model = Dpo(Settings(beta=0.1), reference), Bigram(1)
+    dpo, model = DpoLoss(Settings(beta=0.1), reference), Bigram(1)
     empty, cut = batch_of(), batch_of((CUT_OFF, CUT_OFF))
     alone = batch_of((CUT_OFF, PAIRS[0][1]))  # would be pushed down, against nothing
     beside = batch_of(PAIRS[0], (CUT_OFF, CUT_OFF))
@@ -122,7 +122,7 @@ def test_pairs_that_are_padding_or_cut_before_their_answers_count_for_nothing() 
 
 
 def test_what_is_preferred_becomes_more_probable_and_the_reference_stays() -> None:
-    dpo, model = Dpo(Settings(beta=0.5), reference), Bigram(2)
+    dpo, model = DpoLoss(Settings(beta=0.5), reference), Bigram(2)
     optimizer, batch = torch.optim.SGD(model.parameters(), lr=1.0), batch_of(*PAIRS)
     before = reference(batch)
     for _ in range(50):
@@ -162,7 +162,7 @@ def test_the_reference_of_adapters_is_the_base_and_leaves_them_on() -> None:
     model, batch = Adapted(2), batch_of(*PAIRS)
     adapted = log_probabilities(model, batch)
 
-    assert torch.equal(AdaptersOff(model, 1.0)(batch), reference(batch))
+    assert torch.equal(AdapterlessReference(model, 1.0)(batch), reference(batch))
     assert torch.equal(log_probabilities(model, batch), adapted)
     assert model.training
 
@@ -170,9 +170,9 @@ def test_the_reference_of_adapters_is_the_base_and_leaves_them_on() -> None:
 def test_a_method_without_its_settings_and_an_unknown_loss_are_refused() -> None:
     for method, settings in (("dpo", None), ("supervised", Settings(beta=0.1)), ("kto", None)):
         with pytest.raises(ValueError, match=method):
-            require_known(SPEC.from_dict(SPEC.to_plain() | _told(method, settings)))
+            require_valid_method(SPEC.from_dict(SPEC.to_plain() | _told(method, settings)))
     with pytest.raises(ValueError, match="use sigmoid or ipo"):
-        Dpo(Settings(beta=0.1, loss="hinge"), reference)
+        DpoLoss(Settings(beta=0.1, loss="hinge"), reference)
 
 
 def _told(method: str, settings: Settings | None) -> dict[str, Any]:

@@ -16,30 +16,30 @@ SHARED = replace(SPEC, zero_stage=3, processes_per_node=8)
 def test_on_a_cpu_neither_is_used_and_both_are_told() -> None:
     model = torch.nn.Linear(2, 2)
 
-    told = speedups.apply(model, WISHES, "cpu")
+    told = speedups.apply_speedups(model, WISHES, "cpu")
 
     assert set(told) == {"compiled", "fused_kernels"}
-    assert tuple(told.values()) == speedups.unused(WISHES, "cpu")
+    assert tuple(told.values()) == speedups.unused_speedups(WISHES, "cpu")
     assert told["compiled"] == "compiled was not used: on a CPU nothing is compiled."
     assert model._compiled_call_impl is None
 
 
 def test_nothing_is_told_of_what_nobody_asked_for() -> None:
-    assert speedups.apply(torch.nn.Linear(2, 2), SPEC, "cpu") == {}
+    assert speedups.apply_speedups(torch.nn.Linear(2, 2), SPEC, "cpu") == {}
 
 
 def test_on_a_gpu_it_depends_on_what_is_installed_and_what_else_is_asked_for() -> None:
-    assert speedups.unused(WISHES, "cuda", has_liger=True, has_compiler=True) == ()
-    assert speedups.unused(WISHES, "cuda", has_liger=False, has_compiler=True) == (
+    assert speedups.unused_speedups(WISHES, "cuda", has_liger=True, has_compiler=True) == ()
+    assert speedups.unused_speedups(WISHES, "cuda", has_liger=False, has_compiler=True) == (
         "fused_kernels were not used: liger-kernel is not installed.",
     )
-    (told,) = speedups.unused(replace(WISHES, zero_stage=3), "cuda", has_liger=True)
+    (told,) = speedups.unused_speedups(replace(WISHES, zero_stage=3), "cuda", has_liger=True)
     assert "not with ZeRO stage 3" in told
 
 
 def test_a_gpu_image_without_a_c_compiler_trains_uncompiled_instead_of_failing() -> None:
     """Triton raised `Failed to find C compiler` in the first step."""
-    (told,) = speedups.unused(WISHES, "cuda", has_liger=True, has_compiler=False)
+    (told,) = speedups.unused_speedups(WISHES, "cuda", has_liger=True, has_compiler=False)
 
     assert told == "compiled was not used: this image has no C compiler, which Triton needs."
 
@@ -53,7 +53,7 @@ def test_zero_plus_plus_is_what_deepspeed_calls_it() -> None:
         "zero_quantized_weights": True,
         "zero_quantized_gradients": True,
     }
-    speedups.require_possible(replace(SHARED, zero_plus_plus=("hpz",)), "cuda")
+    speedups.require_zero_plus_plus(replace(SHARED, zero_plus_plus=("hpz",)), "cuda")
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_zero_plus_plus_is_what_deepspeed_calls_it() -> None:
 )
 def test_what_cannot_be_is_refused_in_a_sentence(spec: RunSpec, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        deepspeed_engine.deepspeed_config(spec, 2)
+        deepspeed_engine.build_config(spec, 2)
 
 
 def test_weights_on_the_host_take_the_optimizer_with_them() -> None:
-    config = deepspeed_engine.deepspeed_config(replace(SHARED, offload="parameters"), 2)
+    config = deepspeed_engine.build_config(replace(SHARED, offload="parameters"), 2)
 
     assert config["zero_optimization"]["offload_param"]["device"] == "cpu"
     assert config["zero_optimization"]["offload_optimizer"]["device"] == "cpu"

@@ -8,8 +8,12 @@ from jinja2 import TemplateError
 
 from tests.unit.trainer_spec import SPEC
 from trainer.engine.deepspeed_engine import build_engine
-from trainer.loop import NotFinite
-from trainer.process.non_retryable import Hopeless, retried, told
+from trainer.loop import NotFiniteError
+from trainer.process.non_retryable import (
+    NonRetryableError,
+    record_non_retryable,
+    treat_as_retryable,
+)
 from trainer.rundir import RunDir
 
 
@@ -28,7 +32,10 @@ def _other_weights() -> None:
 @pytest.mark.parametrize("fails", [_shapes, _outside_the_vocabulary, _other_weights])
 def test_tensors_that_do_not_go_together_recur(tmp_path: Path, fails: object) -> None:
     assert callable(fails)
-    with pytest.raises((RuntimeError, IndexError)) as raised, told(RunDir(tmp_path), 0):
+    with (
+        pytest.raises((RuntimeError, IndexError)) as raised,
+        record_non_retryable(RunDir(tmp_path), 0),
+    ):
         fails()
 
     said = RunDir(tmp_path).hopeless(0).read_text()
@@ -49,7 +56,7 @@ def test_tensors_that_do_not_go_together_recur(tmp_path: Path, fails: object) ->
     ids=lambda error: type(error).__name__,
 )
 def test_errors_of_code_recur(tmp_path: Path, error: Exception) -> None:
-    with pytest.raises(type(error)), told(RunDir(tmp_path), 1):
+    with pytest.raises(type(error)), record_non_retryable(RunDir(tmp_path), 1):
         raise error
 
     said = RunDir(tmp_path).hopeless(1).read_text()
@@ -66,19 +73,23 @@ def test_errors_of_code_recur(tmp_path: Path, error: Exception) -> None:
         torch.OutOfMemoryError("CUDA out of memory"),
         torch.distributed.DistBackendError("NCCL communicator was aborted: size mismatch"),
         MemoryError(),
-        NotFinite("the loss of step 1 is nan"),
+        NotFiniteError("the loss of step 1 is nan"),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_what_another_machine_may_not_meet_is_tried_again(tmp_path: Path, error: Exception) -> None:
-    with pytest.raises(type(error)), told(RunDir(tmp_path), 0):
+    with pytest.raises(type(error)), record_non_retryable(RunDir(tmp_path), 0):
         raise error
 
     assert not RunDir(tmp_path).hopeless(0).exists()
 
 
 def test_a_checkpoint_that_cannot_be_read_is_fetched_again(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="missing or cut"), told(RunDir(tmp_path), 0), retried():
+    with (
+        pytest.raises(RuntimeError, match="missing or cut"),
+        record_non_retryable(RunDir(tmp_path), 0),
+        treat_as_retryable(),
+    ):
         raise ValueError("checkpoint file a is missing or cut; fetch it again")
 
     assert not RunDir(tmp_path).hopeless(0).exists()
@@ -87,5 +98,5 @@ def test_a_checkpoint_that_cannot_be_read_is_fetched_again(tmp_path: Path) -> No
 def test_a_model_of_which_nothing_is_trained_is_refused() -> None:
     frozen = torch.nn.Linear(2, 2).requires_grad_(False)
 
-    with pytest.raises(Hopeless, match="no parameter of the model is trained"):
+    with pytest.raises(NonRetryableError, match="no parameter of the model is trained"):
         build_engine(frozen, SPEC, {})

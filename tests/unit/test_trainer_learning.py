@@ -25,20 +25,20 @@ from tests.unit.trainer_spec import FILE, GRADED, SPEC
 from trainer.contract import Committed, Head, Ranked, RunSpec, StepMetrics
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
-from trainer.data.prefetch import Feed as RowFeed
-from trainer.data.step_input import FromFile
-from trainer.data.tokens import Fresh
-from trainer.engine.evaluation import Losses
-from trainer.engine.progress_check import NothingLearnt, require_learnt, require_rate
+from trainer.data.prefetch import BatchPrefetcher as RowFeed
+from trainer.data.step_input import FileStepSource
+from trainer.data.tokens import TokenizedOnDemand
+from trainer.engine.evaluation import LossEvaluation
+from trainer.engine.progress_check import NothingLearnedError, require_learned, require_rate
 from trainer.loop import train
-from trainer.methods.dpo import Dpo
+from trainer.methods.dpo import DpoLoss
 from trainer.methods.interface import Method
-from trainer.methods.ranking import RankedMargin
-from trainer.methods.reward import Reward
-from trainer.methods.supervised import Sft
-from trainer.process.non_retryable import Hopeless
-from trainer.rollout.reward_metrics import Figures
-from trainer.state import State
+from trainer.methods.ranking import RankingLoss
+from trainer.methods.reward import RewardLoss
+from trainer.methods.supervised import SupervisedLoss
+from trainer.process.non_retryable import NonRetryableError
+from trainer.rollout.reward_metrics import RewardSums
+from trainer.state import TrainingState
 
 __all__ = ["world_of_one"]  # the fixture, for this module too
 CUT = padded([Tokens([1, 2, 3], [False, False, False])], pad_id=0)
@@ -63,12 +63,12 @@ def test_a_run_without_a_target_ends_at_its_first_step_and_says_what_to_do(tmp_p
     rig = make_rig(tmp_path, replace(SPOKEN, total_steps=1000))
     rig.feed.batches = [CUT, CUT]
 
-    with pytest.raises(NothingLearnt, match=r"train\.jsonl: within 128 tokens .*max_seq_len"):
+    with pytest.raises(NothingLearnedError, match=r"train\.jsonl: within 128 tokens .*max_seq_len"):
         rig.run()
 
     assert rig.engine.updates == 0
     assert not rig.rundir.metrics.exists()
-    assert issubclass(NothingLearnt, Hopeless)
+    assert issubclass(NothingLearnedError, NonRetryableError)
 
 
 def test_a_step_without_a_target_updates_nothing_and_has_no_loss(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_run_whose_gradients_are_all_zero_is_warned_of_and_fails_at_its_end(
     rig = make_rig(tmp_path, replace(SPOKEN, total_steps=12))
     rig.engine.backward = lambda loss, **_: (0 * loss).backward()  # type: ignore[method-assign]
 
-    with pytest.raises(NothingLearnt, match=r"none of the 12 steps so far .* gradient was 0"):
+    with pytest.raises(NothingLearnedError, match=r"none of the 12 steps so far .* gradient was 0"):
         rig.run()
 
     assert "10 steps" in (rig.rundir.warnings / "unmoved.txt").read_text()
@@ -147,21 +147,21 @@ def test_what_earlier_generations_have_learnt_counts(tmp_path: Path) -> None:
     rig = make_rig(tmp_path, SPOKEN)
     alternating(rig, {6: [CUT, CUT]})
 
-    moved = State(step=3, consumed_samples=6, tokens=100)
+    moved = TrainingState(step=3, consumed_samples=6, tokens=100)
     _, finished = rig.run(moved)
     still = replace(moved, unmoved=True)
 
     assert finished
-    with pytest.raises(NothingLearnt):
+    with pytest.raises(NothingLearnedError):
         train(replace(rig.parts, feed=Feed([CUT, CUT])), still)
 
 
 def test_answers_of_one_reward_in_every_step_teach_nothing(tmp_path: Path) -> None:
     spec = replace(SPOKEN, method="reinforcement", reinforcement=GRADED, total_steps=1)
     rig = make_rig(tmp_path, spec)
-    rig.feed.figures = Figures(answers=8, grades=8.0, squares=8.0, tokens=16)
+    rig.feed.figures = RewardSums(answers=8, grades=8.0, squares=8.0, tokens=16)
 
-    with pytest.raises(NothingLearnt, match=r"the same reward in each\. Use a grader"):
+    with pytest.raises(NothingLearnedError, match=r"the same reward in each\. Use a grader"):
         rig.run()
 
     rig.feed.figures = replace(rig.feed.figures, uneven=1)
@@ -171,7 +171,7 @@ def test_answers_of_one_reward_in_every_step_teach_nothing(tmp_path: Path) -> No
 def test_answers_that_cannot_be_graded_are_a_warning_that_names_the_line(tmp_path: Path) -> None:
     spec = replace(SPOKEN, method="reinforcement", reinforcement=GRADED, total_steps=1)
     rig = make_rig(tmp_path, spec)
-    rig.feed.figures = Figures(
+    rig.feed.figures = RewardSums(
         answers=8, grades=3.0, uneven=1, tokens=16, errors=2, error="train.jsonl, line 3: oh"
     )
     rig.run()
@@ -204,13 +204,13 @@ def test_a_validation_that_diverges_is_not_taken_for_one_without_targets(tmp_pat
     with torch.no_grad():
         rig.engine.module.weight.fill_(math.nan)
 
-    assert evaluation(rig, lambda: iter([BATCH, CUT]))(Sft()) == math.inf
+    assert evaluation(rig, lambda: iter([BATCH, CUT]))(SupervisedLoss()) == math.inf
 
 
 def test_rows_without_targets_do_not_dilute_a_validation(tmp_path: Path) -> None:
     rig = make_rig(tmp_path, SPOKEN)
     alone, among = (
-        Losses(rig.engine, partial(iter, batches), lambda: False)(Sft())
+        LossEvaluation(rig.engine, partial(iter, batches), lambda: False)(SupervisedLoss())
         for batches in ([BATCH], [CUT, BATCH, CUT])
     )
 
@@ -238,7 +238,7 @@ def test_a_checkpoint_whose_validation_is_no_number_is_never_the_best() -> None:
 
 
 def test_a_learning_rate_of_nothing_is_refused_before_the_first_step() -> None:
-    with pytest.raises(NothingLearnt, match="learning rate is 0 in all 12 steps"):
+    with pytest.raises(NothingLearnedError, match="learning rate is 0 in all 12 steps"):
         require_rate(replace(SPEC, learning_rate=0.0))
     require_rate(SPEC)
 
@@ -294,12 +294,12 @@ def learning_from(rows: list[object], method: str, folder: Path, *, packing: boo
         total_steps=8,
     )
     rig = make_rig(folder, spec)
-    feed = FromFile(RowFeed(Fresh(path, tiny_tokenizer(), spec), 0, spec, ME))
+    feed = FileStepSource(RowFeed(TokenizedOnDemand(path, tiny_tokenizer(), spec), 0, spec, ME))
     methods: dict[str, Callable[[], Method]] = {
-        "supervised": Sft,
-        "dpo": lambda: Dpo(Settings(beta=0.1), lambda batch: torch.zeros(batch.targets)),
-        "reward": Reward,
-        "ranked": lambda: RankedMargin(Ranked(), 3, 12),
+        "supervised": SupervisedLoss,
+        "dpo": lambda: DpoLoss(Settings(beta=0.1), lambda batch: torch.zeros(batch.targets)),
+        "reward": RewardLoss,
+        "ranked": lambda: RankingLoss(Ranked(), 3, 12),
     }
     rig.parts = replace(rig.parts, feed=feed, method=methods[method]())
     return rig
@@ -315,7 +315,7 @@ def test_rows_that_teach_nothing_end_the_run_before_its_second_step(
         packing = False  # a head takes no packed rows
     rig = learning_from([row] * 5, method, tmp_path, packing=packing)
 
-    with pytest.raises(NothingLearnt, match=r"train\.jsonl: within 64 tokens"):
+    with pytest.raises(NothingLearnedError, match=r"train\.jsonl: within 64 tokens"):
         rig.run()
 
     assert rig.engine.updates == 0
@@ -325,7 +325,7 @@ def test_rows_that_teach_nothing_end_the_run_before_its_second_step(
 def test_one_row_that_teaches_is_enough_to_go_on(tmp_path: Path, case: str) -> None:
     method, row = WITHOUT[case]
     rig = learning_from([row] * 5 + [TAUGHT[method]], method, tmp_path, packing=False)
-    units = sum(rig.parts.feed.units(State(), rig.parts.method.units))
+    units = sum(rig.parts.feed.units(TrainingState(), rig.parts.method.units))
 
     assert units == (3 if method == "supervised" else 1)
 
@@ -335,10 +335,12 @@ def test_rows_that_a_short_run_never_reaches_do_not_save_it(tmp_path: Path) -> N
     rig = learning_from(rows, "supervised", tmp_path, packing=False)
     rig.parts = replace(rig.parts, spec=replace(rig.parts.spec, total_steps=2))
     short: RunSpec = rig.parts.spec
-    feed = FromFile(RowFeed(Fresh(tmp_path / "train.jsonl", tiny_tokenizer(), short), 0, short, ME))
+    feed = FileStepSource(
+        RowFeed(TokenizedOnDemand(tmp_path / "train.jsonl", tiny_tokenizer(), short), 0, short, ME)
+    )
     rig.parts = replace(rig.parts, feed=feed)
 
-    with pytest.raises(NothingLearnt):
+    with pytest.raises(NothingLearnedError):
         rig.run()
 
 
@@ -346,7 +348,7 @@ def test_that_nothing_was_learnt_so_far_is_remembered_until_a_step_teaches() -> 
     metrics = StepMetrics(
         step=1, loss=1.0, learning_rate=1.0, grad_norm=0.0, tokens=1, seconds=1.0, at=0.0
     )
-    one = State().after(2, metrics, moved=False)
+    one = TrainingState().after(2, metrics, moved=False)
     two = one.after(2, metrics, moved=False)
     three = two.after(2, metrics, moved=True)
     four = three.after(2, metrics, moved=False)
@@ -358,7 +360,7 @@ def test_gradients_that_all_overflow_in_fp16_are_told_from_gradients_of_zero() -
     metrics = StepMetrics(
         step=1, loss=1.0, learning_rate=1.0, grad_norm=0.0, tokens=1, seconds=1.0, at=0.0
     )
-    one = State().after(2, replace(metrics, skipped=True), moved=False)
+    one = TrainingState().after(2, replace(metrics, skipped=True), moved=False)
 
-    with pytest.raises(NothingLearnt, match="have overflowed in fp16"):
-        require_learnt(SPEC, one)
+    with pytest.raises(NothingLearnedError, match="have overflowed in fp16"):
+        require_learned(SPEC, one)

@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from tests import partitioned
 from tests.partitioned import Cut, Sizes, flat, shares, split
 from trainer.checkpoint.fragments import STATES, Fragment
-from trainer.checkpoint.index import key
-from trainer.checkpoint.loader import Checkpoint, Read, open_checkpoint, plan, wanted
-from trainer.checkpoint.partial_tensors import Mark, Partial
-from trainer.checkpoint.safetensors_file import Layout, header
+from trainer.checkpoint.index import tensor_key
+from trainer.checkpoint.loader import (
+    CheckpointFiles,
+    TensorRead,
+    open_checkpoint,
+    plan_reads,
+    ranges_to_read,
+)
+from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
+from trainer.checkpoint.safetensors_file import TensorLayout, build_header
 from trainer.contract import MANIFEST, Manifest
-from trainer.rundir import Range, Wanted, tensors_name
-from trainer.supervisor.input.tensor_blocks import Block, own_blocks, wanted_blocks
+from trainer.rundir import ByteRange, WantedRanges, tensors_name
+from trainer.supervisor.input.tensor_blocks import TensorBlock, own_blocks, wanted_blocks
 
 CUTS = st.sampled_from([flat, split, shares])
 PARAMETERS = st.lists(st.integers(1, 50), min_size=1, max_size=4).map(
@@ -65,7 +71,7 @@ def test_a_rank_of_the_same_world_asks_for_its_own_file_from_its_beginning_to_it
     ask, _ = asked(checkpoint, partitioned.empty(flat(SIZES, 1, 2)))
 
     size = len(files[tensors_name(1)])
-    assert ask.ranges == (Range(file=tensors_name(1), begin=0, end=size),)
+    assert ask.ranges == (ByteRange(file=tensors_name(1), begin=0, end=size),)
     assert wanted_blocks(ask, manifest) == own_blocks(manifest, 2, 1)
     assert own_blocks(manifest, 3, 1) == []
 
@@ -120,23 +126,25 @@ def test_tensors_that_do_not_lie_as_their_index_says_are_refused(tmp_path: Path)
 @pytest.mark.parametrize(
     ("part", "says"),
     [
-        (Range(file="rank-00009.safetensors", begin=0, end=1), "has no such file"),
-        (Range(file=tensors_name(0), begin=-1, end=1), "wants bytes -1 to 1 of"),
-        (Range(file=tensors_name(0), begin=5, end=5), "wants bytes 5 to 5 of"),
-        (Range(file=tensors_name(0), begin=0, end=10**6), "wants bytes 0 to 1000000 of"),
+        (ByteRange(file="rank-00009.safetensors", begin=0, end=1), "has no such file"),
+        (ByteRange(file=tensors_name(0), begin=-1, end=1), "wants bytes -1 to 1 of"),
+        (ByteRange(file=tensors_name(0), begin=5, end=5), "wants bytes 5 to 5 of"),
+        (ByteRange(file=tensors_name(0), begin=0, end=10**6), "wants bytes 0 to 1000000 of"),
     ],
 )
-def test_an_ask_for_what_is_not_there_is_an_error_that_says_so(part: Range, says: str) -> None:
+def test_an_ask_for_what_is_not_there_is_an_error_that_says_so(part: ByteRange, says: str) -> None:
     manifest = partitioned.manifest_of(partitioned.files_of(flat, SIZES, 1), 1, 64)
 
     with pytest.raises(ValueError, match=says):
-        wanted_blocks(Wanted(ranges=(part,)), manifest)
+        wanted_blocks(WantedRanges(ranges=(part,)), manifest)
 
 
-def asked(checkpoint: Checkpoint, fragments: list[Fragment]) -> tuple[Wanted, list[Read]]:
+def asked(
+    checkpoint: CheckpointFiles, fragments: list[Fragment]
+) -> tuple[WantedRanges, list[TensorRead]]:
     """What a rank asks for, and will read."""
-    reads = plan(fragments, checkpoint)
-    return wanted(reads), reads
+    reads = plan_reads(fragments, checkpoint)
+    return ranges_to_read(reads), reads
 
 
 def laid(folder: Path, files: dict[str, bytes], manifest: Manifest) -> Path:
@@ -145,7 +153,7 @@ def laid(folder: Path, files: dict[str, bytes], manifest: Manifest) -> Path:
     partitioned.write({n: d for n, d in files.items() if n not in coming}, folder)
     for file in manifest.files:
         if file.blocks:
-            Partial(folder / file.name, file).lay()
+            PartialTensors(folder / file.name, file).lay()
     (folder / MANIFEST).write_text(manifest.to_json())
     return folder
 
@@ -154,14 +162,14 @@ def arrive(
     folder: Path,
     files: dict[str, bytes],
     manifest: Manifest,
-    blocks: list[Block],
+    blocks: list[TensorBlock],
     *,
     spill: bool = False,
 ) -> None:
     """These blocks come; ``spill``: onto the disk."""
     entries = {file.name: file for file in manifest.files}
     for block in blocks:
-        coming = Partial(folder / block.file, entries[block.file])
+        coming = PartialTensors(folder / block.file, entries[block.file])
         offset, length = coming.entry.span(block.number)
         place = coming.path
         if spill:
@@ -170,24 +178,24 @@ def arrive(
         with place.open("r+b") as file:
             file.seek(offset)
             file.write(files[block.file][offset : offset + length])
-        coming.mark(block.number, Mark.SPILLED if spill else Mark.HERE)
+        coming.mark(block.number, BlockState.SPILLED if spill else BlockState.HERE)
 
 
 def touched(
     fragments: list[Fragment], cut: Cut, sizes: Sizes, world: int, block_size: int
-) -> Iterator[Block]:
+) -> Iterator[TensorBlock]:
     """Element by element: where it lies in the files, and the headers of these files."""
     for rank in range(world):
         stored = cut(sizes, rank, world)
-        layout = Layout.of(header(partitioned.sizes_of(stored)))
+        layout = TensorLayout.of(build_header(partitioned.sizes_of(stored)))
         for s in stored:
             for fragment in (f for f in fragments if f.name == s.name):
                 first = max(s.start, fragment.start)
                 last = min(s.start + s.numel, fragment.start + fragment.numel)
                 for element in range(first, last):
                     for state in STATES:
-                        at = layout.offsets[key(s.name, state)] + 4 * (element - s.start)
-                        yield Block(tensors_name(rank), at // block_size)
+                        at = layout.offsets[tensor_key(s.name, state)] + 4 * (element - s.start)
+                        yield TensorBlock(tensors_name(rank), at // block_size)
                 if first < last:
                     for at in range(len(layout.beginning)):
-                        yield Block(tensors_name(rank), at // block_size)
+                        yield TensorBlock(tensors_name(rank), at // block_size)

@@ -13,23 +13,23 @@ import torch.distributed as dist
 from rendering.tokens import Tokens
 from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
-from trainer.checkpoint.rng_state import Randomness, capture
-from trainer.checkpoint.saver import Cost
+from trainer.checkpoint.rng_state import RngState, capture_rng
+from trainer.checkpoint.saver import SaveStall
 from trainer.contract import RunSpec, StepMetrics
 from trainer.data.batch import Batch, padded
-from trainer.data.step_input import Prepared
-from trainer.engine.evaluation import Losses
-from trainer.engine.step_timer import Pace
-from trainer.loop import NotFinite, Parts, train
-from trainer.methods.supervised import Sft
+from trainer.data.step_input import StepInput
+from trainer.engine.evaluation import LossEvaluation
+from trainer.engine.utilization import UtilizationMeter
+from trainer.loop import LoopContext, NotFiniteError, train
+from trainer.methods.supervised import SupervisedLoss
 from trainer.process.journal import Journal
-from trainer.process.non_retryable import Hopeless
-from trainer.process.sync_flags import Agreement
-from trainer.rollout.reward_metrics import Figures
+from trainer.process.non_retryable import NonRetryableError
+from trainer.process.sync_flags import FlagSync
+from trainer.rollout.reward_metrics import RewardSums
 from trainer.rundir import RunDir
-from trainer.state import Identity, State
+from trainer.state import RankIdentity, TrainingState
 
-ME = Identity(
+ME = RankIdentity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
 )
 BATCH = padded([Tokens([1, 2, 3], [False, True, True])], pad_id=0)
@@ -87,11 +87,11 @@ class Saves:
     """A saver that only remembers."""
 
     kinds: list[tuple[str, int]] = field(default_factory=list)
-    randomness: list[Randomness] = field(default_factory=list)
+    randomness: list[RngState] = field(default_factory=list)
     busy: bool = False
-    cost: Cost = field(default_factory=lambda: Cost(stall=0.5, blocks=0))
+    cost: SaveStall = field(default_factory=lambda: SaveStall(stall=0.5, blocks=0))
 
-    def save(self, state: State, randomness: Randomness, kind: str) -> None:
+    def save(self, state: TrainingState, randomness: RngState, kind: str) -> None:
         self.kinds.append((kind, state.step))
         self.randomness.append(randomness)
 
@@ -104,13 +104,13 @@ class Feed:
     before: Callable[[int], None] = lambda _: None
 
     stopped: bool = False  # while the batches were made
-    figures: Figures | None = None
+    figures: RewardSums | None = None
 
-    def step(self, state: State) -> Prepared | None:
+    def step(self, state: TrainingState) -> StepInput | None:
         self.before(state.consumed_samples)
-        return None if self.stopped else Prepared(batches=self.batches, figures=self.figures)
+        return None if self.stopped else StepInput(batches=self.batches, figures=self.figures)
 
-    def units(self, state: State, units: Callable[[Batch], int]) -> Iterator[int]:
+    def units(self, state: TrainingState, units: Callable[[Batch], int]) -> Iterator[int]:
         for cursor in range(state.consumed_samples, 8, 2):
             self.before(cursor)
             yield from map(units, self.batches)
@@ -132,10 +132,10 @@ class Rig:
     engine: SmallEngine
     saves: Saves
     feed: Feed
-    parts: Parts
+    parts: LoopContext
 
-    def run(self, state: State | None = None) -> tuple[State, bool]:
-        return train(self.parts, state or State())
+    def run(self, state: TrainingState | None = None) -> tuple[TrainingState, bool]:
+        return train(self.parts, state or TrainingState())
 
 
 @pytest.fixture
@@ -148,17 +148,17 @@ def rig(tmp_path: Path) -> Rig:
 def make_rig(root: Path, spec: RunSpec) -> Rig:
     rundir, engine, saves = RunDir(root), SmallEngine(accumulation=2), Saves()
     feed, seconds = Feed([BATCH, BATCH]), iter(range(10**6))
-    parts = Parts(
+    parts = LoopContext(
         spec=spec,
         identity=ME,
         engine=engine,
-        method=Sft(),
+        method=SupervisedLoss(),
         feed=feed,
         evaluation=None,
         saver=saves,  # type: ignore[arg-type]
-        agreement=Agreement(rundir, None, lambda: saves.busy, lambda: None),
+        agreement=FlagSync(rundir, None, lambda: saves.busy, lambda: None),
         journal=Journal(rundir, ME),
-        pace=Pace(engine, spec, ME),
+        pace=UtilizationMeter(engine, spec, ME),
         now=lambda: float(next(seconds)),
     )
     return Rig(rundir, engine, saves, feed, parts)
@@ -174,7 +174,7 @@ def test_a_run_goes_to_its_last_step_without_a_save_at_the_end(rig: Rig) -> None
     assert len(rig.rundir.metrics.read_text().splitlines()) == 3
 
 
-class Told(Sft):
+class Told(SupervisedLoss):
     """Remembers which steps were begun."""
 
     def __init__(self) -> None:
@@ -186,14 +186,14 @@ class Told(Sft):
 
 def test_a_method_is_told_the_number_of_each_step_before_it(rig: Rig) -> None:
     told = Told()
-    train(replace(rig.parts, method=told), State(step=1, consumed_samples=2))
+    train(replace(rig.parts, method=told), TrainingState(step=1, consumed_samples=2))
 
     assert told.steps == [2, 3]
 
 
 def test_a_stop_in_the_middle_of_a_step_drops_it_and_saves_the_boundary(rig: Rig) -> None:
-    boundaries: list[Randomness] = []
-    rig.feed.before = lambda _: boundaries.append(capture())
+    boundaries: list[RngState] = []
+    rig.feed.before = lambda _: boundaries.append(capture_rng())
     rig.engine.after_micro_step = lambda count: rig.rundir.stop.touch() if count == 3 else None
 
     state, finished = rig.run()
@@ -201,7 +201,7 @@ def test_a_stop_in_the_middle_of_a_step_drops_it_and_saves_the_boundary(rig: Rig
     assert not finished
     assert (state.step, rig.engine.updates, rig.engine.micro_steps) == (1, 1, 3)
     assert rig.saves.kinds == [("stop", 1)]
-    assert rig.saves.randomness == [boundaries[1]] != [capture()]
+    assert rig.saves.randomness == [boundaries[1]] != [capture_rng()]
 
 
 def test_a_stop_with_time_left_ends_the_step_first(rig: Rig) -> None:
@@ -215,13 +215,13 @@ def test_a_stop_with_time_left_ends_the_step_first(rig: Rig) -> None:
     assert not finished
     assert (state.step, rig.engine.updates, rig.engine.micro_steps) == (2, 2, 4)
     assert rig.saves.kinds == [("stop", 2)]
-    assert rig.saves.randomness == [capture()]
+    assert rig.saves.randomness == [capture_rng()]
 
 
 def test_a_stop_right_after_a_load_saves_nothing(rig: Rig) -> None:
     rig.rundir.stop.touch()
 
-    state, finished = rig.run(State(step=2, consumed_samples=4))
+    state, finished = rig.run(TrainingState(step=2, consumed_samples=4))
 
     assert (state.step, finished) == (2, False)
     assert rig.saves.kinds == []
@@ -296,11 +296,13 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(rig: Rig) -> None:
     with torch.no_grad():
         rig.engine.module.weight.fill_(math.nan)
 
-    with pytest.raises(NotFinite, match="the loss of step 1 is nan; lower the learning rate"):
+    with pytest.raises(NotFiniteError, match="the loss of step 1 is nan; lower the learning rate"):
         rig.run()
 
     assert rig.engine.updates == 0
-    assert not issubclass(NotFinite, Hopeless)  # a broken GPU does it too: other machines may not
+    assert not issubclass(
+        NotFiniteError, NonRetryableError
+    )  # a broken GPU does it too: other machines may not
 
 
 def test_a_resumed_last_step_is_evaluated_and_told_again(rig: Rig) -> None:
@@ -330,12 +332,12 @@ def test_the_validation_loss_before_the_first_step_is_kept_and_changes_nothing(
     torch.manual_seed(5)
     without, _ = plain.run()
     torch.manual_seed(5)
-    found: list[Randomness] = []
-    measured.feed.before = lambda _: found.append(capture())
+    found: list[RngState] = []
+    measured.feed.before = lambda _: found.append(capture_rng())
     state, _ = measured.run()
 
     torch.manual_seed(5)
-    assert found[0] == capture()
+    assert found[0] == capture_rng()
     assert torch.equal(measured.engine.module.weight, plain.engine.module.weight)
     assert state.tokens == without.tokens == 3 * 2 * BATCH.targets
     assert without.valid_loss_before is None
@@ -357,7 +359,7 @@ def test_a_stop_while_the_first_validation_runs_leaves_a_run_that_never_began(ri
 def test_a_run_that_goes_on_is_not_measured_as_if_it_began(rig: Rig) -> None:
     rig.parts = replace(rig.parts, evaluation=evaluation(rig, lambda: iter([BATCH])))
 
-    begun = State(step=2, consumed_samples=4, tokens=None, valid_loss_before=7.5)
+    begun = TrainingState(step=2, consumed_samples=4, tokens=None, valid_loss_before=7.5)
     state, _ = rig.run(begun)
 
     assert (state.step, state.valid_loss_before, state.tokens) == (3, 7.5, None)
@@ -379,9 +381,9 @@ def test_a_stop_while_a_step_is_prepared_leaves_the_state_as_it_was(rig: Rig) ->
     assert rig.saves.kinds == []
 
 
-def evaluation(rig: Rig, batches: Callable[[], Iterator[Batch]]) -> Losses:
+def evaluation(rig: Rig, batches: Callable[[], Iterator[Batch]]) -> LossEvaluation:
     """On these batches."""
-    return Losses(rig.engine, batches, lambda: rig.parts.agreement.reach().leaving)
+    return LossEvaluation(rig.engine, batches, lambda: rig.parts.agreement.reach().leaving)
 
 
 def stopping_validation(rig: Rig, after: int) -> Callable[[], Iterator[Batch]]:

@@ -18,15 +18,15 @@ from tests.unit.trainer_spec import SPEC
 from trainer.contract import Curriculum, Mix, RunSpec
 from trainer.data import tokenizing
 from trainer.data.batch import Batch
-from trainer.data.curriculum import Eased
-from trainer.data.length_mix import Mixed
-from trainer.data.order import cursors, row_at
-from trainer.data.prefetch import Feed
-from trainer.data.row_lengths import order_of
-from trainer.data.tokens import Cached, Fresh, Source
-from trainer.methods.registry import require_known
+from trainer.data.curriculum import CurriculumOrder
+from trainer.data.length_mix import LengthMixOrder
+from trainer.data.order import micro_batch_samples, shuffled_row
+from trainer.data.prefetch import BatchPrefetcher
+from trainer.data.row_lengths import build_order
+from trainer.data.tokens import TokenizedFile, TokenizedOnDemand, TokenSource
+from trainer.methods.registry import require_valid_method
 from trainer.sample_data.tiny_chats import write_rankings, write_samples
-from trainer.state import Identity
+from trainer.state import RankIdentity
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=2, max_size=60).map(np.array)
 SEEDS = st.integers(0, 2**31 - 1)
@@ -35,12 +35,12 @@ TOKENIZER = tiny_tokenizer()
 EASING = Curriculum(until_step=4, start_share=0.25)
 
 
-def mixed(seed: int, tokens: NDArray[np.int64], share: float = 0.7) -> Mixed:
-    return Mixed(seed, tokens, Mix(threshold_tokens=20, short_share=share))
+def mixed(seed: int, tokens: NDArray[np.int64], share: float = 0.7) -> LengthMixOrder:
+    return LengthMixOrder(seed, tokens, Mix(threshold_tokens=20, short_share=share))
 
 
-def me(rank: int = 0, world: int = 1) -> Identity:
-    return Identity(
+def me(rank: int = 0, world: int = 1) -> RankIdentity:
+    return RankIdentity(
         rank=rank,
         local_rank=0,
         world_size=world,
@@ -84,7 +84,7 @@ def test_rows_of_one_kind_are_shuffled_as_ever() -> None:
 
     rows = [mixed(7, tokens).row(n) for n in range(12)]
 
-    assert rows == [row_at(7, 10, n) for n in range(12)]
+    assert rows == [shuffled_row(7, 10, n) for n in range(12)]
 
 
 def test_epochs_of_the_two_kinds_have_orders_that_know_nothing_of_each_other() -> None:
@@ -107,7 +107,7 @@ def test_the_mixed_order_is_the_one_of_yesterday() -> None:
 def test_a_step_takes_only_rows_that_are_easy_enough_for_it(
     seed: int, rows: int, batch: int, step: int
 ) -> None:
-    order = Eased(seed, np.zeros(rows), np.arange(rows)[::-1], EASING, batch)
+    order = CurriculumOrder(seed, np.zeros(rows), np.arange(rows)[::-1], EASING, batch)
     allowed = min(max(ceil(rows * (0.25 + 0.75 * min(step / 4, 1))), 1), rows)
 
     taken = Counter(order.row(step * batch + n) for n in range(batch))
@@ -123,7 +123,7 @@ def test_a_step_takes_only_rows_that_are_easy_enough_for_it(
 def test_once_all_rows_are_allowed_an_epoch_goes_once_through_them(
     seed: int, rows: int, batch: int
 ) -> None:
-    order = Eased(seed, np.zeros(rows), np.arange(rows), EASING, batch)
+    order = CurriculumOrder(seed, np.zeros(rows), np.arange(rows), EASING, batch)
     after = EASING.until_step * batch
 
     for epoch in range(3):
@@ -135,7 +135,7 @@ def test_turns_weigh_more_than_tokens_and_what_is_equal_keeps_its_order() -> Non
     turns, tokens = np.array([4, 2, 2, 2, 6]), np.array([1, 9, 3, 3, 1])
     one_row = Curriculum(until_step=5, start_share=0.2)
 
-    order = Eased(3, turns, tokens, one_row, global_batch=2)
+    order = CurriculumOrder(3, turns, tokens, one_row, global_batch=2)
 
     steps = [{order.row(2 * step + n) for n in range(2)} for step in range(5)]
     assert steps[0] == {2}
@@ -145,7 +145,7 @@ def test_turns_weigh_more_than_tokens_and_what_is_equal_keeps_its_order() -> Non
 
 
 def test_the_eased_order_is_the_one_of_yesterday() -> None:
-    order = Eased(7, np.zeros(20), np.arange(20), EASING, global_batch=3)
+    order = CurriculumOrder(7, np.zeros(20), np.arange(20), EASING, global_batch=3)
 
     assert [order.row(n) for n in range(18)] == [
         4,
@@ -177,9 +177,9 @@ def test_any_world_trains_the_same_rows_in_a_step(
     seed: int, world: int, micro: int, batch: int, step: int
 ) -> None:
     tokens = np.arange(1, 40)
-    for order in (mixed(seed, tokens), Eased(seed, tokens, tokens, EASING, batch)):
+    for order in (mixed(seed, tokens), CurriculumOrder(seed, tokens, tokens, EASING, batch)):
         consumed = step * batch
-        ranks = [cursors(consumed, batch, micro, world, rank) for rank in range(world)]
+        ranks = [micro_batch_samples(consumed, batch, micro, world, rank) for rank in range(world)]
         seen = Counter(order.row(c) for rank in ranks for part in rank for c in part)
 
         assert seen == Counter(order.row(consumed + n) for n in range(batch))
@@ -201,9 +201,9 @@ EASY = replace(SPEC, curriculum=EASING, global_batch=4)
 def test_ranks_that_measure_a_share_each_agree_with_one_that_measures_all(
     spec: RunSpec, data: Path, tmp_path: Path
 ) -> None:
-    fresh = Fresh(data, TOKENIZER, spec)
+    fresh = TokenizedOnDemand(data, TOKENIZER, spec)
     tokenizing.write_tokens(fresh, tmp_path / "tokens.safetensors")
-    cached = Cached(tmp_path / "tokens.safetensors")
+    cached = TokenizedFile(tmp_path / "tokens.safetensors")
 
     alone = ordered(spec, data, fresh, world=1)
     three = ordered(spec, data, cached, world=3)
@@ -212,7 +212,7 @@ def test_ranks_that_measure_a_share_each_agree_with_one_that_measures_all(
     assert len(set(alone)) > 1
 
 
-def ordered(spec: RunSpec, data: Path, source: Source, world: int) -> list[int]:
+def ordered(spec: RunSpec, data: Path, source: TokenSource, world: int) -> list[int]:
     """The first rows; what each of the ranks has measured is added up."""
     shares: list[NDArray[np.int64]] = []
 
@@ -221,10 +221,10 @@ def ordered(spec: RunSpec, data: Path, source: Source, world: int) -> list[int]:
         return mine
 
     for rank in range(world):
-        order_of(spec, data, source, me(rank, world), kept)
+        build_order(spec, data, source, me(rank, world), kept)
     measured = len(shares) // world
     sums = iter([np.sum(shares[n::measured], axis=0) for n in range(measured)])
-    order = order_of(spec, data, source, me(0, world), lambda _: next(sums))
+    order = build_order(spec, data, source, me(0, world), lambda _: next(sums))
     assert order is not None
     return [order(n) for n in range(40)]
 
@@ -233,14 +233,14 @@ def test_short_rows_are_those_whose_sequences_are_short_all_together(tmp_path: P
     path = tmp_path / "ranked.jsonl"
     write_rankings(path, rows=20, seed=1)
     spec = replace(MIXING, method="reward", answers_per_row=3, mix=Mix(threshold_tokens=60))
-    source = Fresh(path, TOKENIZER, spec)
+    source = TokenizedOnDemand(path, TOKENIZER, spec)
     found: list[NDArray[np.int64]] = []
 
     def kept(mine: NDArray[np.int64]) -> NDArray[np.int64]:
         found.append(mine)
         return mine
 
-    order_of(spec, path, source, me(), kept)
+    build_order(spec, path, source, me(), kept)
 
     assert found[0].tolist() == [
         sum(len(source[3 * r + n].ids) for n in range(3)) for r in range(20)
@@ -248,10 +248,10 @@ def test_short_rows_are_those_whose_sequences_are_short_all_together(tmp_path: P
 
 
 def test_a_feed_gives_out_the_rows_of_the_order(data: Path) -> None:
-    source = Fresh(data, TOKENIZER, MIXING)
-    order = order_of(MIXING, data, source, me(), lambda mine: mine)
+    source = TokenizedOnDemand(data, TOKENIZER, MIXING)
+    order = build_order(MIXING, data, source, me(), lambda mine: mine)
     assert order is not None
-    (first, second), _ = (Feed(source, 0, MIXING, me(), order).step(c) for c in (0, 4))
+    (first, second), _ = (BatchPrefetcher(source, 0, MIXING, me(), order).step(c) for c in (0, 4))
 
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     said = [rows[order(n)]["messages"][-1]["content"] for n in range(4)]
@@ -263,10 +263,12 @@ def test_a_feed_gives_out_the_rows_of_the_order(data: Path) -> None:
 def test_the_rest_of_a_run_is_every_row_that_is_still_trained_once(data: Path, world: int) -> None:
     """Of steps 3 to 5, on all ranks together; ranks that have none left get empty batches."""
     spec = replace(MIXING, mix=None, total_steps=5, global_batch=4)
-    source = Fresh(data, TOKENIZER, spec)
-    ranks = [list(Feed(source, 0, spec, me(rank, world)).rest(8)) for rank in range(world)]
+    source = TokenizedOnDemand(data, TOKENIZER, spec)
+    ranks = [
+        list(BatchPrefetcher(source, 0, spec, me(rank, world)).rest(8)) for rank in range(world)
+    ]
 
-    wanted = {row_at(spec.seed, len(source), cursor) for cursor in range(8, 20)}
+    wanted = {shuffled_row(spec.seed, len(source), cursor) for cursor in range(8, 20)}
     ids = sorted(tuple(source[row].ids) for row in wanted)
     rows = [row for batches in ranks for batch in batches for row in trained_rows(batch)]
     assert sorted(rows) == ids
@@ -281,9 +283,11 @@ def trained_rows(batch: Batch) -> list[tuple[int, ...]]:
 
 
 def test_no_order_is_a_shuffle(data: Path) -> None:
-    assert order_of(SPEC, data, Fresh(data, TOKENIZER, SPEC), me(), lambda m: m) is None
+    assert (
+        build_order(SPEC, data, TokenizedOnDemand(data, TOKENIZER, SPEC), me(), lambda m: m) is None
+    )
 
 
 def test_two_orders_at_once_are_refused() -> None:
     with pytest.raises(ValueError, match="one order"):
-        require_known(replace(MIXING, curriculum=EASING))
+        require_valid_method(replace(MIXING, curriculum=EASING))

@@ -14,14 +14,14 @@ from rendering.tokens import Tokens
 from tests.unit.bigram import Answer, Bigram
 from tests.unit.trainer_spec import SPEC
 from trainer.data.batch import Batch, packed, padded
-from trainer.methods.descriptor import Making, kind_of
-from trainer.methods.forward import log_probabilities, summed
-from trainer.methods.interface import objective
-from trainer.methods.orpo import Orpo, Settings, log_odds
-from trainer.methods.registry import choose, require_known
+from trainer.methods.descriptor import MethodInputs, descriptor_of
+from trainer.methods.forward import log_probabilities, sum_by_sequence
+from trainer.methods.interface import scaled_loss
+from trainer.methods.orpo import OrpoLoss, OrpoOptions, log_odds
+from trainer.methods.registry import make_method, require_valid_method
 
 BETA = 0.3
-ORPO = Orpo(Settings(beta=BETA))
+ORPO = OrpoLoss(OrpoOptions(beta=BETA))
 SPEC_OF = replace(SPEC, method="orpo", method_options='{"beta": 0.3}')
 
 
@@ -88,7 +88,7 @@ def test_the_loss_is_that_of_the_paper() -> None:
 def test_its_first_term_is_the_loss_of_supervised_training() -> None:
     """mlx-lm-lora 65: the term was missing."""
     model, pair = Bigram(1), PAIRS[0]
-    small = Orpo(Settings(beta=1e-9)).scores(model, batch_of(pair)).loss
+    small = OrpoLoss(OrpoOptions(beta=1e-9)).scores(model, batch_of(pair)).loss
 
     assert small.item() == pytest.approx(-mean_log_probability(model.table, pair[0]), rel=1e-6)
 
@@ -201,10 +201,10 @@ def test_the_figures_are_of_the_preferred_answer() -> None:
 def test_micro_steps_and_ranks_add_up_to_one_big_batch(micro: int, world: int) -> None:
     """Each pair counts alike: TRL's first term is a mean over the tokens of each micro-batch."""
     big, small = Bigram(1), Bigram(1)
-    objective(ORPO.scores(big, batch_of(*PAIRS)).loss, len(PAIRS), 1).backward()
+    scaled_loss(ORPO.scores(big, batch_of(*PAIRS)).loss, len(PAIRS), 1).backward()
     for at in range(0, len(PAIRS), micro):
         share = ORPO.scores(small, batch_of(*PAIRS[at : at + micro])).loss
-        (objective(share, len(PAIRS), world) / world).backward()  # DeepSpeed averages over ranks
+        (scaled_loss(share, len(PAIRS), world) / world).backward()  # DeepSpeed averages over ranks
 
     assert big.table.grad is not None
     assert torch.allclose(big.table.grad, small.table.grad, atol=1e-7)
@@ -221,34 +221,34 @@ def test_packed_pairs_have_the_loss_of_padded_ones() -> None:
 def test_what_is_preferred_becomes_more_probable_and_the_other_less() -> None:
     model, batch = Bigram(2), batch_of(*PAIRS)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    before = summed(batch, log_probabilities(model, batch)).detach()
+    before = sum_by_sequence(batch, log_probabilities(model, batch)).detach()
     for _ in range(50):
         optimizer.zero_grad()
         ORPO.scores(model, batch).loss.backward()
         optimizer.step()
-    change = summed(batch, log_probabilities(model, batch)).detach() - before
+    change = sum_by_sequence(batch, log_probabilities(model, batch)).detach() - before
 
     assert ORPO.scores(model, batch).correct == len(PAIRS)
     assert (change[0::2] > change[1::2]).all()
 
 
 def test_the_run_spec_makes_it_and_names_it() -> None:
-    require_known(SPEC_OF)
-    found = choose(Making(None, None, SPEC_OF, {}))  # type: ignore[arg-type]  # it reads no base
+    require_valid_method(SPEC_OF)
+    found = make_method(MethodInputs(None, None, SPEC_OF, {}))  # type: ignore[arg-type]  # it reads no base
 
-    assert isinstance(found, Orpo)
-    assert (SPEC_OF.sequences_per_row, kind_of(SPEC_OF).one_pass) == (2, True)
+    assert isinstance(found, OrpoLoss)
+    assert (SPEC_OF.sequences_per_row, descriptor_of(SPEC_OF).one_pass) == (2, True)
 
 
 @pytest.mark.parametrize("options", ["", '{"beta": 0.1, "lambda": 1}', '{"beta": "0.1"}'])
 def test_options_that_are_missing_or_unknown_are_refused(options: str) -> None:
     with pytest.raises(ValueError, match="method_options"):
-        require_known(replace(SPEC_OF, method_options=options))
+        require_valid_method(replace(SPEC_OF, method_options=options))
 
 
 def test_options_of_a_method_that_has_none_are_refused() -> None:
     with pytest.raises(ValueError, match="method_options"):
-        require_known(replace(SPEC, method_options='{"beta": 0.1}'))
+        require_valid_method(replace(SPEC, method_options='{"beta": 0.1}'))
 
 
 @pytest.mark.parametrize("beta", [0.0, -0.1, 2.1, "auto"])

@@ -8,12 +8,12 @@ import torch
 
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Rung
-from trainer.process.out_of_memory import is_out_of_memory, told
-from trainer.rundir import OutOfMemory, RankResult, RunDir
-from trainer.state import Identity
-from trainer.supervisor.control.results import out_of_memory
+from trainer.process.out_of_memory import is_out_of_memory, record_out_of_memory
+from trainer.rundir import OutOfMemoryMark, RankResult, RunDir
+from trainer.state import RankIdentity
+from trainer.supervisor.control.results import out_of_memory_marks
 
-ME = Identity(
+ME = RankIdentity(
     rank=1, local_rank=1, world_size=2, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
 )
 TOO_MUCH = 1 << 60  # bytes
@@ -50,20 +50,20 @@ def test_a_host_without_memory_is_known_by_what_it_really_raises() -> None:
 
 def test_a_rank_leaves_in_writing_what_it_had_no_memory_for_and_fails(tmp_path: Path) -> None:
     folder, spec = RunDir(tmp_path), replace(SPEC, micro_batch=4)
-    with pytest.raises(RuntimeError), told(folder, ME, spec, "cpu"):
+    with pytest.raises(RuntimeError), record_out_of_memory(folder, ME, spec, "cpu"):
         torch.empty(TOO_MUCH, dtype=torch.uint8)
 
-    (mark,) = out_of_memory(folder, range(2)).values()
+    (mark,) = out_of_memory_marks(folder, range(2)).values()
     assert str(TOO_MUCH) in mark.message
     assert (mark.micro_batch, mark.gradient_checkpointing, mark.peak) == (4, False, 0)
 
 
 def test_any_other_error_leaves_nothing(tmp_path: Path) -> None:
     folder = RunDir(tmp_path)
-    with pytest.raises(ValueError, match="bad"), told(folder, ME, SPEC, "cpu"):
+    with pytest.raises(ValueError, match="bad"), record_out_of_memory(folder, ME, SPEC, "cpu"):
         raise ValueError("bad")
 
-    assert out_of_memory(folder, range(2)) == {}
+    assert out_of_memory_marks(folder, range(2)) == {}
 
 
 def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     folder.out_of_memory(0).parent.mkdir()
     folder.out_of_memory(0).write_text(RankResult(how="stopped", step=1).to_json())
 
-    assert out_of_memory(folder, range(2)) == {}
+    assert out_of_memory_marks(folder, range(2)) == {}
 
 
 def test_a_rung_changes_how_much_is_taken_at_once_and_nothing_else() -> None:
@@ -82,6 +82,6 @@ def test_a_rung_changes_how_much_is_taken_at_once_and_nothing_else() -> None:
 
 
 def test_a_mark_travels() -> None:
-    mark = OutOfMemory(message="no", micro_batch=2, gradient_checkpointing=True, peak=3)
+    mark = OutOfMemoryMark(message="no", micro_batch=2, gradient_checkpointing=True, peak=3)
 
-    assert OutOfMemory.from_json(mark.to_json()) == mark
+    assert OutOfMemoryMark.from_json(mark.to_json()) == mark

@@ -12,10 +12,17 @@ import torch.distributed as dist
 from rendering.tokens import Tokens
 from tests.unit.trainer_spec import SPEC
 from trainer.data.batch import packed, padded
-from trainer.engine.step_timer import RARELY, Pace, _per_token, peak_memory, slowest, tokens_in
-from trainer.state import Identity
+from trainer.engine.utilization import (
+    COMPARE_EVERY,
+    UtilizationMeter,
+    _flops_per_token,
+    count_tokens,
+    peak_memory,
+    slowest_rank,
+)
+from trainer.state import RankIdentity
 
-ME = Identity(
+ME = RankIdentity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="5" * 64, nonce="0" * 8
 )
 ROWS = [Tokens([1, 2, 3, 4], [False, True, True, True]), Tokens([5, 6], [False, True])]
@@ -53,22 +60,22 @@ def world_of_one() -> Iterator[None]:
 
 
 def test_the_slowest_rank_is_held_against_the_median_one() -> None:
-    assert slowest([1.0, 1.5, 1.0, 1.0]) == {"slowest_rank": 1, "slowest_ratio": 1.5}
-    assert slowest([2.0, 1.0]) == {"slowest_rank": 0, "slowest_ratio": 2.0}
+    assert slowest_rank([1.0, 1.5, 1.0, 1.0]) == {"slowest_rank": 1, "slowest_ratio": 1.5}
+    assert slowest_rank([2.0, 1.0]) == {"slowest_rank": 0, "slowest_ratio": 2.0}
 
 
 def test_ranks_are_looked_at_now_and_then_and_a_rank_alone_is_not_slow() -> None:
-    pace = Pace(Engine(), SPEC, ME)
+    pace = UtilizationMeter(Engine(), SPEC, ME)
 
-    assert pace.figures(RARELY - 1, 8, 1.0) == {}
-    found = pace.figures(RARELY, 8, 1.0)
+    assert pace.figures(COMPARE_EVERY - 1, 8, 1.0) == {}
+    found = pace.figures(COMPARE_EVERY, 8, 1.0)
 
     assert set(found) == {"peak_memory"}
     assert 2**20 < found["peak_memory"] <= peak_memory(torch.device("cpu"))
 
 
 def test_padding_does_not_count_as_tokens_that_went_through_the_model() -> None:
-    assert tokens_in(padded(ROWS, 0)) == tokens_in(packed(ROWS, 0)) == 6
+    assert count_tokens(padded(ROWS, 0)) == count_tokens(packed(ROWS, 0)) == 6
 
 
 def test_a_weight_costs_less_where_it_is_not_trained_and_nothing_where_it_is_looked_up() -> None:
@@ -76,12 +83,12 @@ def test_a_weight_costs_less_where_it_is_not_trained_and_nothing_where_it_is_loo
     frozen = Model(tied=False)
     frozen.layer.requires_grad_(False)
 
-    assert _per_token(apart) == 6 * (20 + 30)
-    assert _per_token(tied) == 6 * (20 + 10)
-    assert _per_token(frozen) == 4 * 20 + 6 * 30
+    assert _flops_per_token(apart) == 6 * (20 + 30)
+    assert _flops_per_token(tied) == 6 * (20 + 10)
+    assert _flops_per_token(frozen) == 4 * 20 + 6 * 30
 
 
 def test_no_share_of_a_peak_is_told_of_a_machine_whose_peak_nobody_knows() -> None:
-    pace = Pace(Engine(), replace(SPEC, precision="bf16"), ME)
+    pace = UtilizationMeter(Engine(), replace(SPEC, precision="bf16"), ME)
 
-    assert "mfu" not in pace.figures(RARELY, 1e6, 1.0)
+    assert "mfu" not in pace.figures(COMPARE_EVERY, 1e6, 1.0)

@@ -11,10 +11,10 @@ from rendering.tokens import Tokens
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import IGNORED, Batch, packed, padded
-from trainer.methods.dpo import Dpo
-from trainer.methods.forward import log_probabilities, summed
-from trainer.methods.registry import require_known
-from trainer.methods.supervised import Sft
+from trainer.methods.dpo import DpoLoss
+from trainer.methods.forward import log_probabilities, sum_by_sequence
+from trainer.methods.registry import require_valid_method
+from trainer.methods.supervised import SupervisedLoss
 from trainer.model import attention
 from trainer.model.base_model import load_model
 from trainer.tiny import build
@@ -75,7 +75,7 @@ def test_no_sequence_sees_its_neighbours(models: Loaded) -> None:
 
 
 def test_preferences_may_be_packed(models: Loaded) -> None:
-    dpo = Dpo(Settings(beta=0.1, loss="ipo"), _nothing_known)
+    dpo = DpoLoss(Settings(beta=0.1, loss="ipo"), _nothing_known)
 
     plain = dpo.scores(models[False], padded(ROWS, 0))
     found = dpo.scores(models[True], packed(ROWS, 0))
@@ -118,16 +118,16 @@ def test_attention_of_another_kind_is_refused(models: Loaded) -> None:
 
 def test_a_reward_model_is_not_packed() -> None:
     with pytest.raises(ValueError, match="pads its rows"):
-        require_known(replace(SPEC, method="reward", packing=True))
+        require_valid_method(replace(SPEC, method="reward", packing=True))
 
 
 def _of_sequences(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401
-    return summed(batch, log_probabilities(model, batch))
+    return sum_by_sequence(batch, log_probabilities(model, batch))
 
 
 def _trained(model: Any, batch: Batch) -> tuple[float, dict[str, torch.Tensor]]:  # noqa: ANN401
     model.zero_grad()
-    loss = Sft().scores(model, batch).loss
+    loss = SupervisedLoss().scores(model, batch).loss
     loss.backward()
     return loss.item(), {
         n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None

@@ -10,15 +10,15 @@ import torch
 
 from tests.unit.bigram import Answer, Bigram
 from tests.unit.trainer_spec import GRADED
-from trainer.methods.forward import log_probabilities, summed
-from trainer.methods.reinforcement import VALUE_SHARE, LeaveOneOut, Policy, make_policy
+from trainer.methods.forward import log_probabilities, sum_by_sequence
+from trainer.methods.reinforcement import VALUE_SHARE, GrpoLoss, RlooLoss, make_policy_loss
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
-from trainer.rollout.experience import Answered
+from trainer.rollout.experience import GradedAnswer
 
 
-def row(*ids: int, advantage: float, behaviour: tuple[float, ...] = ()) -> Answered:
+def row(*ids: int, advantage: float, behaviour: tuple[float, ...] = ()) -> GradedAnswer:
     """Token 1 asks, the rest answers."""
-    return Answered(
+    return GradedAnswer(
         sample=0,
         number=0,
         born=0,
@@ -36,7 +36,7 @@ def logp(model: Bigram, batch: AnswerBatch) -> list[float]:
     return found
 
 
-def off_by(model: Bigram, rows: list[Answered], by: float) -> AnswerBatch:
+def off_by(model: Bigram, rows: list[GradedAnswer], by: float) -> AnswerBatch:
     """The rows, given by a policy whose log-probabilities are less by so much."""
     now = iter(logp(model, answer_batch(rows, 0, least=1)))
     told = [
@@ -48,7 +48,7 @@ def off_by(model: Bigram, rows: list[Answered], by: float) -> AnswerBatch:
 
 def test_of_its_own_fresh_answers_a_policy_learns_by_the_advantage_alone() -> None:
     model, rows = Bigram(), [row(2, 3, advantage=1.5), row(4, advantage=-0.5)]
-    found = Policy(GRADED).scores(model, answer_batch(rows, 0, least=1))
+    found = GrpoLoss(GRADED).scores(model, answer_batch(rows, 0, least=1))
     found.loss.backward()
 
     assert float(found.loss.detach()) == pytest.approx(-(2 * 1.5 - 0.5))
@@ -64,7 +64,7 @@ def test_what_has_gone_far_enough_is_not_pushed_further(
     off: float, advantage: float, ratio: float
 ) -> None:
     model = Bigram()
-    found = Policy(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
+    found = GrpoLoss(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
     found.loss.backward()
 
     assert float(found.loss.detach()) == pytest.approx(-ratio * advantage)
@@ -74,7 +74,7 @@ def test_what_has_gone_far_enough_is_not_pushed_further(
 @pytest.mark.parametrize(("off", "advantage"), [(0.5, -1.0), (-0.5, 1.0)])
 def test_what_has_gone_the_wrong_way_is_always_pulled_back(off: float, advantage: float) -> None:
     model = Bigram()
-    found = Policy(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
+    found = GrpoLoss(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
     found.loss.backward()
 
     assert float(found.loss.detach()) == pytest.approx(-math.exp(off) * advantage)
@@ -86,7 +86,7 @@ def test_leaving_the_base_model_costs_schulmans_third_estimate() -> None:
     plain = answer_batch([row(2, 3, advantage=0.0)], 0, least=1)
     reference = [value + 0.3 for value in logp(model, plain)]
     batch = replace(plain, beta=beta, reference=torch.tensor(reference))
-    found = Policy(GRADED).scores(model, batch)
+    found = GrpoLoss(GRADED).scores(model, batch)
 
     assert found.loss.item() == pytest.approx(2 * beta * (math.exp(0.3) - 0.3 - 1), rel=1e-4)
 
@@ -94,7 +94,7 @@ def test_leaving_the_base_model_costs_schulmans_third_estimate() -> None:
 def test_leave_one_out_takes_an_answer_for_one_action() -> None:
     model = Bigram()
     batch = off_by(model, [row(2, 3, advantage=-1.0), row(4, advantage=2.0)], 0.1)
-    method = LeaveOneOut(GRADED)
+    method = RlooLoss(GRADED)
 
     assert method.units(batch) == 2
     by_hand = math.exp(0.2) - 2 * math.exp(0.1)
@@ -123,7 +123,7 @@ class Valued(Bigram):
 def test_a_critic_is_pulled_to_what_came_but_not_far_at_once(
     value: float, loss: float, slope: float
 ) -> None:
-    model, method = Valued(value), make_policy(replace(GRADED, algorithm="ppo"))
+    model, method = Valued(value), make_policy_loss(replace(GRADED, algorithm="ppo"))
     rows = [row(2, 3, advantage=0.0)]
     batch = answer_batch(rows, 0, least=1, returns=np.array([2.0, 2.0]))
     found = method.scores(model, replace(batch, values=torch.tensor([0.5, 0.5])))
@@ -137,7 +137,7 @@ def test_a_batch_without_answers_moves_nothing() -> None:
     model = Bigram()
     batch = answer_batch([], 0, least=4)
     for algorithm in ("grpo", "rloo"):
-        method = make_policy(replace(GRADED, algorithm=algorithm))
+        method = make_policy_loss(replace(GRADED, algorithm=algorithm))
         assert method.units(batch) == 0
         found = method.scores(model, batch)
         found.loss.backward()
@@ -147,7 +147,7 @@ def test_a_batch_without_answers_moves_nothing() -> None:
 
 def test_an_algorithm_that_is_not_known_is_refused_with_those_that_are() -> None:
     with pytest.raises(ValueError, match="'reinforce' is not known; use grpo, rloo, ppo"):
-        make_policy(replace(GRADED, algorithm="reinforce"))
+        make_policy_loss(replace(GRADED, algorithm="reinforce"))
 
 
 def test_flat_members_lie_as_the_labels_do() -> None:
@@ -156,7 +156,7 @@ def test_flat_members_lie_as_the_labels_do() -> None:
 
     assert batch.behaviour.tolist() == [-1, -2, -3]
     assert batch.advantages.tolist() == [1, 1, 2]
-    assert summed(batch, batch.behaviour).tolist() == [-3, -3]
+    assert sum_by_sequence(batch, batch.behaviour).tolist() == [-3, -3]
     moved = batch.to(torch.device("cpu"))
     assert isinstance(moved, AnswerBatch)
     assert moved.behaviour.tolist() == [-1, -2, -3]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.checkpoint.ranges import Piece, copies
+from trainer.checkpoint.ranges import StoredPiece, plan_copies
 
 
 @st.composite
@@ -21,10 +21,10 @@ def partitions(draw: st.DrawFn, size: int) -> list[tuple[int, int]]:
 def test_any_cut_of_a_parameter_loads_into_any_other_cut(data: st.DataObject, size: int) -> None:
     values = list(range(size))
     stored = data.draw(partitions(size))
-    pieces = [Piece(start, numel, rank) for rank, (start, numel) in enumerate(stored)]
+    pieces = [StoredPiece(start, numel, rank) for rank, (start, numel) in enumerate(stored)]
     for start, numel in data.draw(partitions(size)):
         target = [-1] * numel
-        for copy in copies(start, numel, data.draw(st.permutations(pieces))):
+        for copy in plan_copies(start, numel, data.draw(st.permutations(pieces))):
             first, _ = stored[copy.rank]
             source = values[first + copy.source : first + copy.source + copy.numel]
             target[copy.target : copy.target + copy.numel] = source
@@ -33,13 +33,13 @@ def test_any_cut_of_a_parameter_loads_into_any_other_cut(data: st.DataObject, si
 
 
 def test_a_gap_is_told_and_not_filled() -> None:
-    pieces = [Piece(0, 4, rank=0), Piece(6, 4, rank=1)]
+    pieces = [StoredPiece(0, 4, rank=0), StoredPiece(6, 4, rank=1)]
 
     with pytest.raises(ValueError, match="elements 4 to 10 are in no file"):
-        copies(0, 10, pieces)
+        plan_copies(0, 10, pieces)
 
 
 def test_replicas_are_read_once() -> None:
-    pieces = [Piece(0, 10, rank=0), Piece(0, 10, rank=1)]
+    pieces = [StoredPiece(0, 10, rank=0), StoredPiece(0, 10, rank=1)]
 
-    assert [copy.rank for copy in copies(2, 5, pieces)] == [0]
+    assert [copy.rank for copy in plan_copies(2, 5, pieces)] == [0]

@@ -19,18 +19,18 @@ from trainer.contract import Ranked, RunSpec
 from trainer.data import tokenizing
 from trainer.data.batch import Batch, padded
 from trainer.data.prefetch import evaluation_batches
-from trainer.data.tokens import NOTHING, Cached, Fresh
-from trainer.methods.descriptor import Making
-from trainer.methods.ranking import RankedMargin, margin_of
-from trainer.methods.registry import choose, require_known
+from trainer.data.tokens import NO_TOKENS, TokenizedFile, TokenizedOnDemand
+from trainer.methods.descriptor import MethodInputs
+from trainer.methods.ranking import RankingLoss, margin_at
+from trainer.methods.registry import make_method, require_valid_method
 from trainer.sample_data.tiny_chats import write_preferences, write_rankings
-from trainer.state import Identity
+from trainer.state import RankIdentity
 
 TOKENIZER = tiny_tokenizer()
 SAID, CUT_OFF = Tokens([1, 9], [False, True]), Tokens([1, 1], [False, False])
 RANKED = replace(SPEC, method="reward", ranked=Ranked(), answers_per_row=3, total_steps=9)
 SCORES = st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=6)
-ME = Identity(
+ME = RankIdentity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
 )
 
@@ -44,9 +44,9 @@ def batch_of(*sequences: Tokens) -> Batch:
     return padded(list(sequences), pad_id=0)
 
 
-def at_margin(margin: float, answers: int = 3) -> RankedMargin:
+def at_margin(margin: float, answers: int = 3) -> RankingLoss:
     settings = Ranked(margin_start=margin, margin_end=margin)
-    return RankedMargin(settings, answers, total_steps=2)
+    return RankingLoss(settings, answers, total_steps=2)
 
 
 def by_hand(scores: list[float], margin: float) -> float:
@@ -107,7 +107,7 @@ def test_the_order_of_pairs_and_rows_adds_up() -> None:
 
 def test_answers_that_are_not_there_count_for_nothing() -> None:
     method = at_margin(0.5)
-    short, alone = batch_of(SAID, SAID, NOTHING), batch_of(SAID, CUT_OFF, NOTHING)
+    short, alone = batch_of(SAID, SAID, NO_TOKENS), batch_of(SAID, CUT_OFF, NO_TOKENS)
 
     found = method.scores(says(1.0, 0.75, 9.0), short)
 
@@ -121,15 +121,15 @@ def test_answers_that_are_not_there_count_for_nothing() -> None:
 
 
 def test_the_margin_rises_in_a_straight_line_and_follows_from_the_step() -> None:
-    margins = [margin_of(Ranked(), step, 9) for step in (1, 3, 5, 9, 10)]
-    fresh, resumed = (RankedMargin(Ranked(), 2, 9) for _ in range(2))
+    margins = [margin_at(Ranked(), step, 9) for step in (1, 3, 5, 9, 10)]
+    fresh, resumed = (RankingLoss(Ranked(), 2, 9) for _ in range(2))
     for step in range(1, 6):
         fresh.begin(step)
     resumed.begin(5)
     pair = batch_of(SAID, SAID)
 
     assert margins == pytest.approx([0.1, 0.2, 0.3, 0.5, 0.5])
-    assert margin_of(Ranked(), 1, 1) == 0.1
+    assert margin_at(Ranked(), 1, 1) == 0.1
     losses = [m.scores(says(0.0, 0.0), pair).loss.item() for m in (fresh, resumed)]
     assert losses == pytest.approx([0.3 * math.log(2)] * 2)
 
@@ -145,17 +145,17 @@ def data(tmp_path: Path) -> Path:
 def test_rows_of_fewer_answers_are_filled_with_nothing_in_batches_and_caches(
     data: Path, tmp_path: Path
 ) -> None:
-    fresh = Fresh(data, TOKENIZER, RANKED)
+    fresh = TokenizedOnDemand(data, TOKENIZER, RANKED)
     tokenizing.write_tokens(fresh, tmp_path / "tokens.safetensors")
-    cached = Cached(tmp_path / "tokens.safetensors")
+    cached = TokenizedFile(tmp_path / "tokens.safetensors")
 
-    missing = [n for n in range(len(fresh)) if fresh[n] == NOTHING]
+    missing = [n for n in range(len(fresh)) if fresh[n] == NO_TOKENS]
     batches = list(evaluation_batches(fresh, 0, RANKED, ME))
 
     assert (len(fresh), missing) == (18, [2, 8, 14])
     assert [cached[n] for n in range(18)] == [fresh[n] for n in range(18)]
     assert [b.sequences for b in batches] == [6, 6, 6]
-    assert [RankedMargin(Ranked(), 3, 9).units(b) for b in batches] == [2, 2, 2]
+    assert [RankingLoss(Ranked(), 3, 9).units(b) for b in batches] == [2, 2, 2]
 
 
 def test_preferences_are_rankings_of_two(tmp_path: Path) -> None:
@@ -167,13 +167,13 @@ def test_preferences_are_rankings_of_two(tmp_path: Path) -> None:
     ranked.write_text("\n".join(json.dumps(r | {"ranked_outputs": o}) for r, o in both))
 
     spec = replace(RANKED, answers_per_row=2)
-    old, new = (Fresh(file, TOKENIZER, spec) for file in (path, ranked))
+    old, new = (TokenizedOnDemand(file, TOKENIZER, spec) for file in (path, ranked))
 
     assert [new[n] for n in range(4)] == [old[n] for n in range(4)]
 
 
 def test_a_row_of_more_answers_than_planned_is_named(data: Path) -> None:
-    source = Fresh(data, TOKENIZER, replace(RANKED, answers_per_row=2))
+    source = TokenizedOnDemand(data, TOKENIZER, replace(RANKED, answers_per_row=2))
 
     with pytest.raises(ValueError, match=r"line 2: 3 answers; the run was planned for 2"):
         source[2]
@@ -200,5 +200,5 @@ def test_a_run_spec_without_rankings_is_what_it_was() -> None:
 
 
 def _made(spec: RunSpec, base: Path) -> object:
-    require_known(spec)
-    return choose(Making(None, base, spec, {}))
+    require_valid_method(spec)
+    return make_method(MethodInputs(None, base, spec, {}))

@@ -15,12 +15,12 @@ from tests.unit.trainer_spec import FILE, GRADED, SPEC
 from trainer.contract import BaseModel, Dpo, InputFile, Lora, Ranked, RunSpec, StepMetrics
 from trainer.export.companion_files import copy_companions
 from trainer.export.model_card import write_card
-from trainer.export.report import REPORT, Report, make_report, write_report
+from trainer.export.report import REPORT, TrainingReport, make_report, write_report
 from trainer.rundir import RunDir
 from trainer.sample_data.tiny_chats import write_samples
-from trainer.state import Identity, State
+from trainer.state import RankIdentity, TrainingState
 
-ME = Identity(
+ME = RankIdentity(
     rank=0, local_rank=0, world_size=2, generation=3, run_spec_sha256="5" * 64, nonce="0" * 8
 )
 VALID = InputFile(path="files/valid.jsonl", size=2, sha256="1" * 64)
@@ -29,7 +29,9 @@ METRICS = StepMetrics(
     step=12, loss=1.5, learning_rate=0.0, grad_norm=1.0, tokens=40, seconds=1.0, at=0.0,
     valid_loss=2.0,
 )  # fmt: skip
-STATE = State(step=12, consumed_samples=192, metrics=METRICS, tokens=480, valid_loss_before=3.0)
+STATE = TrainingState(
+    step=12, consumed_samples=192, metrics=METRICS, tokens=480, valid_loss_before=3.0
+)
 CARD = """---
 license: apache-2.0
 base_model: someone/else
@@ -51,11 +53,13 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def report(model: Path, spec: RunSpec = WITH_VALIDATION, state: State = STATE) -> Report:
+def report(
+    model: Path, spec: RunSpec = WITH_VALIDATION, state: TrainingState = STATE
+) -> TrainingReport:
     return make_report(model, RunDir(model.parent / "run"), spec, ME, state, 16, "a" * 64)
 
 
-def card(model: Path, spec: RunSpec = WITH_VALIDATION, state: State = STATE) -> str:
+def card(model: Path, spec: RunSpec = WITH_VALIDATION, state: TrainingState = STATE) -> str:
     write_card(report(model, spec, state), spec, model)
     return (model / "README.md").read_text()
 
@@ -92,7 +96,7 @@ def test_a_report_is_a_file_that_other_programs_read(model: Path) -> None:
     told = json.loads((model / REPORT).read_text())
     assert told["lora"]["rank"] == 4
     assert told["validation"]["perplexity_before"] == pytest.approx(math.e**3)
-    assert Report.from_dict(told) == found
+    assert TrainingReport.from_dict(told) == found
 
 
 def test_only_a_mean_over_tokens_has_a_perplexity(model: Path) -> None:

@@ -17,9 +17,9 @@ from tests.unit.bigram import Answer
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Lora
 from trainer.data.batch import Batch, padded
-from trainer.export.companion_files import name_padding
-from trainer.export.hf_folder import merged
-from trainer.methods.reward import Reward
+from trainer.export.companion_files import set_pad_token
+from trainer.export.hf_folder import merge_adapters
+from trainer.methods.reward import RewardLoss
 from trainer.model.base_model import load_model
 from trainer.model.tokenizer import load_tokenizer
 from trainer.tiny import build
@@ -41,7 +41,7 @@ def batch_of(*sequences: Tokens) -> Batch:
 
 
 def test_a_pair_costs_what_bradley_and_terry_say() -> None:
-    found = Reward().scores(says(2.0, 0.5, -1.0, 1.0), batch_of(LONG, SHORT, SHORT, LONG))
+    found = RewardLoss().scores(says(2.0, 0.5, -1.0, 1.0), batch_of(LONG, SHORT, SHORT, LONG))
 
     expected = math.log1p(math.exp(-1.5)) + math.log1p(math.exp(2.0))
     assert found.loss.item() == pytest.approx(expected)
@@ -50,7 +50,7 @@ def test_a_pair_costs_what_bradley_and_terry_say() -> None:
 
 
 def test_padding_and_what_is_cut_before_its_answer_count_for_nothing() -> None:
-    reward = Reward()
+    reward = RewardLoss()
     beside = batch_of(LONG, SHORT, CUT_OFF, CUT_OFF)
 
     assert [reward.units(b) for b in (batch_of(), batch_of(CUT_OFF, CUT_OFF), beside)] == [0, 0, 1]
@@ -86,7 +86,7 @@ def test_where_padding_is_the_end_token_a_reserved_one_pads_and_is_exported(
     config.write_text(json.dumps(json.loads(config.read_text()) | {"pad_token": None}))
     usual, own = (load_tokenizer(unpadded, method) for method in ("supervised", "reward"))
 
-    name_padding(unpadded, own.pad_token)
+    set_pad_token(unpadded, own.pad_token)
 
     assert usual.pad_token_id == usual.eos_token_id
     assert own.pad_token == "<|pad|>"
@@ -105,7 +105,7 @@ def test_a_head_is_trained_whole_beside_adapters_and_exported_as_it_was_trained(
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter), alpha=0.05)
 
-    weights = merged(model, dict(model.named_parameters()))
+    weights = merge_adapters(model, dict(model.named_parameters()))
     model.get_base_model().save_pretrained(tmp_path, state_dict=weights)
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
 

@@ -14,14 +14,14 @@ import torch
 
 from tests.system.worlds import SPEC_SHA256, place_checkpoint
 from trainer.checkpoint.index import index_name
-from trainer.checkpoint.loader import load, open_checkpoint
-from trainer.checkpoint.rng_state import capture, seed
-from trainer.checkpoint.saver import Saver, give_up, given_up
+from trainer.checkpoint.loader import load_checkpoint, open_checkpoint
+from trainer.checkpoint.rng_state import capture_rng, seed_rng
+from trainer.checkpoint.saver import Saver, give_up_save, is_given_up
 from trainer.contract import StepMetrics, checkpoint_path
-from trainer.engine.loss_spikes import Seen
+from trainer.engine.loss_spikes import LossHistory
 from trainer.process.journal import Journal
 from trainer.rundir import RankSave, RunDir, rank_record, tensors_name
-from trainer.state import Identity, State
+from trainer.state import RankIdentity, TrainingState
 
 
 @dataclass
@@ -51,8 +51,8 @@ class Replicated:
         self.optimizer.step()
 
 
-def identity(rank: int, world_size: int) -> Identity:
-    return Identity(
+def identity(rank: int, world_size: int) -> RankIdentity:
+    return RankIdentity(
         rank=rank,
         local_rank=rank,
         world_size=world_size,
@@ -62,12 +62,12 @@ def identity(rank: int, world_size: int) -> Identity:
     )
 
 
-STATE = State(
+STATE = TrainingState(
     step=3,
     consumed_samples=24,
     tokens=99,
     valid_loss_before=2.5,
-    losses=Seen(losses=(2.5, 2.25), above=1),
+    losses=LossHistory(losses=(2.5, 2.25), above=1),
 )
 PATH = checkpoint_path(3, "0badcafe")
 
@@ -82,7 +82,7 @@ def save(rundir: RunDir, world_size: int = 2) -> Replicated:
         if rank == 0:
             engine.update()
         saver = Saver(engine, rundir, identity(rank, world_size))
-        saver.save(STATE, capture(), "stop")
+        saver.save(STATE, capture_rng(), "stop")
         saver.wait()
     return first
 
@@ -93,7 +93,9 @@ def test_two_ranks_save_and_one_of_another_world_loads(tmp_path: Path) -> None:
     place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
     alone = Replicated(0, 1)
 
-    state = load(alone, open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1))
+    state = load_checkpoint(
+        alone, open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1)
+    )
 
     assert state == replace(STATE, experience=state.experience)
     assert (alone.global_steps, alone.global_samples, alone.micro_steps) == (3, 24, 12)
@@ -107,13 +109,13 @@ def test_two_ranks_save_and_one_of_another_world_loads(tmp_path: Path) -> None:
 
 def test_the_same_world_goes_on_with_the_same_random_numbers(tmp_path: Path) -> None:
     rundir = RunDir(tmp_path)
-    seed(1, 2)
+    seed_rng(1, 2)
     save(rundir, world_size=1)
     place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
     expected = torch.rand(2)
 
     checkpoint = open_checkpoint(rundir.checkpoint, SPEC_SHA256)
-    load(Replicated(0, 1), checkpoint, 7, identity(0, 1))
+    load_checkpoint(Replicated(0, 1), checkpoint, 7, identity(0, 1))
 
     assert torch.equal(torch.rand(2), expected)
 
@@ -135,7 +137,7 @@ def test_a_save_that_breaks_half_way_has_no_record_and_is_told(tmp_path: Path) -
     (folder / index_name(0)).mkdir(parents=True)  # where the index would go
     saver = Saver(Replicated(0, 1), rundir, identity(0, 1))
     assert not saver.busy, "nothing is saved yet"
-    saver.save(STATE, capture(), "stop")
+    saver.save(STATE, capture_rng(), "stop")
 
     with pytest.raises(IsADirectoryError):
         saver.wait()
@@ -158,7 +160,9 @@ def test_a_checkpoint_with_a_file_that_is_missing_or_cut_is_refused(
         (rundir.checkpoint / name).write_bytes(whole[:-4])
 
     with pytest.raises(ValueError, match=f"{name} is missing or cut; fetch it again"):
-        load(Replicated(0, 1), open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1))
+        load_checkpoint(
+            Replicated(0, 1), open_checkpoint(rundir.checkpoint, SPEC_SHA256), 7, identity(0, 1)
+        )
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
@@ -192,14 +196,14 @@ def test_on_a_full_disk_a_save_is_given_up_and_the_next_one_is_whole(tmp_path: P
     saver = Saver(large(), rundir, identity(0, 1))
     folder, note = rundir.save_folder(PATH), rundir.skipped / rank_record(0)
     with room_for(2_000):
-        saver.save(STATE, capture(), "periodic")
+        saver.save(STATE, capture_rng(), "periodic")
         saver.wait()
 
         assert not folder.is_dir()
         assert "larger local disk" in note.read_text()
         assert not rundir.checkpoint.exists()  # what was loaded went first, to make room
     later = replace(STATE, step=4)
-    saver.save(later, capture(), "periodic")
+    saver.save(later, capture_rng(), "periodic")
     saver.wait()
 
     assert (rundir.save_folder(checkpoint_path(4, "0badcafe")) / rank_record(0)).exists()
@@ -210,10 +214,10 @@ def test_what_one_rank_gives_up_the_other_ranks_of_its_node_give_up_too(tmp_path
     rundir = RunDir(tmp_path)
     with room_for(2_000):
         saver = Saver(large(), rundir, identity(0, 2))
-        saver.save(STATE, capture(), "periodic")
+        saver.save(STATE, capture_rng(), "periodic")
         saver.wait()
     other = Saver(Replicated(1, 2), rundir, identity(1, 2))
-    other.save(STATE, capture(), "periodic")
+    other.save(STATE, capture_rng(), "periodic")
     other.wait()
 
     assert not rundir.save_folder(PATH).is_dir()
@@ -229,9 +233,9 @@ def test_a_save_that_is_given_up_is_gone_though_another_rank_still_writes_into_i
             writing = other.submit(write_until_given_up, folder)
             while not any(folder.iterdir()):
                 assert not writing.done()
-            give_up(folder)
+            give_up_save(folder)
             assert not folder.is_dir()
-            assert given_up(folder, writing.result())
+            assert is_given_up(folder, writing.result())
         assert list(folder.parent.iterdir()) == [folder]
         assert list(folder.parent.parent.iterdir()) == [folder.parent]
 
@@ -247,7 +251,7 @@ def write_until_given_up(folder: Path) -> OSError:
 
 
 def test_a_save_that_cannot_be_begun_was_not_given_up_by_another_rank(tmp_path: Path) -> None:
-    assert not given_up(tmp_path / "save", PermissionError())
+    assert not is_given_up(tmp_path / "save", PermissionError())
 
 
 def test_measurements_wait_for_room_on_the_disk(tmp_path: Path) -> None:

@@ -14,16 +14,16 @@ from rendering.tokens import Tokens
 from tests.unit.trainer_spec import GRADED, SPEC
 from trainer.contract import Lora, RunSpec
 from trainer.convert import hf
-from trainer.convert.adapters import merged as merged_of
-from trainer.convert.whole import Whole
+from trainer.convert.adapters import merge_adapter as merged_of
+from trainer.convert.whole import FullParameters
 from trainer.data.batch import Batch, packed, padded
-from trainer.engine.deepspeed_engine import deepspeed_config
+from trainer.engine.deepspeed_engine import build_config
 from trainer.export.hf_folder import _write_model
-from trainer.methods.chunked_loss import ChunkedSft
-from trainer.methods.registry import require_known
-from trainer.methods.supervised import Sft
+from trainer.methods.chunked_loss import ChunkedSupervisedLoss
+from trainer.methods.registry import require_valid_method
+from trainer.methods.supervised import SupervisedLoss
 from trainer.model.base_model import load_model
-from trainer.model.frozen import freeze
+from trainer.model.frozen import freeze_parameters
 from trainer.tiny import build
 
 QLORA = Lora(rank=4, alpha=8, dropout=0.0, quantized=True)
@@ -62,7 +62,7 @@ def trained(model: Any) -> set[str]:  # noqa: ANN401
     return {name for name, p in model.named_parameters() if p.requires_grad}
 
 
-class Saved(Whole):
+class Saved(FullParameters):
     """What a checkpoint of this model would hold."""
 
     def __init__(self, model: Any) -> None:  # noqa: ANN401
@@ -86,8 +86,8 @@ def test_losses_and_gradients_in_chunks_are_those_of_all_logits_at_once(
     model = models[side_by_side]
     batch = (packed if side_by_side else padded)(ROWS, 0)
 
-    whole, gradients = scored(Sft(), model, batch)
-    chunked, chunk_gradients = scored(ChunkedSft(model, chunk), model, batch)
+    whole, gradients = scored(SupervisedLoss(), model, batch)
+    chunked, chunk_gradients = scored(ChunkedSupervisedLoss(model, chunk), model, batch)
 
     assert chunked == pytest.approx(whole, rel=1e-6)
     for name, gradient in gradients.items():
@@ -97,7 +97,9 @@ def test_losses_and_gradients_in_chunks_are_those_of_all_logits_at_once(
 def test_a_batch_without_a_trained_position_costs_nothing_in_chunks_either(
     models: dict[bool, Any],
 ) -> None:
-    (loss, correct), gradients = scored(ChunkedSft(models[False], 4), models[False], NOTHING)
+    (loss, correct), gradients = scored(
+        ChunkedSupervisedLoss(models[False], 4), models[False], NOTHING
+    )
 
     assert (loss, correct) == (0.0, 0)
     assert not any(gradient.any() for gradient in gradients.values())
@@ -107,7 +109,7 @@ def test_the_head_gives_logits_again_once_the_loss_is_known(models: dict[bool, A
     model = models[False]
     before = model(input_ids=padded(ROWS, 0).ids).logits
 
-    ChunkedSft(model, 2).scores(model, padded(ROWS, 0))
+    ChunkedSupervisedLoss(model, 2).scores(model, padded(ROWS, 0))
 
     assert torch.equal(model(input_ids=padded(ROWS, 0).ids).logits, before)
 
@@ -116,7 +118,7 @@ def test_evaluation_in_chunks_holds_no_gradients(models: dict[bool, Any]) -> Non
     model = models[False]
 
     with torch.no_grad():
-        found = ChunkedSft(model, 2).scores(model, padded(ROWS, 0))
+        found = ChunkedSupervisedLoss(model, 2).scores(model, padded(ROWS, 0))
 
     assert not found.loss.requires_grad
 
@@ -126,11 +128,11 @@ def test_chunks_are_refused_where_something_happens_to_logits_behind_the_head() 
     config = Gemma2Config(vocab_size=8, hidden_size=8, intermediate_size=8, head_dim=8, **shape)
 
     with pytest.raises(ValueError, match="not for gemma2; leave it out"):
-        ChunkedSft(Gemma2ForCausalLM(config), 4)
+        ChunkedSupervisedLoss(Gemma2ForCausalLM(config), 4)
 
 
 def scored(
-    method: Sft | ChunkedSft,
+    method: SupervisedLoss | ChunkedSupervisedLoss,
     model: Any,  # noqa: ANN401
     batch: Batch,
 ) -> tuple[tuple[float, int], dict[str, torch.Tensor]]:
@@ -158,7 +160,7 @@ def test_a_head_of_its_own_is_trained_though_the_embeddings_are_not(base: Path) 
     model = loaded(base)
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
 
-    freeze(model, replace(FP32, train_embeddings=False))
+    freeze_parameters(model, replace(FP32, train_embeddings=False))
 
     assert "lm_head.weight" in trained(model)
     assert "model.embed_tokens.weight" not in trained(model)
@@ -277,17 +279,17 @@ UP = "base_model.model.model.layers.0.mlp.up_proj"
 )
 def test_what_cannot_be_trained_is_refused_in_a_sentence(spec: RunSpec, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        deepspeed_config(spec, 2)
+        build_config(spec, 2)
 
 
 def test_only_the_supervised_method_has_its_loss_in_chunks() -> None:
     with pytest.raises(ValueError, match="leave out `loss_chunk`"):
-        require_known(replace(SPEC, method="reward", loss_chunk=16))
+        require_valid_method(replace(SPEC, method="reward", loss_chunk=16))
 
 
 def test_an_offloaded_optimizer_is_on_the_host_and_still_torchs() -> None:
-    config = deepspeed_config(replace(SPEC, offload="optimizer"), 2)
+    config = build_config(replace(SPEC, offload="optimizer"), 2)
 
     assert config["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
     assert config["optimizer"]["params"]["torch_adam"] is True
-    assert "offload_optimizer" not in deepspeed_config(SPEC, 2)["zero_optimization"]
+    assert "offload_optimizer" not in build_config(SPEC, 2)["zero_optimization"]

@@ -8,15 +8,15 @@ import torch
 from safetensors.torch import load_file
 
 from tests.unit.test_trainer_saver import room_for
-from trainer.checkpoint.checksum import describe
-from trainer.checkpoint.host_buffers import Slot, make_slots
+from trainer.checkpoint.checksum import describe_file
+from trainer.checkpoint.host_buffers import SaveSlot, make_slots
 from trainer.contract import BLOCK
 from trainer.rundir import RunDir, tensors_name
 
 SIZES = {"x|master": 3, "y": 4}
 
 
-def slots_of(root: Path, sizes: dict[str, int]) -> list[Slot]:
+def slots_of(root: Path, sizes: dict[str, int]) -> list[SaveSlot]:
     return make_slots(RunDir(root), 2, sizes, pinned=False)
 
 
@@ -29,7 +29,7 @@ def test_a_slot_is_a_safetensors_file_of_what_was_copied_into_it(tmp_path: Path)
     read = load_file(path)
     assert read["x|master"].tolist() == [0, 1, 2]
     assert read["y"].tolist() == [3, 4, 5, 6]
-    whole = replace(describe(path, path.name), sha256="")  # of blocks, once it is uploaded
+    whole = replace(describe_file(path, path.name), sha256="")  # of blocks, once it is uploaded
     assert replace(saved, block_size=0, blocks=()) == whole
     assert (saved.block_size, saved.blocks) == (BLOCK, (saved.crc64nvme,))
 

@@ -14,22 +14,22 @@ from rendering.rows import chat
 from rendering.tokens import Tokens
 from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import SPEC
-from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.checksum import describe_file
 from trainer.contract import InputFile, RunSpec
 from trainer.data import tokenizing
 from trainer.data.prefetch import evaluation_batches
-from trainer.data.rows import Rows
+from trainer.data.rows import JsonlRows
 from trainer.data.token_cache import RECORD, tokens_name
-from trainer.data.tokens import Cached, Fresh, Source, open_tokens
-from trainer.process.non_retryable import Hopeless
+from trainer.data.tokens import TokenizedFile, TokenizedOnDemand, TokenSource, open_tokens
+from trainer.process.non_retryable import NonRetryableError
 from trainer.rundir import RunDir, SavedFile, write_whole
 from trainer.sample_data.tiny_chats import write_samples
-from trainer.state import Identity
+from trainer.state import RankIdentity
 from trainer.tiny import build_tokenizer
 
 TOKENIZER = tiny_tokenizer()
 SHORT = replace(SPEC, max_seq_len=24)
-ME = Identity(
+ME = RankIdentity(
     rank=0, local_rank=0, world_size=1, generation=1, run_spec_sha256="", nonce="00000000"
 )
 
@@ -49,20 +49,22 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fresh(data: Path) -> Fresh:
-    return Fresh(data, TOKENIZER, SHORT)
+def fresh(data: Path) -> TokenizedOnDemand:
+    return TokenizedOnDemand(data, TOKENIZER, SHORT)
 
 
 @pytest.fixture
-def left(fresh: Fresh, tmp_path: Path) -> Path:
+def left(fresh: TokenizedOnDemand, tmp_path: Path) -> Path:
     """What a generation has left."""
     path = tmp_path / "cache" / "tokens-a.safetensors"
     tokenizing.write_tokens(fresh, path)
     return path
 
 
-def test_the_batches_of_a_cache_are_those_of_the_text_bit_by_bit(fresh: Fresh, left: Path) -> None:
-    cached = Cached(left)
+def test_the_batches_of_a_cache_are_those_of_the_text_bit_by_bit(
+    fresh: TokenizedOnDemand, left: Path
+) -> None:
+    cached = TokenizedFile(left)
     one, other = _batches(cached), _batches(fresh)
 
     assert len(cached) == len(fresh) == 21
@@ -77,7 +79,7 @@ def test_the_batches_of_a_cache_are_those_of_the_text_bit_by_bit(fresh: Fresh, l
 
 @pytest.mark.parametrize("harm", ["cut", "foreign", "empty", "other format"])
 def test_a_cache_that_is_no_good_is_made_again(
-    harm: str, left: Path, data: Path, fresh: Fresh, caplog: pytest.LogCaptureFixture
+    harm: str, left: Path, data: Path, fresh: TokenizedOnDemand, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = left.read_bytes()
     spoiled = {
@@ -89,7 +91,7 @@ def test_a_cache_that_is_no_good_is_made_again(
     left.write_bytes(spoiled[harm])
     source = open_tokens(left, data, TOKENIZER, SHORT)
 
-    assert isinstance(source, Fresh)
+    assert isinstance(source, TokenizedOnDemand)
     assert source[0] == fresh[0]
     assert "tokenizing again" in caplog.text
 
@@ -115,12 +117,12 @@ def test_a_cache_of_another_length_or_date_or_tokenizer_or_text_has_another_name
 
 def test_what_an_earlier_generation_has_left_is_not_made_again(tmp_path: Path) -> None:
     rundir = RunDir(tmp_path)
-    before = tokenizing.missing(rundir, SPEC)
+    before = tokenizing.missing_token_files(rundir, SPEC)
     rundir.cache.mkdir()
     (rundir.cache / tokens_name(SPEC, SPEC.training_file)).touch()
 
     assert before == [SPEC.training_file]
-    assert tokenizing.missing(rundir, SPEC) == []
+    assert tokenizing.missing_token_files(rundir, SPEC) == []
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_a_row_that_the_template_refuses_is_named(data: Path, template: str, sai
     tokenizer = tiny_tokenizer(template)
 
     with pytest.raises(ValueError, match=rf"train\.jsonl, line 2: .*{said}"):
-        Fresh(data, tokenizer, SHORT)[1]
+        TokenizedOnDemand(data, tokenizer, SHORT)[1]
 
 
 BREAKS = {
@@ -153,38 +155,43 @@ def test_whatever_breaks_on_a_row_names_its_line(tmp_path: Path, case: str) -> N
     messages = [BREAKS[case], {"role": "assistant", "content": "Yes."}]
     path.write_text("\n\n" + json.dumps({"messages": messages}) + "\n")
 
-    with pytest.raises(Hopeless, match=r"^train\.jsonl, line 3: "):
-        Fresh(path, TOKENIZER, SHORT)[0]
+    with pytest.raises(NonRetryableError, match=r"^train\.jsonl, line 3: "):
+        TokenizedOnDemand(path, TOKENIZER, SHORT)[0]
 
 
 def test_nesting_too_deep_to_read_names_its_line(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text('{"messages": []}\n' + "[" * 200_000 + "]" * 200_000)
 
-    with pytest.raises(Hopeless, match=r"^train\.jsonl, line 2: not JSON .*nested too deeply"):
-        Fresh(path, TOKENIZER, SHORT)[1]
+    with pytest.raises(
+        NonRetryableError, match=r"^train\.jsonl, line 2: not JSON .*nested too deeply"
+    ):
+        TokenizedOnDemand(path, TOKENIZER, SHORT)[1]
 
 
 @pytest.mark.parametrize("error", [BaseException("a panic in Rust"), OverflowError("too big")])
 def test_errors_that_are_none_of_pythons_own_name_the_line_too(
     data: Path, error: BaseException
 ) -> None:
-    rows = Rows(data, chat)
+    rows = JsonlRows(data, chat)
 
-    with pytest.raises(Hopeless, match=rf"line 4: {type(error).__name__}: "), rows.named(3):
+    with (
+        pytest.raises(NonRetryableError, match=rf"line 4: {type(error).__name__}: "),
+        rows.named(3),
+    ):
         raise error
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), MemoryError(), KeyboardInterrupt()])
 def test_what_is_no_fault_of_a_row_stays_as_it_is(data: Path, error: BaseException) -> None:
-    with pytest.raises(type(error)), Rows(data, chat).named(3):
+    with pytest.raises(type(error)), JsonlRows(data, chat).named(3):
         raise error
 
 
 class Watched:
     """Rows of which the third one is asked for when the trainer has just made room."""
 
-    def __init__(self, rows: Source, rundir: RunDir) -> None:
+    def __init__(self, rows: TokenSource, rundir: RunDir) -> None:
         self._rows, self._rundir = rows, rundir
 
     def __len__(self) -> int:
@@ -199,7 +206,7 @@ class Watched:
         return self._rows[row]
 
 
-def test_tokens_give_way_to_a_save(fresh: Fresh, left: Path, tmp_path: Path) -> None:
+def test_tokens_give_way_to_a_save(fresh: TokenizedOnDemand, left: Path, tmp_path: Path) -> None:
     rundir = RunDir(tmp_path)
     with pytest.raises(FileNotFoundError, match="made room"):
         tokenizing.write_tokens(Watched(fresh, rundir), left.with_name("tokens-b.safetensors"))
@@ -208,7 +215,7 @@ def test_tokens_give_way_to_a_save(fresh: Fresh, left: Path, tmp_path: Path) -> 
     assert not left.exists()
 
 
-def _batches(source: Source) -> list[tuple[torch.Tensor, ...]]:
+def _batches(source: TokenSource) -> list[tuple[torch.Tensor, ...]]:
     found = evaluation_batches(source, TOKENIZER.pad_token_id, SPEC, ME)
     return [(b.ids, b.attention, b.labels) for b in found]
 
@@ -228,8 +235,10 @@ def test_the_program_leaves_whole_files_with_their_records_and_ends_with_its_par
     assert done.returncode == 0
     assert "line 1: not JSON" in done.stderr
     assert not list(rundir.cache.glob(f"*{broken.stem}*"))
-    assert SavedFile.from_json(path.with_suffix(RECORD).read_bytes()) == describe(path, path.name)
-    assert len(Cached(path)) == 21
+    assert SavedFile.from_json(path.with_suffix(RECORD).read_bytes()) == describe_file(
+        path, path.name
+    )
+    assert len(TokenizedFile(path)) == 21
     alone = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=120, check=False)
     assert alone.returncode == 0
 

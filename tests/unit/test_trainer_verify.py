@@ -11,17 +11,17 @@ from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import GRADED, SPEC
 from trainer.contract import RunSpec, StepMetrics
 from trainer.engine import ema
-from trainer.export.finalize import no_better
+from trainer.export.finalize import no_better_message
 from trainer.rundir import RunDir
 from trainer.sample_data.tiny_chats import write_preferences, write_prompts, write_samples
-from trainer.state import State
+from trainer.state import TrainingState
 from trainer.verify.checks import tolerance
-from trainer.verify.expected import Expected
+from trainer.verify.expected import ExpectedExport
 from trainer.verify.launcher import run_verification
 from trainer.verify.loading import NoMemoryError, choose_device
 from trainer.verify.result import NOT_VERIFIED, Comparison
-from trainer.verify.rows import SEQUENCES, TOKENS, Row, RowSource, choose_rows
-from trainer.verify.scores import difference, loss_of
+from trainer.verify.rows import SEQUENCES, TOKENS, VerificationRow, VerificationRows, choose_rows
+from trainer.verify.scores import mean_difference, mean_loss
 from trainer.verify.tokenizer_facts import TokenizerFacts
 
 GIB = 1 << 30
@@ -37,8 +37,14 @@ def tokenizer() -> Any:  # noqa: ANN401
     return tiny_tokenizer()
 
 
-def chosen(path: Path, tokenizer: Any, spec: RunSpec, *, by_score: bool = False) -> list[Row]:  # noqa: ANN401
-    source = RowSource(path, path / "no tokens", tokenizer, spec)
+def chosen(
+    path: Path,
+    tokenizer: Any,  # noqa: ANN401
+    spec: RunSpec,
+    *,
+    by_score: bool = False,
+) -> list[VerificationRow]:
+    source = VerificationRows(path, path / "no tokens", tokenizer, spec)
     return choose_rows(source, spec, by_score=by_score)
 
 
@@ -84,12 +90,12 @@ def test_rows_whose_answers_lie_beyond_the_bound_are_scored_on_their_other_token
 def test_differences_that_cancel_in_the_mean_are_seen() -> None:
     ours, theirs = [[1.0, 3.0]], [[3.0, 1.0]]
 
-    assert loss_of(ours, [], SPEC) == loss_of(theirs, [], SPEC)
-    assert difference(ours, theirs) == 2.0
+    assert mean_loss(ours, [], SPEC) == mean_loss(theirs, [], SPEC)
+    assert mean_difference(ours, theirs) == 2.0
 
 
 def test_what_is_not_a_number_never_agrees() -> None:
-    assert difference([[float("nan")]], [[1.0]]) is None
+    assert mean_difference([[float("nan")]], [[1.0]]) is None
     found = Comparison(
         what="model", against="trainer", loss=None, expected=1.0, difference=None, tolerance=1.0
     )
@@ -117,8 +123,8 @@ def test_a_model_is_loaded_where_it_has_room(
         choose_device(tmp_path, "cuda:0", 10 * GIB, 10 * GIB)
 
 
-def expected(rundir: RunDir, rows: tuple[Row, ...]) -> Expected:
-    return Expected(
+def expected(rundir: RunDir, rows: tuple[VerificationRow, ...]) -> ExpectedExport:
+    return ExpectedExport(
         model=str(rundir.root),
         base=str(rundir.root),
         data="rows.jsonl",
@@ -134,7 +140,7 @@ def expected(rundir: RunDir, rows: tuple[Row, ...]) -> Expected:
     )
 
 
-ROW = Row(number=0, ids=(1, 2), trained=(False, True), length=2)
+ROW = VerificationRow(number=0, ids=(1, 2), trained=(False, True), length=2)
 
 
 def test_without_a_row_nothing_is_verified(tmp_path: Path) -> None:
@@ -167,9 +173,11 @@ def test_a_process_that_ends_without_a_result_verifies_nothing(tmp_path: Path) -
 def test_a_tuned_model_that_is_no_better_than_its_base_is_told(
     before: float | None, after: float | None, told: bool
 ) -> None:
-    state = State(step=12, metrics=replace(METRICS, valid_loss=after), valid_loss_before=before)
+    state = TrainingState(
+        step=12, metrics=replace(METRICS, valid_loss=after), valid_loss_before=before
+    )
 
-    text = no_better(state, graded=False)
+    text = no_better_message(state, graded=False)
 
     assert bool(text) == told
     if told:
@@ -177,9 +185,11 @@ def test_a_tuned_model_that_is_no_better_than_its_base_is_told(
 
 
 def test_grades_that_have_not_risen_are_told_the_right_way_up() -> None:
-    state = State(step=12, metrics=replace(METRICS, valid_loss=-0.2), valid_loss_before=-0.3)
+    state = TrainingState(
+        step=12, metrics=replace(METRICS, valid_loss=-0.2), valid_loss_before=-0.3
+    )
 
-    assert "its reward is 0.2000, before the first step it was 0.3000" in no_better(
+    assert "its reward is 0.2000, before the first step it was 0.3000" in no_better_message(
         state, graded=True
     )
 
@@ -198,11 +208,11 @@ class _Engine:
 def test_an_average_that_was_adopted_can_be_taken_back() -> None:
     engine = _Engine()
     before = engine.module.weight.detach().clone()
-    ema.begin(engine)
+    ema.start_average(engine)
     with torch.no_grad():
         engine.module.weight.add_(1.0)
 
-    ema.exchange(engine)
+    ema.swap_average(engine)
     assert torch.equal(engine.module.weight, before)
-    ema.exchange(engine)
+    ema.swap_average(engine)
     assert torch.equal(engine.module.weight, before + 1.0)

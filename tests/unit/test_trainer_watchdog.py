@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainer.process.watchdog import FLOOR, LONG, TIMES
+from trainer.process.watchdog import LONG_SECONDS, MIN_SECONDS, PAUSE_FACTOR
 
 HANGS = """
 import threading, time
@@ -74,8 +74,8 @@ print(patience[0], watchdog.patience)
 
 
 def test_its_patience_is_a_multiple_of_the_usual_pause_and_never_below_the_floor() -> None:
-    assert _patience(1.0) == [LONG, FLOOR]
-    assert _patience(100.0) == [LONG, TIMES * 100.0]
+    assert _patience(1.0) == [LONG_SECONDS, MIN_SECONDS]
+    assert _patience(100.0) == [LONG_SECONDS, PAUSE_FACTOR * 100.0]
 
 
 def _patience(pause: float) -> list[float]:

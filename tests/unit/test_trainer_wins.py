@@ -2,11 +2,11 @@
 
 import pytest
 
-from trainer.wins import Told, compared, summary, wilson
+from trainer.wins import RatedAnswer, compare_answers, summary_text, wilson_interval
 
 
-def told(*rewards: float | None) -> list[Told]:
-    return [Told(text=f"{n}: {r}", is_cut=False, reward=r) for n, r in enumerate(rewards)]
+def told(*rewards: float | None) -> list[RatedAnswer]:
+    return [RatedAnswer(text=f"{n}: {r}", is_cut=False, reward=r) for n, r in enumerate(rewards)]
 
 
 @pytest.mark.parametrize(
@@ -19,23 +19,23 @@ def told(*rewards: float | None) -> list[Told]:
     ],
 )
 def test_the_interval_is_wilsons(rate: float, count: int, low: float, high: float) -> None:
-    assert wilson(rate, count) == pytest.approx((low, high), abs=5e-5)
+    assert wilson_interval(rate, count) == pytest.approx((low, high), abs=5e-5)
 
 
 def test_of_no_prompts_nothing_is_known() -> None:
-    assert wilson(0.5, 0) == (0.0, 1.0)
-    found = compared([], told())
+    assert wilson_interval(0.5, 0) == (0.0, 1.0)
+    found = compare_answers([], told())
 
     assert (found.win_rate, found.mean_reward) == (None, (None, None))
-    assert "not known: the judge rated no prompt" in summary(found)
-    assert "no difference yet" not in summary(found)
+    assert "not known: the judge rated no prompt" in summary_text(found)
+    assert "no difference yet" not in summary_text(found)
 
 
 def test_the_higher_reward_wins_and_the_same_answer_is_a_tie() -> None:
-    same = Told(text="4", is_cut=True, reward=1.0)
-    other_batch = Told(text="4", is_cut=False, reward=1.0000001)
+    same = RatedAnswer(text="4", is_cut=True, reward=1.0)
+    other_batch = RatedAnswer(text="4", is_cut=False, reward=1.0000001)
 
-    found = compared([*told(2, 0, 3, None), same], [*told(1, 5, 0.5, 2), other_batch])
+    found = compare_answers([*told(2, 0, 3, None), same], [*told(1, 5, 0.5, 2), other_batch])
 
     assert (found.wins, found.losses, found.ties, found.not_rated) == (2, 1, 1, 1)
     assert found.win_rate == 2.5 / 4
@@ -46,14 +46,14 @@ def test_the_higher_reward_wins_and_the_same_answer_is_a_tie() -> None:
 def test_swapping_the_models_swaps_the_result() -> None:
     ours, theirs = told(2, 0, 3, 1), told(1, 5, 0.5, 0)
 
-    one, other = compared(ours, theirs), compared(theirs, ours)
+    one, other = compare_answers(ours, theirs), compare_answers(theirs, ours)
 
     assert (one.wins, one.losses) == (other.losses, other.wins)
     assert (one.low, one.high) == pytest.approx((1 - other.high, 1 - other.low))
 
 
 def test_a_clear_win_is_not_called_a_draw() -> None:
-    found = compared(told(*[1.0] * 50), told(*[0.0] * 50))
+    found = compare_answers(told(*[1.0] * 50), told(*[0.0] * 50))
 
     assert found.low > 0.9
-    assert "no difference yet" not in summary(found)
+    assert "no difference yet" not in summary_text(found)

@@ -11,34 +11,39 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from trainer.check_model.findings import Findings
-from trainer.check_model.tokenizer import check_agreement
-from trainer.model.safetensors_headers import Tensor, UnusableModel
-from trainer.model.tensor_names import compare, fault
+from trainer.check_model.findings import ModelFindings
+from trainer.check_model.tokenizer import check_tokenizer
+from trainer.model.safetensors_headers import TensorHeader, UnusableModelError
+from trainer.model.tensor_names import compare_tensors, find_fault
 
 CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 
 
 def check_architecture(
-    folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]
-) -> tuple[Findings, dict[str, str], bool]:
+    folder: Path, config: dict[str, Any], tensors: dict[str, TensorHeader]
+) -> tuple[ModelFindings, dict[str, str], bool]:
     """Return what is wrong, which tensors are tied, and whether the model is an encoder."""
     encoder = _is_encoder(config)
-    classifies = encoder or _named(config).endswith(CLASSIFIERS)
+    classifies = encoder or _architecture_name(config).endswith(CLASSIFIERS)
     kind = AutoModelForSequenceClassification if classifies else AutoModelForCausalLM
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            keys = compare(kind, folder, tensors)
-    except UnusableModel as error:
-        return Findings([str(error)]), {}, encoder
-    why = fault(keys, new_head=classifies)
-    found = Findings([why]) if why else check_agreement(folder, is_encoder=encoder)
+            keys = compare_tensors(kind, folder, tensors)
+    except UnusableModelError as error:
+        return ModelFindings([str(error)]), {}, encoder
+    why = find_fault(keys, new_head=classifies)
+    found = ModelFindings([why]) if why else check_tokenizer(folder, is_encoder=encoder)
     if classifies and not encoder:
-        found += Findings(
-            warnings=[f"the model is a {_named(config)}: jobs can only classify or rate with it."]
+        found += ModelFindings(
+            warnings=[
+                f"the model is a {_architecture_name(config)}: jobs can only classify or rate "
+                "with it."
+            ]
         )
     if keys.unexpected and not found.faults:
-        found += Findings(warnings=[f"tensors of other tasks are dropped: {keys.unexpected_text}."])
+        found += ModelFindings(
+            warnings=[f"tensors of other tasks are dropped: {keys.unexpected_text}."]
+        )
     return found, keys.tied, encoder
 
 
@@ -48,6 +53,6 @@ def _is_encoder(config: dict[str, Any]) -> bool:
     return is_masked and not config.get("is_decoder", False)
 
 
-def _named(config: dict[str, Any]) -> str:
+def _architecture_name(config: dict[str, Any]) -> str:
     named = config.get("architectures") or [""]
     return str(named[0]) if isinstance(named, list) else str(named)

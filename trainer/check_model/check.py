@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from trainer.check_model.files import check_layout, check_names, check_types
-from trainer.check_model.findings import Findings
+from trainer.check_model.findings import ModelFindings
 from trainer.check_model.token_rows import check_tokens
-from trainer.model.safetensors_headers import Tensor, UnusableModel, read_json, read_weights
+from trainer.model.safetensors_headers import (
+    TensorHeader,
+    UnusableModelError,
+    read_json,
+    read_weights,
+)
 
 PROBES, PROBE_BYTES = 16, 64 * 1024  # how much of two tied tensors is compared
 OBJECTS = (  # files that must hold a JSON object; other programs' files may hold what they like
@@ -25,12 +30,16 @@ OBJECTS = (  # files that must hold a JSON object; other programs' files may hol
 TEMPLATES = ("chat_template.jinja", "chat_template.json")
 
 
-def check(folder: Path) -> Findings:
+def check_model(folder: Path) -> ModelFindings:
     """Check everything that can be known before a machine is paid for."""
     if not folder.is_dir():
-        return Findings([f"there is no folder {folder}. Name the folder of a transformers model."])
+        return ModelFindings(
+            [f"there is no folder {folder}. Name the folder of a transformers model."]
+        )
     if not (folder / "config.json").is_file():
-        return Findings([f"{folder} has no config.json. Name the folder of a transformers model."])
+        return ModelFindings(
+            [f"{folder} has no config.json. Name the folder of a transformers model."]
+        )
     found = check_names(folder)
     try:
         for path in (folder / name for name in OBJECTS):
@@ -41,34 +50,34 @@ def check(folder: Path) -> Findings:
         tensors = read_weights(folder)
         found += check_layout(folder, tensors) + check_types(config, tensors)
         found += check_tokens(folder, config, tensors)
-    except UnusableModel as error:
-        return found + Findings([str(error)])
+    except UnusableModelError as error:
+        return found + ModelFindings([str(error)])
     return found if found.faults else found + _check_architecture(folder, config, tensors)
 
 
-def _check_config(config: dict[str, Any]) -> Findings:
+def _check_config(config: dict[str, Any]) -> ModelFindings:
     if not isinstance(config.get("model_type"), str):
-        return Findings(
+        return ModelFindings(
             ["config.json has no model_type. Name a folder that save_pretrained has written."]
         )
     if other := config.get("transformers_weights"):
-        return Findings(
+        return ModelFindings(
             [
                 f"config.json has transformers_weights {other!r} in place of model.safetensors. "
                 "Remove that member, and save the weights as model.safetensors."
             ]
         )
-    return Findings()
+    return ModelFindings()
 
 
 def _check_architecture(
-    folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]
-) -> Findings:
+    folder: Path, config: dict[str, Any], tensors: dict[str, TensorHeader]
+) -> ModelFindings:
     """What needs torch and transformers: names, shapes, and a tokenizer that loads."""
     try:
         from trainer.check_model import architecture  # noqa: PLC0415 - needs torch
     except ModuleNotFoundError as error:
-        return Findings(
+        return ModelFindings(
             warnings=[
                 f"names and shapes of tensors were not checked, as {error.name} is not installed. "
                 "`pip install rekindle[trainer]` and stage again, or the first job finds out."
@@ -77,32 +86,34 @@ def _check_architecture(
     found, tied, is_encoder = architecture.check_architecture(folder, config, tensors)
     found += _check_tied(folder, tensors, tied)
     if not is_encoder and not _has_template(folder):
-        found += Findings(
+        found += ModelFindings(
             warnings=["the folder has no chat template: jobs can only classify texts with it."]
         )
     return found
 
 
-def _check_tied(folder: Path, tensors: dict[str, Tensor], tied: dict[str, str]) -> Findings:
+def _check_tied(
+    folder: Path, tensors: dict[str, TensorHeader], tied: dict[str, str]
+) -> ModelFindings:
     """Refuse tensors that config.json ties and that differ: programs disagree which one counts."""
     for name, source in tied.items():
         one, other = tensors.get(name), _by_suffix(tensors, source)
         if one and other and not _look_equal(folder, one, other):
-            return Findings(
+            return ModelFindings(
                 [
                     f"config.json ties {name} to {source}, but the folder holds other values for "
                     "each. Set tie_word_embeddings to false, or remove the tensor that is not used."
                 ]
             )
-    return Findings()
+    return ModelFindings()
 
 
-def _by_suffix(tensors: dict[str, Tensor], name: str) -> Tensor | None:
+def _by_suffix(tensors: dict[str, TensorHeader], name: str) -> TensorHeader | None:
     """The tensor of this name, or of the name without the base model's prefix."""
     return tensors.get(name) or tensors.get(name.partition(".")[2])
 
 
-def _look_equal(folder: Path, one: Tensor, other: Tensor) -> bool:
+def _look_equal(folder: Path, one: TensorHeader, other: TensorHeader) -> bool:
     """Compare type, shape and some places of the content."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
@@ -127,4 +138,4 @@ def main() -> None:
     """Read the argument, check and print."""
     parser = argparse.ArgumentParser(prog="python -m trainer.check_model", description=__doc__)
     parser.add_argument("folder", type=Path)
-    json.dump(asdict(check(parser.parse_args().folder)), sys.stdout)
+    json.dump(asdict(check_model(parser.parse_args().folder)), sys.stdout)

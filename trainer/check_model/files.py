@@ -9,8 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainer.check_model.findings import Findings
-from trainer.model.safetensors_headers import INDEX, SINGLE, Tensor, read_header, read_index, some
+from trainer.check_model.findings import ModelFindings
+from trainer.model.safetensors_headers import (
+    INDEX,
+    SINGLE,
+    TensorHeader,
+    first_names,
+    read_header,
+    read_index,
+)
 
 TRAINING_STATE = re.compile(
     r"(optimizer|optim|scheduler|scaler|rng_state|random_states|training_args)([._-].*)?"
@@ -43,7 +50,7 @@ FLOATS = {"BF16", "F16", "F32", "F64"}
 BUFFERS = re.compile(r".*(position_ids|token_type_ids|attn\.bias|masked_bias|inv_freq)")
 
 
-def check_names(folder: Path) -> Findings:
+def check_names(folder: Path) -> ModelFindings:
     """Refuse files of another format, training state, and weights that nothing would load."""
     names = sorted(path.name for path in folder.iterdir())
     faults = []
@@ -51,29 +58,29 @@ def check_names(folder: Path) -> Findings:
         found = [name for name in names if pattern.fullmatch(name)]
         names = [name for name in names if name not in found]
         if found:
-            faults.append(f"{some(found)} {why}.")
+            faults.append(f"{first_names(found)} {why}.")
     warnings = []
     if "trainer_state.json" in names:
         warnings.append("trainer_state.json is a training log; it is staged but never read.")
-    return Findings(faults, warnings)
+    return ModelFindings(faults, warnings)
 
 
-def check_layout(folder: Path, tensors: dict[str, Tensor]) -> Findings:
+def check_layout(folder: Path, tensors: dict[str, TensorHeader]) -> ModelFindings:
     """Compare the files that hold weights with those that the index names."""
     files = {path.name for path in folder.glob("*.safetensors")}
     if not (folder / INDEX).is_file():
-        return Findings([*_unloaded(folder, files - {SINGLE}, tensors)])
+        return ModelFindings([*_unloaded(folder, files - {SINGLE}, tensors)])
     index = read_index(folder)
     shards = set(index.values())
     if SINGLE in files and shards != {SINGLE}:
-        return Findings(
+        return ModelFindings(
             [
                 f"the folder holds both {SINGLE} and an index of other files, two sets of weights. "
                 "Remove the set that is not the model's, and stage the folder again."
             ]
         )
     held = {shard: read_header(folder / shard) for shard in sorted(shards)}
-    return Findings(
+    return ModelFindings(
         [
             *_unloaded(folder, files - shards, tensors),
             *_misplaced(index, held),
@@ -83,44 +90,44 @@ def check_layout(folder: Path, tensors: dict[str, Tensor]) -> Findings:
     )
 
 
-def _unloaded(folder: Path, files: set[str], tensors: dict[str, Tensor]) -> Iterator[str]:
+def _unloaded(folder: Path, files: set[str], tensors: dict[str, TensorHeader]) -> Iterator[str]:
     for file in sorted(files):
         others = sorted(read_header(folder / file).keys() - tensors)
-        holds = f", with other tensors ({some(others)})" if others else ""
+        holds = f", with other tensors ({first_names(others)})" if others else ""
         yield (
             f"{file} is not among the weights that transformers loads ({SINGLE} or the files of "
             f"{INDEX}){holds}. Remove it, or copy the index that names it."
         )
 
 
-def _misplaced(index: dict[str, str], held: dict[str, dict[str, Tensor]]) -> Iterator[str]:
+def _misplaced(index: dict[str, str], held: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
     for shard, tensors in held.items():
         lacking = sorted(n for n, file in index.items() if file == shard and n not in tensors)
         if lacking:
             yield (
-                f"{INDEX} places {some(lacking)} in {shard}, which lacks "
+                f"{INDEX} places {first_names(lacking)} in {shard}, which lacks "
                 f"{'them' if lacking[1:] else 'it'}. Copy index and shards from the same save of "
                 "the model, and stage the folder again."
             )
 
 
-def _doubled(held: dict[str, dict[str, Tensor]]) -> Iterator[str]:
+def _doubled(held: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
     count = Counter(name for tensors in held.values() for name in tensors)
     if doubled := sorted(name for name, times in count.items() if times > 1):
         files = [shard for shard, tensors in held.items() if doubled[0] in tensors]
         yield (
-            f"several shards hold {some(doubled)} ({', '.join(files)}), so which values count is "
-            "unclear. Copy index and shards from the same save of the model."
+            f"several shards hold {first_names(doubled)} ({', '.join(files)}), so which values "
+            "count is unclear. Copy index and shards from the same save of the model."
         )
 
 
-def _unlisted(index: dict[str, str], held: dict[str, dict[str, Tensor]]) -> Iterator[str]:
+def _unlisted(index: dict[str, str], held: dict[str, dict[str, TensorHeader]]) -> Iterator[str]:
     listed = sorted(n for tensors in held.values() for n in tensors if n not in index)
     if listed:
-        yield f"{INDEX} does not list {some(listed)}; transformers loads them all the same."
+        yield f"{INDEX} does not list {first_names(listed)}; transformers loads them all the same."
 
 
-def check_types(config: dict[str, Any], tensors: dict[str, Tensor]) -> Findings:
+def check_types(config: dict[str, Any], tensors: dict[str, TensorHeader]) -> ModelFindings:
     """Refuse quantized weights: the trainer changes weights, so they must be real numbers."""
     quantized = [
         name
@@ -130,7 +137,7 @@ def check_types(config: dict[str, Any], tensors: dict[str, Tensor]) -> Findings:
     if quantized:
         settings = config[quantized[0]]
         method = settings.get("quant_method", "") if isinstance(settings, dict) else ""
-        return Findings(
+        return ModelFindings(
             [
                 f"config.json has a {quantized[0]}{f' ({method})' if method else ''}: the weights "
                 "are quantized and cannot be trained. Stage the original model; QLoRA quantizes it "
@@ -141,18 +148,19 @@ def check_types(config: dict[str, Any], tensors: dict[str, Tensor]) -> Findings:
         n for n, t in tensors.items() if t.dtype not in FLOATS and not BUFFERS.fullmatch(n)
     )
     if wrong:
-        return Findings(
+        return ModelFindings(
             [
-                f"{some(wrong)} {'are' if wrong[1:] else 'is'} of type {tensors[wrong[0]].dtype}, "
-                "which cannot be trained. Stage the original model in BF16, F16 or F32."
+                f"{first_names(wrong)} {'are' if wrong[1:] else 'is'} of type "
+                f"{tensors[wrong[0]].dtype}, which cannot be trained. Stage the original model in "
+                "BF16, F16 or F32."
             ]
         )
     wide = sorted(name for name, tensor in tensors.items() if tensor.dtype == "F64")
     if wide:
-        return Findings(
+        return ModelFindings(
             warnings=[
-                f"{some(wide)} {'are' if wide[1:] else 'is'} of type F64, twice the size needed; "
-                "the trainer rounds weights to the precision of the run."
+                f"{first_names(wide)} {'are' if wide[1:] else 'is'} of type F64, twice the size "
+                "needed; the trainer rounds weights to the precision of the run."
             ]
         )
-    return Findings()
+    return ModelFindings()

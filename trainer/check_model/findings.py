@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Findings:
+class ModelFindings:
     """Sentences for the person who stages the model; each names files or tensors, and a remedy."""
 
     faults: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def __add__(self, other: "Findings") -> "Findings":
-        return Findings(self.faults + other.faults, self.warnings + other.warnings)
+    def __add__(self, other: "ModelFindings") -> "ModelFindings":
+        return ModelFindings(self.faults + other.faults, self.warnings + other.warnings)

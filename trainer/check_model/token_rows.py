@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainer.check_model.findings import Findings
-from trainer.model.safetensors_headers import Tensor, UnusableModel, read_json, some
+from trainer.check_model.findings import ModelFindings
+from trainer.model.safetensors_headers import (
+    TensorHeader,
+    UnusableModelError,
+    first_names,
+    read_json,
+)
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 EMBEDDING = re.compile(r"(.*\.)?(embed_tokens|wte|word_embeddings)\.weight")
@@ -23,10 +28,12 @@ RESIZE = (
 LEAST_SHARE = 0.5  # of rows that have a token; less suggests the tokenizer of another model
 
 
-def check_tokens(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Findings:
+def check_tokens(
+    folder: Path, config: dict[str, Any], tensors: dict[str, TensorHeader]
+) -> ModelFindings:
     """Compare the ids of the tokenizer and of both configurations with the embedding's rows."""
     if not (folder / TOKENIZER).is_file():
-        return Findings(
+        return ModelFindings(
             [
                 f"the folder has no {TOKENIZER}. `AutoTokenizer.from_pretrained(DIR)"
                 ".save_pretrained(DIR)` writes it from the tokenizer's other files."
@@ -36,18 +43,18 @@ def check_tokens(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor
     settings = _optional(folder / SETTINGS)
     rows = embedding_rows(config, tensors)
     if rows is None:
-        return Findings(warnings=["no embedding is recognized; token ids were not compared."])
+        return ModelFindings(warnings=["no embedding is recognized; token ids were not compared."])
     known = set(tokens.values())
     found = _check_ids(tokens, rows) + _check_named(settings, tokens, rows)
     for name, source in (
         ("config.json", config),
         ("generation_config.json", _optional(folder / "generation_config.json")),
     ):
-        found += Findings([*_special_faults(name, source, rows, known)])
-    return found + Findings(warnings=[*_ending(folder, config, settings, tokens)])
+        found += ModelFindings([*_special_faults(name, source, rows, known)])
+    return found + ModelFindings(warnings=[*_ending(folder, config, settings, tokens)])
 
 
-def embedding_rows(config: dict[str, Any], tensors: dict[str, Tensor]) -> int | None:
+def embedding_rows(config: dict[str, Any], tensors: dict[str, TensorHeader]) -> int | None:
     """Rows of the token embedding, else the configuration's vocab_size, else None."""
     found = [t.shape[0] for n, t in tensors.items() if EMBEDDING.fullmatch(n) and any(t.shape)]
     size = config.get("vocab_size")
@@ -65,56 +72,58 @@ def read_tokens(path: Path) -> dict[str, int]:
             tokens = {str(token): int(number) for token, number in vocabulary.items()}
         tokens |= {str(t["content"]): int(t["id"]) for t in data.get("added_tokens") or ()}
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UnusableModel(
+        raise UnusableModelError(
             f"{path.name} has no vocabulary that can be read ({error!r}). Copy the whole file into "
             "the folder and stage the model again."
         ) from None
     if not tokens:
-        raise UnusableModel(f"{path.name} has an empty vocabulary. Copy the model's own tokenizer.")
+        raise UnusableModelError(
+            f"{path.name} has an empty vocabulary. Copy the model's own tokenizer."
+        )
     return tokens
 
 
-def _check_ids(tokens: dict[str, int], rows: int) -> Findings:
+def _check_ids(tokens: dict[str, int], rows: int) -> ModelFindings:
     beyond = sorted((n, token) for token, n in tokens.items() if not 0 <= n < rows)
     texts = [f"{token!r} ({n})" for n, token in beyond if not NOT_TEXT.search(token)]
     if texts:
-        return Findings(
+        return ModelFindings(
             [
-                f"{TOKENIZER} has ids beyond the {rows} rows of the embedding: {some(texts)}. "
-                f"{RESIZE}"
+                f"{TOKENIZER} has ids beyond the {rows} rows of the embedding: "
+                f"{first_names(texts)}. {RESIZE}"
             ]
         )
     if beyond:
-        names = some([f"{token!r} ({n})" for n, token in beyond])
-        return Findings(
+        names = first_names([f"{token!r} ({n})" for n, token in beyond])
+        return ModelFindings(
             warnings=[
                 f"{names} lies beyond the {rows} rows of the embedding; texts must not hold it."
             ]
         )
     if len(set(tokens.values())) < LEAST_SHARE * rows:
-        return Findings(
+        return ModelFindings(
             warnings=[
                 f"{TOKENIZER} has {len(tokens)} tokens for {rows} rows of the embedding. Check "
                 "that it is this model's tokenizer."
             ]
         )
-    return Findings()
+    return ModelFindings()
 
 
-def _check_named(settings: dict[str, Any], tokens: dict[str, int], rows: int) -> Findings:
+def _check_named(settings: dict[str, Any], tokens: dict[str, int], rows: int) -> ModelFindings:
     """Find special tokens that the vocabulary lacks: transformers gives them the next free ids."""
     named = {key: _content(settings.get(f"{key}_token")) for key in SPECIAL}
     extra = settings.get("additional_special_tokens") or settings.get("extra_special_tokens") or ()
     named |= {_content(token): _content(token) for token in _listed(extra)}
     unknown = sorted({token for token in named.values() if token and token not in tokens})
     if not unknown:
-        return Findings()
-    text = f"{SETTINGS} names {some([repr(t) for t in unknown])}, absent from {TOKENIZER}"
+        return ModelFindings()
+    text = f"{SETTINGS} names {first_names([repr(t) for t in unknown])}, absent from {TOKENIZER}"
     if max(tokens.values()) + len(unknown) < rows:
-        return Findings(
+        return ModelFindings(
             warnings=[f"{text}; rows of the embedding that are still free stand for it."]
         )
-    return Findings([f"{text}, and the embedding's {rows} rows have no room for it. {RESIZE}"])
+    return ModelFindings([f"{text}, and the embedding's {rows} rows have no room for it. {RESIZE}"])
 
 
 def _special_faults(name: str, source: dict[str, Any], rows: int, known: set[int]) -> Iterator[str]:

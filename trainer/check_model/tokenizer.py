@@ -12,8 +12,8 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from rendering.tokenizer import NAMES, Tokenizer, UnusableTokenizer, load
-from trainer.check_model.findings import Findings
-from trainer.model.safetensors_headers import some
+from trainer.check_model.findings import ModelFindings
+from trainer.model.safetensors_headers import first_names
 
 PROBES = (
     "Hello world",
@@ -38,26 +38,26 @@ AGREE = (
 )
 
 
-def check_agreement(folder: Path, *, is_encoder: bool) -> Findings:
+def check_tokenizer(folder: Path, *, is_encoder: bool) -> ModelFindings:
     """Compare ids and special tokens; encoders read every text with special tokens around it."""
     try:
         ours = load(folder)
     except UnusableTokenizer as error:
-        return Findings([str(error)])
+        return ModelFindings([str(error)])
     try:
         theirs: Any = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # noqa: BLE001 - the tokenizers library raises Exception itself
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        return Findings(
+        return ModelFindings(
             [
                 f"transformers cannot load the tokenizer ({lines[0].rstrip('.')}). Copy the "
                 "model's own tokenizer files."
             ]
         )
     found = [*_other_ids(ours, theirs), *_other_specials(ours, theirs)]
-    return Findings(warnings=[*found, *(_other_frame(ours, theirs) if is_encoder else ())])
+    return ModelFindings(warnings=[*found, *(_other_frame(ours, theirs) if is_encoder else ())])
 
 
 def _other_ids(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
@@ -67,8 +67,9 @@ def _other_ids(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
     if different:
         text = min(different, key=len)
         yield (
-            f"tokenizer.json reads {some([repr(text) for text in different])} as other tokens than "
-            f"transformers does with {type(theirs).__name__} ({_short(ours.encode(text).ids)}, not "
+            f"tokenizer.json reads {first_names([repr(text) for text in different])} as other "
+            f"tokens than transformers does with {type(theirs).__name__} "
+            f"({_short(ours.encode(text).ids)}, not "
             f"{_short(_ids(theirs, text))}, for {text!r}). {AGREE}"
         )
 
@@ -107,4 +108,4 @@ def _ids(theirs: Any, text: str) -> list[int]:  # noqa: ANN401
 
 
 def _short(ids: list[int]) -> str:
-    return some([str(number) for number in ids], most=8)
+    return first_names([str(number) for number in ids], most=8)

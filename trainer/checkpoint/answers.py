@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from trainer.rollout.experience import Answered, Experience
+from trainer.rollout.experience import GradedAnswer, ReplayState
 
 Array = np.ndarray[Any, Any]
 SUFFIX = ".answers"
@@ -24,11 +24,11 @@ def answers_name(rank: int) -> str:
     return f"rank-{rank:05d}{SUFFIX}"
 
 
-def write_answers(experience: Experience, path: Path) -> None:
+def write_answers(experience: ReplayState, path: Path) -> None:
     """Write them, as exactly as they are."""
     rows = (*experience.waiting, *experience.replay)
     columns = {
-        "ids": _joined((row.ids for row in rows), np.int32),
+        "ids": _concatenate((row.ids for row in rows), np.int32),
         "lengths": np.array([len(row.ids) for row in rows], dtype=np.int64),
         "waiting": np.array([len(experience.waiting)], dtype=np.int64),
         "scores": np.array([(row.grade, row.advantage) for row in rows]).reshape(-1, 2),
@@ -40,11 +40,11 @@ def write_answers(experience: Experience, path: Path) -> None:
         ),
     }
     for name in _FLOATS:
-        columns[name] = _joined((getattr(row, name) for row in rows), np.float32)
+        columns[name] = _concatenate((getattr(row, name) for row in rows), np.float32)
     save_file(columns, path)
 
 
-def read_answers(path: Path) -> Experience:
+def read_answers(path: Path) -> ReplayState:
     """What `write_answers` wrote."""
     columns = load_file(path)
     counts, lengths = columns["counts"], columns["lengths"]
@@ -57,10 +57,10 @@ def read_answers(path: Path) -> Experience:
         )
     ]
     waiting = int(columns["waiting"][0])
-    return Experience(tuple(rows[:waiting]), tuple(rows[waiting:]))
+    return ReplayState(tuple(rows[:waiting]), tuple(rows[waiting:]))
 
 
-def shared_out(parts: Sequence[Experience], world_size: int, rank: int) -> Experience:
+def redistribute_answers(parts: Sequence[ReplayState], world_size: int, rank: int) -> ReplayState:
     """One rank's share of what ranks of another world had.
 
     Old answers are dealt out one by one, in the order of their birth. Of those that wait a rank
@@ -68,15 +68,15 @@ def shared_out(parts: Sequence[Experience], world_size: int, rank: int) -> Exper
     """
     waiting = {_place(row): row for part in parts for row in part.waiting}
     old = sorted((row for part in parts for row in part.replay), key=_birth)
-    return Experience(
+    return ReplayState(
         tuple(waiting[place] for place in sorted(waiting)), tuple(old[rank::world_size])
     )
 
 
-def _row(ids: Array, scores: Array, numbers: Array, told: Sequence[Array]) -> Answered:
+def _row(ids: Array, scores: Array, numbers: Array, told: Sequence[Array]) -> GradedAnswer:
     sample, number, born, prompt = map(int, numbers)
     behaviour, reference, values = told
-    return Answered(
+    return GradedAnswer(
         sample=sample,
         number=number,
         born=born,
@@ -90,15 +90,15 @@ def _row(ids: Array, scores: Array, numbers: Array, told: Sequence[Array]) -> An
     )
 
 
-def _place(row: Answered) -> tuple[int, int]:
+def _place(row: GradedAnswer) -> tuple[int, int]:
     return row.sample, row.number
 
 
-def _birth(row: Answered) -> tuple[int, int, int]:
+def _birth(row: GradedAnswer) -> tuple[int, int, int]:
     return row.born, row.sample, row.number
 
 
-def _joined(parts: Iterable[Array], dtype: type) -> Array:
+def _concatenate(parts: Iterable[Array], dtype: type) -> Array:
     return np.concatenate([np.zeros(0, dtype=dtype), *parts])
 
 

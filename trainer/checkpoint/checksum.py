@@ -16,7 +16,7 @@ from trainer.rundir import SavedFile
 CHUNK = 64 << 20
 
 
-def describe(path: Path, name: str) -> SavedFile:
+def describe_file(path: Path, name: str) -> SavedFile:
     """Size and checksums of a file that exists, in one pass."""
     crc, size, sha256 = 0, 0, hashlib.sha256()
     with path.open("rb") as f:
@@ -27,7 +27,7 @@ def describe(path: Path, name: str) -> SavedFile:
     return SavedFile(name=name, size=size, crc64nvme=f"{crc:016x}", sha256=sha256.hexdigest())
 
 
-def difference(path: Path, entry: FileEntry) -> str:
+def find_difference(path: Path, entry: FileEntry) -> str:
     """Say how a file differs from its entry in a manifest, in one pass; empty if it does not.
 
     Manifests of older releases have no SHA-256: then size and CRC count.
@@ -43,7 +43,7 @@ def difference(path: Path, entry: FileEntry) -> str:
             size += len(chunk)
     if size != entry.size:
         return f"has {size} bytes, not {entry.size}"
-    if (found := in_hex(crc)) != entry.crc64nvme:
+    if (found := format_crc(crc)) != entry.crc64nvme:
         return f"crc64nvme is {found}, not {entry.crc64nvme}"
     if entry.sha256 and whole.hexdigest() != entry.sha256:
         return f"sha256 is {whole.hexdigest()}, not {entry.sha256}"
@@ -69,13 +69,13 @@ def describe_blocks(data: memoryview, name: str) -> SavedFile:
     return SavedFile(
         name=name,
         size=len(data),
-        crc64nvme=in_hex(combined(zip(crcs, map(len, parts), strict=True))),
+        crc64nvme=format_crc(combine_crcs(zip(crcs, map(len, parts), strict=True))),
         block_size=BLOCK,
-        blocks=tuple(map(in_hex, crcs)),
+        blocks=tuple(map(format_crc, crcs)),
     )
 
 
-def combined(parts: Iterable[tuple[int, int]]) -> int:
+def combine_crcs(parts: Iterable[tuple[int, int]]) -> int:
     """The CRC of what parts with these CRCs and lengths are together."""
     whole = 0
     for crc, length in parts:
@@ -83,6 +83,6 @@ def combined(parts: Iterable[tuple[int, int]]) -> int:
     return whole
 
 
-def in_hex(crc: int) -> str:
+def format_crc(crc: int) -> str:
     """As records and manifests have it."""
     return f"{crc:016x}"

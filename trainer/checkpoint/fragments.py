@@ -29,14 +29,14 @@ class Fragment:
         return int(self.views["master"].numel())
 
 
-def owned(engine: Any) -> list[Fragment]:  # noqa: ANN401 - deepspeed is untyped here
+def owned_fragments(engine: Any) -> list[Fragment]:  # noqa: ANN401 - deepspeed is untyped here
     """What this rank saves. All ranks together own every element once."""
     if engine.zero_optimization_stage() > 0:
-        return held(engine)
-    return [_share(f, engine.global_rank, engine.world_size) for f in held(engine)]
+        return held_fragments(engine)
+    return [_rank_share(f, engine.global_rank, engine.world_size) for f in held_fragments(engine)]
 
 
-def held(engine: Any) -> list[Fragment]:  # noqa: ANN401
+def held_fragments(engine: Any) -> list[Fragment]:  # noqa: ANN401
     """What this rank holds, and so must load: with stage 0 that is all of it."""
     find = (_replicated, _partitioned, _partitioned, _sharded)[engine.zero_optimization_stage()]
     return [
@@ -47,7 +47,7 @@ def held(engine: Any) -> list[Fragment]:  # noqa: ANN401
     ]
 
 
-def refresh(engine: Any) -> None:  # noqa: ANN401
+def refresh_weights(engine: Any) -> None:  # noqa: ANN401
     """Make the model's weights those of the masters, after the masters were written."""
     stage = engine.zero_optimization_stage()
     if stage in (1, 2):
@@ -69,12 +69,12 @@ def set_optimizer_step(engine: Any, step: int) -> None:  # noqa: ANN401
             state["step"] = torch.tensor(float(step))
 
 
-def averages(engine: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # noqa: ANN401
+def averaged_masters(engine: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # noqa: ANN401
     """This rank's masters, each with its average beside it; made of the masters if need be.
 
     The optimizer keeps them with its moments, so they are where those are.
     """
-    held(engine)  # makes the moments: AdamW takes a state without them for its own
+    held_fragments(engine)  # makes the moments: AdamW takes a state without them for its own
     for master, state in _torch_optimizer(engine).state.items():
         if AVERAGE not in state:
             state[AVERAGE] = master.detach().clone()
@@ -132,7 +132,7 @@ def _sharded(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa: ANN
     yield Fragment(name, tuple(p.ds_shape), start, views)
 
 
-def _share(fragment: Fragment, rank: int, world_size: int) -> Fragment:
+def _rank_share(fragment: Fragment, rank: int, world_size: int) -> Fragment:
     """An even share of a replicated parameter, so that every rank writes as much."""
     start = fragment.numel * rank // world_size
     numel = fragment.numel * (rank + 1) // world_size - start

@@ -14,21 +14,21 @@ from pathlib import Path
 import torch
 
 from trainer.checkpoint.checksum import describe_blocks
-from trainer.checkpoint.safetensors_file import header
-from trainer.process.disk_full import is_full
+from trainer.checkpoint.safetensors_file import build_header
+from trainer.process.disk_full import is_disk_full
 from trainer.rundir import RunDir, SavedFile, tensors_name
 
 LETTERS = "ab"  # two slots
 log = logging.getLogger(__name__)
 
 
-class Slot:
+class SaveSlot:
     """One file, and what lies in it."""
 
     def __init__(self, path: Path, beginning: bytes, numel: int, *, pinned: bool) -> None:
         self.path = path
         self._size = len(beginning) + 4 * numel
-        self._map = _mapped(path, self._size)
+        self._map = _map_new_file(path, self._size)
         self._map[: len(beginning)] = beginning
         # An empty buffer cannot be shared: a rank may own nothing.
         self.flat = (
@@ -55,23 +55,23 @@ class Slot:
         return describe_blocks(memoryview(self._map), link.name)
 
 
-def make_slots(rundir: RunDir, rank: int, sizes: dict[str, int], *, pinned: bool) -> list[Slot]:
+def make_slots(rundir: RunDir, rank: int, sizes: dict[str, int], *, pinned: bool) -> list[SaveSlot]:
     """As many slots as there is room for, for one-dimensional fp32 tensors of these sizes.
 
     On the disk where the node has no memory to spare for even one. Raises OSError when that is
     full as well.
     """
-    beginning, numel = header(sizes), sum(sizes.values())
+    beginning, numel = build_header(sizes), sum(sizes.values())
     full = OSError()
     for folder in (rundir.memory, rundir.slots):
         folder.mkdir(parents=True, exist_ok=True)
-        slots: list[Slot] = []
+        slots: list[SaveSlot] = []
         try:
             for letter in LETTERS:
                 path = folder / f"rank-{rank:05d}.{letter}"
-                slots.append(Slot(path, beginning, numel, pinned=pinned))
+                slots.append(SaveSlot(path, beginning, numel, pinned=pinned))
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             log.warning("%s has no room for two saves of rank %d", folder.name, rank)
             full = e
@@ -80,7 +80,7 @@ def make_slots(rundir: RunDir, rank: int, sizes: dict[str, int], *, pinned: bool
     raise full
 
 
-def _mapped(path: Path, size: int) -> mmap.mmap:
+def _map_new_file(path: Path, size: int) -> mmap.mmap:
     """A new file in memory; its room is taken at once: to find none later kills the process."""
     path.unlink(missing_ok=True)
     with path.open("w+b") as file:

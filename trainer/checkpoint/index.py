@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, field
 
-from trainer.checkpoint.rng_state import Randomness
+from trainer.checkpoint.rng_state import RngState
 from trainer.contract import Message, StepMetrics
 from trainer.contract.wire import LATER
 from trainer.engine.loss_scale import LossScale
-from trainer.engine.loss_spikes import Seen
+from trainer.engine.loss_spikes import LossHistory
 
 FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored(Message):
+class StoredFragment(Message):
     """Elements [start, start + numel) of the trained parameter ``name``."""
 
     name: str
@@ -22,7 +22,7 @@ class Stored(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Index(Message):
+class RankIndex(Message):
     """One rank's part of a checkpoint, without the tensors."""
 
     format: int
@@ -33,12 +33,12 @@ class Index(Message):
     optimizer_step: int
     run_spec_sha256: str
     metrics: StepMetrics | None  # of the last step
-    randomness: Randomness
-    fragments: tuple[Stored, ...]
+    randomness: RngState
+    fragments: tuple[StoredFragment, ...]
     averaged: bool = field(default=False, metadata=LATER)  # AVERAGE is stored beside STATES
     kl_beta: float | None = field(default=None, metadata=LATER)  # where it is steered
     tokens: int | None = field(default=None, metadata=LATER)  # trained so far
-    losses: Seen | None = field(default=None, metadata=LATER)  # where spikes are looked for
+    losses: LossHistory | None = field(default=None, metadata=LATER)  # where spikes are looked for
     loss_scale: LossScale | None = field(default=None, metadata=LATER)  # of fp16
     valid_loss_before: float | None = field(default=None, metadata=LATER)  # the first step
     unmoved: bool = field(default=False, metadata=LATER)  # no step has changed the model yet
@@ -49,6 +49,6 @@ def index_name(rank: int) -> str:
     return f"rank-{rank:05d}.index.json"
 
 
-def key(name: str, state: str) -> str:
+def tensor_key(name: str, state: str) -> str:
     """Name of one state of one parameter inside the tensors' file."""
     return f"{name}|{state}"

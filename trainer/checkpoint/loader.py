@@ -14,51 +14,51 @@ from typing import Any
 import torch
 
 from trainer.checkpoint import rng_state
-from trainer.checkpoint.answers import answers_name, read_answers, shared_out
+from trainer.checkpoint.answers import answers_name, read_answers, redistribute_answers
 from trainer.checkpoint.fragments import (
     AVERAGE,
     STATES,
     Fragment,
-    held,
-    refresh,
+    held_fragments,
+    refresh_weights,
     set_optimizer_step,
 )
-from trainer.checkpoint.index import FORMAT, Index, index_name, key
-from trainer.checkpoint.partial_tensors import Partial
-from trainer.checkpoint.ranges import Piece, copies
-from trainer.checkpoint.safetensors_file import Tensors
+from trainer.checkpoint.index import FORMAT, RankIndex, index_name, tensor_key
+from trainer.checkpoint.partial_tensors import PartialTensors
+from trainer.checkpoint.ranges import StoredPiece, plan_copies
+from trainer.checkpoint.safetensors_file import TensorsFile
 from trainer.contract import MANIFEST, FileEntry, Manifest
 from trainer.engine import loss_scale
 from trainer.engine.deepspeed_engine import set_steps
-from trainer.rollout.experience import Experience
-from trainer.rundir import Range, Wanted, tensors_name
-from trainer.state import Identity, State
+from trainer.rollout.experience import ReplayState
+from trainer.rundir import ByteRange, WantedRanges, tensors_name
+from trainer.state import RankIdentity, TrainingState
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class CheckpointFiles:
     """A checkpoint on this node; of its tensors, some may still be on their way."""
 
     folder: Path
-    indexes: tuple[Index, ...]  # by rank
+    indexes: tuple[RankIndex, ...]  # by rank
     files: dict[str, FileEntry]
 
-    def tensors(self, rank: int) -> Tensors:
+    def tensors(self, rank: int) -> TensorsFile:
         """What that rank saved; ValueError when it neither is there nor comes."""
         path = self.folder / tensors_name(rank)
-        if not Partial(path, self.entry(path)).path.exists():
+        if not PartialTensors(path, self.entry(path)).path.exists():
             self.require(path)
         index = self.indexes[rank]
         states = (*STATES, AVERAGE) if index.averaged else STATES
-        sizes = {key(f.name, state): f.numel for f in index.fragments for state in states}
-        return Tensors(path, self.entry(path), sizes)
+        sizes = {tensor_key(f.name, state): f.numel for f in index.fragments for state in states}
+        return TensorsFile(path, self.entry(path), sizes)
 
     def require(self, path: Path) -> None:
         """Refuse a checkpoint in which this file is not whole."""
         if not path.is_file() or path.stat().st_size != self.entry(path).size:
             raise ValueError(f"checkpoint file {path.name} is missing or cut; fetch it again")
 
-    def experience(self, identity: Identity, *, all_waiting: bool) -> Experience:
+    def experience(self, identity: RankIdentity, *, all_waiting: bool) -> ReplayState:
         """This rank's answers; those of another world's ranks are shared out anew.
 
         ``all_waiting``: the micro-batch may be another one, which gives samples to other ranks.
@@ -67,13 +67,13 @@ class Checkpoint:
         if same and not all_waiting:
             return self._answers(identity.rank)
         parts = [self._answers(rank) for rank in range(len(self.indexes))]
-        shared = shared_out(parts, identity.world_size, identity.rank)
+        shared = redistribute_answers(parts, identity.world_size, identity.rank)
         return replace(shared, replay=parts[identity.rank].replay) if same else shared
 
-    def _answers(self, rank: int) -> Experience:
+    def _answers(self, rank: int) -> ReplayState:
         path = self.folder / answers_name(rank)
         if path.name not in self.files:
-            return Experience()
+            return ReplayState()
         self.require(path)
         return read_answers(path)
 
@@ -85,17 +85,17 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Read:
+class TensorRead:
     """Bytes [begin, end) of what ``rank`` saved are the elements of ``into``."""
 
     rank: int
-    tensors: Tensors
+    tensors: TensorsFile
     begin: int
     end: int
     into: torch.Tensor
 
 
-def open_checkpoint(folder: Path, run_spec_sha256: str) -> Checkpoint:
+def open_checkpoint(folder: Path, run_spec_sha256: str) -> CheckpointFiles:
     """Read the indexes, or raise ValueError when files are missing or of another run."""
     manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
     if manifest.run_spec_sha256 != run_spec_sha256:
@@ -103,41 +103,43 @@ def open_checkpoint(folder: Path, run_spec_sha256: str) -> Checkpoint:
     files = {file.name: file for file in manifest.files}
     ranks = range(manifest.world_size)
     for rank in ranks:
-        Checkpoint(folder, (), files).require(folder / index_name(rank))
-    return Checkpoint(folder, tuple(_read_index(folder, rank, manifest) for rank in ranks), files)
+        CheckpointFiles(folder, (), files).require(folder / index_name(rank))
+    return CheckpointFiles(
+        folder, tuple(_read_index(folder, rank, manifest) for rank in ranks), files
+    )
 
 
-def load(
+def load_checkpoint(
     engine: Any,  # noqa: ANN401
-    checkpoint: Checkpoint,
+    checkpoint: CheckpointFiles,
     seed: int,
-    identity: Identity,
-    ask: Callable[[Wanted], None] | None = None,
+    identity: RankIdentity,
+    ask: Callable[[WantedRanges], None] | None = None,
     *,
     all_waiting: bool = False,
-) -> State:
+) -> TrainingState:
     """Put engine and generators where the checkpoint has them, and say where that is.
 
     ``ask`` is told what will be read, before it is. On the same world size everything is as it was,
     bit by bit. On another one the generators start anew from (seed, step, rank).
-    ``all_waiting``: see `Checkpoint.experience`.
+    ``all_waiting``: see `CheckpointFiles.experience`.
     """
     first = checkpoint.indexes[0]
     with torch.no_grad():
-        reads = plan(held(engine), checkpoint)
+        reads = plan_reads(held_fragments(engine), checkpoint)
         if ask is not None:
-            ask(wanted(reads))
+            ask(ranges_to_read(reads))
         for read in reads:
             read.tensors.copy(read.begin, read.end, read.into)
         set_optimizer_step(engine, first.optimizer_step)
-        refresh(engine)
+        refresh_weights(engine)
     set_steps(engine, first.step)
-    loss_scale.restore(engine, first.loss_scale)
+    loss_scale.restore_loss_scale(engine, first.loss_scale)
     if first.world_size == identity.world_size:
-        rng_state.restore(checkpoint.indexes[identity.rank].randomness)
+        rng_state.restore_rng(checkpoint.indexes[identity.rank].randomness)
     else:
-        rng_state.seed(seed, first.step, identity.rank)
-    return State(
+        rng_state.seed_rng(seed, first.step, identity.rank)
+    return TrainingState(
         step=first.step,
         consumed_samples=first.consumed_samples,
         metrics=first.metrics,
@@ -150,45 +152,45 @@ def load(
     )
 
 
-def plan(fragments: Sequence[Fragment], checkpoint: Checkpoint) -> list[Read]:
+def plan_reads(fragments: Sequence[Fragment], checkpoint: CheckpointFiles) -> list[TensorRead]:
     """What fills these fragments, in their order."""
     pieces = defaultdict(list)
     for index in checkpoint.indexes:
         for stored in index.fragments:
-            pieces[stored.name].append(Piece(stored.start, stored.numel, index.rank))
-    files: dict[int, Tensors] = {}
+            pieces[stored.name].append(StoredPiece(stored.start, stored.numel, index.rank))
+    files: dict[int, TensorsFile] = {}
     reads = []
     for fragment in fragments:
-        for copy in copies(fragment.start, fragment.numel, pieces[fragment.name]):
+        for copy in plan_copies(fragment.start, fragment.numel, pieces[fragment.name]):
             if copy.rank not in files:
                 files[copy.rank] = checkpoint.tensors(copy.rank)
             tensors = files[copy.rank]
             for state, view in fragment.views.items():
-                begin = tensors.layout.offsets[key(fragment.name, state)] + 4 * copy.source
+                begin = tensors.layout.offsets[tensor_key(fragment.name, state)] + 4 * copy.source
                 into = view.narrow(0, copy.target, copy.numel)
-                reads.append(Read(copy.rank, tensors, begin, begin + 4 * copy.numel, into))
+                reads.append(TensorRead(copy.rank, tensors, begin, begin + 4 * copy.numel, into))
     return reads
 
 
-def wanted(reads: Sequence[Read]) -> Wanted:
+def ranges_to_read(reads: Sequence[TensorRead]) -> WantedRanges:
     """The ranges that they take: before the first one of a file its header, neighbours as one."""
-    ranges: list[Range] = []
+    ranges: list[ByteRange] = []
     met: set[int] = set()
     for read in reads:
         name = tensors_name(read.rank)
         if read.rank not in met:
             met.add(read.rank)
-            ranges.append(Range(file=name, begin=0, end=len(read.tensors.layout.beginning)))
+            ranges.append(ByteRange(file=name, begin=0, end=len(read.tensors.layout.beginning)))
         last = ranges[-1]
         if (last.file, last.end) == (name, read.begin):
-            ranges[-1] = Range(file=name, begin=last.begin, end=read.end)
+            ranges[-1] = ByteRange(file=name, begin=last.begin, end=read.end)
         else:
-            ranges.append(Range(file=name, begin=read.begin, end=read.end))
-    return Wanted(ranges=tuple(ranges))
+            ranges.append(ByteRange(file=name, begin=read.begin, end=read.end))
+    return WantedRanges(ranges=tuple(ranges))
 
 
-def _read_index(folder: Path, rank: int, manifest: Manifest) -> Index:
-    index = Index.from_json((folder / index_name(rank)).read_bytes())
+def _read_index(folder: Path, rank: int, manifest: Manifest) -> RankIndex:
+    index = RankIndex.from_json((folder / index_name(rank)).read_bytes())
     if index.format != FORMAT:
         raise ValueError(f"checkpoint format {index.format} is unknown; this trainer has {FORMAT}")
     told = (manifest.world_size, manifest.step, manifest.run_spec_sha256)

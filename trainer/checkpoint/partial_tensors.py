@@ -13,7 +13,7 @@ from pathlib import Path
 from trainer.contract import FileEntry
 
 
-class Mark(IntEnum):
+class BlockState(IntEnum):
     """Where a block is."""
 
     MISSING = 0
@@ -21,7 +21,7 @@ class Mark(IntEnum):
     SPILLED = 2
 
 
-class Partial:
+class PartialTensors:
     """One such file; ``path`` is where it would be if it were whole."""
 
     def __init__(self, path: Path, entry: FileEntry) -> None:
@@ -48,7 +48,7 @@ class Partial:
             return
         with self.path.open("r+b", buffering=0) as file:
             marks = os.pread(file.fileno(), len(self.entry.blocks), self.entry.size)
-            left = marks.replace(bytes([Mark.SPILLED]), bytes([Mark.MISSING]))
+            left = marks.replace(bytes([BlockState.SPILLED]), bytes([BlockState.MISSING]))
             os.pwrite(file.fileno(), left, self.entry.size)
 
     def lay_spilled(self, place: Path) -> None:
@@ -60,12 +60,12 @@ class Partial:
             self.spilled.unlink(missing_ok=True)  # it led to what is gone
             self.spilled.symlink_to(place)
 
-    def mark(self, block: int, mark: Mark) -> None:
+    def mark(self, block: int, mark: BlockState) -> None:
         """Say where the block is."""
         with self.path.open("r+b", buffering=0) as file:
             os.pwrite(file.fileno(), bytes([mark]), self.entry.size + block)
 
-    def at(self, block: int) -> Mark:
+    def at(self, block: int) -> BlockState:
         """Where the block is."""
         with self.path.open("rb", buffering=0) as file:
-            return Mark(os.pread(file.fileno(), 1, self.entry.size + block)[0])
+            return BlockState(os.pread(file.fileno(), 1, self.entry.size + block)[0])

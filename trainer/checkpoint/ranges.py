@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Piece:
+class StoredPiece:
     """Elements [start, start + numel) of a parameter, as stored by one rank."""
 
     start: int
@@ -14,7 +14,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Copy:
+class PieceCopy:
     """Copy ``numel`` elements: from ``source`` in the rank's piece to ``target`` in the range."""
 
     rank: int
@@ -23,13 +23,13 @@ class Copy:
     numel: int
 
 
-def copies(start: int, numel: int, pieces: Iterable[Piece]) -> list[Copy]:
+def plan_copies(start: int, numel: int, pieces: Iterable[StoredPiece]) -> list[PieceCopy]:
     """The copies that fill [start, start + numel), in order; ValueError when a gap remains."""
     plan, filled, end = [], start, start + numel
     for piece in sorted(pieces, key=lambda p: (p.start, p.rank)):
         upto = min(end, piece.start + piece.numel)
         if piece.start <= filled < upto:
-            plan.append(Copy(piece.rank, filled - piece.start, filled - start, upto - filled))
+            plan.append(PieceCopy(piece.rank, filled - piece.start, filled - start, upto - filled))
             filled = upto
     if filled < end:
         raise ValueError(f"elements {filled} to {end} are in no file of the checkpoint")

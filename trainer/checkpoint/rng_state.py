@@ -11,7 +11,7 @@ from trainer.contract import Message
 
 
 @dataclass(frozen=True, kw_only=True)
-class Randomness(Message):
+class RngState(Message):
     """Generators of one process."""
 
     torch_cpu: str  # base64
@@ -21,7 +21,7 @@ class Randomness(Message):
     numpy_position: int
 
 
-def seed(*parts: int) -> None:
+def seed_rng(*parts: int) -> None:
     """Seed every generator from these numbers, e.g. (seed of the run, step, rank)."""
     words = np.random.SeedSequence(parts).generate_state(2)
     torch.manual_seed(int(words[0]) << 31 ^ int(words[1]))  # CUDA's generators too
@@ -29,12 +29,12 @@ def seed(*parts: int) -> None:
     np.random.seed(int(words[1]))
 
 
-def capture() -> Randomness:
+def capture_rng() -> RngState:
     """The generators as they are now."""
     _, python, _ = random.getstate()
     _, key, position, _, _ = np.random.get_state()
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.empty(0)
-    return Randomness(
+    return RngState(
         torch_cpu=_encode(torch.get_rng_state()),
         torch_cuda=_encode(cuda),
         python=python,
@@ -43,7 +43,7 @@ def capture() -> Randomness:
     )
 
 
-def restore(state: Randomness) -> None:
+def restore_rng(state: RngState) -> None:
     """Put the generators where ``capture`` found them."""
     torch.set_rng_state(_decode(state.torch_cpu))
     if state.torch_cuda and torch.cuda.is_available():

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import torch
 
-from trainer.checkpoint.partial_tensors import Mark, Partial
+from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
 from trainer.contract import FileEntry
 
 POLL_SECONDS = 0.01
 _POLL = threading.Event()
 
 
-def header(sizes: Mapping[str, int]) -> bytes:
+def build_header(sizes: Mapping[str, int]) -> bytes:
     """The beginning of a file of one-dimensional fp32 tensors of these sizes, in this order."""
     entries, at = {}, 0
     for name, numel in sizes.items():
@@ -28,21 +28,21 @@ def header(sizes: Mapping[str, int]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """What lies where in a file, by its beginning."""
 
     beginning: bytes
     offsets: dict[str, int]  # of the first byte of each tensor in the file
 
     @staticmethod
-    def of(beginning: bytes) -> "Layout":
+    def of(beginning: bytes) -> "TensorLayout":
         """As the header says."""
         entries = json.loads(beginning[8:])
         offsets = {n: len(beginning) + e["data_offsets"][0] for n, e in entries.items()}
-        return Layout(beginning, offsets)
+        return TensorLayout(beginning, offsets)
 
 
-class Tensors:
+class TensorsFile:
     """A file to read: mapped, so that a tensor is copied once, to where it belongs.
 
     It may still be on its way. Then it is laid out as `header` has it for ``sizes``, and what is
@@ -50,15 +50,15 @@ class Tensors:
     """
 
     def __init__(self, path: Path, entry: FileEntry, sizes: Mapping[str, int]) -> None:
-        self._partial = None if path.exists() else Partial(path, entry)
-        self._maps: dict[Mark, mmap.mmap] = {}
+        self._partial = None if path.exists() else PartialTensors(path, entry)
+        self._maps: dict[BlockState, mmap.mmap] = {}
         self._checked = self._partial is None
         if self._partial is None:
-            self._maps[Mark.HERE] = whole = _mapped(path)
+            self._maps[BlockState.HERE] = whole = _mapped(path)
             length = 8 + int.from_bytes(whole[:8], "little")
-            self.layout = Layout.of(whole[:length])
+            self.layout = TensorLayout.of(whole[:length])
         else:
-            self.layout = Layout.of(header(sizes))
+            self.layout = TensorLayout.of(build_header(sizes))
 
     def copy(self, begin: int, end: int, into: torch.Tensor) -> None:
         """Fill ``into`` with the elements at these bytes, each as soon as it is there."""
@@ -82,7 +82,7 @@ class Tensors:
     def _parts(self, begin: int, end: int) -> Iterator[tuple[int, int, mmap.mmap]]:
         """Neighbouring ranges, together [begin, end), and where each lies at its own offset."""
         if self._partial is None:
-            yield begin, end, self._maps[Mark.HERE]
+            yield begin, end, self._maps[BlockState.HERE]
             return
         size = self._partial.entry.block_size
         while begin < end:
@@ -90,11 +90,11 @@ class Tensors:
             yield begin, upto, self._wait(self._partial, begin // size)
             begin = upto
 
-    def _wait(self, partial: Partial, block: int) -> mmap.mmap:
-        while (mark := partial.at(block)) is Mark.MISSING:
+    def _wait(self, partial: PartialTensors, block: int) -> mmap.mmap:
+        while (mark := partial.at(block)) is BlockState.MISSING:
             _POLL.wait(POLL_SECONDS)
         if mark not in self._maps:
-            self._maps[mark] = _mapped(partial.path if mark is Mark.HERE else partial.spilled)
+            self._maps[mark] = _mapped(partial.path if mark is BlockState.HERE else partial.spilled)
         return self._maps[mark]
 
 

@@ -4,15 +4,15 @@ import logging
 from collections.abc import Callable
 
 from trainer.checkpoint import rng_state
-from trainer.checkpoint.rng_state import Randomness
+from trainer.checkpoint.rng_state import RngState
 from trainer.checkpoint.saver import Saver
 from trainer.contract import RunSpec, SaveCost
-from trainer.state import State
+from trainer.state import TrainingState
 
 log = logging.getLogger(__name__)
 
 
-class Saves:
+class SaveSchedule:
     """Remembers the last save, and tells what it has cost.
 
     Rank 0's clock alone says when the next one is due.
@@ -44,21 +44,21 @@ class Saves:
         every = self._milestone_every
         return every > 0 and step // every > self._step // every
 
-    def periodic(self, state: State, *, congested: bool) -> None:
+    def periodic(self, state: TrainingState, *, congested: bool) -> None:
         """Save, or wait for a later step while earlier saves are still on their way."""
         if congested:
             if not self._waiting:
                 log.warning("step %d: earlier saves are on their way, not saving", state.step)
             self._waiting = True
             return
-        self._save(state, rng_state.capture(), "periodic")
+        self._save(state, rng_state.capture_rng(), "periodic")
 
-    def at_stop(self, state: State, boundary: Randomness) -> None:
+    def at_stop(self, state: TrainingState, boundary: RngState) -> None:
         """Save the boundary, unless it was saved or loaded; room or not."""
         if state.step != self._step:
             self._save(state, boundary, "stop")
 
-    def _save(self, state: State, at: Randomness, kind: str) -> None:
+    def _save(self, state: TrainingState, at: RngState, kind: str) -> None:
         self._saver.save(state, at, kind)
         self._step, self._at, self._waiting = state.step, self._now(), False
         self._on_its_way = True

@@ -19,19 +19,19 @@ from typing import Any
 import torch
 
 from trainer.checkpoint.answers import answers_name, write_answers
-from trainer.checkpoint.checksum import describe
-from trainer.checkpoint.fragments import AVERAGE, Fragment, optimizer_step, owned
-from trainer.checkpoint.host_buffers import Slot, make_slots
-from trainer.checkpoint.index import FORMAT, Index, Stored, index_name, key
-from trainer.checkpoint.rng_state import Randomness
+from trainer.checkpoint.checksum import describe_file
+from trainer.checkpoint.fragments import AVERAGE, Fragment, optimizer_step, owned_fragments
+from trainer.checkpoint.host_buffers import SaveSlot, make_slots
+from trainer.checkpoint.index import FORMAT, RankIndex, StoredFragment, index_name, tensor_key
+from trainer.checkpoint.rng_state import RngState
 from trainer.contract import BLOCK, checkpoint_path
 from trainer.engine import loss_scale
-from trainer.process.disk_full import advice, is_full
-from trainer.rollout.experience import Experience
+from trainer.process.disk_full import error_with_remedy, is_disk_full
+from trainer.rollout.experience import ReplayState
 from trainer.rundir import RankSave, RunDir, write_whole
-from trainer.state import Identity, State
+from trainer.state import RankIdentity, TrainingState
 
-GIVE_UP_TURNS = 100  # no rank makes a folder anew that often
+GIVE_UP_ATTEMPTS = 100  # no rank makes a folder anew that often
 POLL_SECONDS = 0.02
 _POLL = threading.Event()
 
@@ -42,14 +42,14 @@ log = logging.getLogger(__name__)
 class _Save:
     """All that the writing thread needs; nothing in it changes any more."""
 
-    index: Index
+    index: RankIndex
     record: RankSave
-    slot: Slot
-    experience: Experience
+    slot: SaveSlot
+    experience: ReplayState
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class SaveStall:
     """What the last save took from the training, and from Blob; other ranks' parts are as large."""
 
     stall: float  # seconds
@@ -59,19 +59,21 @@ class Cost:
 class Saver:
     """Copies this rank's part of each save into a slot, and says so in the outbox."""
 
-    def __init__(self, engine: Any, rundir: RunDir, identity: Identity) -> None:  # noqa: ANN401
+    def __init__(self, engine: Any, rundir: RunDir, identity: RankIdentity) -> None:  # noqa: ANN401
         self._engine, self._rundir, self._identity = engine, rundir, identity
         # Tensors themselves are looked up at each save: they may move, and keep memory meanwhile.
-        self._sizes = {key(f.name, state): f.numel for f in owned(engine) for state in f.views}
+        self._sizes = {
+            tensor_key(f.name, state): f.numel for f in owned_fragments(engine) for state in f.views
+        }
         # A thread begins on the first GPU, whichever the process has chosen: to pin memory from
         # there would cost that GPU half a gigabyte for each rank.
         self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="saver", initializer=_choose, initargs=(engine.device,)
+            1, thread_name_prefix="saver", initializer=_set_device, initargs=(engine.device,)
         )
         # Ahead of the first save, which may be one with 30 seconds to live.
         self._slots = self._thread.submit(self._make_slots)
         self._writing: Future[None] | None = None
-        self.cost = Cost(stall=0.0, blocks=0)
+        self.cost = SaveStall(stall=0.0, blocks=0)
 
     @property
     def busy(self) -> bool:
@@ -80,7 +82,7 @@ class Saver:
             return True
         return self._slots.done() and not all(slot.free for slot in self._slots.result())
 
-    def save(self, state: State, randomness: Randomness, kind: str) -> None:
+    def save(self, state: TrainingState, randomness: RngState, kind: str) -> None:
         """Copy this rank's state and return; the rest goes on behind."""
         self.wait()
         began = time.perf_counter()
@@ -89,13 +91,13 @@ class Saver:
         if slot is None:
             self._skip(record, OSError(errno.ENOSPC, "there is no room for a copy of the state"))
             return
-        fragments = owned(self._engine)
+        fragments = owned_fragments(self._engine)
         self._copy(fragments, slot)
         save = _Save(self._index(fragments, state, randomness), record, slot, state.experience)
         self._writing = self._thread.submit(self._write, save)
         took = time.perf_counter() - began
         blocks = -(-slot.flat.nbytes // BLOCK) * self._identity.world_size
-        self.cost = Cost(stall=took, blocks=blocks)
+        self.cost = SaveStall(stall=took, blocks=blocks)
         log.info("saving step %d (%s); training waited %.3f s", state.step, kind, took)
 
     def wait(self) -> None:
@@ -104,18 +106,18 @@ class Saver:
             self._writing.result()
             self._writing = None
 
-    def _make_slots(self) -> list[Slot]:
+    def _make_slots(self) -> list[SaveSlot]:
         """None when memory and disk are full; the next save tries again."""
         pinned = self._engine.device.type == "cuda"
         try:
             return make_slots(self._rundir, self._identity.rank, self._sizes, pinned=pinned)
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             log.warning("no room for saves: %s", e)
             return []
 
-    def _free_slot(self) -> Slot | None:
+    def _free_slot(self) -> SaveSlot | None:
         """A slot to save into; where an upload holds the only one, that is waited for."""
         if not self._slots.result():
             self._rundir.make_room()
@@ -127,7 +129,7 @@ class Saver:
             _POLL.wait(POLL_SECONDS)
         return None
 
-    def _copy(self, fragments: Sequence[Fragment], slot: Slot) -> None:
+    def _copy(self, fragments: Sequence[Fragment], slot: SaveSlot) -> None:
         at = 0
         for fragment in fragments:
             for view in fragment.views.values():
@@ -146,13 +148,13 @@ class Saver:
             self._write_somehow(folder, save)
             self._note(save.record).unlink(missing_ok=True)
         except OSError as e:
-            if not is_full(e) and not given_up(folder, e):
+            if not is_disk_full(e) and not is_given_up(folder, e):
                 raise
             self._skip(save.record, e)
 
     def _skip(self, record: RankSave, error: OSError) -> None:
-        give_up(self._rundir.save_folder(record.path))
-        why = f"Step {record.step} was not saved, training goes on: {advice(error)}"
+        give_up_save(self._rundir.save_folder(record.path))
+        why = f"Step {record.step} was not saved, training goes on: {error_with_remedy(error)}"
         log.warning("%s", why)
         with suppress(OSError):  # no room even for that: the log has it
             write_whole(self._note(record), why)
@@ -164,7 +166,7 @@ class Saver:
         try:
             self._write_into(folder, save)
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             self._rundir.make_room()
             self._write_into(folder, save)
@@ -175,15 +177,15 @@ class Saver:
         tensors = save.slot.hand_over(folder, rank)
         index = folder / index_name(rank)
         index.write_text(save.index.to_json(), encoding="utf-8")
-        files = [tensors, describe(index, index.name)]
+        files = [tensors, describe_file(index, index.name)]
         if save.experience:
             answers = folder / answers_name(rank)
             write_answers(save.experience, answers)
-            files.append(describe(answers, answers.name))
+            files.append(describe_file(answers, answers.name))
         record = replace(save.record, files=tuple(files), saved_at=time.time())
         write_whole(folder / record.name, record.to_json())
 
-    def _record(self, state: State, kind: str) -> RankSave:
+    def _record(self, state: TrainingState, kind: str) -> RankSave:
         me = self._identity
         return RankSave(
             path=checkpoint_path(state.step, me.nonce),
@@ -198,9 +200,11 @@ class Saver:
             files=(),
         )
 
-    def _index(self, fragments: Sequence[Fragment], state: State, randomness: Randomness) -> Index:
+    def _index(
+        self, fragments: Sequence[Fragment], state: TrainingState, randomness: RngState
+    ) -> RankIndex:
         me = self._identity
-        return Index(
+        return RankIndex(
             format=FORMAT,
             rank=me.rank,
             world_size=me.world_size,
@@ -211,7 +215,8 @@ class Saver:
             metrics=state.metrics,
             randomness=randomness,
             fragments=tuple(
-                Stored(name=f.name, shape=f.shape, start=f.start, numel=f.numel) for f in fragments
+                StoredFragment(name=f.name, shape=f.shape, start=f.start, numel=f.numel)
+                for f in fragments
             ),
             averaged=any(AVERAGE in f.views for f in fragments),
             kl_beta=state.kl_beta,
@@ -219,11 +224,11 @@ class Saver:
             valid_loss_before=state.valid_loss_before,
             losses=state.losses,
             unmoved=state.unmoved,
-            loss_scale=loss_scale.current(self._engine),
+            loss_scale=loss_scale.read_loss_scale(self._engine),
         )
 
 
-def give_up(folder: Path) -> None:
+def give_up_save(folder: Path) -> None:
     """Delete a save, and have a file in its place: other ranks of this node give it up as well.
 
     They may still be writing. So it is moved out of the outbox whole, and what one of them has
@@ -231,7 +236,7 @@ def give_up(folder: Path) -> None:
     """
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    for turn in range(GIVE_UP_TURNS):
+    for turn in range(GIVE_UP_ATTEMPTS):
         gone = folder.parent.with_name(f".{folder.name}-{os.getpid()}-{turn}")
         with suppress(OSError):  # another rank was quicker
             if folder.is_dir():
@@ -245,17 +250,17 @@ def give_up(folder: Path) -> None:
 
 def _delete(folder: Path) -> None:
     """A file that another rank was about to make comes after those that were found there."""
-    for _ in range(GIVE_UP_TURNS):
+    for _ in range(GIVE_UP_ATTEMPTS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
 
 
-def given_up(folder: Path, error: OSError) -> bool:
+def is_given_up(folder: Path, error: OSError) -> bool:
     """True when another rank of this node has given up the save into which ours was written."""
     return isinstance(error, FileNotFoundError) or folder.is_file()
 
 
-def _choose(device: torch.device) -> None:
+def _set_device(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)

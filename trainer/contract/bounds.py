@@ -25,7 +25,7 @@ class Bound(Protocol):
 
 
 @dataclass(frozen=True)
-class Text:
+class TextBound:
     """A text of at most ``most`` characters.
 
     ``raw``: it may hold NUL and lone surrogates, as what a program prints does.
@@ -46,7 +46,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Pattern:
+class PatternBound:
     """A text that is wholly matched by ``regex``, which allows no backtracking to speak of."""
 
     regex: str
@@ -60,7 +60,7 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Range:
+class RangeBound:
     """A number from ``least`` to ``most``; ``measured``: also NaN and the infinities."""
 
     least: float
@@ -79,7 +79,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Count:
+class CountBound:
     """A list, or an object, of at most ``most`` members."""
 
     most: int
@@ -94,17 +94,17 @@ class Count:
 _LARGEST = 1.7e308  # no sum of two is beyond it by accident
 _CENTURIES = 2.0**33  # seconds; the sum of two is a date that Python knows
 
-ANY_NUMBER = Range(-_LARGEST, _LARGEST)
-ANY_INTEGER = Range(-(2**63), 2**63 - 1)  # PostgreSQL's bigint
+ANY_NUMBER = RangeBound(-_LARGEST, _LARGEST)
+ANY_INTEGER = RangeBound(-(2**63), 2**63 - 1)  # PostgreSQL's bigint
 
-Name = Annotated[str, Text(255)]
-Prose = Annotated[str, Text(128 * 1024, raw=True)]  # what a program printed, or a sentence
-Sha256 = Annotated[str, Text(64)]  # in hex
-Folder = Annotated[str, Pattern("(checkpoints|models)/step-[0-9]{1,10}-[0-9A-Za-z_-]{1,64}")]
-Int = Annotated[int, Range(0, 2**31 - 1)]  # PostgreSQL's integer
-Bytes = Annotated[int, Range(0, 2**53)]
-Moment = Annotated[float, Range(-_CENTURIES, _CENTURIES)]  # unix seconds, by whatever clock
-Seconds = Annotated[float, Range(0, 1e9)]
-Measured = Annotated[float, Range(-_LARGEST, _LARGEST, measured=True)]
+Name = Annotated[str, TextBound(255)]
+Prose = Annotated[str, TextBound(128 * 1024, raw=True)]  # what a program printed, or a sentence
+Sha256 = Annotated[str, TextBound(64)]  # in hex
+Folder = Annotated[str, PatternBound("(checkpoints|models)/step-[0-9]{1,10}-[0-9A-Za-z_-]{1,64}")]
+Int = Annotated[int, RangeBound(0, 2**31 - 1)]  # PostgreSQL's integer
+Bytes = Annotated[int, RangeBound(0, 2**53)]
+Moment = Annotated[float, RangeBound(-_CENTURIES, _CENTURIES)]  # unix seconds, by whatever clock
+Seconds = Annotated[float, RangeBound(0, 1e9)]
+Measured = Annotated[float, RangeBound(-_LARGEST, _LARGEST, measured=True)]
 _PART = "(?!\\.{1,2}(/|$))[^/\\\\\\x00-\\x1f\\x7f]+"
-FileName = Annotated[str, Text(255), Pattern(f"{_PART}(/{_PART})*", 0)]  # below a folder
+FileName = Annotated[str, TextBound(255), PatternBound(f"{_PART}(/{_PART})*", 0)]  # below a folder

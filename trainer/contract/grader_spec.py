@@ -16,7 +16,7 @@ from trainer.contract.wire import Message, decode
 MOST_GRADERS = 16  # in one multi grader
 
 
-class Operation(StrEnum):
+class StringOperation(StrEnum):
     """How string_check compares."""
 
     EQ = "eq"
@@ -47,7 +47,7 @@ class StringCheck(Message):
     name: str = ""
     input: str
     reference: str
-    operation: Operation
+    operation: StringOperation
 
 
 @dataclass(frozen=True, kw_only=True)

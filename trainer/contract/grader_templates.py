@@ -15,7 +15,7 @@ _PATH = re.compile(r"\s*[A-Za-z_]\w*(\.\w+)*\s*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Hole:
+class TemplateField:
     """What stands in a template's place: a member of the row, or of the model's answer."""
 
     namespace: str  # "item", "output_text" or "output_json"
@@ -26,12 +26,12 @@ class Hole:
         return ".".join((start, *self.path))
 
 
-def parse_template(template: str, where: str) -> tuple[str | Hole, ...]:
+def parse_template(template: str, where: str) -> tuple[str | TemplateField, ...]:
     """Its text and holes in order; raise ValueError that begins with ``where``."""
     text, *rest = template.split("{{")
     if len(rest) > _MOST_HOLES:
         raise ValueError(f"{where}: more than {_MOST_HOLES} pairs of braces")
-    parts: list[str | Hole] = [text]
+    parts: list[str | TemplateField] = [text]
     for piece in rest:
         inside, end, text = piece.partition("}}")
         if not end:
@@ -54,12 +54,12 @@ def find_member(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - 
     return document
 
 
-def item_paths(parts: tuple[str | Hole, ...]) -> Iterator[tuple[str, ...]]:
+def item_paths(parts: tuple[str | TemplateField, ...]) -> Iterator[tuple[str, ...]]:
     """The members of the row that a template reads."""
-    return (p.path for p in parts if isinstance(p, Hole) and p.namespace == "item")
+    return (p.path for p in parts if isinstance(p, TemplateField) and p.namespace == "item")
 
 
-def _hole(inside: str, where: str) -> Hole:
+def _hole(inside: str, where: str) -> TemplateField:
     if len(inside) > _LONGEST_HOLE or not _PATH.fullmatch(inside):
         raise ValueError(
             f"{where}: {inside.strip()!r:.80} cannot stand in braces; write a member's name with"
@@ -67,11 +67,11 @@ def _hole(inside: str, where: str) -> Hole:
         )
     namespace, *path = inside.strip().split(".")
     if namespace == "item" and path:
-        return Hole("item", tuple(path))
+        return TemplateField("item", tuple(path))
     if namespace == "sample" and path[:1] == ["output_json"]:
-        return Hole("output_json", tuple(path[1:]))
+        return TemplateField("output_json", tuple(path[1:]))
     if namespace == "sample" and path == ["output_text"]:
-        return Hole("output_text", ())
+        return TemplateField("output_text", ())
     raise ValueError(
         f"{where}: nothing is called {inside.strip()!r:.80}; there are `item.<member of the row>`,"
         " `sample.output_text` and `sample.output_json.<member>`"

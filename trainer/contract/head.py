@@ -8,7 +8,17 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from trainer.contract.bounds import Bytes, Count, FileName, Folder, Int, Moment, Name, Sha256, Text
+from trainer.contract.bounds import (
+    Bytes,
+    CountBound,
+    FileName,
+    Folder,
+    Int,
+    Moment,
+    Name,
+    Sha256,
+    TextBound,
+)
 from trainer.contract.wire import LATER, Message
 
 CHECKPOINTS_KEPT = 3  # the newest, where a job does not say otherwise
@@ -41,15 +51,15 @@ class FileEntry(Message):
     name: FileName
     size: Bytes
     etag: Name
-    crc64nvme: Annotated[str, Text(16)]  # 16 hex digits, of the whole file
+    crc64nvme: Annotated[str, TextBound(16)]  # 16 hex digits, of the whole file
     block_size: Bytes = field(default=0, metadata=LATER)
     # CRC-64/NVME of each; or none
-    blocks: Annotated[tuple[Annotated[str, Text(16)], ...], Count(MOST_BLOCKS)] = field(
+    blocks: Annotated[tuple[Annotated[str, TextBound(16)], ...], CountBound(MOST_BLOCKS)] = field(
         default=(), metadata=LATER
     )
     sha256: Sha256 = field(default="", metadata=LATER)  # of the whole file; "": see block_sha256
     # SHA-256 of each block; or none
-    block_sha256: Annotated[tuple[Sha256, ...], Count(MOST_BLOCKS)] = field(
+    block_sha256: Annotated[tuple[Sha256, ...], CountBound(MOST_BLOCKS)] = field(
         default=(), metadata=LATER
     )
 
@@ -68,7 +78,7 @@ class Manifest(Message):
     world_size: Int
     generation: Int
     kind: Name  # "periodic", "stop" or "final"
-    files: Annotated[tuple[FileEntry, ...], Count(MOST_FILES)]
+    files: Annotated[tuple[FileEntry, ...], CountBound(MOST_FILES)]
     run_spec_sha256: Name
     saved_at: Moment
     parameters_sha256: Name = ""  # final models only
@@ -133,7 +143,7 @@ class Head(Message):
     """
 
     generation: Int
-    checkpoints: Annotated[tuple[Committed, ...], Count(MOST_NAMED)] = ()  # oldest first
+    checkpoints: Annotated[tuple[Committed, ...], CountBound(MOST_NAMED)] = ()  # oldest first
     model: Committed | None = None
 
     @property

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
-from trainer.contract.bounds import Bytes, Count, Int, Measured, Moment, Name, Prose, Range, Seconds
+from trainer.contract.bounds import (
+    Bytes,
+    CountBound,
+    Int,
+    Measured,
+    Moment,
+    Name,
+    Prose,
+    RangeBound,
+    Seconds,
+)
 from trainer.contract.head import MANIFEST, Committed
 from trainer.contract.run_spec import Rung, RunSpec
 from trainer.contract.wire import LATER, Message
@@ -28,8 +38,8 @@ NOT_THE_MODEL = "verification failed"  # what a hopeless error of a wrong export
 RUN_SPEC = "run-spec.json"
 BASE_FOLDER = "base"  # in the container of a job that begins with a checkpoint
 CONVERTED_BASE = f"{BASE_FOLDER}/{MANIFEST}"
-Tokens = Annotated[int, Range(0, 2**40)]  # of one step
-Port = Annotated[int, Range(0, 2**16 - 1)]
+Tokens = Annotated[int, RangeBound(0, 2**40)]  # of one step
+Port = Annotated[int, RangeBound(0, 2**16 - 1)]
 MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service had not answered yet
 
 
@@ -136,11 +146,11 @@ class Registration(Message):
     name: Name  # the instance's name, "<scale set>_<instance id>"
     address: Name
     gpus: Int
-    spans: Annotated[tuple[Span, ...], Count(AT_ONCE)] = ()
+    spans: Annotated[tuple[Span, ...], CountBound(AT_ONCE)] = ()
     now: Moment = 0.0  # by the clock that dates the spans; the service shifts them to its own
     vm_size: Name = ""  # as its metadata service says
     # NAME=VALUE, of its size, for every rank: which interface, InfiniBand or not
-    network: Annotated[tuple[Name, ...], Count(64)] = ()
+    network: Annotated[tuple[Name, ...], CountBound(64)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,8 +252,8 @@ class BrokenCheckpoint(Message):
 class GpuLoad(Message):
     """How busy one GPU of the node was just now, as its driver says."""
 
-    busy: Annotated[float, Range(0, 1)]  # share of time in which a kernel ran
-    memory: Annotated[float, Range(0, 1)]  # share of its memory in use
+    busy: Annotated[float, RangeBound(0, 1)]  # share of time in which a kernel ran
+    memory: Annotated[float, RangeBound(0, 1)]  # share of its memory in use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,10 +280,12 @@ class Heartbeat(Message):
     step: Int  # the last training step that a trainer of this boot loaded or finished
     free_port: Port  # a port free on this node just now, 0 for none; used if it becomes rank 0
     # These four: repeated until answered.
-    metrics: Annotated[tuple[StepMetrics, ...], Count(AT_ONCE)] = ()
-    committed: Annotated[tuple[Committed, ...], Count(AT_ONCE)] = ()  # the service believes HEAD
-    spans: Annotated[tuple[Span, ...], Count(AT_ONCE)] = ()
-    troubles: Annotated[tuple[Trouble, ...], Count(AT_ONCE)] = ()
+    metrics: Annotated[tuple[StepMetrics, ...], CountBound(AT_ONCE)] = ()
+    committed: Annotated[
+        tuple[Committed, ...], CountBound(AT_ONCE)
+    ] = ()  # the service believes HEAD
+    spans: Annotated[tuple[Span, ...], CountBound(AT_ONCE)] = ()
+    troubles: Annotated[tuple[Trouble, ...], CountBound(AT_ONCE)] = ()
     eviction: EvictionNotice | None = None
     error: Prose = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
     broken: BrokenCheckpoint | None = None  # why STOPPED
@@ -282,7 +294,7 @@ class Heartbeat(Message):
     unhealthy: Prose = ""  # why this machine must be replaced
     save_cost: SaveCost | None = None  # of the last save, as rank 0 measured it in this run
     # Of this minute, if they were read since the last heartbeat.
-    gpus: Annotated[tuple[GpuLoad, ...], Count(64)] = ()
+    gpus: Annotated[tuple[GpuLoad, ...], CountBound(64)] = ()
     gpu_errors: GpuErrors | None = None  # None: no new ones
 
 

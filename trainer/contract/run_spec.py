@@ -6,7 +6,7 @@ Part of the contract: import it from `trainer.contract`.
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Self
 
-from trainer.contract.bounds import Bytes, Count, Name, Text
+from trainer.contract.bounds import Bytes, CountBound, Name, TextBound
 from trainer.contract.head import CHECKPOINTS_KEPT, MOST_FILES, Retention
 from trainer.contract.wire import LATER, Message
 
@@ -17,7 +17,7 @@ _SINGLE = ("supervised", "classification")  # whose specs do not say that a row 
 class InputFile(Message):
     """A blob that nodes read: its "container/blob name" is its key in Grants.inputs."""
 
-    path: Annotated[str, Text(2048)]
+    path: Annotated[str, TextBound(2048)]
     size: Bytes
     sha256: Name  # empty where only another sum is known
     crc64nvme: Name = field(default="", metadata=LATER)  # of a job's model, as its manifest has it
@@ -58,7 +58,7 @@ class ConvertedBase(Message):
     """
 
     # In the job's container, in one folder below BASE_FOLDER.
-    files: Annotated[tuple[InputFile, ...], Count(MOST_FILES)]
+    files: Annotated[tuple[InputFile, ...], CountBound(MOST_FILES)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,10 +57,10 @@ class Message:
 def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - what json.loads gives
     """Build ``cls`` from a parsed JSON object; raise ValueError that names the member at fault."""
     if not isinstance(data, dict):
-        raise ValueError(f"{where or cls.__name__}: an object is needed, not {_shown(data)}")
+        raise ValueError(f"{where or cls.__name__}: an object is needed, not {_shorten(data)}")
     known = _members_of(cls)  # type: ignore[arg-type]  # a class is hashable
     if unknown := min(data.keys() - known.keys(), default=None):
-        raise ValueError(f"{where or cls.__name__}: unknown member {_shown(unknown)}")
+        raise ValueError(f"{where or cls.__name__}: unknown member {_shorten(unknown)}")
     values = {}
     for name, (member, read) in known.items():
         path = f"{where}.{name}" if where else name
@@ -75,7 +75,7 @@ def _encoded(value: Any) -> Any:  # noqa: ANN401
     """What json.dumps takes."""
     if is_dataclass(value):
         known = {f.name: (getattr(value, f.name), f) for f in fields(value)}
-        return {n: _encoded(v) for n, (v, f) in known.items() if not _omitted(v, f)}
+        return {n: _encoded(v) for n, (v, f) in known.items() if not _is_omitted(v, f)}
     if isinstance(value, list | tuple):
         return [_encoded(v) for v in value]
     if isinstance(value, dict):
@@ -83,7 +83,7 @@ def _encoded(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def _omitted(value: object, member: Field[Any]) -> bool:
+def _is_omitted(value: object, member: Field[Any]) -> bool:
     return "later" in member.metadata and value == member.default
 
 
@@ -141,13 +141,13 @@ def _optional(read: Reader, value: Any, where: str) -> Any:  # noqa: ANN401
 
 def _tuple(read: Reader, value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{where}: a list is needed, not {_shown(value)}")
+        raise ValueError(f"{where}: a list is needed, not {_shorten(value)}")
     return tuple(read(v, f"{where}[{i}]") for i, v in enumerate(value))
 
 
 def _dict(read: Reader, value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: an object is needed, not {_shown(value)}")
+        raise ValueError(f"{where}: an object is needed, not {_shorten(value)}")
     return {k: read(v, f"{where}.{k}") for k, v in value.items()}
 
 
@@ -160,19 +160,19 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401
         try:
             return hint(value)
         except ValueError:
-            raise ValueError(f"{where}: {_shown(value)} is none of {', '.join(hint)}") from None
+            raise ValueError(f"{where}: {_shorten(value)} is none of {', '.join(hint)}") from None
     if type(value) is not hint:
-        raise ValueError(f"{where}: {hint.__name__} is needed, not {_shown(value)}")
+        raise ValueError(f"{where}: {hint.__name__} is needed, not {_shorten(value)}")
     return value
 
 
 def _choice(choices: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
     if value not in choices:
-        raise ValueError(f"{where}: {_shown(value)} is none of {', '.join(map(str, choices))}")
+        raise ValueError(f"{where}: {_shorten(value)} is none of {', '.join(map(str, choices))}")
     return value
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     """A value in an error: as much of it as is cheap to write."""
     if isinstance(value, list | tuple | dict):
         return f"{type(value).__name__} of {len(value)}"

@@ -16,11 +16,11 @@ from pathlib import Path
 os.environ.setdefault("DS_ACCELERATOR", "cpu")  # noqa: TID251 - else DeepSpeed looks for GPUs
 os.environ["HF_HUB_OFFLINE"] = "1"  # noqa: TID251 - an entry point
 
-from trainer.convert.source import Source, find
-from trainer.convert.whole import Whole
-from trainer.process.disk_full import advice
+from trainer.convert.source import CheckpointSource, find_checkpoint
+from trainer.convert.whole import FullParameters
+from trainer.process.disk_full import error_with_remedy
 from trainer.supervisor.blob.container import BlobError
-from trainer.supervisor.blob.transfer import Corrupt
+from trainer.supervisor.blob.transfer import CorruptError
 
 TRY_AGAIN = 75  # EX_TEMPFAIL
 FORMS = ("hf", "dcp", "universal")
@@ -36,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _convert(asked)
     except ValueError as e:
         sys.exit(f"not converted: {e}")
-    except (OSError, BlobError, Corrupt) as e:
-        sys.stderr.write(f"not converted: {advice(e)}\n")
+    except (OSError, BlobError, CorruptError) as e:
+        sys.stderr.write(f"not converted: {error_with_remedy(e)}\n")
         sys.exit(TRY_AGAIN)
 
 
@@ -64,7 +64,7 @@ def _convert(asked: argparse.Namespace) -> None:
     asked.target.parent.mkdir(parents=True, exist_ok=True)
     near = tempfile.mkdtemp(prefix=f".{asked.target.name}-", dir=asked.target.parent)
     try:
-        source = find(asked.source, Path(near) / "source", asked.step, asked.run_spec)
+        source = find_checkpoint(asked.source, Path(near) / "source", asked.step, asked.run_spec)
         part = Path(near) / "part"
         part.mkdir()
         _write(asked, source, part)
@@ -74,21 +74,21 @@ def _convert(asked: argparse.Namespace) -> None:
     sys.stdout.write(f"step {source.manifest.step} is in {asked.target}\n")
 
 
-def _write(asked: argparse.Namespace, source: Source, target: Path) -> None:
+def _write(asked: argparse.Namespace, source: CheckpointSource, target: Path) -> None:
     """Each form imports its own libraries: seconds that the others need not wait."""
-    whole = Whole(source.folder, source.manifest)
+    whole = FullParameters(source.folder, source.manifest)
     if asked.to == "hf":
         from trainer.convert import hf  # noqa: PLC0415
 
-        hf.write(whole, source.spec, asked.base, target)
+        hf.write_hf(whole, source.spec, asked.base, target)
     elif asked.to == "dcp":
         from trainer.convert import dcp  # noqa: PLC0415
 
-        dcp.write(whole, source.spec, target)
+        dcp.write_dcp(whole, source.spec, target)
     else:
         from trainer.convert import universal  # noqa: PLC0415
 
-        universal.write(whole, source.spec, target)
+        universal.write_universal(whole, source.spec, target)
 
 
 if __name__ == "__main__":

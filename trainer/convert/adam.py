@@ -8,19 +8,19 @@ from typing import Any
 
 from trainer.contract import RunSpec
 from trainer.contract.deepspeed_config import BETAS, EPSILON
-from trainer.convert.whole import Whole
+from trainer.convert.whole import FullParameters
 from trainer.engine.lr_schedule import learning_rate
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """Parameters that are updated alike."""
 
     names: tuple[str, ...]
     numbers: dict[str, Any]  # as torch's AdamW calls them
 
 
-def groups(whole: Whole, spec: RunSpec) -> list[Group]:
+def parameter_groups(whole: FullParameters, spec: RunSpec) -> list[ParameterGroup]:
     """The groups in the trainer's order: matrices are decayed; norms and biases are not."""
     decayed = tuple(name for name, shape in whole.shapes.items() if len(shape) > 1)
     others = tuple(name for name, shape in whole.shapes.items() if len(shape) <= 1)
@@ -33,4 +33,6 @@ def groups(whole: Whole, spec: RunSpec) -> list[Group]:
     )
     common = {"lr": rate, "betas": BETAS, "eps": EPSILON}
     both = [(decayed, spec.weight_decay), (others, 0.0)]
-    return [Group(names, common | {"weight_decay": decay}) for names, decay in both if names]
+    return [
+        ParameterGroup(names, common | {"weight_decay": decay}) for names, decay in both if names
+    ]

@@ -7,7 +7,7 @@ import torch
 
 from trainer.contract import Lora, RunSpec
 from trainer.convert.shards import write_file
-from trainer.convert.whole import Whole
+from trainer.convert.whole import FullParameters
 from trainer.model.quantize import import_uncompiled
 from trainer.model.sequence_head import has_head
 
@@ -17,28 +17,30 @@ HEADS = ["classifier", "score"]  # peft's names for the one of a classifier
 A, B = ".lora_A.default.weight", ".lora_B.default.weight"
 
 
-def names_of_adapters(weights: Iterable[str]) -> Iterator[str]:
+def adapter_names(weights: Iterable[str]) -> Iterator[str]:
     """What the adapters of these weights of the base would be called."""
     for weight in weights:
         layer = PREFIX + weight.removesuffix(".weight")
         yield from (layer + A, layer + B)
 
 
-def name_of_head(weight: str) -> str:
+def trained_head_name(weight: str) -> str:
     """What a weight is called that is new, and trained whole beside the adapters."""
     layer, _, leaf = weight.rpartition(".")
     return PREFIX + layer + WHOLE + leaf
 
 
-def names_of_trained(weights: Iterable[str]) -> Iterator[str]:
+def trainable_names(weights: Iterable[str]) -> Iterator[str]:
     """All that may have been trained of these weights."""
     for weight in weights:
-        yield from (*names_of_adapters([weight]), name_of_head(weight))
+        yield from (*adapter_names([weight]), trained_head_name(weight))
 
 
-def merged(whole: Whole, name: str, weight: torch.Tensor, lora: Lora) -> torch.Tensor:
+def merge_adapter(
+    whole: FullParameters, name: str, weight: torch.Tensor, lora: Lora
+) -> torch.Tensor:
     """The base's weight with its adapter added in fp32, as the trainer's export adds it."""
-    name_a, name_b = names_of_adapters([name])
+    name_a, name_b = adapter_names([name])
     if name_a not in whole.shapes:
         return weight
     # What the model computes with: masters rounded to the precision of the run.
@@ -48,7 +50,7 @@ def merged(whole: Whole, name: str, weight: torch.Tensor, lora: Lora) -> torch.T
 
 
 def write_adapter(
-    whole: Whole, spec: RunSpec, lora: Lora, dtype: torch.dtype, folder: Path
+    whole: FullParameters, spec: RunSpec, lora: Lora, dtype: torch.dtype, folder: Path
 ) -> None:
     """Write the folder that `PeftModel.from_pretrained` reads."""
     import_uncompiled()  # before peft does

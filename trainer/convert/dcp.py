@@ -13,14 +13,14 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 from trainer.contract import RunSpec
-from trainer.convert.adam import groups
-from trainer.convert.whole import Whole
+from trainer.convert.adam import parameter_groups
+from trainer.convert.whole import FullParameters
 
 MODEL, OPTIMIZER, TRAINING = "model", "optimizer", "training"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def write(whole: Whole, spec: RunSpec, target: Path) -> None:
+def write_dcp(whole: FullParameters, spec: RunSpec, target: Path) -> None:
     """Write the checkpoint into ``target``. One file for each tensor: torch keeps in memory
     what it has written until the file ends."""
     writer = dcp.FileSystemWriter(target, single_file_per_rank=False, thread_count=1)
@@ -29,14 +29,14 @@ def write(whole: Whole, spec: RunSpec, target: Path) -> None:
         dcp.save(_plan(whole, spec), storage_writer=writer, planner=_Reading(whole), no_dist=True)
 
 
-def _plan(whole: Whole, spec: RunSpec) -> dict[str, Any]:
+def _plan(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
     """The state dict with tensors that have a shape and no memory yet."""
     step = torch.tensor(float(whole.index.optimizer_step))
     state = {
         name: {"step": step} | {moment: _hollow(whole, name) for moment in MOMENTS}
         for name in whole.shapes
     }
-    told = [g.numbers | {"params": list(g.names)} for g in groups(whole, spec)]
+    told = [g.numbers | {"params": list(g.names)} for g in parameter_groups(whole, spec)]
     return {
         MODEL: {name: _hollow(whole, name) for name in whole.shapes},
         OPTIMIZER: {"state": state, "param_groups": told},
@@ -48,14 +48,14 @@ def _plan(whole: Whole, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _hollow(whole: Whole, name: str) -> torch.Tensor:
+def _hollow(whole: FullParameters, name: str) -> torch.Tensor:
     return torch.empty(whole.shapes[name], dtype=torch.float32, device="meta")
 
 
 class _Reading(DefaultSavePlanner):  # type: ignore[misc]  # torch is untyped here
     """Reads a tensor from the checkpoint only when torch is about to write it."""
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, whole: FullParameters) -> None:
         super().__init__()
         self._whole = whole
 

@@ -14,9 +14,14 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from trainer.contract import RunSpec
-from trainer.convert.adapters import merged, name_of_head, names_of_trained, write_adapter
+from trainer.convert.adapters import (
+    merge_adapter,
+    trainable_names,
+    trained_head_name,
+    write_adapter,
+)
 from trainer.convert.shards import LIMIT, write_model
-from trainer.convert.whole import Whole
+from trainer.convert.whole import FullParameters
 from trainer.export.companion_files import copy_companions
 from trainer.model import sequence_head
 from trainer.model.precision import dtype_of
@@ -26,7 +31,9 @@ from trainer.model.tokenizer import load_tokenizer
 ADAPTER = "adapter"
 
 
-def write(whole: Whole, spec: RunSpec, base: Path, target: Path, limit: int = LIMIT) -> None:
+def write_hf(
+    whole: FullParameters, spec: RunSpec, base: Path, target: Path, limit: int = LIMIT
+) -> None:
     """Write weights, configuration, tokenizer and, with LoRA, the adapters by themselves."""
     _require_base(base, spec)
     dtype = dtype_of(spec)
@@ -34,7 +41,9 @@ def write(whole: Whole, spec: RunSpec, base: Path, target: Path, limit: int = LI
     kind: Any = AutoModelForCausalLM
     if has_head(spec):
         kind = AutoModelForSequenceClassification
-        config.update(sequence_head.settings(spec, load_tokenizer(base, spec.method).pad_token_id))
+        config.update(
+            sequence_head.head_settings(spec, load_tokenizer(base, spec.method).pad_token_id)
+        )
     model = _Model(whole, spec, dtype, _Base(base))
     shapes = _parameters(kind, config)
     model.require(shapes)
@@ -66,7 +75,9 @@ class _Base:
 class _Model:
     """Where each weight of the model comes from: the checkpoint, the base, or both."""
 
-    def __init__(self, whole: Whole, spec: RunSpec, dtype: torch.dtype, base: _Base) -> None:
+    def __init__(
+        self, whole: FullParameters, spec: RunSpec, dtype: torch.dtype, base: _Base
+    ) -> None:
         self._whole, self._lora, self._dtype, self._base = whole, spec.lora, dtype, base
         self._frozen = spec.freezes  # else what the checkpoint lacks is lost, not the base's
 
@@ -78,7 +89,7 @@ class _Model:
                 f"{lacking[0]} is nowhere to be found: the model's class names its weights "
                 "otherwise than its files do. Let the job finish; its own export knows them"
             )
-        places = set(shapes) if self._lora is None else set(names_of_trained(shapes))
+        places = set(shapes) if self._lora is None else set(trainable_names(shapes))
         if homeless := sorted(set(self._whole.shapes) - places):
             raise ValueError(f"{homeless[0]} was trained, but the base model has no place for it")
 
@@ -88,15 +99,15 @@ class _Model:
             found = name in self._whole.shapes
             weight = self._whole.tensor(name, "master") if found else self._base.read(name)
             return weight.to(self._dtype)
-        if name_of_head(name) in self._whole.shapes:
-            return self._whole.tensor(name_of_head(name), "master").to(self._dtype)
+        if trained_head_name(name) in self._whole.shapes:
+            return self._whole.tensor(trained_head_name(name), "master").to(self._dtype)
         weight = self._base.read(name).to(self._dtype)
-        return merged(self._whole, name, weight, self._lora)
+        return merge_adapter(self._whole, name, weight, self._lora)
 
     def _has(self, name: str) -> bool:
         if self._lora is None:
             return name in self._whole.shapes or (self._frozen and name in self._base)
-        return name in self._base or name_of_head(name) in self._whole.shapes
+        return name in self._base or trained_head_name(name) in self._whole.shapes
 
 
 def _parameters(kind: Any, config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401

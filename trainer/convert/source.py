@@ -9,13 +9,13 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.checkpoint.checksum import difference
+from trainer.checkpoint.checksum import find_difference
 from trainer.contract import HEAD, MANIFEST, RUN_SPEC, Committed, FileEntry, Head, Manifest, RunSpec
 from trainer.rundir import write_whole
 
 
 @dataclass(frozen=True)
-class Source:
+class CheckpointSource:
     """A verified checkpoint on this machine's disk, and what was being trained."""
 
     folder: Path
@@ -23,9 +23,9 @@ class Source:
     spec: RunSpec
 
 
-def find(
+def find_checkpoint(
     source: str, scratch: Path, step: int | None = None, run_spec: Path | None = None
-) -> Source:
+) -> CheckpointSource:
     """The checkpoint that ``source`` means, verified; ValueError says what is wrong with it.
 
     A URL's checkpoint is brought into ``scratch`` first. Without ``step``: the newest.
@@ -43,7 +43,7 @@ def find(
     )
 
 
-def pick(head: Head, step: int | None) -> Committed:
+def pick_committed(head: Head, step: int | None) -> Committed:
     """The committed checkpoint of that step; without one the newest."""
     if head.newest is None:
         raise ValueError("HEAD names no checkpoint: nothing of this job is committed yet")
@@ -56,8 +56,8 @@ def pick(head: Head, step: int | None) -> Committed:
     raise ValueError(f"no checkpoint of step {step} is committed; HEAD names those of {there}")
 
 
-def _of_copy(root: Path, step: int | None, run_spec: Path | None) -> Source:
-    entry = pick(Head.from_json((root / HEAD).read_bytes()), step)
+def _of_copy(root: Path, step: int | None, run_spec: Path | None) -> CheckpointSource:
+    entry = pick_committed(Head.from_json((root / HEAD).read_bytes()), step)
     folder = root / entry.path
     data = (folder / MANIFEST).read_bytes()
     if (digest := hashlib.sha256(data).hexdigest()) != entry.manifest_sha256:
@@ -65,7 +65,7 @@ def _of_copy(root: Path, step: int | None, run_spec: Path | None) -> Source:
     return _open(folder, run_spec or root / RUN_SPEC)
 
 
-def _open(folder: Path, run_spec: Path) -> Source:
+def _open(folder: Path, run_spec: Path) -> CheckpointSource:
     manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
     for file in manifest.files:
         _verify(folder / file.name, file)
@@ -74,27 +74,27 @@ def _open(folder: Path, run_spec: Path) -> Source:
     data = run_spec.read_bytes()
     if hashlib.sha256(data).hexdigest() != manifest.run_spec_sha256:
         raise ValueError(f"{run_spec} is not the run spec of this checkpoint's job")
-    return Source(folder, manifest, RunSpec.from_json(data))
+    return CheckpointSource(folder, manifest, RunSpec.from_json(data))
 
 
 def _verify(path: Path, file: FileEntry) -> None:
     if not path.is_file():
         raise ValueError(f"{path} is missing; fetch the checkpoint again")
-    if why := difference(path, file):
+    if why := find_difference(path, file):
         raise ValueError(f"{path} is damaged: {why}; fetch it again")
 
 
 async def _fetch(url: str, root: Path, step: int | None) -> None:
     """Make a copy of the container that holds HEAD, the run spec and the one checkpoint."""
-    from trainer.supervisor.blob.container import Access, JobContainer  # noqa: PLC0415 - Azure's client
+    from trainer.supervisor.blob.container import BlobAccess, JobContainer  # noqa: PLC0415 - Azure's client
     from trainer.supervisor.input.fetch import fetch_checkpoint  # noqa: PLC0415
 
-    access = Access()
+    access = BlobAccess()
     try:
         container = JobContainer(access, url)
         head, _ = await container.read(HEAD)
         spec, _ = await container.read(RUN_SPEC)
-        entry = pick(Head.from_json(head), step)
+        entry = pick_committed(Head.from_json(head), step)
         await fetch_checkpoint(container, entry, root / entry.path)
     finally:
         access.close()

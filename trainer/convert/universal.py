@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from trainer.contract import RunSpec
-from trainer.convert.adam import groups
-from trainer.convert.whole import Whole
+from trainer.convert.adam import parameter_groups
+from trainer.convert.whole import FullParameters
 
 DEEPSPEED = "0.19.8"  # whose loader was read, and is tested against
 LATEST = "latest_universal"
@@ -19,7 +19,7 @@ MODEL_STATES = ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_s
 FILES = {"master": "fp32", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}  # ours: theirs
 
 
-def write(whole: Whole, spec: RunSpec, target: Path) -> None:
+def write_universal(whole: FullParameters, spec: RunSpec, target: Path) -> None:
     """Write the checkpoint below ``target``, the folder that `load_checkpoint` is given."""
     tag = f"global_step{whole.index.step}"
     folder = target / tag
@@ -32,15 +32,15 @@ def write(whole: Whole, spec: RunSpec, target: Path) -> None:
     (target / LATEST).write_text(tag)
 
 
-def _write_parameter(whole: Whole, name: str, folder: Path) -> None:
+def _write_parameter(whole: FullParameters, name: str, folder: Path) -> None:
     folder.mkdir()
     for ours, theirs in FILES.items():
         torch.save({"param": whole.tensor(name, ours)}, folder / f"{theirs}.pt")
     torch.save(_step(whole), folder / "step.pt")
 
 
-def _optimizer(whole: Whole, spec: RunSpec) -> dict[str, Any]:
-    told = [group.numbers for group in groups(whole, spec)]
+def _optimizer(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
+    told = [group.numbers for group in parameter_groups(whole, spec)]
     # Stage 3 gives all groups what the first one has. So the decay, in which ours differ, is
     # left out there, and every group keeps its own.
     alike = {k: v for k, v in told[0].items() if k != "weight_decay"}
@@ -51,7 +51,7 @@ def _optimizer(whole: Whole, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _model_states(whole: Whole, spec: RunSpec) -> dict[str, Any]:
+def _model_states(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
     """What is loaded besides the tensors; unknown members come back as the client's state."""
     return {
         "module": {},
@@ -68,5 +68,5 @@ def _model_states(whole: Whole, spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _step(whole: Whole) -> torch.Tensor:
+def _step(whole: FullParameters) -> torch.Tensor:
     return torch.tensor(float(whole.index.optimizer_step))

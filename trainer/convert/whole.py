@@ -10,21 +10,21 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from trainer.checkpoint.index import FORMAT, Index, index_name, key
-from trainer.checkpoint.ranges import Piece, copies
+from trainer.checkpoint.index import FORMAT, RankIndex, index_name, tensor_key
+from trainer.checkpoint.ranges import StoredPiece, plan_copies
 from trainer.contract import Manifest
 from trainer.model.actor_critic import ACTOR, CRITIC
 from trainer.rundir import tensors_name
 
 
-class Whole:
+class FullParameters:
     """Reads the files of one checkpoint; only what is asked for is in memory."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder = folder
         self._files: dict[int, Any] = {}
         self._stored: dict[str, str] = {}
-        self._pieces: dict[str, list[Piece]] = defaultdict(list)
+        self._pieces: dict[str, list[StoredPiece]] = defaultdict(list)
         self.shapes: dict[str, tuple[int, ...]] = {}
         indexes = [_read_index(folder, rank, manifest) for rank in range(manifest.world_size)]
         self.index = indexes[0]
@@ -34,7 +34,7 @@ class Whole:
                     continue
                 name = stored.name.removeprefix(ACTOR)
                 self.shapes[name], self._stored[name] = stored.shape, stored.name
-                piece = Piece(stored.start, stored.numel, index.rank)
+                piece = StoredPiece(stored.start, stored.numel, index.rank)
                 self._pieces[name].append(piece)
 
     def tensor(self, name: str, state: str) -> torch.Tensor:
@@ -43,11 +43,11 @@ class Whole:
         whole = torch.empty(shape, dtype=torch.float32)
         flat = whole.view(-1)
         try:
-            plan = copies(0, flat.numel(), self._pieces[name])
+            plan = plan_copies(0, flat.numel(), self._pieces[name])
         except ValueError as e:
             raise ValueError(f"{name}: {e}") from e
         for copy in plan:
-            stored = self._file(copy.rank).get_slice(key(self._stored[name], state))
+            stored = self._file(copy.rank).get_slice(tensor_key(self._stored[name], state))
             part = stored[copy.source : copy.source + copy.numel]
             flat[copy.target : copy.target + copy.numel].copy_(part)
         return whole
@@ -58,11 +58,11 @@ class Whole:
         return self._files[rank]
 
 
-def _read_index(folder: Path, rank: int, manifest: Manifest) -> Index:
+def _read_index(folder: Path, rank: int, manifest: Manifest) -> RankIndex:
     name = index_name(rank)
     if name not in {file.name for file in manifest.files}:
         raise ValueError(f"the manifest does not list {name}: this is a model, not a checkpoint")
-    index = Index.from_json((folder / name).read_bytes())
+    index = RankIndex.from_json((folder / name).read_bytes())
     if index.format != FORMAT:
         raise ValueError(f"checkpoint format {index.format} is unknown; this program has {FORMAT}")
     told = (manifest.world_size, manifest.step, manifest.run_spec_sha256, rank)

@@ -35,7 +35,7 @@ class Batch:
     def to(self, device: torch.device) -> Self:
         """The same on another device."""
         members = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{n: _moved(member, device) for n, member in members.items()})
+        return replace(self, **{n: _move(member, device) for n, member in members.items()})
 
 
 def padded(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
@@ -63,7 +63,7 @@ def padded(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
     )
 
 
-def classed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
+def padded_with_classes(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
     """Padded. The last id of each sequence is its class, and not read; of padding it is IGNORED."""
     batch = padded([Tokens(s.ids[:-1], s.trained[:-1]) for s in sequences], pad_id, least)
     classes_B = torch.full((batch.sequences,), IGNORED, dtype=torch.long)
@@ -92,5 +92,5 @@ def _labels(sequence: Tokens) -> torch.Tensor:
     return torch.tensor([*(i if trained else IGNORED for i, trained in wanted), IGNORED])
 
 
-def _moved(member: Any, device: torch.device) -> Any:  # noqa: ANN401
+def _move(member: Any, device: torch.device) -> Any:  # noqa: ANN401
     return member.to(device) if isinstance(member, torch.Tensor) else member

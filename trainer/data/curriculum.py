@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.contract import Curriculum
-from trainer.data.order import bits, row_at
+from trainer.data.order import random_bits, shuffled_row
 
-EASED = 3  # stream of random numbers; those of mix.py are others
+STREAM = 3  # stream of random numbers; those of mix.py are others
 _SPARSE = 4  # rows for each that is drawn, from which on it pays to draw instead of shuffling
 
 
-class Eased:
+class CurriculumOrder:
     """Pure: the row of a sample follows from seed, rows, batch and the sample's number."""
 
     def __init__(
@@ -39,8 +39,8 @@ class Eased:
         step, place = divmod(cursor, self._batch)
         if step >= self._curriculum.until_step:
             eased = self._curriculum.until_step * self._batch
-            return row_at(self._seed, len(self._easiest_first), cursor - eased)
-        rank = _drawn(self._seed, step, self.allowed(step), self._batch)[place]
+            return shuffled_row(self._seed, len(self._easiest_first), cursor - eased)
+        rank = _draw(self._seed, step, self.allowed(step), self._batch)[place]
         return int(self._easiest_first[rank])
 
     def allowed(self, step: int) -> int:
@@ -51,9 +51,9 @@ class Eased:
 
 
 @lru_cache(maxsize=4)
-def _drawn(seed: int, step: int, allowed: int, batch: int) -> NDArray[np.int64]:
+def _draw(seed: int, step: int, allowed: int, batch: int) -> NDArray[np.int64]:
     """``batch`` numbers below ``allowed``, none more often than it must be."""
-    random = bits(seed, step, EASED)
+    random = random_bits(seed, step, STREAM)
     if allowed > _SPARSE * batch:
         found: dict[int, None] = {}
         while len(found) < batch:

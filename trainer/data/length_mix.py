@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.contract import Mix
-from trainer.data.order import row_at
+from trainer.data.order import shuffled_row
 
 SHORT, LONG = 1, 2  # streams of random numbers; a plain shuffle has the first one, 0
 _FINEST = 1_000_000  # shares are taken to the nearest fraction of so many parts: 0.7 is 7/10
@@ -22,7 +22,7 @@ _FINEST = 1_000_000  # shares are taken to the nearest fraction of so many parts
 log = logging.getLogger("trainer")
 
 
-class Mixed:
+class LengthMixOrder:
     """Pure: the row of a sample follows from seed, lengths and the sample's number."""
 
     def __init__(self, seed: int, tokens: NDArray[Any], mix: Mix) -> None:
@@ -37,11 +37,11 @@ class Mixed:
     def row(self, cursor: int) -> int:
         """The row that sample number ``cursor`` is."""
         if not (len(self._short) and len(self._long)):
-            return row_at(self._seed, self._rows, cursor)
+            return shuffled_row(self._seed, self._rows, cursor)
         before = self._shorts(cursor)
         if self._shorts(cursor + 1) > before:
-            return int(self._short[row_at(self._seed, len(self._short), before, SHORT)])
-        return int(self._long[row_at(self._seed, len(self._long), cursor - before, LONG)])
+            return int(self._short[shuffled_row(self._seed, len(self._short), before, SHORT)])
+        return int(self._long[shuffled_row(self._seed, len(self._long), cursor - before, LONG)])
 
     def _shorts(self, samples: int) -> int:
         """How many of the first ``samples`` are short."""

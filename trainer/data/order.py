@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trainer.contract import micro_steps
 
 
-def row_at(seed: int, rows: int, cursor: int, stream: int = 0) -> int:
+def shuffled_row(seed: int, rows: int, cursor: int, stream: int = 0) -> int:
     """The row that the sample number ``cursor`` is; every epoch has an order of its own.
 
     Different streams of one seed have orders that know nothing of each other.
@@ -20,12 +20,12 @@ def row_at(seed: int, rows: int, cursor: int, stream: int = 0) -> int:
     return int(_permutation(seed, epoch, rows, stream)[position])
 
 
-def bits(seed: int, number: int, stream: int = 0) -> np.random.Philox:
+def random_bits(seed: int, number: int, stream: int = 0) -> np.random.Philox:
     """Random bits that follow from these three alone; seeds have at most 32."""
     return np.random.Philox(key=np.array([seed + (stream << 32), number], dtype=np.uint64))
 
 
-def cursors(
+def micro_batch_samples(
     consumed: int, global_batch: int, micro_batch: int, world_size: int, rank: int
 ) -> list[list[int]]:
     """Sample numbers of one rank in the next training step, one list per micro-step.
@@ -44,4 +44,4 @@ def cursors(
 @lru_cache(maxsize=4)
 def _permutation(seed: int, epoch: int, rows: int, stream: int) -> NDArray[np.int64]:
     """A shuffle that stays the same across numpy's versions: only raw Philox bits are used."""
-    return np.argsort(bits(seed, epoch, stream).random_raw(rows), kind="stable")
+    return np.argsort(random_bits(seed, epoch, stream).random_raw(rows), kind="stable")

@@ -7,29 +7,29 @@ from functools import partial
 
 from rendering.tokens import Tokens
 from trainer.contract import RunSpec
-from trainer.data.batch import Batch, classed, packed, padded
-from trainer.data.order import cursors, row_at
-from trainer.data.tokens import Source
-from trainer.state import Identity
+from trainer.data.batch import Batch, packed, padded, padded_with_classes
+from trainer.data.order import micro_batch_samples, shuffled_row
+from trainer.data.tokens import TokenSource
+from trainer.state import RankIdentity
 
 log = logging.getLogger(__name__)
 
 
-class Feed:
+class BatchPrefetcher:
     """One rank's share of the rows, in the order that the seed gives."""
 
     def __init__(
         self,
-        source: Source,
+        source: TokenSource,
         pad_id: int,
         spec: RunSpec,
-        identity: Identity,
+        identity: RankIdentity,
         order: Callable[[int], int] | None = None,
     ) -> None:
         """``order`` gives the row of a sample; None shuffles."""
         self._source, self._pad_id, self._spec = source, pad_id, spec
         rows = len(source) // spec.sequences_per_row
-        self._row = order or partial(row_at, spec.seed, rows)
+        self._row = order or partial(shuffled_row, spec.seed, rows)
         self._rank, self._world = identity.rank, identity.world_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._ahead: tuple[int, Future[list[Batch]]] | None = None
@@ -51,42 +51,44 @@ class Feed:
         spec = self._spec
         last = spec.total_steps * spec.global_batch
         rows = sorted({self._row(cursor) for cursor in range(consumed, last)})
-        for mine in cursors(0, len(rows), spec.micro_batch, self._world, self._rank):
+        for mine in micro_batch_samples(0, len(rows), spec.micro_batch, self._world, self._rank):
             micro = [rows[place] for place in mine]
             yield self._thread.submit(_batch, self._source, micro, self._pad_id, spec).result()
 
     def _build(self, consumed: int) -> list[Batch]:
         spec = self._spec
-        mine = cursors(consumed, spec.global_batch, spec.micro_batch, self._world, self._rank)
+        mine = micro_batch_samples(
+            consumed, spec.global_batch, spec.micro_batch, self._world, self._rank
+        )
         rows = [[self._row(cursor) for cursor in micro] for micro in mine]
         log.debug("after %d samples: rows %s", consumed, rows)
         return [_batch(self._source, micro, self._pad_id, spec) for micro in rows]
 
 
 def evaluation_batches(
-    source: Source,
+    source: TokenSource,
     pad_id: int,
     spec: RunSpec,
-    identity: Identity,
+    identity: RankIdentity,
 ) -> Iterator[Batch]:
     """This rank's share of the validation rows, in file order; as many batches on every rank."""
     rows = len(source) // spec.sequences_per_row
-    for micro in cursors(0, rows, spec.micro_batch, identity.world_size, identity.rank):
+    for micro in micro_batch_samples(0, rows, spec.micro_batch, identity.world_size, identity.rank):
         yield _batch(source, micro, pad_id, spec)
 
 
-def _batch(source: Source, rows: list[int], pad_id: int, spec: RunSpec) -> Batch:
+def _batch(source: TokenSource, rows: list[int], pad_id: int, spec: RunSpec) -> Batch:
     """All sequences of these rows, those of one row side by side."""
     several = spec.sequences_per_row
     places = [row * several + n for row in rows for n in range(several)]
     sequences = [source[place] for place in places]
     if several > 1:
         groups = [sequences[first : first + several] for first in range(0, len(places), several)]
-        sequences = [sequence for group in groups for sequence in _compared(group)]
-    return _collation(spec)(sequences, pad_id, least=several)
+        sequences = [sequence for group in groups for sequence in _untrain_equal_answers(group)]
+    return _collate_function(spec)(sequences, pad_id, least=several)
 
 
-def _compared(answers: list[Tokens]) -> list[Tokens]:
+def _untrain_equal_answers(answers: list[Tokens]) -> list[Tokens]:
     """A row's answers; where all of them are equal, with nothing to train.
 
     Their gradients would cancel but for rounding, and Adam makes steps of full size of that.
@@ -97,7 +99,7 @@ def _compared(answers: list[Tokens]) -> list[Tokens]:
     return answers
 
 
-def _collation(spec: RunSpec) -> Callable[..., Batch]:
+def _collate_function(spec: RunSpec) -> Callable[..., Batch]:
     if spec.method == "classification":
-        return classed
+        return padded_with_classes
     return packed if spec.packing else padded

@@ -12,31 +12,31 @@ from numpy.typing import NDArray
 
 from rendering.tool_calls import Json
 from trainer.contract import RunSpec
-from trainer.data.curriculum import Eased
-from trainer.data.length_mix import Mixed
-from trainer.data.rows import Rows
-from trainer.data.tokens import Source, rows_of
-from trainer.state import Identity
+from trainer.data.curriculum import CurriculumOrder
+from trainer.data.length_mix import LengthMixOrder
+from trainer.data.rows import JsonlRows
+from trainer.data.tokens import TokenSource, open_run_rows
+from trainer.state import RankIdentity
 
 Order = Callable[[int], int]  # from the number of a sample to its row
-Summed = Callable[[NDArray[np.int64]], NDArray[np.int64]]  # over all ranks; collective
+SumOverRanks = Callable[[NDArray[np.int64]], NDArray[np.int64]]  # over all ranks; collective
 
 
-def order_of(
-    spec: RunSpec, path: Path, source: Source, identity: Identity, summed: Summed
+def build_order(
+    spec: RunSpec, path: Path, source: TokenSource, identity: RankIdentity, summed: SumOverRanks
 ) -> Order | None:
     """The order that the run spec asks for; None for a shuffle. ``path`` holds the rows."""
     if spec.mix is not None:
-        tokens = summed(_tokens(source, spec.sequences_per_row, identity))
-        return Mixed(spec.seed, tokens, spec.mix).row
+        tokens = summed(_count_tokens(source, spec.sequences_per_row, identity))
+        return LengthMixOrder(spec.seed, tokens, spec.mix).row
     if spec.curriculum is None:
         return None
-    turns = summed(_turns(rows_of(path, spec), identity))
-    tokens = summed(_tokens(source, spec.sequences_per_row, identity))
-    return Eased(spec.seed, turns, tokens, spec.curriculum, spec.global_batch).row
+    turns = summed(_count_turns(open_run_rows(path, spec), identity))
+    tokens = summed(_count_tokens(source, spec.sequences_per_row, identity))
+    return CurriculumOrder(spec.seed, turns, tokens, spec.curriculum, spec.global_batch).row
 
 
-def _tokens(source: Source, several: int, identity: Identity) -> NDArray[np.int64]:
+def _count_tokens(source: TokenSource, several: int, identity: RankIdentity) -> NDArray[np.int64]:
     """Of each row of this rank's share, all its sequences together [rows]; 0 elsewhere."""
     found = np.zeros(len(source) // several, dtype=np.int64)
     for row in _share(len(found), identity):
@@ -44,7 +44,7 @@ def _tokens(source: Source, several: int, identity: Identity) -> NDArray[np.int6
     return found
 
 
-def _turns(rows: Rows, identity: Identity) -> NDArray[np.int64]:
+def _count_turns(rows: JsonlRows, identity: RankIdentity) -> NDArray[np.int64]:
     """Messages of each row of this rank's share, in its longest sequence [rows]; 0 elsewhere."""
     found = np.zeros(len(rows), dtype=np.int64)
     for row in _share(len(rows), identity):
@@ -56,5 +56,5 @@ def _messages(chat: Json) -> int:
     return len(chat["messages"]) if "messages" in chat else 1
 
 
-def _share(rows: int, identity: Identity) -> range:
+def _share(rows: int, identity: RankIdentity) -> range:
     return range(identity.rank, rows, identity.world_size)

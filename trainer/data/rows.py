@@ -12,12 +12,12 @@ from rendering.rows import Reader, RowError
 from rendering.template import RenderError
 from rendering.tokenizer import UnusableTokenizer
 from rendering.tool_calls import Json
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 _PART = 1 << 20  # bytes read at once
 
 
-class Rows:
+class JsonlRows:
     """A JSONL file of which only the offsets are held in memory. Blank lines are no rows."""
 
     def __init__(self, path: Path, read: Reader, *, split: bool = False) -> None:
@@ -29,12 +29,14 @@ class Rows:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    several = _answers(line, f"{path.name}, line {number}") if split else 1
+                    several = _count_answers(line, f"{path.name}, line {number}") if split else 1
                     starts += [position] * several
                     places += range(several)
                 position += len(line)
         if not starts:
-            raise Hopeless(f"{path.name} holds no rows; upload a file with at least one chat")
+            raise NonRetryableError(
+                f"{path.name} holds no rows; upload a file with at least one chat"
+            )
         self._starts = np.array(starts, dtype=np.int64)
         self._places = np.array(places, dtype=np.int64) if split else None
 
@@ -55,10 +57,17 @@ class Rows:
         """Raise Hopeless that names the row's line for whatever its content makes go wrong."""
         try:
             yield
-        except (Hopeless, OSError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        except (
+            NonRetryableError,
+            OSError,
+            MemoryError,
+            KeyboardInterrupt,
+            SystemExit,
+            GeneratorExit,
+        ):
             raise  # said already, or no fault of the row
         except BaseException as error:  # a panic of the tokenizer's Rust is no Exception
-            raise Hopeless(f"{self.place(row)}: {_said(error)}") from error
+            raise NonRetryableError(f"{self.place(row)}: {_error_text(error)}") from error
 
     def place(self, row: int) -> str:
         """File and line of the row; blank lines count, as an editor counts them."""
@@ -69,20 +78,20 @@ class Rows:
         return f"{self._path.name}, line {number}"
 
 
-def open_rows(path: Path, method: str, *, has_answers: bool, split: bool) -> Rows:
+def open_rows(path: Path, method: str, *, has_answers: bool, split: bool) -> JsonlRows:
     """The rows of a data file as a training method reads them."""
     read = rows.split_chat if split else rows.reader(method, has_answers=has_answers)
-    return Rows(path, read, split=split)
+    return JsonlRows(path, read, split=split)
 
 
-def _answers(line: bytes, place: str) -> int:
+def _count_answers(line: bytes, place: str) -> int:
     try:
         return count_answers(rows.parse(line))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Hopeless(f"{place}: {_said(error)}") from error
+        raise NonRetryableError(f"{place}: {_error_text(error)}") from error
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """What it says; of errors that were not made for people, their kind as well."""
     if isinstance(error, UnicodeEncodeError):  # its own words are full of code points
         bad = error.object[error.start : error.start + 1]

@@ -18,10 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.checksum import describe_file
 from trainer.contract import InputFile, RunSpec
 from trainer.data.token_cache import FORMAT, RECORD, data_files, tokens_name
-from trainer.data.tokens import Source, open_tokens
+from trainer.data.tokens import TokenSource, open_tokens
 from trainer.model.tokenizer import base_folder, load_tokenizer
 from trainer.rundir import RunDir, write_whole
 
@@ -30,24 +30,24 @@ NICE = "5"  # a third of a full share where all processors train: it comes to an
 log = logging.getLogger("trainer")
 
 
-def begin(rundir: RunDir, spec: RunSpec) -> None:
+def start_tokenizing(rundir: RunDir, spec: RunSpec) -> None:
     """Have it done beside this process, unless an earlier generation has done it."""
-    if missing(rundir, spec):
-        threading.Thread(target=_have_done, args=(rundir,), daemon=True).start()
+    if missing_token_files(rundir, spec):
+        threading.Thread(target=_run_tokenizer, args=(rundir,), daemon=True).start()
 
 
-def missing(rundir: RunDir, spec: RunSpec) -> list[InputFile]:
+def missing_token_files(rundir: RunDir, spec: RunSpec) -> list[InputFile]:
     """The data files whose tokens no earlier generation has left."""
     return [f for f in data_files(spec) if not (rundir.cache / tokens_name(spec, f)).exists()]
 
 
-def _have_done(rundir: RunDir) -> None:
+def _run_tokenizer(rundir: RunDir) -> None:
     command = ["nice", "-n", NICE, sys.executable, "-m", __name__, str(rundir.root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
         child.wait()
 
 
-def write_tokens(source: Source, path: Path) -> None:
+def write_tokens(source: TokenSource, path: Path) -> None:
     """Write the tokens of every row; in memory there is one row at a time.
 
     Raises OSError when there is no room, or when the trainer has taken it for a save.
@@ -59,7 +59,7 @@ def write_tokens(source: Source, path: Path) -> None:
         TemporaryFile(dir=path.parent) as ids,
         TemporaryFile(dir=path.parent) as trained,
     ):
-        starts = array("q", _written(source, made, ids, trained))
+        starts = array("q", _write_rows(source, made, ids, trained))
         whole.write(_header(len(starts), starts[-1]))
         starts.tofile(whole)
         for column in (ids, trained):
@@ -70,7 +70,9 @@ def write_tokens(source: Source, path: Path) -> None:
     made.replace(path)
 
 
-def _written(source: Source, made: Path, ids: IO[bytes], trained: IO[bytes]) -> Iterator[int]:
+def _write_rows(
+    source: TokenSource, made: Path, ids: IO[bytes], trained: IO[bytes]
+) -> Iterator[int]:
     """Write row after row; where each begins, and where the last one ends."""
     end = 0
     for number in range(len(source)):
@@ -117,11 +119,11 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s")
     spec = RunSpec.from_json(rundir.run_spec.read_bytes())
     tokenizer = load_tokenizer(base_folder(rundir, spec.base_model), spec.method)
-    for file in missing(rundir, spec):
+    for file in missing_token_files(rundir, spec):
         path = rundir.cache / tokens_name(spec, file)
         try:
             write_tokens(open_tokens(path, rundir.input(file.path), tokenizer, spec), path)
-            write_whole(path.with_suffix(RECORD), describe(path, path.name).to_json())
+            write_whole(path.with_suffix(RECORD), describe_file(path, path.name).to_json())
         except (OSError, ValueError) as e:  # a full disk, or a row that the training will name
             path.with_name(f".{path.name}.made").unlink(missing_ok=True)
             log.warning("%s: its tokens are not kept: %s", file.name, e)

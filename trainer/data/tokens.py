@@ -17,14 +17,14 @@ from rendering.tokenizer import Tokenizer
 from rendering.tokens import Tokens, tokenize, tokenize_labelled
 from rendering.tool_calls import Json
 from trainer.contract import RunSpec
-from trainer.data.rows import Rows, open_rows
+from trainer.data.rows import JsonlRows, open_rows
 from trainer.data.token_cache import FORMAT
 
 log = logging.getLogger("trainer")
-NOTHING = Tokens([], [])  # in place of the answers that a row has fewer than others
+NO_TOKENS = Tokens([], [])  # in place of the answers that a row has fewer than others
 
 
-class Source(Protocol):
+class TokenSource(Protocol):
     """The tokens of every sequence of one data file; a row may be several, side by side."""
 
     def __len__(self) -> int:
@@ -40,12 +40,12 @@ class Source(Protocol):
         ...
 
 
-class Fresh:
+class TokenizedOnDemand:
     """Tokens made in the moment when they are asked for."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer, spec: RunSpec) -> None:
         self._per_row, self._tokenizer = spec.sequences_per_row, tokenizer
-        self._rows = rows_of(path, spec)
+        self._rows = open_run_rows(path, spec)
         self._max_seq_len, self._today = spec.max_seq_len, date.fromisoformat(spec.date)
         self._classes = {name: number for number, name in enumerate(spec.labels)}
 
@@ -58,7 +58,7 @@ class Fresh:
         found = self._rows[row]
         with self._rows.named(row):
             self._require_room(len(found))
-            return self._tokens(found[place]) if place < len(found) else NOTHING
+            return self._tokens(found[place]) if place < len(found) else NO_TOKENS
 
     def length(self, sequence: int) -> int:
         """Tokens of the sequence, which must be made to be counted."""
@@ -75,13 +75,13 @@ class Fresh:
         return tokenize(self._tokenizer, chat, *cut)
 
 
-def rows_of(path: Path, spec: RunSpec) -> Rows:
+def open_run_rows(path: Path, spec: RunSpec) -> JsonlRows:
     """The rows of a data file as this run reads them."""
     several = spec.sequences_per_row > 1
     return open_rows(path, spec.method, has_answers=several, split=spec.split_answers)
 
 
-class Cached:
+class TokenizedFile:
     """Tokens of a file that was left by `trainer.data.tokenizing`."""
 
     def __init__(self, path: Path) -> None:
@@ -112,14 +112,14 @@ class Cached:
         return int(self._starts[sequence + 1] - self._starts[sequence])
 
 
-def open_tokens(path: Path, rows: Path, tokenizer: Tokenizer, spec: RunSpec) -> Source:
+def open_tokens(path: Path, rows: Path, tokenizer: Tokenizer, spec: RunSpec) -> TokenSource:
     """The tokens that lie at ``path``; where they do not, or are no good, made from ``rows``."""
     if path.exists():
         try:
-            found = Cached(path)
+            found = TokenizedFile(path)
         except (OSError, ValueError) as e:
             log.warning("%s; tokenizing again", e)
         else:
             log.info("%s: tokenized by an earlier generation", rows.name)
             return found
-    return Fresh(rows, tokenizer, spec)
+    return TokenizedOnDemand(rows, tokenizer, spec)

@@ -15,12 +15,12 @@ from deepspeed.accelerator import get_accelerator
 from trainer.contract import LOWEST_LOSS_SCALE, RunSpec, engine_config
 from trainer.engine import loss_scale, speedups
 from trainer.model.frozen import require_freezable
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 
-def deepspeed_config(spec: RunSpec, world_size: int) -> dict[str, Any]:
+def build_config(spec: RunSpec, world_size: int) -> dict[str, Any]:
     """DeepSpeed's configuration for this run on this world; Hopeless where it cannot be trained."""
-    _require_possible(spec)
+    _require_trainable(spec)
     return engine_config(spec, world_size, get_accelerator().device_name())
 
 
@@ -37,18 +37,18 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[s
 def build_engine(model: torch.nn.Module, spec: RunSpec, config: dict[str, Any]) -> Any:  # noqa: ANN401
     """The DeepSpeed engine, in training mode."""
     if spec.precision == "fp16" and not get_accelerator().is_fp16_supported():
-        raise Hopeless("this machine cannot compute in fp16; ask for bf16 or fp32")
+        raise NonRetryableError("this machine cannot compute in fp16; ask for bf16 or fp32")
     if spec.offload and get_accelerator().device_name() != "cpu":
         cores = len(os.sched_getaffinity(0))  # torchrun leaves each process one
         torch.set_num_threads(max(cores // spec.processes_per_node, 1))
     groups = parameter_groups(model, spec.weight_decay)
     if not groups:
-        raise Hopeless(
+        raise NonRetryableError(
             "no parameter of the model is trained: all of them are frozen, or no layer takes an "
             "adapter. Freeze fewer layers, or train without adapters"
         )
     engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=config)
-    loss_scale.begin(engine)
+    loss_scale.disable_min_scale_error(engine)
     engine.train()
     return engine
 
@@ -67,7 +67,7 @@ def set_steps(engine: Any, step: int) -> None:  # noqa: ANN401
     engine.micro_steps = step * accumulation
 
 
-def backward(engine: Any, objective: torch.Tensor) -> None:  # noqa: ANN401
+def accumulate_gradients(engine: Any, objective: torch.Tensor) -> None:  # noqa: ANN401
     """Add a micro-step's gradients; the objective is already a share of the step's mean."""
     engine.backward(objective, scale_wrt_gas=False)
 
@@ -78,13 +78,13 @@ def end_micro_step(engine: Any) -> None:  # noqa: ANN401
         engine.step()
 
 
-def update(engine: Any) -> float | None:  # noqa: ANN401
+def update_parameters(engine: Any) -> float | None:  # noqa: ANN401
     """Update the parameters; return the global norm of the gradients before clipping.
 
     None when fp16's gradients overflowed: nothing is updated, and the loss scale has fallen.
     """
     if engine.zero_optimization_stage() > 0:
-        before = loss_scale.current(engine)
+        before = loss_scale.read_loss_scale(engine)
         engine.step()
         if before is not None and engine.optimizer.overflow:
             return None if before.scale > LOWEST_LOSS_SCALE else math.inf
@@ -94,44 +94,52 @@ def update(engine: Any) -> float | None:  # noqa: ANN401
     return norm
 
 
-def _require_possible(spec: RunSpec) -> None:
+def _require_trainable(spec: RunSpec) -> None:
     """Raise ValueError for what cannot be trained exactly, or not at all."""
     if spec.precision not in ("bf16", "fp16", "fp32"):
-        raise Hopeless(f"precision {spec.precision!r} is not known; use bf16, fp16 or fp32")
+        raise NonRetryableError(
+            f"precision {spec.precision!r} is not known; use bf16, fp16 or fp32"
+        )
     if spec.precision != "fp32" and spec.zero_stage < 1:
-        raise Hopeless(
+        raise NonRetryableError(
             f"{spec.precision} needs ZeRO stage 1 or higher: stage 0 keeps no fp32 master"
         )
     if spec.loss_scaling is not None and spec.precision != "fp16":
-        raise Hopeless(f"precision {spec.precision!r} needs no loss scale: leave it out")
+        raise NonRetryableError(f"precision {spec.precision!r} needs no loss scale: leave it out")
     if spec.is_quantized and spec.zero_stage == 3:
-        raise Hopeless("a base in 4 bits is whole on every rank: QLoRA needs ZeRO stage 0 to 2")
+        raise NonRetryableError(
+            "a base in 4 bits is whole on every rank: QLoRA needs ZeRO stage 0 to 2"
+        )
     _require_offload(spec)
-    speedups.require_possible(spec, get_accelerator().device_name())
+    speedups.require_zero_plus_plus(spec, get_accelerator().device_name())
     require_freezable(spec)
 
 
 def _require_offload(spec: RunSpec) -> None:
     if spec.offload == "nvme":
-        raise Hopeless(
+        raise NonRetryableError(
             "offload to NVMe needs a library that is compiled where it runs, and nothing is "
             "compiled in a job: use 'parameters' or 'optimizer'"
         )
     if spec.offload not in ("", "optimizer", "parameters"):
-        raise Hopeless(
+        raise NonRetryableError(
             f"offload {spec.offload!r} is not known; use 'optimizer', 'parameters' or leave it out"
         )
     if spec.offload and spec.zero_stage < 1:
-        raise Hopeless("offload needs ZeRO stage 1 or higher: stage 0 keeps no masters apart")
+        raise NonRetryableError(
+            "offload needs ZeRO stage 1 or higher: stage 0 keeps no masters apart"
+        )
     if spec.offload == "parameters" and spec.zero_stage < 3:
-        raise Hopeless("parameters are on the host under ZeRO stage 3 only: ask for it")
+        raise NonRetryableError("parameters are on the host under ZeRO stage 3 only: ask for it")
     if spec.rollout_offload and (spec.reinforcement is None or spec.zero_stage not in (1, 2)):
-        raise Hopeless(
+        raise NonRetryableError(
             "rollout_offload is for reinforcement under ZeRO stage 1 or 2: DeepSpeed moves the "
             "states of its own optimizer alone at stage 3"
         )
     if spec.rollout_offload and spec.offload:
-        raise Hopeless("the optimizer is on the host all along: leave out `rollout_offload`")
+        raise NonRetryableError(
+            "the optimizer is on the host all along: leave out `rollout_offload`"
+        )
 
 
 def _dimensions(parameter: Any) -> int:  # noqa: ANN401

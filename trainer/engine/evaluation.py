@@ -8,8 +8,8 @@ import torch
 
 from trainer.data.batch import Batch
 from trainer.methods.interface import Method
-from trainer.model.eval_mode import evaluating
-from trainer.process.all_reduce import over_ranks
+from trainer.model.eval_mode import evaluation_mode
+from trainer.process.all_reduce import sum_over_ranks
 
 
 class Evaluation(Protocol):
@@ -23,7 +23,7 @@ class Evaluation(Protocol):
         ...
 
 
-class Losses:
+class LossEvaluation:
     """The method's own loss."""
 
     def __init__(
@@ -37,13 +37,13 @@ class Losses:
     def __call__(self, method: Method) -> float | None:
         """The mean over all units; a loss that is no number is infinite."""
         loss, units = torch.zeros((), device=self._engine.device), 0
-        with torch.no_grad(), evaluating(self._engine):
+        with torch.no_grad(), evaluation_mode(self._engine):
             for batch in self._batches():
                 if self._leaving():
                     return None
                 loss += method.scores(self._engine, batch.to(self._engine.device)).loss
                 units += method.units(batch)
-        loss_sum, unit_sum = over_ranks(loss, units, device=self._engine.device)
+        loss_sum, unit_sum = sum_over_ranks(loss, units, device=self._engine.device)
         if not unit_sum:
             return math.nan
         mean = loss_sum / unit_sum

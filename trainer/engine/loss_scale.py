@@ -20,13 +20,13 @@ class LossScale(Message):
     patience: int  # overflows until it falls
 
 
-def begin(engine: Any) -> None:  # noqa: ANN401 - deepspeed is untyped here
+def disable_min_scale_error(engine: Any) -> None:  # noqa: ANN401 - deepspeed is untyped here
     """Have an overflow at the lowest scale be told by `update`, in our words."""
     if (scaler := _scaler(engine)) is not None:
         scaler.raise_error_at_min_scale = False
 
 
-def current(engine: Any) -> LossScale | None:  # noqa: ANN401
+def read_loss_scale(engine: Any) -> LossScale | None:  # noqa: ANN401
     """None where nothing is scaled."""
     scaler = _scaler(engine)
     if scaler is None:
@@ -39,13 +39,13 @@ def current(engine: Any) -> LossScale | None:  # noqa: ANN401
     )
 
 
-def in_use(engine: Any) -> float | None:  # noqa: ANN401
+def scale_value(engine: Any) -> float | None:  # noqa: ANN401
     """The number alone."""
-    found = current(engine)
+    found = read_loss_scale(engine)
     return found.scale if found else None
 
 
-def restore(engine: Any, saved: LossScale | None) -> None:  # noqa: ANN401
+def restore_loss_scale(engine: Any, saved: LossScale | None) -> None:  # noqa: ANN401
     """Go on where a checkpoint was; one that has none leaves the scale at its beginning."""
     scaler = _scaler(engine)
     if scaler is None or saved is None:

@@ -10,55 +10,58 @@ from statistics import median
 
 from trainer.contract import RunSpec, SpikeGuard, StepMetrics
 from trainer.contract.wire import Message
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
-LEAST = 10  # losses until any is judged
+MIN_LOSSES = 10  # losses until any is judged
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen(Message):
+class LossHistory(Message):
     """What the next loss is held against."""
 
     losses: tuple[float, ...] = ()  # the newest ones, the last is the newest
     above: int = 0  # of them in a row, up to the newest, that were too high
 
-    def after(self, loss: float, guard: SpikeGuard) -> "Seen":
+    def after(self, loss: float, guard: SpikeGuard) -> "LossHistory":
         """With one more step's."""
         usual = self.usual
         high = usual is not None and loss > guard.factor * usual
-        return Seen(
+        return LossHistory(
             losses=(*self.losses, loss)[-guard.window :], above=self.above + 1 if high else 0
         )
 
     @property
     def usual(self) -> float | None:
         """The median; None while too few are known, or where it is no measure of anything."""
-        found = median(self.losses) if len(self.losses) >= LEAST else 0.0
+        found = median(self.losses) if len(self.losses) >= MIN_LOSSES else 0.0
         return found if found > 0 else None
 
 
-class Spiked(Hopeless):
+class LossSpikeError(NonRetryableError):
     """Too high for too long; the same rows and weights would spike again on any machine."""
 
 
-def require_sane(spec: RunSpec) -> None:
+def require_valid_guard(spec: RunSpec) -> None:
     """Raise Hopeless for a guard that could not tell a spike."""
     guard = spec.spike_guard
     if guard is None:
         return
     if spec.method == "reinforcement":
-        raise Hopeless("a loss made of advantages is about 0 and has no spikes: no `spike_guard`")
+        raise NonRetryableError(
+            "a loss made of advantages is about 0 and has no spikes: no `spike_guard`"
+        )
     if guard.on_spike not in ("warn", "stop"):
-        raise Hopeless(f"on_spike {guard.on_spike!r} is not known; use 'warn' or 'stop'")
-    if guard.factor <= 1 or guard.steps < 1 or guard.window < LEAST:
-        raise Hopeless(
-            f"a spike is more than 1 times the median of {LEAST} steps or more, for 1 step or more"
+        raise NonRetryableError(f"on_spike {guard.on_spike!r} is not known; use 'warn' or 'stop'")
+    if guard.factor <= 1 or guard.steps < 1 or guard.window < MIN_LOSSES:
+        raise NonRetryableError(
+            f"a spike is more than 1 times the median of {MIN_LOSSES} steps or more, for 1 step or "
+            "more"
         )
 
 
-def watch(
-    guard: SpikeGuard | None, seen: Seen | None, loss: float
-) -> tuple[Seen | None, float | None]:
+def record_loss(
+    guard: SpikeGuard | None, seen: LossHistory | None, loss: float
+) -> tuple[LossHistory | None, float | None]:
     """What is known after this loss, and once it is a spike how many times the usual it is.
 
     A step without targets has none.
@@ -67,13 +70,13 @@ def watch(
         return None, None
     if math.isnan(loss):
         return seen, None
-    before = seen or Seen()
+    before = seen or LossHistory()
     now = before.after(loss, guard)
     usual = before.usual
     return now, loss / usual if usual is not None and now.above >= guard.steps else None
 
 
-def words(guard: SpikeGuard | None, metrics: StepMetrics) -> str:
+def spike_message(guard: SpikeGuard | None, metrics: StepMetrics) -> str:
     """What has happened, and what to do."""
     assert guard is not None
     assert metrics.spike is not None
@@ -84,7 +87,7 @@ def words(guard: SpikeGuard | None, metrics: StepMetrics) -> str:
     )
 
 
-def require_calm(guard: SpikeGuard | None, metrics: StepMetrics) -> None:
+def require_no_spike(guard: SpikeGuard | None, metrics: StepMetrics) -> None:
     """Raise Spiked where the run spec asks for it."""
     if guard is not None and guard.on_spike == "stop" and metrics.spike is not None:
-        raise Spiked(words(guard, metrics))
+        raise LossSpikeError(spike_message(guard, metrics))

@@ -18,7 +18,7 @@ def learning_rate(
     return peak * (min_ratio + (1 - min_ratio) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
 
 
-def rate_of(spec: RunSpec, step: int) -> float:
+def learning_rate_of(spec: RunSpec, step: int) -> float:
     """Rate of training step ``step`` of this run."""
     return learning_rate(
         step,

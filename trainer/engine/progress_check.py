@@ -2,7 +2,7 @@
 
 A target is what a method's loss is a mean over: trained tokens, pairs, rows with a label, tokens of
 answers. Every rank decides alike, since all figures are summed over the ranks; what must outlive a
-resume is `State.unmoved` and `State.tokens`.
+resume is `TrainingState.unmoved` and `TrainingState.tokens`.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,24 +10,24 @@ from collections.abc import Callable, Iterable
 import torch
 
 from trainer.contract import RunSpec
-from trainer.engine.lr_schedule import rate_of
-from trainer.methods.descriptor import kind_of
-from trainer.process.all_reduce import over_ranks
-from trainer.process.non_retryable import Hopeless
-from trainer.process.sync_flags import Agreed
-from trainer.state import State
+from trainer.engine.lr_schedule import learning_rate_of
+from trainer.methods.descriptor import descriptor_of
+from trainer.process.all_reduce import sum_over_ranks
+from trainer.process.non_retryable import NonRetryableError
+from trainer.process.sync_flags import SyncedFlags
+from trainer.state import TrainingState
 
-DOUBT = 10  # steps that change nothing, after which the user is warned
-_LOOK_EVERY = 64  # micro-batches between two sums over the ranks
+WARN_AFTER_STEPS = 10  # steps that change nothing, after which the user is warned
+_CHECK_EVERY = 64  # micro-batches between two sums over the ranks
 
 
-class NothingLearnt(Hopeless):
+class NothingLearnedError(NonRetryableError):
     """The model would be, or is, as it was before: the same rows teach no other machine more."""
 
 
-def without_targets(spec: RunSpec, file: str) -> str:
+def no_targets_message(spec: RunSpec, file: str) -> str:
     """What is wrong with rows of which not one can be trained on, and what to do."""
-    kind = kind_of(spec)
+    kind = descriptor_of(spec)
     return (
         f"{file}: within {spec.max_seq_len} tokens (training.max_seq_len) no row has "
         f"{kind.target}. {kind.remedy}"
@@ -36,16 +36,16 @@ def without_targets(spec: RunSpec, file: str) -> str:
 
 def require_rate(spec: RunSpec) -> None:
     """Raise NothingLearnt where the learning rate is 0 in every step."""
-    if not any(rate_of(spec, step) > 0 for step in range(1, spec.total_steps + 1)):
-        raise NothingLearnt(
+    if not any(learning_rate_of(spec, step) > 0 for step in range(1, spec.total_steps + 1)):
+        raise NothingLearnedError(
             f"the learning rate is 0 in all {spec.total_steps} steps, so nothing can be learnt. "
             "Raise it"
         )
 
 
 def require_targets(
-    spec: RunSpec, units: Iterable[int], reach: Callable[[], Agreed], device: torch.device
-) -> Agreed | None:
+    spec: RunSpec, units: Iterable[int], reach: Callable[[], SyncedFlags], device: torch.device
+) -> SyncedFlags | None:
     """Raise NothingLearnt unless a row that the run trains on has a target; collective.
 
     To be asked when the first step had none. ``units``: how many each part of this rank's share of
@@ -55,25 +55,25 @@ def require_targets(
     found = 0
     for number, part in enumerate(units, 1):
         found += part
-        if number % _LOOK_EVERY == 0:
+        if number % _CHECK_EVERY == 0:
             if (agreed := reach()).leaving:
                 return agreed
-            if over_ranks(found, device=device)[0]:
+            if sum_over_ranks(found, device=device)[0]:
                 return None
-    if not over_ranks(found, device=device)[0]:
-        raise NothingLearnt(without_targets(spec, spec.training_file.name))
+    if not sum_over_ranks(found, device=device)[0]:
+        raise NothingLearnedError(no_targets_message(spec, spec.training_file.name))
     return None
 
 
-def require_learnt(spec: RunSpec, state: State) -> None:
+def require_learned(spec: RunSpec, state: TrainingState) -> None:
     """Raise NothingLearnt when no step of a run that is at its end has changed the model."""
     if state.tokens == 0:
-        raise NothingLearnt(without_targets(spec, spec.training_file.name))
+        raise NothingLearnedError(no_targets_message(spec, spec.training_file.name))
     if state.unmoved:
-        raise NothingLearnt(unmoved(spec, state))
+        raise NothingLearnedError(unchanged_message(spec, state))
 
 
-def unmoved(spec: RunSpec, state: State) -> str:
+def unchanged_message(spec: RunSpec, state: TrainingState) -> str:
     """Why no step so far has changed the model, and what to do."""
     begin = f"none of the {state.step} steps so far has taught the model anything"
     if state.metrics is not None and state.metrics.skipped:

@@ -10,23 +10,27 @@ from shutil import which
 from typing import Any
 
 from trainer.contract import RunSpec
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 PLUS_PLUS = ("hpz", "qwz", "qgz")
 
 
-def require_possible(spec: RunSpec, device: str) -> None:
+def require_zero_plus_plus(spec: RunSpec, device: str) -> None:
     """Raise Hopeless for ZeRO++ that cannot be on "cpu" or "cuda"."""
     asked = spec.zero_plus_plus
     if unknown := [name for name in asked if name not in PLUS_PLUS]:
-        raise Hopeless(f"zero_plus_plus {unknown[0]!r} is not known; use {', '.join(PLUS_PLUS)}")
+        raise NonRetryableError(
+            f"zero_plus_plus {unknown[0]!r} is not known; use {', '.join(PLUS_PLUS)}"
+        )
     if asked and spec.zero_stage != 3:
-        raise Hopeless("zero_plus_plus is a part of ZeRO stage 3: ask for it, or leave it out")
+        raise NonRetryableError(
+            "zero_plus_plus is a part of ZeRO stage 3: ask for it, or leave it out"
+        )
     if asked and device != "cuda":
-        raise Hopeless("zero_plus_plus has kernels for GPUs only: leave it out on a CPU")
+        raise NonRetryableError("zero_plus_plus has kernels for GPUs only: leave it out on a CPU")
 
 
-def unused(
+def unused_speedups(
     spec: RunSpec, device: str, *, has_liger: bool | None = None, has_compiler: bool | None = None
 ) -> tuple[str, ...]:
     """A sentence for each option that is asked for and cannot be used here."""
@@ -46,9 +50,9 @@ def unused(
     return tuple(sentences)
 
 
-def apply(model: Any, spec: RunSpec, device: str) -> dict[str, str]:  # noqa: ANN401 - untyped here
+def apply_speedups(model: Any, spec: RunSpec, device: str) -> dict[str, str]:  # noqa: ANN401 - untyped here
     """Use what can be, before the engine takes the model; say of the rest why it is not used."""
-    names = {sentence.split()[0]: sentence for sentence in unused(spec, device)}
+    names = {sentence.split()[0]: sentence for sentence in unused_speedups(spec, device)}
     if spec.fused_kernels and "fused_kernels" not in names:
         liger = import_module("liger_kernel.transformers")
         liger._apply_liger_kernel_to_instance(model=model)  # noqa: SLF001 - it has no other name

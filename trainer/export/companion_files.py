@@ -25,10 +25,10 @@ def copy_companions(base: Path, folder: Path, spec: RunSpec) -> None:
             name = BASE_CARD if file.name == CARD else file.name
             shutil.copyfile(file, folder / name)
     if has_head(spec):
-        name_padding(folder, load_tokenizer(base, spec.method).pad_token)
+        set_pad_token(folder, load_tokenizer(base, spec.method).pad_token)
 
 
-def name_padding(folder: Path, token: str) -> None:
+def set_pad_token(folder: Path, token: str) -> None:
     """Have the tokenizer in this folder pad with this token."""
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text()) if path.exists() else {}

@@ -14,22 +14,22 @@ import torch.distributed as dist
 from trainer.checkpoint import rng_state
 from trainer.contract import NOT_THE_MODEL
 from trainer.engine import ema, speedups
-from trainer.export.hf_folder import Exported, export, seal
-from trainer.loop import Parts
-from trainer.process.non_retryable import Hopeless
+from trainer.export.hf_folder import ExportedModel, export_model, seal_export
+from trainer.loop import LoopContext
+from trainer.process.non_retryable import NonRetryableError
 from trainer.process.watchdog import Watchdog
 from trainer.rundir import RunDir
-from trainer.state import State
+from trainer.state import TrainingState
 from trainer.verify import launcher
 from trainer.verify.result import MISMATCH, NOT_VERIFIED, OFF, Verification
 
 log = logging.getLogger("trainer")
 
 
-def hand_over(
-    parts: Parts,
+def hand_over_model(
+    parts: LoopContext,
     rundir: RunDir,
-    state: State,
+    state: TrainingState,
     patient: Any,  # noqa: ANN401 - a process group
     watchdog: Watchdog,
 ) -> None:
@@ -41,11 +41,11 @@ def hand_over(
     spec, engine, identity = parts.spec, parts.engine, parts.identity
     warnings = (*spec.data_warnings, *_warn(parts, state))
     if spec.ema_decay:
-        ema.exchange(engine)
-    rows = launcher.choose(rundir, spec) if spec.verify else []
-    values = launcher.score(engine, rows, spec) if rows else []
+        ema.swap_average(engine)
+    rows = launcher.choose_verification_rows(rundir, spec) if spec.verify else []
+    values = launcher.score_in_trainer(engine, rows, spec) if rows else []
     began = time.time()
-    exported = export(engine, rundir, spec, identity, state)
+    exported = export_model(engine, rundir, spec, identity, state)
     parts.journal.span("export", began, time.time())
     dist.barrier(patient)
     found = Verification(status=OFF)
@@ -53,23 +53,23 @@ def hand_over(
         watchdog.expect_long()
         began = time.time()
         if exported is not None:
-            expected = launcher.expect(engine, rundir, spec, exported.folder, rows, values)
+            expected = launcher.expected_export(engine, rundir, spec, exported.folder, rows, values)
             found = launcher.run_verification(rundir, expected)
-        found = _shared(found, patient)
+        found = _broadcast(found, patient)
         parts.journal.span("verify", began, time.time())
     if found.status == MISMATCH:
         _keep_checkpoint(parts, state, exported)
-        raise Hopeless(_mismatch(found, state.step))
+        raise NonRetryableError(_mismatch(found, state.step))
     if exported is not None:
         if found.status == NOT_VERIFIED:
             parts.journal.warn("verification", text := launcher.not_verified_text(found))
             warnings += (text,)
         elif found.status != OFF:
             log.info("verified: loss %s, the trainer's %s", found.loss, found.trainer_loss)
-        seal(exported, rundir, spec, identity, state, found, warnings)
+        seal_export(exported, rundir, spec, identity, state, found, warnings)
 
 
-def no_better(state: State, *, graded: bool) -> str:
+def no_better_message(state: TrainingState, *, graded: bool) -> str:
     """A sentence about a model that is no better than its base on the validation file, or "".
 
     ``graded``: its measure is the mean grade, below zero.
@@ -87,29 +87,31 @@ def no_better(state: State, *, graded: bool) -> str:
     )
 
 
-def _warn(parts: Parts, state: State) -> tuple[str, ...]:
+def _warn(parts: LoopContext, state: TrainingState) -> tuple[str, ...]:
     """Tell the user of a model that is no better; return all warnings for the report."""
-    unused = speedups.unused(parts.spec, parts.engine.device.type)
-    if not (text := no_better(state, graded=parts.spec.reinforcement is not None)):
+    unused = speedups.unused_speedups(parts.spec, parts.engine.device.type)
+    if not (text := no_better_message(state, graded=parts.spec.reinforcement is not None)):
         return unused
     parts.journal.warn("no_better", text)
     return (*unused, text)
 
 
-def _shared(found: Verification, group: Any) -> Verification:  # noqa: ANN401
+def _broadcast(found: Verification, group: Any) -> Verification:  # noqa: ANN401
     """What the first rank has found, on every rank; collective."""
     told = [found.to_json()]
     dist.broadcast_object_list(told, src=0, group=group)
     return Verification.from_json(told[0])
 
 
-def _keep_checkpoint(parts: Parts, state: State, exported: Exported | None) -> None:
+def _keep_checkpoint(
+    parts: LoopContext, state: TrainingState, exported: ExportedModel | None
+) -> None:
     """Save the trained state as a checkpoint, and drop the export; collective."""
     if exported is not None:
         shutil.rmtree(exported.folder, ignore_errors=True)  # room for the checkpoint
     if parts.spec.ema_decay:
-        ema.exchange(parts.engine)
-    parts.saver.save(state, rng_state.capture(), "stop")
+        ema.swap_average(parts.engine)
+    parts.saver.save(state, rng_state.capture_rng(), "stop")
     parts.saver.wait()
 
 

@@ -17,17 +17,17 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-from trainer.checkpoint.checksum import describe
-from trainer.checkpoint.fragments import owned
+from trainer.checkpoint.checksum import describe_file
+from trainer.checkpoint.fragments import owned_fragments
 from trainer.contract import RunSpec, model_path
 from trainer.export.companion_files import copy_companions
 from trainer.export.model_card import write_card
 from trainer.export.report import make_report, trained_parameters, write_report
-from trainer.model.actor_critic import actor
-from trainer.model.base_model import load_original
+from trainer.model.actor_critic import actor_of
+from trainer.model.base_model import load_unquantized
 from trainer.model.tokenizer import base_folder
 from trainer.rundir import RankSave, RunDir, write_whole
-from trainer.state import Identity, State
+from trainer.state import RankIdentity, TrainingState
 from trainer.verify.result import Verification
 
 ADAPTER = "adapter"
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
+class ExportedModel:
     """A model that lies in the outbox; the supervisor leaves it there until it is sealed."""
 
     path: str  # in the job's container
@@ -46,13 +46,13 @@ class Exported:
     trained: int  # parameters
 
 
-def export(
+def export_model(
     engine: Any,  # noqa: ANN401
     rundir: RunDir,
     spec: RunSpec,
-    identity: Identity,
-    state: State,
-) -> Exported | None:
+    identity: RankIdentity,
+    state: TrainingState,
+) -> ExportedModel | None:
     """Gather the model on rank 0 and write its files; collective. None on the other ranks."""
     digest = parameters_sha256(engine)
     weights = _gather(engine)
@@ -62,18 +62,18 @@ def export(
     folder = rundir.save_folder(path)
     folder.mkdir(parents=True, exist_ok=True)
     base = base_folder(rundir, spec.base_model)
-    _write_model(actor(engine.module), weights, spec, folder, base)
+    _write_model(actor_of(engine.module), weights, spec, folder, base)
     copy_companions(base, folder, spec)
     trained = trained_parameters(engine)
-    return Exported(path=path, folder=folder, parameters_sha256=digest, trained=trained)
+    return ExportedModel(path=path, folder=folder, parameters_sha256=digest, trained=trained)
 
 
-def seal(
-    exported: Exported,
+def seal_export(
+    exported: ExportedModel,
     rundir: RunDir,
     spec: RunSpec,
-    identity: Identity,
-    state: State,
+    identity: RankIdentity,
+    state: TrainingState,
     verification: Verification,
     warnings: tuple[str, ...],
 ) -> None:
@@ -94,7 +94,7 @@ def seal(
         generation=identity.generation,
         kind="final",
         saved_at=time.time(),
-        files=tuple(describe(folder / name, name) for name in names),
+        files=tuple(describe_file(folder / name, name) for name in names),
         parameters_sha256=digest,
     )
     write_whole(folder / record.name, record.to_json())
@@ -106,7 +106,7 @@ def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
 
     The same for every way of sharding the same numbers. Only rank 0 gets it; others get "".
     """
-    mine = {fragment.name: fragment for fragment in owned(engine)}
+    mine = {fragment.name: fragment for fragment in owned_fragments(engine)}
     digest = hashlib.sha256()
     named = {n: p for n, p in engine.module.named_parameters() if p.requires_grad}
     for name in sorted(named):
@@ -125,7 +125,7 @@ def _gather(engine: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
     """Every parameter whole, on rank 0's host; one at a time, so that no GPU holds them all."""
     weights = {}
     sharded = engine.zero_optimization_stage() == 3
-    for name, parameter in actor(engine.module).named_parameters():
+    for name, parameter in actor_of(engine.module).named_parameters():
         with deepspeed.zero.GatheredParameters([parameter], enabled=sharded):
             if engine.global_rank == 0:
                 weights[name] = parameter.detach().to("cpu", copy=True)
@@ -145,18 +145,18 @@ def _write_model(
     _write_adapter(module, weights, spec, folder / ADAPTER)
     target = module.get_base_model()
     if spec.lora.quantized:
-        target = load_original(base, spec, module.config.pad_token_id)
-        weights = weights | _originals(target, weights)
-    target.save_pretrained(folder, state_dict=merged(module, weights))
+        target = load_unquantized(base, spec, module.config.pad_token_id)
+        weights = weights | _unquantized_weights(target, weights)
+    target.save_pretrained(folder, state_dict=merge_adapters(module, weights))
 
 
-def _originals(base: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
+def _unquantized_weights(base: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
     """Of each weight below an adapter the one that was quantized, under the name it has there."""
-    own = {name: _own_name(name) for name in weights if name.endswith(".base_layer.weight")}
+    own = {name: _base_name(name) for name in weights if name.endswith(".base_layer.weight")}
     return {name: base.get_parameter(at).detach() for name, at in own.items()}
 
 
-def merged(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
+def merge_adapters(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
     """The base model's weights under their own names, the adapters added in fp32.
 
     A classifier's head is trained whole, beside one that peft keeps as it was.
@@ -166,7 +166,7 @@ def merged(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Ten
         if ".lora_" in name or ".original_module." in name:
             continue
         layer, _, leaf = name.rpartition(".base_layer.")
-        own_name = _own_name(name)
+        own_name = _base_name(name)
         if layer and leaf == "weight":
             a = weights[f"{layer}.lora_A.default.weight"].float()
             b = weights[f"{layer}.lora_B.default.weight"].float()
@@ -177,7 +177,7 @@ def merged(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Ten
     return merged
 
 
-def _own_name(name: str) -> str:
+def _base_name(name: str) -> str:
     """What the base model calls it."""
     return name.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".").replace(HEAD, ".")
 

@@ -14,8 +14,8 @@ from huggingface_hub.repocard_data import ModelCardData
 
 from trainer.contract import RunSpec
 from trainer.export.companion_files import BASE_CARD, CARD
-from trainer.export.report import REPORT, Data, Report, Validation
-from trainer.export.training_summary import procedure
+from trainer.export.report import REPORT, ReportedFile, ReportedValidation, TrainingReport
+from trainer.export.training_summary import training_rows
 from trainer.model.sequence_head import has_head
 from trainer.verify.result import OFF, VERIFIED, Verification
 
@@ -47,14 +47,14 @@ classify = transformers.pipeline("text-classification", folder)
 print(classify("A text."))"""
 
 
-def write_card(report: Report, spec: RunSpec, folder: Path) -> None:
+def write_card(report: TrainingReport, spec: RunSpec, folder: Path) -> None:
     """Leave it in the model's folder, where `copy_companions` has kept the base's."""
     parts = (
         _header(spec, folder),
-        f"# {_first(report.base_model.name).rpartition('/')[2]}, fine-tuned\n",
-        _what(report, spec, folder),
+        f"# {_first_base(report.base_model.name).rpartition('/')[2]}, fine-tuned\n",
+        _introduction(report, spec, folder),
         "## How it was trained\n",
-        _table(("", ""), procedure(report, spec)),
+        _table(("", ""), training_rows(report, spec)),
         "## Data\n",
         _table(("", "file", "rows", "SHA-256"), _data(report)),
         "## Results\n",
@@ -73,7 +73,7 @@ def _header(spec: RunSpec, folder: Path) -> str:
     algorithm = spec.reinforcement.algorithm if spec.reinforcement else None
     method = algorithm or TAGS.get(spec.method, spec.method)
     data = ModelCardData(
-        base_model=_first(spec.base_model.name),
+        base_model=_first_base(spec.base_model.name),
         library_name="transformers",
         pipeline_tag="text-classification" if has_head(spec) else "text-generation",
         tags=[tag for tag in ("rekindle", method, kind) if tag],
@@ -83,7 +83,7 @@ def _header(spec: RunSpec, folder: Path) -> str:
     return f"---\n{data.to_yaml()}\n---\n"
 
 
-def _first(name: str) -> str:
+def _first_base(name: str) -> str:
     """The base model that a line of jobs began with: of `ft:{base}:{project}:{suffix}:{job}`."""
     return name.split(":")[1] if name.startswith("ft:") else name
 
@@ -99,8 +99,8 @@ def _license(card: Path) -> dict[str, Any]:
     return {name: header[name] for name in LICENSE if name in header}
 
 
-def _what(report: Report, spec: RunSpec, folder: Path) -> str:
-    name, first = report.base_model.name, _first(report.base_model.name)
+def _introduction(report: TrainingReport, spec: RunSpec, folder: Path) -> str:
+    name, first = report.base_model.name, _first_base(report.base_model.name)
     base = f"[{first}](https://huggingface.co/{first})" if "/" in first else first
     if name != first:
         base = f"The model of an earlier job, based on {base} (`{name}`)"
@@ -113,17 +113,17 @@ def _what(report: Report, spec: RunSpec, folder: Path) -> str:
     return f"{text}\n"
 
 
-def _data(report: Report) -> Iterable[tuple[str, ...]]:
+def _data(report: TrainingReport) -> Iterable[tuple[str, ...]]:
     for name, file in (("training", report.training_file), ("validation", report.validation_file)):
         if file is not None:
             yield _file(name, file)
 
 
-def _file(name: str, file: Data) -> tuple[str, ...]:
+def _file(name: str, file: ReportedFile) -> tuple[str, ...]:
     return name, f"`{file.name}`", f"{file.rows:,}", f"`{file.sha256}`"
 
 
-def _results(report: Report) -> str:
+def _results(report: TrainingReport) -> str:
     if (found := report.validation) is None:
         return "Not measured: the job had no validation file.\n"
     table = _table(("on the validation file", "before", "after"), _measures(found))
@@ -144,15 +144,15 @@ def _verified(found: Verification) -> str:
     return (
         f"A new process loaded these files with {found.loaded_with} and scored "
         f"{found.sequences} rows of `{found.file}`. The {found.measure} is "
-        f"{_exact(found.loss)}; in the trainer it was {_exact(found.trainer_loss)}.{base}\n"
+        f"{_loss_text(found.loss)}; in the trainer it was {_loss_text(found.trainer_loss)}.{base}\n"
     )
 
 
-def _exact(value: float | None) -> str:
+def _loss_text(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.4f}"
 
 
-def _measures(found: Validation) -> Iterable[tuple[str, ...]]:
+def _measures(found: ReportedValidation) -> Iterable[tuple[str, ...]]:
     yield found.measure, _number(found.before), _number(found.after)
     if found.perplexity_after is not None:
         yield "perplexity", _number(found.perplexity_before), _number(found.perplexity_after)
@@ -164,7 +164,7 @@ def _code(spec: RunSpec) -> str:
     return _REWARD if has_head(spec) else _CHAT
 
 
-def _limits(report: Report, spec: RunSpec) -> Iterable[str]:
+def _limits(report: TrainingReport, spec: RunSpec) -> Iterable[str]:
     yield f"Rows longer than {spec.max_seq_len:,} tokens were cut to that length."
     if report.validation is not None:
         yield "Results come from one validation file; nothing else was measured."

@@ -17,10 +17,10 @@ from safetensors import safe_open
 from rendering.rows import chat
 from trainer.contract import InputFile, Lora, Message, RunSpec
 from trainer.contract.wire import LATER
-from trainer.data.rows import Rows
-from trainer.model.actor_critic import actor
+from trainer.data.rows import JsonlRows
+from trainer.model.actor_critic import actor_of
 from trainer.rundir import RunDir
-from trainer.state import Identity, State
+from trainer.state import RankIdentity, TrainingState
 from trainer.verify.result import Verification
 
 REPORT = "report.json"
@@ -30,7 +30,7 @@ LARGEST = 700.0  # nats; e to a little more is no float any more
 
 
 @dataclass(frozen=True, kw_only=True)
-class Base(Message):
+class ReportedBase(Message):
     """What the run began with."""
 
     name: str
@@ -38,7 +38,7 @@ class Base(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data(Message):
+class ReportedFile(Message):
     """A file of rows."""
 
     name: str
@@ -48,7 +48,7 @@ class Data(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validation(Message):
+class ReportedValidation(Message):
     """The validation file's measure before the first step and after the last one."""
 
     measure: str  # "loss", or "reward": the mean grade of the model's answers
@@ -59,7 +59,7 @@ class Validation(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size(Message):
+class ReportedSize(Message):
     """The exported weights."""
 
     parameters: int
@@ -68,7 +68,7 @@ class Size(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantized(Message):
+class ReportedQuantization(Message):
     """What `python -m trainer.compress` made of the export."""
 
     to: str  # "int8", "nf4" or "2:4"
@@ -80,13 +80,13 @@ class Quantized(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(Message):
+class TrainingReport(Message):
     """All of it."""
 
     version: int
     job_id: str
     method: str
-    base_model: Base
+    base_model: ReportedBase
     lora: Lora | None
     steps: int
     samples: int
@@ -94,18 +94,18 @@ class Report(Message):
     train_loss: float | None  # of the last step
     max_seq_len: int  # tokens; longer rows were cut
     date: str  # what chat templates got for today
-    training_file: Data
-    validation_file: Data | None
-    validation: Validation | None
+    training_file: ReportedFile
+    validation_file: ReportedFile | None
+    validation: ReportedValidation | None
     averaged: bool  # the weights are their average; `validation` is of the last step's
-    model: Size
+    model: ReportedSize
     precision: str
     seed: int
     world_size: int  # processes at the end
     versions: dict[str, str]
     parameters_sha256: str  # of the fp32 masters; see trainer/export/hf_folder.py
     run_spec_sha256: str
-    quantized: Quantized | None = field(default=None, metadata=LATER)
+    quantized: ReportedQuantization | None = field(default=None, metadata=LATER)
     warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # of what the user should know
     verification: Verification | None = field(default=None, metadata=LATER)  # of these files
 
@@ -114,17 +114,17 @@ def make_report(
     folder: Path,
     rundir: RunDir,
     spec: RunSpec,
-    identity: Identity,
-    state: State,
+    identity: RankIdentity,
+    state: TrainingState,
     trained: int,
     parameters_sha256: str,
-) -> Report:
+) -> TrainingReport:
     """Of the model that lies in ``folder``, which has ``trained`` parameters that were trained."""
-    return Report(
+    return TrainingReport(
         version=VERSION,
         job_id=spec.job_id,
         method=spec.method,
-        base_model=Base(name=spec.base_model.name, revision=spec.base_model.revision),
+        base_model=ReportedBase(name=spec.base_model.name, revision=spec.base_model.revision),
         lora=spec.lora,
         steps=state.step,
         samples=state.consumed_samples,
@@ -146,32 +146,34 @@ def make_report(
     )
 
 
-def write_report(report: Report, folder: Path) -> None:
+def write_report(report: TrainingReport, folder: Path) -> None:
     """Leave it in the model's folder, for people's eyes too."""
     (folder / REPORT).write_text(json.dumps(report.to_plain(), indent=2) + "\n")
 
 
 def trained_parameters(engine: Any) -> int:  # noqa: ANN401 - deepspeed is untyped here
     """How many of the exported model were trained; ZeRO-3 keeps their number aside."""
-    return _numel(p for p in actor(engine.module).parameters() if p.requires_grad)
+    return _numel(p for p in actor_of(engine.module).parameters() if p.requires_grad)
 
 
 def _numel(parameters: Iterable[Any]) -> int:
     return sum(int(getattr(p, "ds_numel", p.numel())) for p in parameters)
 
 
-def _data(rundir: RunDir, file: InputFile) -> Data:
-    rows = len(Rows(rundir.input(file.path), chat))
-    return Data(name=file.name, size=file.size, sha256=file.sha256, rows=rows)
+def _data(rundir: RunDir, file: InputFile) -> ReportedFile:
+    rows = len(JsonlRows(rundir.input(file.path), chat))
+    return ReportedFile(name=file.name, size=file.size, sha256=file.sha256, rows=rows)
 
 
-def _validation(spec: RunSpec, state: State) -> Validation:
+def _validation(spec: RunSpec, state: TrainingState) -> ReportedValidation:
     before = _finite(state.valid_loss_before)
     after = _finite(state.metrics.valid_loss if state.metrics else None)
     if spec.reinforcement is not None:  # its evaluation is the mean grade below zero
-        return Validation(measure="reward", before=_negative(before), after=_negative(after))
+        return ReportedValidation(
+            measure="reward", before=_negative(before), after=_negative(after)
+        )
     per_token = spec.method == "supervised"
-    return Validation(
+    return ReportedValidation(
         measure="loss",
         before=before,
         after=after,
@@ -197,7 +199,7 @@ def weight_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
-def _size(folder: Path, trained: int) -> Size:
+def _size(folder: Path, trained: int) -> ReportedSize:
     """From the weights' own headers: weights that are shared are there once."""
     files = sorted(folder.glob("*.safetensors"))
     count = 0
@@ -205,4 +207,4 @@ def _size(folder: Path, trained: int) -> Size:
         with safe_open(path, "pt") as weights:
             shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
         count += sum(math.prod(shape) for shape in shapes)
-    return Size(parameters=count, trained_parameters=trained, bytes=weight_bytes(folder))
+    return ReportedSize(parameters=count, trained_parameters=trained, bytes=weight_bytes(folder))

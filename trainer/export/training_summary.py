@@ -4,15 +4,15 @@ import json
 from collections.abc import Iterable
 
 from trainer.contract import Dpo, Lora, Ranked, Reinforcement, RunSpec
-from trainer.export.report import Report
-from trainer.methods.descriptor import kind_of
+from trainer.export.report import TrainingReport
+from trainer.methods.descriptor import descriptor_of
 
 Rows = Iterable[tuple[str, str]]
 
 
-def procedure(report: Report, spec: RunSpec) -> Rows:
+def training_rows(report: TrainingReport, spec: RunSpec) -> Rows:
     """Pairs of a name and what it was."""
-    yield "method", kind_of(spec).name(spec)
+    yield "method", descriptor_of(spec).name(spec)
     if spec.dpo is not None:
         yield from _preferences(spec.dpo)
     for name, value in json.loads(spec.method_options or "{}").items():
@@ -53,7 +53,7 @@ def _grades(learning: Reinforcement) -> Rows:
     yield "clip", f"{learning.clip:g}"
 
 
-def _trained(report: Report, spec: RunSpec) -> str:
+def _trained(report: TrainingReport, spec: RunSpec) -> str:
     size = f"{report.model.trained_parameters:,} parameters; the model has "
     size += f"{report.model.parameters:,}"
     if spec.train_last_n_layers is not None:
@@ -67,7 +67,7 @@ def _adapters(lora: Lora) -> str:
     return f"{text}, over the base in 4 bits (NF4)" if lora.quantized else text
 
 
-def _steps(report: Report, spec: RunSpec) -> Rows:
+def _steps(report: TrainingReport, spec: RunSpec) -> Rows:
     tokens = "" if report.tokens is None else f", {report.tokens:,} trained tokens"
     yield (
         "steps",

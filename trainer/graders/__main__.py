@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.graders.answer import Answer, Grade, divide_row
+from trainer.graders.answer import Grade, ModelAnswer, divide_row
 from trainer.graders.build import make_grader
 from trainer.graders.sandbox.process import SandboxError
 
@@ -47,14 +47,14 @@ def _grades(grader: Path, rows: Path) -> list[Grade]:
             made.close()
 
 
-def _answer(number: int, line: str) -> Answer:
+def _answer(number: int, line: str) -> ModelAnswer:
     try:
         row = json.loads(line)
     except ValueError as e:
         raise ValueError(f"line {number}: {e}") from None
     if not isinstance(row, dict) or not isinstance(row.get("output_text"), str):
         raise ValueError(f"line {number}: an object with a text `output_text` is needed")
-    return Answer(row.pop("output_text"), *divide_row(row))
+    return ModelAnswer(row.pop("output_text"), *divide_row(row))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ CHAT = ("messages", "tools")  # members of a row that the model sees; graders se
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     """What the model wrote, and the row of the file that it answers."""
 
     text: str
@@ -23,7 +23,7 @@ def divide_row(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return item, {name: row[name] for name in CHAT if name in row}
 
 
-class Fault(StrEnum):
+class GradeFault(StrEnum):
     """Kinds of errors, by OpenAI's names for them."""
 
     INVALID_VARIABLE = "invalid_variable_error"  # a template reads a member that is not there
@@ -38,14 +38,14 @@ class Grade:
 
     score: float
     error: str = ""
-    fault: Fault = Fault.OTHER  # the kind of the error, where there is one
+    fault: GradeFault = GradeFault.OTHER  # the kind of the error, where there is one
     parts: Mapping[str, "Grade"] = field(default_factory=dict, compare=False)  # of a multi grader
 
 
 class UngradableAnswer(ValueError):
     """A template cannot be filled in for this answer and row."""
 
-    def __init__(self, message: str, fault: Fault) -> None:
+    def __init__(self, message: str, fault: GradeFault) -> None:
         super().__init__(message)
         self.fault = fault
 
@@ -53,7 +53,7 @@ class UngradableAnswer(ValueError):
 class Grader(Protocol):
     """Grades answers, each by itself: the same answer gets the same grade, whatever came before."""
 
-    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         """One grade for each answer, in order. What is wrong with an answer is no exception."""
         ...
 

@@ -13,9 +13,9 @@ from trainer.contract.grader_spec import (
     sources,
 )
 from trainer.graders.answer import Grader
-from trainer.graders.multi import Multi
-from trainer.graders.python import Python
-from trainer.graders.text import Text
+from trainer.graders.multi import FormulaGrader
+from trainer.graders.python import PythonCodeGrader
+from trainer.graders.text import TextComparisonGrader
 
 
 def make_grader(spec_json: str, folder: Path, judge: Grader | None = None) -> Grader:
@@ -28,17 +28,17 @@ def make_grader(spec_json: str, folder: Path, judge: Grader | None = None) -> Gr
     """
     spec = parse_grader(json.loads(spec_json))
     check_sources(sources(spec, "grader"))
-    return _made(spec, folder, judge)
+    return _build(spec, folder, judge)
 
 
-def _made(spec: GraderSpec, folder: Path, judge: Grader | None) -> Grader:
+def _build(spec: GraderSpec, folder: Path, judge: Grader | None) -> Grader:
     if isinstance(spec, RewardModelGrader):
         if judge is None:
             raise ValueError("a `reward_model` is asked on the machines that train, and not here")
         return judge
     if isinstance(spec, MultiGrader):
-        parts = {name: _made(part, folder / name, judge) for name, part in spec.graders.items()}
-        return Multi(parts, spec.calculate_output)
+        parts = {name: _build(part, folder / name, judge) for name, part in spec.graders.items()}
+        return FormulaGrader(parts, spec.calculate_output)
     if isinstance(spec, PythonGrader):
-        return Python(spec, folder / "python")
-    return Text(spec)
+        return PythonCodeGrader(spec, folder / "python")
+    return TextComparisonGrader(spec)

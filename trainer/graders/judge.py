@@ -11,23 +11,23 @@ from transformers import AutoModelForSequenceClassification
 
 from rendering.tokens import Tokens, chat_ids
 from trainer.data.batch import Batch, padded
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Grade, ModelAnswer
 from trainer.model import loading
 from trainer.model.tokenizer import load_tokenizer
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 AT_ONCE = 16  # answers
 
 
-class Judge:
+class RewardModelJudge:
     """Reads a chat with its answer, and says how good that is."""
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, today: date) -> None:
         """``folder`` is an exported reward model; Hopeless when it is something else."""
         loading.require_whole(AutoModelForSequenceClassification, folder, new_head=False)
-        model = loading.load(AutoModelForSequenceClassification, folder, dtype=dtype)
+        model = loading.load_whole(AutoModelForSequenceClassification, folder, dtype=dtype)
         if model.config.num_labels != 1:
-            raise Hopeless(
+            raise NonRetryableError(
                 f"a reward model gives one number, this one {model.config.num_labels}: name the "
                 "model of a job of method `reward`"
             )
@@ -36,7 +36,7 @@ class Judge:
         self._longest = model.config.max_position_embeddings
         model.config.pad_token_id = self._tokenizer.pad_token_id
 
-    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         """An unbounded number each."""
         found: list[Grade] = []
         for first in range(0, len(answers), AT_ONCE):
@@ -46,7 +46,7 @@ class Judge:
     def close(self) -> None:
         """Nothing was started."""
 
-    def _some(self, answers: Sequence[Answer]) -> list[Grade]:
+    def _some(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         batch = self._batch(answers).to(self._device)
         with torch.no_grad():
             scores = self._model(
@@ -54,12 +54,12 @@ class Judge:
             ).logits
         return [_grade(score) for score in scores[:, 0].float().tolist()]
 
-    def _batch(self, answers: Sequence[Answer]) -> Batch:
+    def _batch(self, answers: Sequence[ModelAnswer]) -> Batch:
         chats = [chat_ids(self._tokenizer, self._chat(answer), self._today) for answer in answers]
         rows = [Tokens(ids[: self._longest], [False] * len(ids[: self._longest])) for ids in chats]
         return padded(rows, self._tokenizer.pad_token_id)
 
-    def _chat(self, answer: Answer) -> dict[str, Any]:
+    def _chat(self, answer: ModelAnswer) -> dict[str, Any]:
         said = {"role": "assistant", "content": answer.text}
         return answer.chat | {"messages": [*answer.chat["messages"], said]}
 

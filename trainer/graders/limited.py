@@ -23,9 +23,9 @@ from trainer.contract.grader_spec import (
     TextGrader,
     parse_grader,
 )
-from trainer.graders.answer import Answer, Grader, divide_row
-from trainer.graders.multi import Multi
-from trainer.graders.text import Text
+from trainer.graders.answer import Grader, ModelAnswer, divide_row
+from trainer.graders.multi import FormulaGrader
+from trainer.graders.text import TextComparisonGrader
 
 MEMORY_BYTES = 1024**3  # of address space
 NICE = 5
@@ -62,9 +62,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(grader: object, sample: str, row: dict[str, Any]) -> dict[str, Any]:
-    made = _made(parse_grader(grader), "grader")
+    made = _build(parse_grader(grader), "grader")
     began = time.perf_counter()
-    (grade,) = made.grade([Answer(sample, *divide_row(row))])
+    (grade,) = made.grade([ModelAnswer(sample, *divide_row(row))])
     return {
         "reward": grade.score,
         "rewards": {name: part.score for name, part in grade.parts.items()},
@@ -74,12 +74,12 @@ def _run(grader: object, sample: str, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _made(spec: GraderSpec, where: str) -> Grader:
+def _build(spec: GraderSpec, where: str) -> Grader:
     if isinstance(spec, MultiGrader):
-        parts = {n: _made(part, f"{where}.graders.{n}") for n, part in spec.graders.items()}
-        return Multi(parts, spec.calculate_output)
+        parts = {n: _build(part, f"{where}.graders.{n}") for n, part in spec.graders.items()}
+        return FormulaGrader(parts, spec.calculate_output)
     if isinstance(spec, TextGrader):
-        return Text(spec)
+        return TextComparisonGrader(spec)
     raise ValueError(f"{where}: {_ELSEWHERE[type(spec)]}")
 
 

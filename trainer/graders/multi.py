@@ -4,17 +4,17 @@ import math
 from collections.abc import Mapping, Sequence
 
 from trainer.contract.grader_formula import compute
-from trainer.graders.answer import Answer, Fault, Grade, Grader
+from trainer.graders.answer import Grade, GradeFault, Grader, ModelAnswer
 
 
-class Multi:
+class FormulaGrader:
     """Asks every part, then computes; a part that errs makes the whole 0.0 with its error."""
 
     def __init__(self, parts: Mapping[str, Grader], formula: str) -> None:
         """``formula`` as `parse_grader` has checked it, over the names of ``parts``."""
         self._parts, self._formula = parts, formula
 
-    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         """The formula's value for each."""
         columns = [part.grade(answers) for part in self._parts.values()]
         rows = zip(*columns, strict=True)
@@ -33,7 +33,9 @@ class Multi:
         try:
             score = compute(self._formula, {name: grade.score for name, grade in grades.items()})
         except (ArithmeticError, ValueError) as e:
-            return Grade(0.0, f"calculate_output: {e}", Fault.FORMULA, grades)
+            return Grade(0.0, f"calculate_output: {e}", GradeFault.FORMULA, grades)
         if not math.isfinite(score):
-            return Grade(0.0, f"calculate_output: {score} is not finite", Fault.FORMULA, grades)
+            return Grade(
+                0.0, f"calculate_output: {score} is not finite", GradeFault.FORMULA, grades
+            )
         return Grade(score, parts=grades)

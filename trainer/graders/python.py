@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.contract.grader_spec import PythonGrader
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Grade, ModelAnswer
 from trainer.graders.sandbox.process import SECONDS, Sandbox
 
 
-class Python:
+class PythonCodeGrader:
     """Asks one sandboxed process for every grade, one after the other."""
 
     def __init__(self, spec: PythonGrader, folder: Path, seconds: float = SECONDS) -> None:
         """``folder``: emptied, for the process to stand in."""
         self._sandbox = Sandbox(spec.source, folder, seconds)
 
-    def grade(self, answers: Sequence[Answer]) -> list[Grade]:
+    def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         """What `grade` returned for each; raise SandboxError where no process can be had."""
         return [self._sandbox.grade(answer) for answer in answers]
 

@@ -15,13 +15,13 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 from trainer.data.batch import IGNORED, Batch
-from trainer.methods.interface import Scores
+from trainer.methods.interface import BatchScores
 
 PLAIN = ("llama", "mistral", "qwen2", "qwen3")  # nothing happens to logits behind their head
 
 
-class ChunkedSft:
-    """`Sft`, with logits of at most ``chunk`` positions at a time."""
+class ChunkedSupervisedLoss:
+    """`SupervisedLoss`, with logits of at most ``chunk`` positions at a time."""
 
     def __init__(self, module: Any, chunk: int) -> None:  # noqa: ANN401 - untyped here
         if module.config.model_type not in PLAIN:
@@ -38,7 +38,7 @@ class ChunkedSft:
         """Trained tokens."""
         return batch.targets
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401
         """Score the positions that are trained; the head gives their sums instead of logits."""
         if batch.positions is None:
             more = {"attention_mask": batch.attention}
@@ -47,7 +47,7 @@ class ChunkedSft:
         with self._head.scoring(batch.labels):
             found = model(input_ids=batch.ids, use_cache=False, **more)
         loss, correct = found.logits.unbind()
-        return Scores(loss=loss, correct=correct.detach().round().long())
+        return BatchScores(loss=loss, correct=correct.detach().round().long())
 
 
 class _Head:

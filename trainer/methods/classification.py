@@ -9,11 +9,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from trainer.data.batch import IGNORED, Batch
-from trainer.methods.descriptor import Kind
-from trainer.methods.interface import Scores
+from trainer.methods.descriptor import MethodDescriptor
+from trainer.methods.interface import BatchScores
 
 
-class Classification:
+class ClassificationLoss:
     """Each row counts alike, however long it is."""
 
     def begin(self, step: int) -> None:
@@ -23,12 +23,12 @@ class Classification:
         """Rows that are no padding."""
         return int((_classes(batch) != IGNORED).sum())
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Score each row; of one that is padding nothing counts."""
         logits_BC = model(input_ids=batch.ids, attention_mask=batch.attention).logits.float()
         classes_B = _classes(batch)
         loss = cross_entropy(logits_BC, classes_B, ignore_index=IGNORED, reduction="sum")
-        return Scores(loss=loss, correct=(logits_BC.argmax(-1) == classes_B).sum())
+        return BatchScores(loss=loss, correct=(logits_BC.argmax(-1) == classes_B).sum())
 
 
 def _classes(batch: Batch) -> torch.Tensor:
@@ -36,8 +36,8 @@ def _classes(batch: Batch) -> torch.Tensor:
     return batch.classes
 
 
-KIND = Kind(
-    make=lambda _: Classification(),
+KIND = MethodDescriptor(
+    make=lambda _: ClassificationLoss(),
     name=lambda _: "classification of whole rows, with a new head",
     target="a label",
     remedy="Label the rows.",

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 from trainer.contract import RunSpec
 from trainer.contract.wire import decode
 from trainer.methods.interface import Method
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 T = TypeVar("T")
-MORE_ANSWER = "Raise training.max_seq_len, shorten the prompts, or make the answers differ."
+LONGER_ANSWERS = "Raise training.max_seq_len, shorten the prompts, or make the answers differ."
 
 
-class Making(NamedTuple):
+class MethodInputs(NamedTuple):
     """What a method is made of."""
 
     engine: Any
@@ -27,10 +27,10 @@ class Making(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class MethodDescriptor:
     """How a method is made, and what it is called."""
 
-    make: Callable[[Making], Method]
+    make: Callable[[MethodInputs], Method]
     name: Callable[[RunSpec], str]  # for the model card
     target: str  # what a row has that can be learnt from
     remedy: str  # where no row has any
@@ -39,19 +39,19 @@ class Kind:
     options: type[Any] | None = None  # the message in `method_options`
 
 
-def kind_of(spec: RunSpec) -> Kind:
+def descriptor_of(spec: RunSpec) -> MethodDescriptor:
     """Return what is known of the run's method; raise Hopeless where it is none."""
     module = f"trainer.methods.{spec.method}"
     if spec.method.isidentifier() and find_spec(module) is not None:
         found = getattr(import_module(module), "KIND", None)
-        if isinstance(found, Kind):
+        if isinstance(found, MethodDescriptor):
             return found
-    raise Hopeless(
+    raise NonRetryableError(
         f"this trainer does not know method {spec.method!r}; use the trainer image of the "
         "service's release"
     )
 
 
-def options_of(spec: RunSpec, message: type[T]) -> T:
+def method_options_of(spec: RunSpec, message: type[T]) -> T:
     """Decode the method's options; raise ValueError that names the one at fault."""
     return decode(message, json.loads(spec.method_options or "{}"), "method_options")

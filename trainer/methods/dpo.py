@@ -17,13 +17,13 @@ from torch.nn.functional import logsigmoid
 
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch
-from trainer.methods.descriptor import MORE_ANSWER, Kind, Making
-from trainer.methods.forward import log_probabilities, summed, trained_tokens
-from trainer.methods.interface import Scores
-from trainer.methods.pairs import OfPairs, real_pairs
+from trainer.methods.descriptor import LONGER_ANSWERS, MethodDescriptor, MethodInputs
+from trainer.methods.forward import log_probabilities, sum_by_sequence, trained_token_counts
+from trainer.methods.interface import BatchScores
+from trainer.methods.pairs import PairMethod, real_pairs
 
 
-class Reference(Protocol):
+class ReferenceModel(Protocol):
     """The model as it was before it was trained."""
 
     def __call__(self, batch: Batch) -> torch.Tensor:
@@ -31,22 +31,22 @@ class Reference(Protocol):
         ...
 
 
-class Dpo(OfPairs):
+class DpoLoss(PairMethod):
     """The loss of preferences beside a reference."""
 
-    def __init__(self, settings: Settings, reference: Reference) -> None:
+    def __init__(self, settings: Settings, reference: ReferenceModel) -> None:
         if settings.loss not in ("sigmoid", "ipo"):
             raise ValueError(f"dpo.loss {settings.loss!r} is not known; use sigmoid or ipo")
         self._settings, self._reference = settings, reference
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Score each pair."""
         # Before the model's pass, which `backward` follows.
-        reference_B = summed(batch, self._reference(batch))
-        gain_B = summed(batch, log_probabilities(model, batch)) - reference_B
+        reference_B = sum_by_sequence(batch, self._reference(batch))
+        gain_B = sum_by_sequence(batch, log_probabilities(model, batch)) - reference_B
         reward_P = self._settings.beta * (gain_B[0::2] - gain_B[1::2])
         real_P = real_pairs(batch)
-        return Scores(
+        return BatchScores(
             loss=(self._loss(gain_B, batch) * real_P).sum(),
             correct=((reward_P > 0) & real_P).sum(),
             margin=(reward_P.detach() * real_P).sum(),
@@ -55,24 +55,24 @@ class Dpo(OfPairs):
     def _loss(self, gain_B: torch.Tensor, batch: Batch) -> torch.Tensor:
         beta, smoothing = self._settings.beta, self._settings.label_smoothing
         if self._settings.loss == "ipo":
-            gain_B = gain_B / trained_tokens(batch).clamp(min=1)
+            gain_B = gain_B / trained_token_counts(batch).clamp(min=1)
             return (gain_B[0::2] - gain_B[1::2] - 1 / (2 * beta)) ** 2
         reward_P = beta * (gain_B[0::2] - gain_B[1::2])
         return -(1 - smoothing) * logsigmoid(reward_P) - smoothing * logsigmoid(-reward_P)
 
 
-def _make(making: Making) -> Dpo:
+def _make(making: MethodInputs) -> DpoLoss:
     assert making.spec.dpo is not None
     from trainer.methods.reference_model import make_reference  # noqa: PLC0415 - it imports this module
 
-    return Dpo(making.spec.dpo, make_reference(*making))
+    return DpoLoss(making.spec.dpo, make_reference(*making))
 
 
-KIND = Kind(
+KIND = MethodDescriptor(
     make=_make,
     name=lambda _: "direct preference optimization; the reference is the base model",
     target="a pair of two different answers: they are cut off, or equal",
-    remedy=MORE_ANSWER,
+    remedy=LONGER_ANSWERS,
     has_margin=True,
     one_pass=False,
 )

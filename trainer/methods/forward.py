@@ -37,13 +37,13 @@ def log_probabilities(model: Any, batch: Batch, temperature: float = 1.0) -> tor
     )
 
 
-def summed(batch: Batch, of_N: torch.Tensor) -> torch.Tensor:
+def sum_by_sequence(batch: Batch, of_N: torch.Tensor) -> torch.Tensor:
     """What is known of each trained token, added up over each sequence [sequences]."""
     sequence_N = batch.sequence[batch.labels != IGNORED]
     return of_N.new_zeros(batch.sequences).index_add(0, sequence_N, of_N)
 
 
-def trained_tokens(batch: Batch) -> torch.Tensor:
+def trained_token_counts(batch: Batch) -> torch.Tensor:
     """How many each sequence has [sequences]."""
     of_N = batch.sequence[batch.labels != IGNORED]
     return torch.bincount(of_N, minlength=batch.sequences)

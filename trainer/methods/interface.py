@@ -9,7 +9,7 @@ from trainer.data.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores:
+class BatchScores:
     """Sums over one micro-batch, not means: sums add up across micro-steps and ranks."""
 
     loss: torch.Tensor  # with gradient
@@ -28,12 +28,12 @@ class Method(Protocol):
         """How many a micro-batch has, on the host."""
         ...
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Run the model; the batch is on its device."""
         ...
 
 
-def objective(loss_sum: torch.Tensor, units: int, world_size: int) -> torch.Tensor:
+def scaled_loss(loss_sum: torch.Tensor, units: int, world_size: int) -> torch.Tensor:
     """What a micro-step backpropagates, so that a whole step is the mean over all its units.
 
     ``units`` counts those of the global batch. DeepSpeed averages gradients over ranks, hence

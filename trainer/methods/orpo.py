@@ -17,35 +17,35 @@ from torch.nn.functional import logsigmoid
 
 from trainer.contract.wire import Message
 from trainer.data.batch import Batch
-from trainer.methods.descriptor import MORE_ANSWER, Kind, options_of
-from trainer.methods.forward import log_probabilities, summed, trained_tokens
-from trainer.methods.interface import Scores
-from trainer.methods.pairs import OfPairs, real_pairs
+from trainer.methods.descriptor import LONGER_ANSWERS, MethodDescriptor, method_options_of
+from trainer.methods.forward import log_probabilities, sum_by_sequence, trained_token_counts
+from trainer.methods.interface import BatchScores
+from trainer.methods.pairs import PairMethod, real_pairs
 
 _CERTAIN = -torch.finfo(torch.float32).eps  # log p; nearer to 0 the odds have no finite gradient
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Message):
+class OrpoOptions(Message):
     """The method's options."""
 
     beta: float  # weight of the odds ratio; lambda in the paper
 
 
-class Orpo(OfPairs):
+class OrpoLoss(PairMethod):
     """The loss of preferences without a reference."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: OrpoOptions) -> None:
         self._beta = settings.beta
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Score each pair."""
-        tokens_B = trained_tokens(batch).clamp(min=1)
-        logp_B = summed(batch, log_probabilities(model, batch)) / tokens_B
+        tokens_B = trained_token_counts(batch).clamp(min=1)
+        logp_B = sum_by_sequence(batch, log_probabilities(model, batch)) / tokens_B
         odds_B = log_odds(logp_B)
         loss_P = -logp_B[0::2] - self._beta * logsigmoid(odds_B[0::2] - odds_B[1::2])
         lead_P, real_P = (logp_B[0::2] - logp_B[1::2]).detach(), real_pairs(batch)
-        return Scores(
+        return BatchScores(
             loss=(loss_P * real_P).sum(),
             correct=((lead_P > 0) & real_P).sum(),
             margin=(self._beta * lead_P * real_P).sum(),
@@ -58,11 +58,11 @@ def log_odds(logp: torch.Tensor) -> torch.Tensor:
     return logp - torch.log(-torch.expm1(logp))
 
 
-KIND = Kind(
-    make=lambda making: Orpo(options_of(making.spec, Settings)),
+KIND = MethodDescriptor(
+    make=lambda making: OrpoLoss(method_options_of(making.spec, OrpoOptions)),
     name=lambda _: "odds ratio preference optimization, without a reference",
     target="a pair of two different answers: they are cut off, or equal",
-    remedy=MORE_ANSWER,
+    remedy=LONGER_ANSWERS,
     has_margin=True,
-    options=Settings,
+    options=OrpoOptions,
 )

@@ -3,7 +3,7 @@
 import torch
 
 from trainer.data.batch import Batch
-from trainer.methods.forward import trained_tokens
+from trainer.methods.forward import trained_token_counts
 
 
 def real_pairs(batch: Batch) -> torch.Tensor:
@@ -11,10 +11,10 @@ def real_pairs(batch: Batch) -> torch.Tensor:
 
     Without the other one, an answer would be pushed up or down by itself.
     """
-    return (trained_tokens(batch) > 0).view(-1, 2).all(1)
+    return (trained_token_counts(batch) > 0).view(-1, 2).all(1)
 
 
-class OfPairs:
+class PairMethod:
     """What methods of pairs share: each pair counts alike, however long its answers are."""
 
     def begin(self, step: int) -> None:

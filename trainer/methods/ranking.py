@@ -15,17 +15,17 @@ import torch
 
 from trainer.contract import Ranked as Settings
 from trainer.data.batch import Batch
-from trainer.methods.forward import trained_tokens
-from trainer.methods.interface import Scores
+from trainer.methods.forward import trained_token_counts
+from trainer.methods.interface import BatchScores
 
 
-def margin_of(settings: Settings, step: int, total_steps: int) -> float:
+def margin_at(settings: Settings, step: int, total_steps: int) -> float:
     """What the better answer must lead by in this step, from 1 on: a straight line."""
     done = (min(step, total_steps) - 1) / max(total_steps - 1, 1)
     return settings.margin_start + (settings.margin_end - settings.margin_start) * done
 
 
-class RankedMargin:
+class RankingLoss:
     """A row counts if two of its answers are left after the cut to the context, at least."""
 
     def __init__(self, settings: Settings, answers: int, total_steps: int) -> None:
@@ -36,13 +36,13 @@ class RankedMargin:
 
     def begin(self, step: int) -> None:
         """The margin follows from the step alone, so that a resumed run has it too."""
-        self._margin = margin_of(self._settings, step, self._total_steps)
+        self._margin = margin_at(self._settings, step, self._total_steps)
 
     def units(self, batch: Batch) -> int:
         """Rows with two answers or more."""
         return int((self._real(batch).sum(1) > 1).sum())
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Score each row: its pairs' share in the right order, its neighbours' mean lead."""
         score_B1 = model(
             input_ids=batch.ids, attention_mask=batch.attention, use_cache=False
@@ -53,7 +53,7 @@ class RankedMargin:
         pair_RKK = real_RK.unsqueeze(2) & real_RK.unsqueeze(1) & (weight_KK > 0)
         cost_RKK = (self._margin - lead_RKK).clamp(min=0) * weight_KK
         pairs_R = pair_RKK.sum((1, 2)).clamp(min=1)
-        return Scores(
+        return BatchScores(
             loss=(cost_RKK * pair_RKK).sum(),
             correct=(((lead_RKK > 0) & pair_RKK).sum((1, 2)) / pairs_R).sum(),
             margin=_mean_leads(score_RK.detach(), real_RK).sum(),
@@ -61,7 +61,7 @@ class RankedMargin:
 
     def _real(self, batch: Batch) -> torch.Tensor:
         """Which answers are there [rows, answers]: neither padding nor cut before they begin."""
-        return (trained_tokens(batch) > 0).view(-1, self._answers)
+        return (trained_token_counts(batch) > 0).view(-1, self._answers)
 
 
 def _weights(answers: int) -> torch.Tensor:

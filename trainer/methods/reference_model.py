@@ -15,20 +15,25 @@ import torch
 
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch
-from trainer.methods.dpo import Reference
+from trainer.methods.dpo import ReferenceModel
 from trainer.methods.forward import log_probabilities
-from trainer.model.actor_critic import actor
+from trainer.model.actor_critic import actor_of
 from trainer.model.base_model import load_base
-from trainer.model.eval_mode import evaluating
+from trainer.model.eval_mode import evaluation_mode
 
 TRAINING_ONLY = ("optimizer", "gradient_clipping", "data_types")
 
 
-def make_reference(engine: Any, base: Path, spec: RunSpec, config: dict[str, Any]) -> Reference:  # noqa: ANN401
+def make_reference(
+    engine: Any,  # noqa: ANN401
+    base: Path,
+    spec: RunSpec,
+    config: dict[str, Any],
+) -> ReferenceModel:
     """The reference for this engine; ``base`` holds the base model's files."""
     temperature = spec.reinforcement.temperature if spec.reinforcement else 1.0
     if spec.lora is not None:
-        return AdaptersOff(engine, temperature)
+        return AdapterlessReference(engine, temperature)
     model = load_base(base, spec, config).requires_grad_(False)
     if spec.zero_stage == 3:
         rest = {name: value for name, value in config.items() if name not in TRAINING_ONLY}
@@ -36,10 +41,10 @@ def make_reference(engine: Any, base: Path, spec: RunSpec, config: dict[str, Any
     else:
         model.to(engine.device)
     model.eval()
-    return Copy(model, temperature)
+    return FrozenCopy(model, temperature)
 
 
-class AdaptersOff:
+class AdapterlessReference:
     """The model that is trained, without what was trained."""
 
     def __init__(self, engine: Any, temperature: float) -> None:  # noqa: ANN401
@@ -47,11 +52,11 @@ class AdaptersOff:
 
     def __call__(self, batch: Batch) -> torch.Tensor:
         """Log-probability of each trained token [trained tokens]."""
-        with torch.no_grad(), evaluating(self._engine), _without_adapters(self._engine):
+        with torch.no_grad(), evaluation_mode(self._engine), _without_adapters(self._engine):
             return log_probabilities(self._engine, batch, self._temperature)
 
 
-class Copy:
+class FrozenCopy:
     """A second model, which nothing changes."""
 
     def __init__(self, model: Any, temperature: float) -> None:  # noqa: ANN401
@@ -66,7 +71,7 @@ class Copy:
 @contextmanager
 def _without_adapters(engine: Any) -> Iterator[None]:  # noqa: ANN401
     """As peft's `disable_adapter`, which looks through the whole model first, at every call."""
-    model = actor(engine.module).base_model
+    model = actor_of(engine.module).base_model
     model.disable_adapter_layers()
     try:
         yield

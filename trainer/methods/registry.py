@@ -1,41 +1,47 @@
 """The method that a run spec names."""
 
 from trainer.contract import RunSpec
-from trainer.methods.descriptor import Making, kind_of, options_of
+from trainer.methods.descriptor import MethodInputs, descriptor_of, method_options_of
 from trainer.methods.interface import Method
 from trainer.model.sequence_head import has_head
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 
-def require_known(spec: RunSpec) -> None:
+def require_valid_method(spec: RunSpec) -> None:
     """Raise ValueError for a method that this trainer does not have."""
-    if options := kind_of(spec).options:
-        options_of(spec, options)
+    if options := descriptor_of(spec).options:
+        method_options_of(spec, options)
     elif spec.method_options:
-        raise Hopeless(f"method {spec.method!r} has no member `method_options`")
+        raise NonRetryableError(f"method {spec.method!r} has no member `method_options`")
     _require_own_members(spec)
     if spec.loss_chunk and spec.method != "supervised":
-        raise Hopeless(f"method {spec.method!r} knows no chunks: leave out `loss_chunk`")
+        raise NonRetryableError(f"method {spec.method!r} knows no chunks: leave out `loss_chunk`")
     if (spec.mix or spec.curriculum) and spec.method == "reinforcement":
-        raise Hopeless("prompts are shuffled: leave out `mix` and `curriculum`")
+        raise NonRetryableError("prompts are shuffled: leave out `mix` and `curriculum`")
     if spec.mix is not None and spec.curriculum is not None:
-        raise Hopeless("rows have one order: leave out `mix` or `curriculum`")
+        raise NonRetryableError("rows have one order: leave out `mix` or `curriculum`")
     if spec.packing and (has_head(spec) or spec.method == "reinforcement"):
-        raise Hopeless(f"method {spec.method!r} pads its rows: `packing` is not for it")
+        raise NonRetryableError(f"method {spec.method!r} pads its rows: `packing` is not for it")
 
 
 def _require_own_members(spec: RunSpec) -> None:
     """Raise ValueError for options of another method."""
     if (spec.dpo is not None) != (spec.method == "dpo"):
-        raise Hopeless(f"method {spec.method!r} and member `dpo` do not go together")
+        raise NonRetryableError(f"method {spec.method!r} and member `dpo` do not go together")
     if (spec.reinforcement is not None) != (spec.method == "reinforcement"):
-        raise Hopeless(f"method {spec.method!r} and member `reinforcement` do not go together")
+        raise NonRetryableError(
+            f"method {spec.method!r} and member `reinforcement` do not go together"
+        )
     if (spec.ranked, spec.answers_per_row) != (None, 2) and spec.method != "reward":
-        raise Hopeless(f"method {spec.method!r} learns from no rankings: leave out `ranked`")
+        raise NonRetryableError(
+            f"method {spec.method!r} learns from no rankings: leave out `ranked`"
+        )
     if (len(spec.labels) > 1) != (spec.method == "classification"):
-        raise Hopeless(f"method {spec.method!r} does not go with {len(spec.labels)} labels")
+        raise NonRetryableError(
+            f"method {spec.method!r} does not go with {len(spec.labels)} labels"
+        )
 
 
-def choose(making: Making) -> Method:
+def make_method(making: MethodInputs) -> Method:
     """Make the method."""
-    return kind_of(making.spec).make(making)
+    return descriptor_of(making.spec).make(making)

@@ -20,15 +20,15 @@ import torch
 
 from trainer.contract import Reinforcement, RunSpec
 from trainer.data.batch import IGNORED, Batch
-from trainer.methods.descriptor import Kind, Making
-from trainer.methods.forward import log_probabilities, summed, trained_tokens
-from trainer.methods.interface import Scores
+from trainer.methods.descriptor import MethodDescriptor, MethodInputs
+from trainer.methods.forward import log_probabilities, sum_by_sequence, trained_token_counts
+from trainer.methods.interface import BatchScores
 from trainer.rollout.answer_batch import AnswerBatch
 
 VALUE_SHARE = 0.1  # of the value's loss, as TRL's PPOConfig had it
 
 
-class Policy:
+class GrpoLoss:
     """GRPO, and what the others are made of."""
 
     def __init__(self, settings: Reinforcement) -> None:
@@ -41,52 +41,56 @@ class Policy:
         """Tokens of answers."""
         return batch.targets
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Score each token."""
         assert isinstance(batch, AnswerBatch)
         logp_N = log_probabilities(model, batch, self._settings.temperature)
-        log_ratio_N = logp_N - _behaviour(batch, logp_N)
+        log_ratio_N = logp_N - _behaviour_log_probabilities(batch, logp_N)
         loss_N = self._clipped(log_ratio_N, batch.advantages)
         if batch.beta and len(batch.reference):
             log_q_N = batch.reference - logp_N
             # r (q - log q - 1), with one exponential less that could overflow
             away_N = (log_ratio_N + log_q_N).exp() - log_ratio_N.exp() * (log_q_N + 1)
             loss_N = loss_N + batch.beta * away_N
-        return Scores(loss=loss_N.sum(), correct=_nothing(loss_N))
+        return BatchScores(loss=loss_N.sum(), correct=_zero_like(loss_N))
 
     def _clipped(self, log_ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
         ratio, clip = log_ratio.exp(), self._settings.clip
         return torch.max(-ratio * advantage, -ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
-class LeaveOneOut(Policy):
+class RlooLoss(GrpoLoss):
     """RLOO: an answer is one action."""
 
     def units(self, batch: Batch) -> int:
         """Answers."""
-        return int((trained_tokens(batch) > 0).sum())
+        return int((trained_token_counts(batch) > 0).sum())
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Score each answer."""
         assert isinstance(batch, AnswerBatch)
         logp_N = log_probabilities(model, batch, self._settings.temperature)
-        log_ratio_B = summed(batch, logp_N - _behaviour(batch, logp_N))
-        tokens_B = trained_tokens(batch).clamp(min=1)
-        advantage_B = summed(batch, batch.advantages) / tokens_B  # the same for each of its tokens
+        log_ratio_B = sum_by_sequence(batch, logp_N - _behaviour_log_probabilities(batch, logp_N))
+        tokens_B = trained_token_counts(batch).clamp(min=1)
+        advantage_B = (
+            sum_by_sequence(batch, batch.advantages) / tokens_B
+        )  # the same for each of its tokens
         loss = self._clipped(log_ratio_B, advantage_B).sum()
-        return Scores(loss=loss, correct=_nothing(loss))
+        return BatchScores(loss=loss, correct=_zero_like(loss))
 
 
-class Ppo(Policy):
+class PpoLoss(GrpoLoss):
     """Each token is an action, and a critic says what was to be expected before it."""
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Score each token and each value."""
         assert isinstance(batch, AnswerBatch)
-        logp_N, value_N = with_values(model, batch, self._settings.temperature)
-        policy_N = self._clipped(logp_N - _behaviour(batch, logp_N), batch.advantages)
+        logp_N, value_N = log_probabilities_and_values(model, batch, self._settings.temperature)
+        policy_N = self._clipped(
+            logp_N - _behaviour_log_probabilities(batch, logp_N), batch.advantages
+        )
         loss = policy_N.sum() + VALUE_SHARE * self._value_loss(value_N, batch).sum()
-        return Scores(loss=loss, correct=_nothing(loss))
+        return BatchScores(loss=loss, correct=_zero_like(loss))
 
     def _value_loss(self, value_N: torch.Tensor, batch: AnswerBatch) -> torch.Tensor:
         clip = self._settings.clip
@@ -94,18 +98,18 @@ class Ppo(Policy):
         return 0.5 * torch.max((value_N - batch.returns) ** 2, (near_N - batch.returns) ** 2)
 
 
-def with_values(
+def log_probabilities_and_values(
     model: Any,  # noqa: ANN401
     batch: Batch,
     temperature: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Of each trained token its log-probability, and the critic's value before it, in fp32."""
-    valued = _Valued(model)
+    valued = _CallWithValues(model)
     logp_N = log_probabilities(valued, batch, temperature)
     return logp_N, valued.values_BT[batch.labels != IGNORED]
 
 
-class _Valued:
+class _CallWithValues:
     """Calls an ActorCritic for both, in the one pass that an engine's backward follows."""
 
     def __init__(self, model: Any) -> None:  # noqa: ANN401
@@ -118,9 +122,9 @@ class _Valued:
         return found
 
 
-def make_policy(settings: Reinforcement) -> Policy:
+def make_policy_loss(settings: Reinforcement) -> GrpoLoss:
     """The loss of the algorithm that is asked for."""
-    kinds = {"grpo": Policy, "rloo": LeaveOneOut, "ppo": Ppo}
+    kinds = {"grpo": GrpoLoss, "rloo": RlooLoss, "ppo": PpoLoss}
     if settings.algorithm not in kinds:
         raise ValueError(
             f"reinforcement.algorithm {settings.algorithm!r} is not known; use {', '.join(kinds)}"
@@ -128,19 +132,19 @@ def make_policy(settings: Reinforcement) -> Policy:
     return kinds[settings.algorithm](settings)
 
 
-def _behaviour(batch: AnswerBatch, logp_N: torch.Tensor) -> torch.Tensor:
+def _behaviour_log_probabilities(batch: AnswerBatch, logp_N: torch.Tensor) -> torch.Tensor:
     """As it was then; where that was not kept, the policy of now gave the answer."""
     return batch.behaviour if len(batch.behaviour) else logp_N.detach()
 
 
-def _nothing(like: torch.Tensor) -> torch.Tensor:
+def _zero_like(like: torch.Tensor) -> torch.Tensor:
     """No token is right or wrong."""
     return like.new_zeros(())
 
 
-def _make(making: Making) -> Policy:
+def _make(making: MethodInputs) -> GrpoLoss:
     assert making.spec.reinforcement is not None
-    return make_policy(making.spec.reinforcement)
+    return make_policy_loss(making.spec.reinforcement)
 
 
 def _name(spec: RunSpec) -> str:
@@ -148,7 +152,7 @@ def _name(spec: RunSpec) -> str:
     return f"reinforcement learning from grades, {spec.reinforcement.algorithm.upper()}"
 
 
-KIND = Kind(
+KIND = MethodDescriptor(
     make=_make,
     name=_name,
     target="room for an answer: the prompts are too long",

@@ -5,12 +5,12 @@ from typing import Any
 from torch.nn.functional import cross_entropy
 
 from trainer.data.batch import IGNORED, Batch
-from trainer.methods.descriptor import Kind, Making
+from trainer.methods.descriptor import MethodDescriptor, MethodInputs
 from trainer.methods.forward import trained_logits
-from trainer.methods.interface import Method, Scores
+from trainer.methods.interface import BatchScores, Method
 
 
-class Sft:
+class SupervisedLoss:
     """Each trained token counts alike, in whichever row and rank it is."""
 
     def begin(self, step: int) -> None:
@@ -20,24 +20,24 @@ class Sft:
         """Trained tokens."""
         return batch.targets
 
-    def scores(self, model: Any, batch: Batch) -> Scores:  # noqa: ANN401 - untyped here
+    def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Score the positions that are trained; the others cost no softmax."""
         logits_NV = trained_logits(model, batch)
         labels_N = batch.labels[batch.labels != IGNORED]
         loss = cross_entropy(logits_NV, labels_N, reduction="sum")
-        return Scores(loss=loss, correct=(logits_NV.argmax(-1) == labels_N).sum())
+        return BatchScores(loss=loss, correct=(logits_NV.argmax(-1) == labels_N).sum())
 
 
-def _make(making: Making) -> Method:
+def _make(making: MethodInputs) -> Method:
     chunk = making.spec.loss_chunk
     if not chunk:
-        return Sft()
-    from trainer.methods.chunked_loss import ChunkedSft  # noqa: PLC0415 - it imports this module
+        return SupervisedLoss()
+    from trainer.methods.chunked_loss import ChunkedSupervisedLoss  # noqa: PLC0415 - it imports this module
 
-    return ChunkedSft(making.engine.module, chunk)
+    return ChunkedSupervisedLoss(making.engine.module, chunk)
 
 
-KIND = Kind(
+KIND = MethodDescriptor(
     make=_make,
     name=lambda _: "supervised fine-tuning on the assistant's messages",
     target="a trained token: the answers are cut off, or all of them have weight 0",

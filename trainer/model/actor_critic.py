@@ -25,6 +25,6 @@ class ActorCritic(torch.nn.Module):  # type: ignore[misc]  # torch is untyped he
         return found
 
 
-def actor(module: Any) -> Any:  # noqa: ANN401
+def actor_of(module: Any) -> Any:  # noqa: ANN401
     """The language model in what is trained."""
     return module.actor if isinstance(module, ActorCritic) else module

@@ -19,7 +19,7 @@ from transformers.integrations.deepspeed import HfDeepSpeedConfig
 from trainer.contract import Lora, RunSpec
 from trainer.model import attention, loading, quantize, sequence_head
 from trainer.model.actor_critic import ActorCritic
-from trainer.model.frozen import freeze
+from trainer.model.frozen import freeze_parameters
 from trainer.model.precision import dtype_of
 from trainer.model.tensor_names import NEW_HEADS
 
@@ -27,15 +27,15 @@ from trainer.model.tensor_names import NEW_HEADS
 def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any], pad_id: int) -> Any:  # noqa: ANN401
     """The model to train, its weights still those of the base; a classifier's head is new."""
     if sequence_head.has_head(spec):
-        new = sequence_head.settings(spec, pad_id)
+        new = sequence_head.head_settings(spec, pad_id)
         model = _load(AutoModelForSequenceClassification, folder, spec, deepspeed_config, **new)
         model.config.use_cache = False  # nothing is generated; not all take it as an argument
-        return _to_train(model, spec, "SEQ_CLS")
-    model = _to_train(load_base(folder, spec, deepspeed_config), spec, "CAUSAL_LM")
+        return _prepare_for_training(model, spec, "SEQ_CLS")
+    model = _prepare_for_training(load_base(folder, spec, deepspeed_config), spec, "CAUSAL_LM")
     if not spec.has_critic:
         return model
     critic = _load_critic(folder, spec, deepspeed_config)
-    return ActorCritic(model, _to_train(critic, spec, "TOKEN_CLS"))
+    return ActorCritic(model, _prepare_for_training(critic, spec, "TOKEN_CLS"))
 
 
 def load_base(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -50,17 +50,17 @@ def _load_critic(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) 
     return _load(AutoModelForTokenClassification, folder, spec, deepspeed_config, config=config)
 
 
-def _to_train(model: Any, spec: RunSpec, task: str) -> Any:  # noqa: ANN401
+def _prepare_for_training(model: Any, spec: RunSpec, task: str) -> Any:  # noqa: ANN401
     """With all that the run spec asks for; ``task`` is peft's word for what its head does."""
     if spec.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if spec.lora is not None:
         return _with_adapters(model, spec.lora, task)
-    freeze(model, spec)
+    freeze_parameters(model, spec)
     return model
 
 
-def load_original(folder: Path, spec: RunSpec, pad_id: int) -> Any:  # noqa: ANN401
+def load_unquantized(folder: Path, spec: RunSpec, pad_id: int) -> Any:  # noqa: ANN401
     """The base model on the host, in the run's precision, as if nothing were quantized."""
     plain = replace(spec, lora=None, gradient_checkpointing=False, packing=False, zero_stage=0)
     return load_model(folder, replace(plain, reinforcement=None), {}, pad_id)
@@ -83,17 +83,17 @@ def _load(
     dtype = dtype_of(spec)
     quantized = spec.is_quantized
     spared = NEW_HEADS if new_head else None
-    model = loading.load(
+    model = loading.load_whole(
         kind,
         folder,
         new_head=new_head,
         dtype=dtype,
         attn_implementation=attention.NAME if spec.packing else None,
         **settings,
-        **(quantize.four_bits(dtype, spared) if quantized else {}),
+        **(quantize.four_bit_options(dtype, spared) if quantized else {}),
     )
     del sharding  # transformers looks for it while it lives
-    quantize.keep_layout(model)
+    quantize.prevent_repacking(model)
     return model
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @contextmanager
-def evaluating(engine: Any) -> Iterator[None]:  # noqa: ANN401
+def evaluation_mode(engine: Any) -> Iterator[None]:  # noqa: ANN401
     """Meanwhile nothing drops out."""
     training = engine.module.training
     engine.eval()

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from trainer.contract import RunSpec
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 
 
-def freeze(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is untyped here
+def freeze_parameters(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is untyped here
     """Leave trainable what the run spec says; with adapters peft has done it."""
     if spec.train_last_n_layers is not None:
         layers = _layers(model)
         if not 1 <= spec.train_last_n_layers <= len(layers):
-            raise Hopeless(
+            raise NonRetryableError(
                 f"train_last_n_layers is {spec.train_last_n_layers}, but the base model has "
                 f"{len(layers)} layers: ask for 1 to {len(layers)}"
             )
@@ -30,12 +30,14 @@ def freeze(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is
 def require_freezable(spec: RunSpec) -> None:
     """Raise ValueError where adapters freeze the base model already."""
     if spec.freezes and spec.lora is not None:
-        raise Hopeless("adapters freeze the whole base: leave out what else is to be frozen")
+        raise NonRetryableError(
+            "adapters freeze the whole base: leave out what else is to be frozen"
+        )
 
 
 def _layers(model: Any) -> Any:  # noqa: ANN401
     """The decoder's layers: the longest list of modules, however the model calls it."""
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     if not lists:
-        raise Hopeless("the base model has no list of layers; train all of it")
+        raise NonRetryableError("the base model has no list of layers; train all of it")
     return max(lists, key=len)

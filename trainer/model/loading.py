@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from trainer.check_model.files import check_types
-from trainer.model.safetensors_headers import Tensor, UnusableModel, read_json, read_weights
-from trainer.model.tensor_names import Keys, compare, fault
-from trainer.process.non_retryable import Hopeless
+from trainer.model.safetensors_headers import (
+    TensorHeader,
+    UnusableModelError,
+    read_json,
+    read_weights,
+)
+from trainer.model.tensor_names import TensorDifferences, compare_tensors, find_fault
+from trainer.process.non_retryable import NonRetryableError
 
 LOADER_FAULTS = (  # how transformers begins the errors about a checkpoint
     "Error(s) in loading state_dict",
@@ -34,15 +39,15 @@ def require_whole(
     configuration. Reads headers only. Must not be called while an HfDeepSpeedConfig is alive.
     """
     try:
-        keys = compare(kind, folder, _tensors(folder), **settings)
-    except UnusableModel as error:
-        raise _hopeless(str(error)) from error
+        keys = compare_tensors(kind, folder, _tensors(folder), **settings)
+    except UnusableModelError as error:
+        raise _load_error(str(error)) from error
     _refuse_faults(keys, new_head=new_head)
     if keys.unexpected:
         log.warning("model.dropped tensors of other tasks: %s", keys.unexpected_text)
 
 
-def load(
+def load_whole(
     kind: Any,  # noqa: ANN401
     folder: Path,
     *,
@@ -65,31 +70,31 @@ def load(
         )
     except RuntimeError as error:
         if str(error).startswith(LOADER_FAULTS):
-            raise _hopeless(str(error)) from error
+            raise _load_error(str(error)) from error
         raise
-    _refuse_faults(Keys.from_info(info, {}), new_head=new_head)
+    _refuse_faults(TensorDifferences.from_info(info, {}), new_head=new_head)
     return model
 
 
-def _tensors(folder: Path) -> dict[str, Tensor]:
+def _tensors(folder: Path) -> dict[str, TensorHeader]:
     """The tensors that transformers would load, or UnusableModel."""
     if (folder / "adapter_config.json").exists():
-        raise UnusableModel(
+        raise UnusableModelError(
             "adapter_config.json makes transformers load an adapter into the model. Merge it "
             "(`merge_and_unload`), or stage the folder without it."
         )
     if not (folder / "config.json").is_file():
-        raise UnusableModel("its folder has no config.json. Stage the whole model again.")
+        raise UnusableModelError("its folder has no config.json. Stage the whole model again.")
     tensors = read_weights(folder)
     if faults := check_types(read_json(folder / "config.json"), tensors).faults:
-        raise UnusableModel(faults[0])
+        raise UnusableModelError(faults[0])
     return tensors
 
 
-def _refuse_faults(keys: Keys, *, new_head: bool) -> None:
-    if why := fault(keys, new_head=new_head):
-        raise _hopeless(why)
+def _refuse_faults(keys: TensorDifferences, *, new_head: bool) -> None:
+    if why := find_fault(keys, new_head=new_head):
+        raise _load_error(why)
 
 
-def _hopeless(why: str) -> Hopeless:
-    return Hopeless(f"the model cannot be loaded: {why}")
+def _load_error(why: str) -> NonRetryableError:
+    return NonRetryableError(f"the model cannot be loaded: {why}")

@@ -19,14 +19,14 @@ def import_uncompiled() -> None:
 
     They are slow to import, and where a machine has none it would fall back on other sums.
     """
-    compiled, torch.compile = torch.compile, _as_it_is
+    compiled, torch.compile = torch.compile, _uncompiled
     try:
         import bitsandbytes  # noqa: F401, PLC0415 - a full fine-tune saves its import
     finally:
         torch.compile = compiled
 
 
-def four_bits(
+def four_bit_options(
     dtype: torch.dtype, spared: list[str] | None, device: str | None = None
 ) -> dict[str, Any]:
     """What `from_pretrained` is told: all linear layers but the output head, on this device.
@@ -55,7 +55,7 @@ def four_bits(
     }
 
 
-def keep_layout(model: Any) -> None:  # noqa: ANN401 - transformers is untyped here
+def prevent_repacking(model: Any) -> None:  # noqa: ANN401 - transformers is untyped here
     """Keep evaluation from repacking the weights, which bitsandbytes does on newer CPUs for good.
 
     What is repacked has no gradient any more, and another rounding: a run that was evaluated once
@@ -66,5 +66,5 @@ def keep_layout(model: Any) -> None:  # noqa: ANN401 - transformers is untyped h
             module.support_avx512bf16_for_cpu = False
 
 
-def _as_it_is(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
+def _uncompiled(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
     return function

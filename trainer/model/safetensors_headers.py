@@ -27,11 +27,11 @@ BITS = {
 }
 
 
-class UnusableModel(ValueError):
+class UnusableModelError(ValueError):
     """The folder holds no model that can be loaded; the text names the file and the remedy."""
 
     @classmethod
-    def because(cls, error: Exception, what: str, remedy: str) -> "UnusableModel":
+    def because(cls, error: Exception, what: str, remedy: str) -> "UnusableModelError":
         """Say in two sentences what failed, with the first line of the library's error."""
         lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
         why = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
@@ -39,7 +39,7 @@ class UnusableModel(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class TensorHeader:
     """What a header says of one tensor; ``begin`` is its first byte in the file."""
 
     file: str
@@ -49,7 +49,7 @@ class Tensor:
     size: int
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
+def read_weights(folder: Path) -> dict[str, TensorHeader]:
     """Return the tensors that transformers would load from the folder, by name.
 
     Raises UnusableModel for a shard that is absent and for a file that is no whole safetensors
@@ -60,7 +60,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     shards = sorted(set(read_index(folder).values()))
     if absent := [shard for shard in shards if not (folder / shard).is_file()]:
         more = f" and {len(absent) - 1} more shards" if absent[1:] else ""
-        raise UnusableModel(
+        raise UnusableModelError(
             f"{INDEX} names {absent[0]}{more}, absent from the folder, so their tensors would be "
             f"random. {AGAIN}"
         )
@@ -70,7 +70,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 def read_index(folder: Path) -> dict[str, str]:
     """Return the index's map of tensors to shards, or raise UnusableModel."""
     if not (folder / INDEX).is_file():
-        raise UnusableModel(
+        raise UnusableModelError(
             f"the folder has neither {SINGLE} nor {INDEX}: transformers loads no other weights. "
             "Save the model with save_pretrained, or copy the missing file."
         )
@@ -78,7 +78,7 @@ def read_index(folder: Path) -> dict[str, str]:
     shards = shards if isinstance(shards, dict) else {}
     names = shards.values()
     if not names or not all(isinstance(n, str) and n == Path(n).name for n in names):
-        raise UnusableModel(
+        raise UnusableModelError(
             f"{INDEX} has no usable weight_map: it must map each tensor to a file of this folder. "
             f"{AGAIN}"
         )
@@ -89,26 +89,26 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in the file, or raise UnusableModel."""
     data = path.read_bytes()
     if data.startswith(LFS):
-        raise UnusableModel(_pointer(path))
+        raise UnusableModelError(_pointer(path))
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UnusableModel(f"{path.name} is not JSON ({error}). {AGAIN}") from None
+        raise UnusableModelError(f"{path.name} is not JSON ({error}). {AGAIN}") from None
     if not isinstance(found, dict):
-        raise UnusableModel(f"{path.name} holds no JSON object. {AGAIN}")
+        raise UnusableModelError(f"{path.name} holds no JSON object. {AGAIN}")
     return found
 
 
-def read_header(path: Path) -> dict[str, Tensor]:
+def read_header(path: Path) -> dict[str, TensorHeader]:
     """Return the tensors of one safetensors file, or raise UnusableModel."""
     size = path.stat().st_size
     with path.open("rb") as stream:
         start = stream.read(8)
         length = int.from_bytes(start, "little")
         if start == LFS[:8]:
-            raise UnusableModel(_pointer(path))
+            raise UnusableModelError(_pointer(path))
         if not 2 <= length <= min(size - 8, LONGEST_HEADER):
-            raise UnusableModel(
+            raise UnusableModelError(
                 f"{path.name} is not a safetensors file, or it was cut short. {AGAIN}"
             )
         text = stream.read(length)
@@ -117,33 +117,33 @@ def read_header(path: Path) -> dict[str, Tensor]:
         header.pop("__metadata__", None)
         tensors = {n: _tensor(path.name, 8 + length, d) for n, d in header.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UnusableModel(
+        raise UnusableModelError(
             f"{path.name} is not a safetensors file: its header makes no sense ({error}). {AGAIN}"
         ) from None
     _require_layout(path.name, size, 8 + length, tensors)
     return tensors
 
 
-def _tensor(file: str, data: int, entry: Any) -> Tensor:  # noqa: ANN401 - JSON of anyone
+def _tensor(file: str, data: int, entry: Any) -> TensorHeader:  # noqa: ANN401 - JSON of anyone
     begin, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
     if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
         raise ValueError("a shape or an offset is no whole number")
-    return Tensor(
+    return TensorHeader(
         file=file, dtype=str(entry["dtype"]), shape=shape, begin=data + begin, size=end - begin
     )
 
 
-def _require_layout(file: str, size: int, data: int, tensors: dict[str, Tensor]) -> None:
+def _require_layout(file: str, size: int, data: int, tensors: dict[str, TensorHeader]) -> None:
     """Refuse tensors that overlap, leave gaps, end outside the file or have the wrong size."""
     for name, tensor in tensors.items():
         if tensor.begin + tensor.size > size:
-            raise UnusableModel(
+            raise UnusableModelError(
                 f"{file} was cut short: {name} ends at byte {tensor.begin + tensor.size} of "
                 f"{size}. {AGAIN}"
             )
         if tensor.size * 8 != _bits(tensor):
-            raise UnusableModel(
+            raise UnusableModelError(
                 f"{file} is damaged: {name} ({tensor.dtype} {list(tensor.shape)}) has "
                 f"{tensor.size} bytes. {AGAIN}"
             )
@@ -152,10 +152,10 @@ def _require_layout(file: str, size: int, data: int, tensors: dict[str, Tensor])
     for (_, end, before), (begin, _, name) in pairwise(edges):
         if begin != end:
             how = "overlap" if begin < end else "have unused bytes between them"
-            raise UnusableModel(f"{file} is damaged: {before} and {name} {how}. {AGAIN}")
+            raise UnusableModelError(f"{file} is damaged: {before} and {name} {how}. {AGAIN}")
 
 
-def _bits(tensor: Tensor) -> int:
+def _bits(tensor: TensorHeader) -> int:
     """Size by type and shape; -1 for a type that safetensors does not know."""
     if tensor.dtype not in BITS:
         return -1
@@ -178,7 +178,7 @@ def _pointer(path: Path) -> str:
     )
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
+def first_names(names: Sequence[str], most: int = 3) -> str:
     """The first names and how many more there are, for messages."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -14,7 +14,7 @@ def has_head(spec: RunSpec) -> bool:
     return spec.method in METHODS
 
 
-def settings(spec: RunSpec, pad_id: int) -> dict[str, Any]:
+def head_settings(spec: RunSpec, pad_id: int) -> dict[str, Any]:
     """What the classifier's configuration says beside the base model's.
 
     A decoder's head reads the last token that is no padding, so it must know which one pads.

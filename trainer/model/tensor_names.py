@@ -17,7 +17,7 @@ import torch
 from transformers import AutoConfig
 from transformers.utils import logging as transformers_logging
 
-from trainer.model.safetensors_headers import Tensor, UnusableModel, some
+from trainer.model.safetensors_headers import TensorHeader, UnusableModelError, first_names
 from trainer.model.sequence_head import MODULES
 
 NEW_HEADS = list(MODULES)
@@ -29,7 +29,7 @@ MACHINE_FAULTS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENOMEM)  # anothe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keys:
+class TensorDifferences:
     """How a checkpoint differs from an architecture; names are those of the architecture."""
 
     missing: list[str]
@@ -38,7 +38,7 @@ class Keys:
     tied: dict[str, str]  # tensor -> the one that it shares its values with
 
     @classmethod
-    def from_info(cls, info: dict[str, Any], tied: dict[str, str]) -> "Keys":
+    def from_info(cls, info: dict[str, Any], tied: dict[str, str]) -> "TensorDifferences":
         """Read transformers' ``output_loading_info``."""
         shapes = sorted((n, list(found), list(want)) for n, found, want in info["mismatched_keys"])
         return cls(
@@ -51,15 +51,15 @@ class Keys:
     @property
     def unexpected_text(self) -> str:
         """The unexpected tensors, for a message."""
-        return some(self.unexpected)
+        return first_names(self.unexpected)
 
 
-def compare(
+def compare_tensors(
     kind: Any,  # noqa: ANN401 - a class of transformers such as AutoModelForCausalLM
     folder: Path,
-    tensors: dict[str, Tensor],
+    tensors: dict[str, TensorHeader],
     **settings: Any,  # noqa: ANN401
-) -> Keys:
+) -> TensorDifferences:
     """Compare the tensors with the model that ``kind`` makes of the folder's configuration.
 
     ``settings`` change the configuration, or are ``config`` itself. Raises UnusableModel for a
@@ -73,7 +73,7 @@ def compare(
     except Exception as error:
         if isinstance(error, OSError) and error.errno in MACHINE_FAULTS:
             raise
-        raise UnusableModel.because(
+        raise UnusableModelError.because(
             error,
             "transformers cannot build the model of config.json",
             "Stage the config.json that belongs to these weights.",
@@ -83,9 +83,9 @@ def compare(
 def _compare(
     kind: Any,  # noqa: ANN401
     folder: Path,
-    tensors: dict[str, Tensor],
+    tensors: dict[str, TensorHeader],
     settings: dict[str, Any],
-) -> Keys:
+) -> TensorDifferences:
     config = settings.pop("config", None) or AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False, **settings
     )
@@ -99,10 +99,10 @@ def _compare(
         ignore_mismatched_sizes=True,  # reported by `fault` instead
         output_loading_info=True,
     )
-    return Keys.from_info(info, dict(model.all_tied_weights_keys))
+    return TensorDifferences.from_info(info, dict(model.all_tied_weights_keys))
 
 
-def fault(keys: Keys, new_head: bool) -> str:
+def find_fault(keys: TensorDifferences, new_head: bool) -> str:
     """Return why the model would not be the one whose weights these are; "" if it is.
 
     ``new_head``: the method adds a head, which may be missing.
@@ -112,18 +112,19 @@ def fault(keys: Keys, new_head: bool) -> str:
     if missing:
         return (
             f"{_count(missing)} of the architecture in config.json {_are(missing)} missing from "
-            f"the weights and would be random: {some(missing)}. {_remedy(missing, keys.unexpected)}"
+            f"the weights and would be random: {first_names(missing)}. "
+            f"{_remedy(missing, keys.unexpected)}"
         )
     if keys.mismatched:
         texts = [f"{name} has {found}, not {want}" for name, found, want in keys.mismatched]
         return (
-            f"{_count(texts)} {_have(texts)} another shape than the model wants: {some(texts)}. "
-            f"{_shape_remedy(keys.mismatched[0][0])}"
+            f"{_count(texts)} {_have(texts)} another shape than the model wants: "
+            f"{first_names(texts)}. {_shape_remedy(keys.mismatched[0][0])}"
         )
     if stray:
         return (
             f"{_count(stray)} {_have(stray)} no place in the architecture of config.json and would "
-            f"be dropped: {some(stray)}. {_stray_remedy(stray)}"
+            f"be dropped: {first_names(stray)}. {_stray_remedy(stray)}"
         )
     return ""
 
@@ -146,8 +147,8 @@ def _remedy(missing: list[str], unexpected: list[str]) -> str:
                 )
     if unexpected:
         return (
-            f"Instead there {_are(unexpected)} {some(unexpected)}: stage the config.json that "
-            "belongs to these weights, or weights with the names that transformers uses."
+            f"Instead there {_are(unexpected)} {first_names(unexpected)}: stage the config.json "
+            "that belongs to these weights, or weights with the names that transformers uses."
         )
     if missing == ["lm_head.weight"]:
         return (
@@ -182,7 +183,7 @@ def _have(names: list[str]) -> str:
     return "have" if names[1:] else "has"
 
 
-def _empty(tensor: Tensor) -> torch.Tensor:
+def _empty(tensor: TensorHeader) -> torch.Tensor:
     """A tensor of this shape without data; its type plays no part."""
     return torch.empty(tensor.shape, dtype=torch.float32, device="meta")
 

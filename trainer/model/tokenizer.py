@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from trainer.contract import BaseModel
-from trainer.process.non_retryable import Hopeless
+from trainer.process.non_retryable import NonRetryableError
 from trainer.rundir import RunDir
 
 
@@ -24,12 +24,12 @@ def load_tokenizer(folder: Path, method: str = "supervised") -> Tokenizer:
     Texts can be classified without a chat template.
     """
     try:
-        return _loaded(folder, method)
+        return _load_with_template(folder, method)
     except UnusableTokenizer as error:
-        raise Hopeless(str(error)) from error
+        raise NonRetryableError(str(error)) from error
 
 
-def _loaded(folder: Path, method: str) -> Tokenizer:
+def _load_with_template(folder: Path, method: str) -> Tokenizer:
     tokenizer = load(folder, method)
     if method != "classification":
         tokenizer.template(None)

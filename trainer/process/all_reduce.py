@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 
-def over_ranks(*values: torch.Tensor | float, device: torch.device) -> list[float]:
+def sum_over_ranks(*values: torch.Tensor | float, device: torch.device) -> list[float]:
     """Add up each value over all ranks, in double precision; collective."""
     totals = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device) for v in values])
     dist.all_reduce(totals)

@@ -20,20 +20,20 @@ TRIES = 4  # the best counts; a first one more only sets up connections
 LEAST_SHARE = 0.5
 
 
-class SlowMachine(RuntimeError):
+class SlowMachineError(RuntimeError):
     """A machine of this world is unhealthy; its own supervisor is told which."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class ExpectedBandwidth:
     """Bus bandwidths in GB/s that healthy machines reach; 0: any will do."""
 
     inside: float = 0.0
     between: float = 0.0
 
 
-def require_speed(
-    rundir: RunDir, generation: Generation, device: torch.device, expected: Expected
+def require_bandwidth(
+    rundir: RunDir, generation: Generation, device: torch.device, expected: ExpectedBandwidth
 ) -> str:
     """Measure on every rank; return what the user should know of the network.
 
@@ -42,7 +42,7 @@ def require_speed(
     per_node, world = generation.processes_per_node, generation.world_size
     if world == 1:
         return ""
-    inside = _inside(per_node, world, device)
+    inside = _intra_node_bandwidth(per_node, world, device)
     slow = 0 < inside < LEAST_SHARE * expected.inside
     if slow:
         text = f"all-reduce between its GPUs reaches {inside:.0f} GB/s, {expected.inside:.0f} are"
@@ -50,7 +50,7 @@ def require_speed(
     someone = torch.tensor(int(slow), device=device)
     dist.all_reduce(someone, op=dist.ReduceOp.MAX)
     if int(someone):
-        raise SlowMachine("a machine of this world is too slow within itself, and is replaced")
+        raise SlowMachineError("a machine of this world is too slow within itself, and is replaced")
     between = bus_bandwidth(None, device) if world > per_node else 0.0
     if not 0 < between < LEAST_SHARE * expected.between:
         return ""
@@ -66,14 +66,14 @@ def bus_bandwidth(group: dist.ProcessGroup | None, device: torch.device) -> floa
     ranks: int = dist.get_world_size(group)
     size = BYTES[device.type]
     data = torch.zeros(size // 4, device=device)  # no random numbers are drawn
-    seconds = min([_timed(data, group, device) for _ in range(TRIES + 1)][1:])
+    seconds = min([_time_all_reduce(data, group, device) for _ in range(TRIES + 1)][1:])
     del data
     if device.type == "cuda":
         torch.cuda.empty_cache()
     return 2 * (ranks - 1) / ranks * size / seconds / 1e9
 
 
-def _inside(per_node: int, world: int, device: torch.device) -> float:
+def _intra_node_bandwidth(per_node: int, world: int, device: torch.device) -> float:
     """Between the GPUs of this machine; 0 where it has one. Every rank makes every group."""
     if per_node == 1:
         return 0.0
@@ -87,7 +87,9 @@ def _inside(per_node: int, world: int, device: torch.device) -> float:
     return speed
 
 
-def _timed(data: torch.Tensor, group: dist.ProcessGroup | None, device: torch.device) -> float:
+def _time_all_reduce(
+    data: torch.Tensor, group: dist.ProcessGroup | None, device: torch.device
+) -> float:
     began = time.perf_counter()
     dist.all_reduce(data, group=group)
     if device.type == "cuda":

@@ -16,7 +16,7 @@ ROWS, INNER, COLUMNS = 512, 576, 1536  # of SmolLM2-135M's largest layers
 STEP_SHARE = 0.4
 
 
-def measure() -> float:
+def measure_cpu_flops() -> float:
     """Floating-point operations per second in a training step; by CPU time: load hardly matters."""
     torch.set_num_threads(1)
     a = torch.ones(ROWS, INNER, dtype=torch.float32)
@@ -31,4 +31,4 @@ def measure() -> float:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{measure():.3g}\n")
+    sys.stdout.write(f"{measure_cpu_flops():.3g}\n")

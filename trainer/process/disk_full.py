@@ -9,11 +9,11 @@ REMEDY = (
 )
 
 
-def is_full(error: BaseException) -> bool:
+def is_disk_full(error: BaseException) -> bool:
     """True when the disk, or this user's share of it, has no room left."""
     return isinstance(error, OSError) and error.errno in FULL
 
 
-def advice(error: BaseException) -> str:
+def error_with_remedy(error: BaseException) -> str:
     """The error in words; where a larger disk would help, it says so."""
-    return f"{error}: {REMEDY}" if is_full(error) else str(error)
+    return f"{error}: {REMEDY}" if is_disk_full(error) else str(error)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainer.contract import Message, SaveCost, Span, StepMetrics
-from trainer.process.disk_full import is_full
+from trainer.process.disk_full import is_disk_full
 from trainer.rundir import RunDir, write_whole
-from trainer.state import Identity
+from trainer.state import RankIdentity
 
 LINES_KEPT = 10_000
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class Journal:
     """Writes into the RunDir; a line is whole once it ends in a newline."""
 
-    def __init__(self, rundir: RunDir, identity: Identity) -> None:
+    def __init__(self, rundir: RunDir, identity: RankIdentity) -> None:
         self._rundir, self._identity = rundir, identity
         self._spans: set[str] = set()
         self._metrics_file, self._spans_file = _Lines(rundir.metrics), _Lines(rundir.spans)
@@ -61,12 +61,12 @@ class Journal:
     def progress(self, step: int) -> None:
         """Tell how many training steps are finished; not synced, since it is only a hint."""
         if self._identity.local_rank == 0:
-            _hint(self._rundir.progress, str(step))
+            _write_optional(self._rundir.progress, str(step))
 
     def save_cost(self, cost: SaveCost) -> None:
         """Tell what the last save has cost; only a hint too."""
         if self._identity.rank == 0:
-            _hint(self._rundir.save_cost, cost.to_json())
+            _write_optional(self._rundir.save_cost, cost.to_json())
 
 
 class _Lines:
@@ -80,28 +80,28 @@ class _Lines:
         self._waiting.append(message.to_json().encode() + b"\n")
         try:
             while self._waiting:
-                _append(self._path, self._waiting[0])
+                _append_line(self._path, self._waiting[0])
                 self._waiting.popleft()
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             log.warning(
                 "%s: %d lines wait for room on the disk", self._path.name, len(self._waiting)
             )
 
 
-def _hint(path: Path, text: str) -> None:
+def _write_optional(path: Path, text: str) -> None:
     """Write it whole, or not at all where there is no room."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(text)
         part.replace(path)
     except OSError as e:
-        if not is_full(e):
+        if not is_disk_full(e):
             raise
 
 
-def _append(path: Path, line: bytes) -> None:
+def _append_line(path: Path, line: bytes) -> None:
     """The whole line or nothing of it."""
     with path.open("ab", buffering=0) as f:
         end = f.tell()

@@ -24,18 +24,18 @@ _SCOPES_SINCE = 6
 _PATH_BENEATH, _PORT = 1, 2  # types of rules
 
 
-def version(libc: ctypes.CDLL) -> int:
+def landlock_version(libc: ctypes.CDLL) -> int:
     """Return the kernel's version of Landlock, 0 for none."""
     return max(int(libc.syscall(_CREATE, None, ctypes.c_size_t(0), _ASK_VERSION)), 0)
 
 
-def read_only(libc: ctypes.CDLL, paths: Iterable[Path]) -> None:
+def restrict_to_read_only(libc: ctypes.CDLL, paths: Iterable[Path]) -> None:
     """Leave this process those files and folders to read, and nothing else.
 
     No TCP from version 4 on; no abstract sockets of others and no signals to them from 6 on.
     Raise OSError if files cannot be closed.
     """
-    known = version(libc)
+    known = landlock_version(libc)
     files = (1 << _FILE_BITS[min(max(known, 1), 5)]) - 1
     net = _BIND | _CONNECT if known >= _NET_SINCE else 0
     scopes = _ABSTRACT_SOCKETS | _SIGNALS if known >= _SCOPES_SINCE else 0
@@ -48,9 +48,9 @@ def read_only(libc: ctypes.CDLL, paths: Iterable[Path]) -> None:
         os.close(ruleset)
 
 
-def connect_only(libc: ctypes.CDLL, ports: Iterable[int]) -> bool:
+def restrict_connect_ports(libc: ctypes.CDLL, ports: Iterable[int]) -> bool:
     """Leave this process those ports to open TCP connections to; False where the kernel cannot."""
-    if version(libc) < _NET_SINCE:
+    if landlock_version(libc) < _NET_SINCE:
         return False
     ruleset = _create(libc, 0, _CONNECT, 0)
     try:

@@ -32,16 +32,16 @@ _SHAPES = (  # how torch begins or ends to say that tensors do not go together: 
 )
 
 
-class Hopeless(ValueError):
+class NonRetryableError(ValueError):
     """Its text says what is wrong, and what to do."""
 
 
 @contextmanager
-def told(rundir: RunDir, rank: int) -> Iterator[None]:
+def record_non_retryable(rundir: RunDir, rank: int) -> Iterator[None]:
     """Leave the text of one for the supervisor, as of an error that will recur; it goes on."""
     try:
         yield
-    except Hopeless as e:
+    except NonRetryableError as e:
         write_whole(rundir.hopeless(rank), str(e))
         raise
     except (RuntimeError, *RECURRING) as e:
@@ -51,7 +51,7 @@ def told(rundir: RunDir, rank: int) -> Iterator[None]:
 
 
 @contextmanager
-def retried() -> Iterator[None]:
+def treat_as_retryable() -> Iterator[None]:
     """Errors in here may be gone on the next machine: none of them is told as recurring."""
     try:
         yield

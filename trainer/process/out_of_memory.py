@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import torch
 
 from trainer.contract import RunSpec
-from trainer.rundir import OutOfMemory, RunDir, write_whole
-from trainer.state import Identity
+from trainer.rundir import OutOfMemoryMark, RunDir, write_whole
+from trainer.state import RankIdentity
 
 # What libraries say of a GPU's memory in errors of other kinds: CUDA itself, cuBLAS, NCCL.
 _GPU = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "Cuda failure 2 'out of memory'")
@@ -33,13 +33,15 @@ def is_out_of_memory(error: BaseException, device: str) -> bool:
 
 
 @contextmanager
-def told(rundir: RunDir, identity: Identity, spec: RunSpec, device: str) -> Iterator[None]:
+def record_out_of_memory(
+    rundir: RunDir, identity: RankIdentity, spec: RunSpec, device: str
+) -> Iterator[None]:
     """Leave a mark for the supervisor when memory runs out in here; the error goes on."""
     try:
         yield
     except (RuntimeError, MemoryError) as e:
         if is_out_of_memory(e, device):
-            mark = OutOfMemory(
+            mark = OutOfMemoryMark(
                 message=(str(e) or "no memory is left on the host")[:_LONGEST],
                 micro_batch=spec.micro_batch,
                 gradient_checkpointing=spec.gradient_checkpointing,

@@ -23,7 +23,7 @@ from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCP
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.run import get_args_parser, run
 
-from trainer.process.landlock import connect_only
+from trainer.process.landlock import restrict_connect_ports
 
 BACKEND = "own-address"
 _PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # for who listens and names no port
@@ -80,7 +80,9 @@ def _close_ports(store: int) -> None:
     if sys.platform != "linux":
         return
     first, last = map(int, _PORTS.read_text().split())
-    if not connect_only(ctypes.CDLL(None, use_errno=True), {store, *range(first, last + 1)}):
+    if not restrict_connect_ports(
+        ctypes.CDLL(None, use_errno=True), {store, *range(first, last + 1)}
+    ):
         log.info("ports.open reason=no Landlock of Linux 6.7")
 
 

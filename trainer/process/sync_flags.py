@@ -12,14 +12,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.process.watchdog import LONG
+from trainer.process.watchdog import LONG_SECONDS
 from trainer.rundir import AFTER_STEP, RunDir
 
 NOW = ""
 
 
 @dataclass(frozen=True)
-class Agreed:
+class SyncedFlags:
     """The same on every rank."""
 
     stop: bool  # before the next micro-step: what is done of the step is dropped
@@ -33,12 +33,12 @@ class Agreed:
         return self.stop or self.end
 
 
-def patient_group() -> Any:  # noqa: ANN401
+def long_timeout_group() -> Any:  # noqa: ANN401
     """All ranks, to wait for one that works alone for longer than a collective may take."""
-    return dist.new_group(backend="gloo", timeout=timedelta(seconds=LONG))
+    return dist.new_group(backend="gloo", timeout=timedelta(seconds=LONG_SECONDS))
 
 
-class Agreement:
+class FlagSync:
     """Collects this rank's flags and agrees on them with the others."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Agreement:
         self._signalled = False
         signal.signal(signal.SIGTERM, lambda *_: self._on_signal())
 
-    def reach(self, save_due: bool = False) -> Agreed:
+    def reach(self, save_due: bool = False) -> SyncedFlags:
         """Collective: every rank calls it at the same place."""
         asked = self._stop_asked()
         mine = [asked == NOW, save_due, self._saver_busy(), asked == AFTER_STEP]
@@ -61,7 +61,7 @@ class Agreement:
         dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._group)
         self._moved()
         stop, save, congested, end = (bool(flag) for flag in flags.tolist())
-        return Agreed(stop, save, congested, end)
+        return SyncedFlags(stop, save, congested, end)
 
     def stop_asked_here(self) -> bool:
         """Whether this rank has been told; the others are not asked, nor told."""

@@ -9,16 +9,16 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-LONG = 1800.0  # seconds to load, or to export
-FLOOR = 900.0  # beyond the time-out of a collective, whose error says more
-TIMES = 20  # the usual pause between two micro-steps
+LONG_SECONDS = 1800.0  # seconds to load, or to export
+MIN_SECONDS = 900.0  # beyond the time-out of a collective, whose error says more
+PAUSE_FACTOR = 20  # the usual pause between two micro-steps
 
 
 class Watchdog:
     """Watches from the moment it is made."""
 
     def __init__(
-        self, now: Callable[[], float], *, long: float = LONG, floor: float = FLOOR
+        self, now: Callable[[], float], *, long: float = LONG_SECONDS, floor: float = MIN_SECONDS
     ) -> None:
         self._now, self._long, self._floor = now, long, floor
         self._pauses: deque[float] = deque(maxlen=50)
@@ -41,7 +41,7 @@ class Watchdog:
     @property
     def patience(self) -> float:
         """For how long training may stand still."""
-        return max(self._floor, TIMES * median(self._pauses)) if self._pauses else self._long
+        return max(self._floor, PAUSE_FACTOR * median(self._pauses)) if self._pauses else self._long
 
 
 def _end_after(seconds: float) -> None:

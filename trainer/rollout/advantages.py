@@ -5,26 +5,26 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-SMALLEST = 1e-4  # added to a group's deviation: answers that are all alike teach nothing
+EPSILON = 1e-4  # added to a group's deviation: answers that are all alike teach nothing
 
 Doubles = NDArray[np.float64]
 
 
-def of_group(rewards: Sequence[float]) -> Doubles:
+def group_advantages(rewards: Sequence[float]) -> Doubles:
     """(r - mean) / standard deviation, over the answers to one prompt (GRPO: Shao et al., 2024)."""
     r = np.asarray(rewards, dtype=np.float64)
-    advantages: Doubles = (r - r.mean()) / (r.std(ddof=1) + SMALLEST)
+    advantages: Doubles = (r - r.mean()) / (r.std(ddof=1) + EPSILON)
     return advantages
 
 
-def leave_one_out(rewards: Sequence[float]) -> Doubles:
+def leave_one_out_advantages(rewards: Sequence[float]) -> Doubles:
     """r less the mean of the other answers' (RLOO: Ahmadian et al., 2024, equation 8)."""
     r = np.asarray(rewards, dtype=np.float64)
     advantages: Doubles = (r - r.mean()) * len(r) / (len(r) - 1)
     return advantages
 
 
-def estimated(rewards: Doubles, values: Doubles, decay: float) -> Doubles:
+def generalized_advantages(rewards: Doubles, values: Doubles, decay: float) -> Doubles:
     """Generalized advantage estimation over one answer [tokens] (Schulman et al., 2016).
 
     ``values[t]`` is what is expected before token t. Nothing is discounted, and after the last

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rendering.tokens import Tokens
 from trainer.data.batch import Batch, padded
-from trainer.rollout.experience import Answered
+from trainer.rollout.experience import GradedAnswer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class AnswerBatch(Batch):
 
 
 def answer_batch(
-    rows: Sequence[Answered],
+    rows: Sequence[GradedAnswer],
     pad_id: int,
     *,
     least: int,
@@ -58,7 +58,7 @@ def answer_batch(
     )
 
 
-def _tokens(row: Answered) -> Tokens:
+def _tokens(row: GradedAnswer) -> Tokens:
     ids: list[int] = row.ids.tolist()
     return Tokens(ids, [False] * row.prompt + [True] * row.tokens)
 

@@ -13,24 +13,24 @@ import numpy as np
 import torch
 
 from trainer.contract import RunSpec
-from trainer.data.order import row_at
-from trainer.data.prompts import Prompt, Prompts
-from trainer.graders.answer import Answer, Grade, Grader
-from trainer.methods.dpo import Reference
+from trainer.data.order import shuffled_row
+from trainer.data.prompts import ChatPrompt, Prompts
+from trainer.graders.answer import Grade, Grader, ModelAnswer
+from trainer.methods.dpo import ReferenceModel
 from trainer.methods.forward import log_probabilities
-from trainer.model.eval_mode import evaluating
-from trainer.rollout.advantages import leave_one_out, of_group
+from trainer.model.eval_mode import evaluation_mode
+from trainer.rollout.advantages import group_advantages, leave_one_out_advantages
 from trainer.rollout.answer_batch import answer_batch
-from trainer.rollout.experience import Answered
-from trainer.rollout.grading import graded
-from trainer.rollout.reward_metrics import Figures
+from trainer.rollout.experience import GradedAnswer
+from trainer.rollout.grading import grade_in_slices
+from trainer.rollout.reward_metrics import RewardSums
 from trainer.rollout.sampler import Sampler
 
 log = logging.getLogger("trainer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collector:
+class RolloutCollector:
     """What a rollout works with."""
 
     spec: RunSpec
@@ -39,20 +39,20 @@ class Collector:
     prompts: Prompts
     sampler: Sampler
     grader: Grader
-    reference: Reference | None
+    reference: ReferenceModel | None
     stop: Callable[[], bool]  # collective: whether a stop is asked of any rank
     stop_here: Callable[[], bool]  # of this one; nobody is waited for
     now: Callable[[], float]
 
     def rollout(
         self, micros: Sequence[Sequence[int]], beta: float, born: int
-    ) -> tuple[list[Answered], Figures] | None:
+    ) -> tuple[list[GradedAnswer], RewardSums] | None:
         """Answer the prompts of these samples, one list per micro-batch, as many on every rank.
 
         None when a stop was asked for meanwhile.
         """
-        rows: list[Answered] = []
-        figures = Figures()
+        rows: list[GradedAnswer] = []
+        figures = RewardSums()
         if self.stop():
             return None
         for group in self._groups(micros):
@@ -66,18 +66,18 @@ class Collector:
             figures = replace(figures, kl=sum(_kl(row) for row in rows))
         return list(self._compared(rows, beta)), figures
 
-    def room(self, prompt: Prompt, answer: Sequence[int]) -> Sequence[int]:
+    def room(self, prompt: ChatPrompt, answer: Sequence[int]) -> Sequence[int]:
         """What is left of an answer: prompt and answer have one longest length together."""
         return answer[: max(self.spec.max_seq_len - len(prompt.ids), 0)]
 
-    def grade(self, answers: Sequence[tuple[Prompt, Sequence[int]]]) -> list[Grade]:
+    def grade(self, answers: Sequence[tuple[ChatPrompt, Sequence[int]]]) -> list[Grade]:
         """Grade each answer to its prompt; errors are no exceptions."""
         decode = self.tokenizer.decode
         told = [
-            Answer(decode(ids, skip_special_tokens=True), prompt.item, prompt.chat)
+            ModelAnswer(decode(ids, skip_special_tokens=True), prompt.item, prompt.chat)
             for prompt, ids in answers
         ]
-        return graded(self.grader, told, self.stop_here, self.now)
+        return grade_in_slices(self.grader, told, self.stop_here, self.now)
 
     def _groups(self, micros: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
         """Micro-batches that are answered at once; as many groups on every rank."""
@@ -91,7 +91,7 @@ class Collector:
         assert self.spec.reinforcement is not None
         return self.spec.reinforcement.answers
 
-    def _answered(self, asked: Mapping[int, Prompt], born: int) -> list[Answered]:
+    def _answered(self, asked: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
         """A prompt that leaves no room is not answered."""
         fit = [s for s, prompt in asked.items() if len(prompt.ids) < self.spec.max_seq_len]
         if short := sorted(asked.keys() - set(fit)):
@@ -100,7 +100,7 @@ class Collector:
         draws = [(sample, number) for sample in fit for number in range(self._answers)]
         found = self.sampler.answers([asked[sample].ids for sample, _ in draws], draws)
         return [
-            Answered(
+            GradedAnswer(
                 sample=sample,
                 number=number,
                 born=born,
@@ -122,11 +122,11 @@ class Collector:
         return len(self.prompts[row].ids) < self.spec.max_seq_len
 
     def _row(self, sample: int) -> int:
-        return row_at(self.spec.seed, len(self.prompts), sample)
+        return shuffled_row(self.spec.seed, len(self.prompts), sample)
 
     def _graded(
-        self, rows: Sequence[Answered], asked: Mapping[int, Prompt], figures: Figures
-    ) -> tuple[list[Answered], Figures]:
+        self, rows: Sequence[GradedAnswer], asked: Mapping[int, ChatPrompt], figures: RewardSums
+    ) -> tuple[list[GradedAnswer], RewardSums]:
         """What could not be graded is counted, and not learnt from: nobody knows its worth."""
         grades = self.grade([(asked[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
         wrong = [(r.sample, g.error) for r, g in zip(rows, grades, strict=True) if g.error]
@@ -135,11 +135,11 @@ class Collector:
             for row, grade in zip(rows, grades, strict=True)
             if not grade.error
         ]
-        return found, Figures(
+        return found, RewardSums(
             answers=figures.answers + len(rows),
             grades=figures.grades + sum(row.grade for row in found),
             squares=figures.squares + sum(row.grade**2 for row in found),
-            uneven=figures.uneven + _uneven(found),
+            uneven=figures.uneven + _count_uneven(found),
             tokens=figures.tokens + sum(row.tokens for row in rows),
             errors=figures.errors + len(wrong),
             error=figures.error or (self._placed(*wrong[0]) if wrong else ""),
@@ -148,7 +148,7 @@ class Collector:
     def _placed(self, sample: int, error: str) -> str:
         return f"{self.prompts.place(self._row(sample))}: {error}"
 
-    def _passed(self, rows: Sequence[Answered]) -> list[Answered]:
+    def _passed(self, rows: Sequence[GradedAnswer]) -> list[GradedAnswer]:
         """With the log-probabilities that the losses ask for; a pass is made even of no rows."""
         settings = self.spec.reinforcement
         assert settings is not None
@@ -157,15 +157,17 @@ class Collector:
             return list(rows)
         batch = answer_batch(rows, self.tokenizer.pad_token_id, least=self._answers)
         batch = batch.to(self.engine.device)
-        with torch.no_grad(), evaluating(self.engine):
+        with torch.no_grad(), evaluation_mode(self.engine):
             ours = log_probabilities(self.engine, batch, settings.temperature)
         theirs = ours[:0] if self.reference is None else self.reference(batch)
         return [
             replace(row, behaviour=a, reference=b)
-            for row, a, b in zip(rows, _shares(ours, rows), _shares(theirs, rows), strict=True)
+            for row, a, b in zip(
+                rows, _split_by_row(ours, rows), _split_by_row(theirs, rows), strict=True
+            )
         ]
 
-    def _compared(self, rows: Sequence[Answered], beta: float) -> Iterator[Answered]:
+    def _compared(self, rows: Sequence[GradedAnswer], beta: float) -> Iterator[GradedAnswer]:
         """With the advantage over the other answers to the same prompt, where that is asked for."""
         assert self.spec.reinforcement is not None
         algorithm = self.spec.reinforcement.algorithm
@@ -176,18 +178,22 @@ class Collector:
                 continue
             penalty = beta if algorithm == "rloo" else 0.0
             rewards = [row.grade - penalty * _kl(row) for row in group]
-            found = leave_one_out(rewards) if algorithm == "rloo" else of_group(rewards)
+            found = (
+                leave_one_out_advantages(rewards)
+                if algorithm == "rloo"
+                else group_advantages(rewards)
+            )
             for row, advantage in zip(group, found, strict=True):
                 yield replace(row, advantage=float(advantage))
 
 
-def _uneven(rows: Sequence[Answered]) -> int:
+def _count_uneven(rows: Sequence[GradedAnswer]) -> int:
     """How many prompts have answers of different grades."""
     pairs = {(row.sample, row.grade) for row in rows}
     return sum(count > 1 for count in Counter(sample for sample, _ in pairs).values())
 
 
-def _shares(of_N: torch.Tensor, rows: Sequence[Answered]) -> list[Any]:
+def _split_by_row(of_N: torch.Tensor, rows: Sequence[GradedAnswer]) -> list[Any]:
     """What is known of all tokens, row by row; nothing where nothing is known."""
     flat = of_N.cpu().numpy()
     if not len(flat):
@@ -196,6 +202,6 @@ def _shares(of_N: torch.Tensor, rows: Sequence[Answered]) -> list[Any]:
     return np.split(flat, ends[:-1]) if len(rows) else []
 
 
-def _kl(row: Answered) -> float:
+def _kl(row: GradedAnswer) -> float:
     """Nats by which the policy likes its answer better than the base model does."""
     return float((row.behaviour - row.reference).sum()) if len(row.reference) else 0.0

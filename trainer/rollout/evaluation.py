@@ -3,18 +3,18 @@
 import math
 from collections.abc import Sequence
 
-from trainer.data.order import cursors
+from trainer.data.order import micro_batch_samples
 from trainer.methods.interface import Method
-from trainer.process.all_reduce import over_ranks
-from trainer.rollout.collector import Collector
-from trainer.rollout.optimizer_offload import put_aside
-from trainer.state import Identity
+from trainer.process.all_reduce import sum_over_ranks
+from trainer.rollout.collector import RolloutCollector
+from trainer.rollout.optimizer_offload import offload_optimizer
+from trainer.state import RankIdentity
 
 
-class Grades:
+class RewardEvaluation:
     """Minus the mean grade of the likeliest answer to each prompt."""
 
-    def __init__(self, collector: Collector, identity: Identity) -> None:
+    def __init__(self, collector: RolloutCollector, identity: RankIdentity) -> None:
         self._collector, self._me = collector, identity
 
     def __call__(self, method: Method) -> float | None:  # noqa: ARG002 - no loss is asked for
@@ -22,13 +22,13 @@ class Grades:
         total, count = 0.0, 0.0
         if self._collector.stop():
             return None
-        with put_aside(self._collector.engine, self._collector.spec.rollout_offload):
+        with offload_optimizer(self._collector.engine, self._collector.spec.rollout_offload):
             for rows in self._groups():
                 grades = self._grades(rows)
                 if self._collector.stop():  # answers may have been cut short
                     return None
                 total, count = total + sum(grades), count + len(grades)
-        total, count = over_ranks(total, count, device=self._collector.engine.device)
+        total, count = sum_over_ranks(total, count, device=self._collector.engine.device)
         return -total / count if count else math.nan
 
     def _groups(self) -> list[list[int]]:
@@ -36,7 +36,7 @@ class Grades:
         settings = self._collector.spec.reinforcement
         assert settings is not None
         rows = len(self._collector.prompts)
-        return cursors(0, rows, settings.at_once, self._me.world_size, self._me.rank)
+        return micro_batch_samples(0, rows, settings.at_once, self._me.world_size, self._me.rank)
 
     def _grades(self, rows: Sequence[int]) -> list[float]:
         """Of the prompts that leave room; what cannot be graded is worth nothing."""

@@ -10,13 +10,13 @@ Floats = NDArray[np.float32]
 LANE = 0x5265706C  # keeps these draws apart from those of the data's order
 
 
-def nothing() -> Floats:
+def empty_values() -> Floats:
     """Where nothing is known of any token."""
     return np.zeros(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Answered:
+class GradedAnswer:
     """One answer, and what was found out about it when it was given. Never changed."""
 
     sample: int  # the data cursor of its prompt
@@ -27,10 +27,12 @@ class Answered:
     grade: float
     advantage: float = 0.0  # over the other answers to the prompt
     behaviour: Floats = field(
-        default_factory=nothing
+        default_factory=empty_values
     )  # log-probability of each token of the answer, by who gave it
-    reference: Floats = field(default_factory=nothing)  # by the base model
-    values: Floats = field(default_factory=nothing)  # the critic's, when it was first trained on
+    reference: Floats = field(default_factory=empty_values)  # by the base model
+    values: Floats = field(
+        default_factory=empty_values
+    )  # the critic's, when it was first trained on
 
     @property
     def tokens(self) -> int:
@@ -39,22 +41,22 @@ class Answered:
 
 
 @dataclass(frozen=True, eq=False)
-class Experience:
+class ReplayState:
     """One rank's answers: those whose step has not come yet, and old ones to learn from again."""
 
-    waiting: tuple[Answered, ...] = ()
-    replay: tuple[Answered, ...] = ()  # oldest first
+    waiting: tuple[GradedAnswer, ...] = ()
+    replay: tuple[GradedAnswer, ...] = ()  # oldest first
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.replay)
 
-    def of(self, sample: int) -> list[Answered]:
+    def of(self, sample: int) -> list[GradedAnswer]:
         """The waiting answers to one prompt, in their order."""
         return [row for row in self.waiting if row.sample == sample]
 
     def after(
-        self, used: Collection[Answered], *, consumed: int, oldest: int, capacity: int
-    ) -> "Experience":
+        self, used: Collection[GradedAnswer], *, consumed: int, oldest: int, capacity: int
+    ) -> "ReplayState":
         """What stays once the samples before ``consumed`` are trained on.
 
         Of ``used`` at most ``capacity`` are kept, and none that was born before step ``oldest``.
@@ -67,7 +69,7 @@ class Experience:
             replay=tuple(young[-capacity:]) if capacity else (),
         )
 
-    def drawn(self, count: int, seed: int, step: int, rank: int) -> list[Answered]:
+    def drawn(self, count: int, seed: int, step: int, rank: int) -> list[GradedAnswer]:
         """``count`` old answers, or as many as there are: a pure function of what is said."""
         key = np.array([seed ^ LANE << 32, step], dtype=np.uint64)
         bits = np.random.Philox(key=key, counter=[0, rank, 0, 0])

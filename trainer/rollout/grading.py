@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Sequence
 
-from trainer.graders.answer import Answer, Grade, Grader
+from trainer.graders.answer import Grade, Grader, ModelAnswer
 from trainer.process.non_retryable import RECURRING
 
 SLICE = 8  # answers between two looks
-LONGEST = 300.0  # seconds for all of them: half of what the other ranks wait in a collective
-LATE = f"the answers before it took the grader {LONGEST:.0f} s; make it faster"
+TIMEOUT_SECONDS = (
+    300.0  # seconds for all of them: half of what the other ranks wait in a collective
+)
+TIMEOUT_MESSAGE = f"the answers before it took the grader {TIMEOUT_SECONDS:.0f} s; make it faster"
 
 
-def graded(
+def grade_in_slices(
     grader: Grader,
-    answers: Sequence[Answer],
+    answers: Sequence[ModelAnswer],
     stop_asked: Callable[[], bool],
     now: Callable[[], float],
 ) -> list[Grade]:
@@ -20,17 +22,17 @@ def graded(
 
     Once a stop is asked of this rank nothing more is graded: the caller drops it all.
     """
-    until, found = now() + LONGEST, list[Grade]()
+    until, found = now() + TIMEOUT_SECONDS, list[Grade]()
     for first in range(0, len(answers), SLICE):
         some = answers[first : first + SLICE]
         if stop_asked() or now() > until:
-            found += [Grade(0.0, LATE)] * len(some)
+            found += [Grade(0.0, TIMEOUT_MESSAGE)] * len(some)
         else:
             found += _grades(grader, some)
     return found
 
 
-def _grades(grader: Grader, answers: Sequence[Answer]) -> list[Grade]:
+def _grades(grader: Grader, answers: Sequence[ModelAnswer]) -> list[Grade]:
     """Grade them at once; if that fails, each by itself, to know whose fault it is."""
     try:
         return grader.grade(answers)

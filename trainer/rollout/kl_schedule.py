@@ -5,10 +5,10 @@ import math
 from trainer.contract import Reinforcement
 
 GAIN = 0.1  # of the controller, as Ziegler et al. 2019, section 2.2, has it
-MOST = 0.2  # of the proportional error
+MAX_ERROR = 0.2  # of the proportional error
 
 
-def weight(settings: Reinforcement, now: float | None, step: int, total_steps: int) -> float:
+def kl_weight(settings: Reinforcement, now: float | None, step: int, total_steps: int) -> float:
     """Of training step ``step`` (the first is 1); ``now`` is what a controller has made of it.
 
     It stays, or falls along half a cosine to ``beta_end``, which the last step has.
@@ -22,7 +22,7 @@ def weight(settings: Reinforcement, now: float | None, step: int, total_steps: i
     return settings.beta_end + (settings.beta - settings.beta_end) * fall
 
 
-def steered(settings: Reinforcement | None, beta: float, kl: float | None) -> float | None:
+def next_kl_weight(settings: Reinforcement | None, beta: float, kl: float | None) -> float | None:
     """The weight for the next step, by how far the last one's KL was from its target.
 
     None when nothing is steered; the weight as it was when nothing was measured.
@@ -31,5 +31,5 @@ def steered(settings: Reinforcement | None, beta: float, kl: float | None) -> fl
         return None
     if kl is None:
         return beta
-    error = min(max(kl / settings.kl_target - 1, -MOST), MOST)
+    error = min(max(kl / settings.kl_target - 1, -MAX_ERROR), MAX_ERROR)
     return beta * (1 + GAIN * error)

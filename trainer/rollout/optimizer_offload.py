@@ -12,7 +12,7 @@ _STATES = [OffloadStateTypeEnum.optim_states, OffloadStateTypeEnum.hp_params]
 
 
 @contextmanager
-def put_aside(engine: Any, asked: bool) -> Iterator[None]:  # noqa: ANN401 - deepspeed is untyped
+def offload_optimizer(engine: Any, asked: bool) -> Iterator[None]:  # noqa: ANN401 - deepspeed is untyped
     """Nothing may be saved or updated in here. What comes back is to the bit what went."""
     if not asked:
         yield

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 from trainer.contract import Reinforcement
-from trainer.process.all_reduce import over_ranks
-from trainer.process.non_retryable import Hopeless
+from trainer.process.all_reduce import sum_over_ranks
+from trainer.process.non_retryable import NonRetryableError
 
 ROUNDING = 1e-9  # of a sum of squares
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class RewardSums:
     """Sums over the answers that one rank has had graded for a step."""
 
     answers: int = 0
@@ -26,12 +26,12 @@ class Figures:
     error: str = ""  # the first one
 
 
-class NothingGraded(Hopeless):
+class GradingFailedError(NonRetryableError):
     """Not one answer of a step could be graded; the model would learn from nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graded:
+class RewardSummary:
     """What is made of the figures of all ranks."""
 
     members: dict[str, Any] = field(default_factory=dict)  # of StepMetrics
@@ -39,22 +39,24 @@ class Graded:
     error: str = ""  # why some could not be graded, in a sentence; only where one was met
 
 
-def grades_over_ranks(
-    figures: Figures | None, device: torch.device, settings: Reinforcement | None
-) -> Graded:
+def sum_rewards_over_ranks(
+    figures: RewardSums | None, device: torch.device, settings: Reinforcement | None
+) -> RewardSummary:
     """Sum up over the ranks; no members where nothing was graded. Collective.
 
     Raises NothingGraded when the grader failed on every answer.
     """
     if figures is None:
-        return Graded(differ=settings is None)
+        return RewardSummary(differ=settings is None)
     mine = (figures.answers, figures.grades, figures.tokens, figures.kl or 0.0, figures.errors)
     more = (figures.squares, figures.uneven)
-    answers, grades, tokens, kl, errors, *spread = over_ranks(*mine, *more, device=device)
+    answers, grades, tokens, kl, errors, *spread = sum_over_ranks(*mine, *more, device=device)
     if not answers:
-        return Graded(members={"answer_tokens": 0.0}, differ=False)  # no prompt left room for one
+        return RewardSummary(
+            members={"answer_tokens": 0.0}, differ=False
+        )  # no prompt left room for one
     if errors == answers:
-        raise NothingGraded(
+        raise GradingFailedError(
             f"the grader failed on all {int(answers)} answers of a step, so there is nothing to "
             f"learn from: {figures.error or 'another rank has the first error'}. Mend the grader, "
             "and try it on a few answers with `python -m trainer.graders`"
@@ -67,7 +69,7 @@ def grades_over_ranks(
         "grader_errors": int(errors),
     }
     critic = settings is not None and settings.algorithm == "ppo"
-    return Graded(
+    return RewardSummary(
         members=members,
         differ=_are_uneven(known, grades, spread[0]) if critic else spread[1] > 0,
         error=figures.error

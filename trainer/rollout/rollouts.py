@@ -10,35 +10,37 @@ import torch
 
 from trainer.contract import Reinforcement, RunSpec
 from trainer.data.batch import Batch
-from trainer.data.order import cursors
-from trainer.data.step_input import Prepared
-from trainer.methods.reinforcement import with_values
-from trainer.model.eval_mode import evaluating
-from trainer.process.all_reduce import over_ranks
-from trainer.rollout.advantages import estimated
+from trainer.data.order import micro_batch_samples
+from trainer.data.step_input import StepInput
+from trainer.methods.reinforcement import log_probabilities_and_values
+from trainer.model.eval_mode import evaluation_mode
+from trainer.process.all_reduce import sum_over_ranks
+from trainer.rollout.advantages import generalized_advantages
 from trainer.rollout.answer_batch import AnswerBatch, answer_batch
-from trainer.rollout.collector import Collector
-from trainer.rollout.experience import Answered, Experience
-from trainer.rollout.kl_schedule import weight
-from trainer.rollout.optimizer_offload import put_aside
-from trainer.state import Identity, State
+from trainer.rollout.collector import RolloutCollector
+from trainer.rollout.experience import GradedAnswer, ReplayState
+from trainer.rollout.kl_schedule import kl_weight
+from trainer.rollout.optimizer_offload import offload_optimizer
+from trainer.state import RankIdentity, TrainingState
 
-SMALLEST = 1e-8  # added to the deviation of all advantages of a step
+EPSILON = 1e-8  # added to the deviation of all advantages of a step
 
 
-class Rollouts:
+class RolloutSource:
     """Feeds the loop. Of its own it remembers nothing: all of it is in the state."""
 
-    def __init__(self, collector: Collector, settings: Reinforcement, identity: Identity) -> None:
+    def __init__(
+        self, collector: RolloutCollector, settings: Reinforcement, identity: RankIdentity
+    ) -> None:
         self._collector, self._settings, self._me = collector, settings, identity
         self._spec: RunSpec = collector.spec
 
-    def step(self, state: State) -> Prepared | None:
+    def step(self, state: TrainingState) -> StepInput | None:
         """The micro-batches of the step after this state, rolled out first when it is time."""
-        beta = weight(self._settings, state.kl_beta, state.step + 1, self._spec.total_steps)
+        beta = kl_weight(self._settings, state.kl_beta, state.step + 1, self._spec.total_steps)
         experience, figures = state.experience, None
         if state.step % self._settings.steps_per_rollout == 0:
-            with put_aside(self._collector.engine, self._spec.rollout_offload):
+            with offload_optimizer(self._collector.engine, self._spec.rollout_offload):
                 found = self._collector.rollout(self._ahead(state), beta, state.step)
             if found is None:
                 return None
@@ -47,22 +49,22 @@ class Rollouts:
         micros = self._with_old(fresh, experience, state.step)
         batches, micros = self._batches(micros, beta)
         used = {(row.sample, row.number): row for micro in micros for row in micro}
-        return Prepared(
+        return StepInput(
             batches=batches,
             experience=self._left(experience, state, used),
             beta=beta,
             figures=figures,
         )
 
-    def units(self, state: State, units: Callable[[Batch], int]) -> Iterator[int]:  # noqa: ARG002
+    def units(self, state: TrainingState, units: Callable[[Batch], int]) -> Iterator[int]:  # noqa: ARG002
         """How many prompts leave room for an answer; no answer is there yet to be counted."""
         spec, me = self._spec, self._me
         last = spec.total_steps * spec.global_batch
         rows = self._collector.rows(range(state.consumed_samples, last))
-        for mine in cursors(0, len(rows), spec.micro_batch, me.world_size, me.rank):
+        for mine in micro_batch_samples(0, len(rows), spec.micro_batch, me.world_size, me.rank):
             yield sum(self._collector.leaves_room(rows[place]) for place in mine)
 
-    def _ahead(self, state: State) -> list[list[int]]:
+    def _ahead(self, state: TrainingState) -> list[list[int]]:
         """This rank's samples up to the next rollout, by micro-batch."""
         steps = min(self._settings.steps_per_rollout, self._spec.total_steps - state.step)
         micros = []
@@ -73,17 +75,19 @@ class Rollouts:
 
     def _samples(self, consumed: int) -> list[list[int]]:
         spec, me = self._spec, self._me
-        return cursors(consumed, spec.global_batch, spec.micro_batch, me.world_size, me.rank)
+        return micro_batch_samples(
+            consumed, spec.global_batch, spec.micro_batch, me.world_size, me.rank
+        )
 
-    def _fresh(self, experience: Experience, consumed: int) -> list[list[Answered]]:
+    def _fresh(self, experience: ReplayState, consumed: int) -> list[list[GradedAnswer]]:
         return [
             [row for sample in micro for row in experience.of(sample)]
             for micro in self._samples(consumed)
         ]
 
     def _with_old(
-        self, micros: list[list[Answered]], experience: Experience, step: int
-    ) -> list[list[Answered]]:
+        self, micros: list[list[GradedAnswer]], experience: ReplayState, step: int
+    ) -> list[list[GradedAnswer]]:
         """Micro-batches with old answers, so that of the step they are the share asked for."""
         share, me = self._settings.replay_share, self._me
         every = round(share / (1 - share) * self._spec.global_batch * self._settings.answers)
@@ -92,8 +96,11 @@ class Rollouts:
         return [micro + old[n :: len(micros)] for n, micro in enumerate(micros)]
 
     def _left(
-        self, experience: Experience, state: State, used: dict[tuple[int, int], Answered]
-    ) -> Experience:
+        self,
+        experience: ReplayState,
+        state: TrainingState,
+        used: dict[tuple[int, int], GradedAnswer],
+    ) -> ReplayState:
         settings = self._settings
         keep = settings.replay_capacity // self._me.world_size if settings.replay_share else 0
         after = state.consumed_samples + self._spec.global_batch
@@ -106,8 +113,8 @@ class Rollouts:
         )
 
     def _batches(
-        self, micros: list[list[Answered]], beta: float
-    ) -> tuple[list[AnswerBatch], list[list[Answered]]]:
+        self, micros: list[list[GradedAnswer]], beta: float
+    ) -> tuple[list[AnswerBatch], list[list[GradedAnswer]]]:
         """As tensors; with a critic, what it expects of every token is found out first."""
         pad_id, least = self._collector.tokenizer.pad_token_id, self._settings.answers
         if self._settings.algorithm != "ppo":
@@ -120,29 +127,33 @@ class Rollouts:
                 pad_id,
                 least=least,
                 beta=beta,
-                advantages=(j.advantages - mean) / (deviation + SMALLEST),
+                advantages=(j.advantages - mean) / (deviation + EPSILON),
                 returns=j.returns,
             )
             for j in judged
         ]
         return batches, [j.rows for j in judged]
 
-    def _judged(self, rows: Sequence[Answered], beta: float) -> "_Judged":
+    def _judged(self, rows: Sequence[GradedAnswer], beta: float) -> "_Valued":
         """Of old answers too the critic of today says what was to be expected."""
         collector = self._collector
         batch = answer_batch(rows, collector.tokenizer.pad_token_id, least=self._settings.answers)
         batch = batch.to(collector.engine.device)
-        with torch.no_grad(), evaluating(collector.engine):
-            _, value_N = with_values(collector.engine, batch, self._settings.temperature)
+        with torch.no_grad(), evaluation_mode(collector.engine):
+            _, value_N = log_probabilities_and_values(
+                collector.engine, batch, self._settings.temperature
+            )
         flat = value_N.cpu().numpy()
         ends = np.cumsum([0, *(row.tokens for row in rows)])
         values = [flat[a:b] for a, b in pairwise(ends)]
         advantages = [
-            estimated(_rewards(row, beta), v.astype(np.float64), self._settings.gae_lambda)
+            generalized_advantages(
+                _rewards(row, beta), v.astype(np.float64), self._settings.gae_lambda
+            )
             for row, v in zip(rows, values, strict=True)
         ]
         nothing = np.zeros(0)
-        return _Judged(
+        return _Valued(
             rows=[
                 row if len(row.values) else replace(row, values=v)
                 for row, v in zip(rows, values, strict=True)
@@ -155,22 +166,22 @@ class Rollouts:
         """Mean and standard deviation over all ranks; collective."""
         flat = np.concatenate(parts)
         device = self._collector.engine.device
-        total, count = over_ranks(float(flat.sum()), len(flat), device=device)
+        total, count = sum_over_ranks(float(flat.sum()), len(flat), device=device)
         mean = total / max(count, 1)
-        (squares,) = over_ranks(float(((flat - mean) ** 2).sum()), device=device)
+        (squares,) = sum_over_ranks(float(((flat - mean) ** 2).sum()), device=device)
         return mean, (squares / max(count, 1)) ** 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Judged:
+class _Valued:
     """A micro-batch, and of each of its tokens what its critic makes of it."""
 
-    rows: list[Answered]
+    rows: list[GradedAnswer]
     advantages: Any
     returns: Any
 
 
-def _rewards(row: Answered, beta: float) -> Any:  # noqa: ANN401
+def _rewards(row: GradedAnswer, beta: float) -> Any:  # noqa: ANN401
     """Of each token the KL penalty, and of the last one the grade as well [tokens], fp64."""
     rewards = np.zeros(row.tokens)
     if len(row.reference):

@@ -20,10 +20,10 @@ from transformers import (
 )
 
 from trainer.contract import Reinforcement
-from trainer.model.actor_critic import actor
-from trainer.model.eval_mode import evaluating
+from trainer.model.actor_critic import actor_of
+from trainer.model.eval_mode import evaluation_mode
 
-LOOK_EVERY = 16  # tokens between two looks whether to stop
+CHECK_EVERY = 16  # tokens between two looks whether to stop
 LANE = 0x526F6C6C  # keeps these draws apart from those of the data's order
 
 
@@ -39,7 +39,7 @@ class Sampler:
         stop_asked: Callable[[], bool],
     ) -> None:
         self._engine, self._settings, self._seed = engine, settings, seed
-        self._pad_id, self._ends = tokenizer.pad_token_id, _ends(engine, tokenizer)
+        self._pad_id, self._ends = tokenizer.pad_token_id, _end_tokens(engine, tokenizer)
         self._stop = StoppingCriteriaList([_StopAsked(stop_asked)])
         self._sharded = engine.zero_optimization_stage() == 3
 
@@ -64,8 +64,12 @@ class Sampler:
         attention_BT: torch.Tensor,
         processors: LogitsProcessorList,
     ) -> torch.Tensor:
-        device, model = self._engine.device, actor(self._engine.module)
-        with torch.no_grad(), evaluating(self._engine), _settings(model, self._config()):
+        device, model = self._engine.device, actor_of(self._engine.module)
+        with (
+            torch.no_grad(),
+            evaluation_mode(self._engine),
+            _use_generation_config(model, self._config()),
+        ):
             found: torch.Tensor = model.generate(
                 input_ids=ids_BT.to(device),
                 attention_mask=attention_BT.to(device),
@@ -89,7 +93,7 @@ class Sampler:
             return LogitsProcessorList()
         longest = self._settings.max_answer_tokens
         drawn = [uniforms(self._seed, *draw, longest) for draw in draws] or [np.zeros(longest)]
-        return LogitsProcessorList([_Drawn(torch.from_numpy(np.stack(drawn)), self._settings)])
+        return LogitsProcessorList([_FixedDraws(torch.from_numpy(np.stack(drawn)), self._settings)])
 
     def _cut(self, tokens: list[int]) -> list[int]:
         """Up to the token that ends the answer, which belongs to it."""
@@ -104,7 +108,7 @@ def uniforms(seed: int, sample: int, number: int, count: int) -> np.ndarray[Any,
     return (bits.random_raw(count) >> np.uint64(11)) * 2.0**-53
 
 
-class _Drawn(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
+class _FixedDraws(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
     """Leaves one token of each row: where the cumulated probability passes the row's draw."""
 
     def __init__(self, uniforms_BT: torch.Tensor, settings: Reinforcement) -> None:
@@ -115,12 +119,12 @@ class _Drawn(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
         """Of the scores [rows, vocabulary] all but one become minus infinity."""
         draw_B1 = self._uniforms_BT[:, self._at, None].to(scores.device)
         self._at += 1
-        token_B1 = drawn(scores / self._temperature, draw_B1, self._top_p)
+        token_B1 = sample_tokens(scores / self._temperature, draw_B1, self._top_p)
         every = torch.arange(scores.shape[1], device=scores.device)
         return torch.where(every == token_B1, 0.0, -torch.inf)
 
 
-def drawn(logits_BV: torch.Tensor, draw_B1: torch.Tensor, top_p: float) -> torch.Tensor:
+def sample_tokens(logits_BV: torch.Tensor, draw_B1: torch.Tensor, top_p: float) -> torch.Tensor:
     """The token that each row's draw in [0, 1) means [rows, 1], of the likeliest ``top_p``.
 
     Probabilities are whole numbers of 2^-44: sums of those are the same in any order, and torch
@@ -148,12 +152,12 @@ class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same
     def __call__(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:  # noqa: ANN401
         """Whether each row ends here."""
         self._calls += 1
-        ended = self._calls % LOOK_EVERY == 0 and self._asked()
+        ended = self._calls % CHECK_EVERY == 0 and self._asked()
         return torch.full((len(input_ids),), ended, device=input_ids.device)
 
 
 @contextmanager
-def _settings(model: Any, config: GenerationConfig) -> Iterator[None]:  # noqa: ANN401
+def _use_generation_config(model: Any, config: GenerationConfig) -> Iterator[None]:  # noqa: ANN401
     """Only these: what came with the base model, such as a repetition penalty, is no policy."""
     own = model.generation_config
     model.generation_config = config
@@ -174,8 +178,8 @@ def _padded_left(prompts: list[list[int]], pad_id: int) -> tuple[torch.Tensor, t
     return ids_BT, attention_BT
 
 
-def _ends(engine: Any, tokenizer: Any) -> list[int]:  # noqa: ANN401
+def _end_tokens(engine: Any, tokenizer: Any) -> list[int]:  # noqa: ANN401
     """The tokens that end an answer: the tokenizer's, and those that the base model names."""
-    told = actor(engine.module).generation_config.eos_token_id
+    told = actor_of(engine.module).generation_config.eos_token_id
     named = told if isinstance(told, list) else [told]
     return sorted({token for token in (*named, tokenizer.eos_token_id) if token is not None})

@@ -11,11 +11,11 @@ from trainer.contract import (
     STORAGE_INGRESS,
 )
 
-QUICK_ANSWER = 1.0
+QUICK_ANSWER_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Clock:
+class NodeClock:
     """Made in main; tests hand in their own."""
 
     now: Callable[[], float] = time.time
@@ -23,7 +23,7 @@ class Clock:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class NodeLimits:
     """How long things may take on a node, in seconds."""
 
     # Bytes a second while it trains; a third of what an ND A100 v4 has beside InfiniBand.
@@ -59,14 +59,14 @@ class ServiceTime:
     carried on by the monotonic clock instead; before the first answer the wall's must do.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: NodeClock) -> None:
         self._clock = clock
         self._ahead: float | None = None  # of the service's time, to the monotonic clock
 
     def heard(self, *, sent: float, now: float) -> None:
         """The service says that it is ``now``; quick answers are exact, slow ones a last resort."""
         received = self._clock.monotonic()
-        if self._ahead is None or received - sent < QUICK_ANSWER:
+        if self._ahead is None or received - sent < QUICK_ANSWER_SECONDS:
             self._ahead = now - (sent + received) / 2
 
     def now(self) -> float:
@@ -80,7 +80,7 @@ class ServiceTime:
         return wall + self.now() - self._clock.now()
 
 
-class StopBy:
+class StopDeadline:
     """The moment after which the node stops by itself unless it hears from the service.
 
     Only the span ``stop_by - now`` of an answer counts, from the moment its request was

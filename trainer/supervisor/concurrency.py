@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """All results in order. The first failure cancels the others and is raised bare."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
@@ -18,7 +18,7 @@ async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def first_of(*waits: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
+async def wait_first(*waits: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
     """Return when one of them has returned, or after ``seconds``; the rest is cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:

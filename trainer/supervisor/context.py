@@ -8,18 +8,18 @@ from pathlib import Path
 from tenacity import AsyncRetrying, retry_if_exception, wait_random_exponential
 
 from trainer.contract import NodeConfig, Span
-from trainer.supervisor.blob.container import Access
-from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.blob.container import BlobAccess
+from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.control.launch import Launcher
 from trainer.supervisor.machine.azureml import JobNode
 from trainer.supervisor.machine.health import HealthCheck
-from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.machine.memory_files import MemoryFolder
 from trainer.supervisor.machine.metadata import Metadata
-from trainer.supervisor.report.service_client import Dismissed, Service
+from trainer.supervisor.report.service_client import AttemptOverError, ServiceClient
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class SupervisorContext:
     """Made by main, or by a test."""
 
     config: NodeConfig
@@ -27,13 +27,13 @@ class Surroundings:
     started_at: float  # since when the time is the supervisor's
     gpus: int
     work: Path
-    memory: Memory
-    service: Service
+    memory: MemoryFolder
+    service: ServiceClient
     metadata: Metadata | JobNode
-    access: Access
+    access: BlobAccess
     launcher: Launcher
-    limits: Limits
-    clock: Clock
+    limits: NodeLimits
+    clock: NodeClock
     health: HealthCheck = field(default_factory=HealthCheck)
     booted: tuple[Span, ...] = ()  # what the machine did before that
 
@@ -49,4 +49,4 @@ class Surroundings:
 
 
 def _final(error: BaseException) -> bool:
-    return isinstance(error, Dismissed)
+    return isinstance(error, AttemptOverError)

@@ -14,17 +14,17 @@ from pathlib import Path
 import psutil
 
 from trainer.contract import PROTOCOL, ExpectedHardware, NodeConfig
-from trainer.supervisor.blob.container import Access
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.context import Surroundings
-from trainer.supervisor.control.launch import Command, Launcher, torchrun
+from trainer.supervisor.blob.container import BlobAccess
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.context import SupervisorContext
+from trainer.supervisor.control.launch import Command, Launcher, torchrun_command
 from trainer.supervisor.machine import azureml, liveness
 from trainer.supervisor.machine.azureml import JobNode
-from trainer.supervisor.machine.boot_times import TIMES, boot_spans
+from trainer.supervisor.machine.boot_times import TIMES, read_boot_spans
 from trainer.supervisor.machine.health import XIDS, HealthCheck
-from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.machine.memory_files import MemoryFolder
 from trainer.supervisor.machine.metadata import Metadata
-from trainer.supervisor.report.service_client import Service
+from trainer.supervisor.report.service_client import ServiceClient
 from trainer.supervisor.supervise import Supervisor
 
 NODE_CONFIG = "/etc/rekindle/node.json"
@@ -37,12 +37,12 @@ LEFT, BAD_CONFIGURATION, ALREADY_RUNNING = 0, 2, 3
 log = logging.getLogger(__name__)
 
 
-class AlreadyRunning(Exception):
+class AlreadyRunningError(Exception):
     """Another supervisor lives in this work folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class SupervisorSettings:
     """What the environment says."""
 
     node_config: Path
@@ -57,10 +57,10 @@ def main() -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level="INFO")
     logging.getLogger("azure").setLevel("WARNING")
     logging.getLogger("httpx").setLevel("WARNING")
-    return supervise(read_settings(os.environ), torchrun, Limits())
+    return run_supervisor(read_settings(os.environ), torchrun_command, NodeLimits())
 
 
-def supervise(settings: Settings, command: Command, limits: Limits) -> int:
+def run_supervisor(settings: SupervisorSettings, command: Command, limits: NodeLimits) -> int:
     """Supervise with this trainer until the node leaves; the exit status."""
     try:
         config = _read_config(settings)
@@ -70,28 +70,28 @@ def supervise(settings: Settings, command: Command, limits: Limits) -> int:
         return BAD_CONFIGURATION
     again = (settings.work / LOCK).exists()
     try:
-        with _sole(settings.work):
+        with _lock_work_folder(settings.work):
             asyncio.run(_run(settings, config, command, limits, again=again))
-    except AlreadyRunning as e:
+    except AlreadyRunningError as e:
         log.error("work.taken reason=%s", e)  # noqa: TRY400 - the reason is all
         return ALREADY_RUNNING
     return LEFT
 
 
-def read_settings(env: MutableMapping[str, str]) -> Settings:
+def read_settings(env: MutableMapping[str, str]) -> SupervisorSettings:
     """Return what the environment says; a job's secrets are in it no longer."""
-    job = azureml.take_job(env)
+    job = azureml.take_job_environment(env)
     memory = env.get("REKINDLE_MEMORY_DIR")
-    return Settings(
+    return SupervisorSettings(
         node_config=Path(env.get("REKINDLE_NODE_CONFIG", NODE_CONFIG)),
         metadata_url=env.get("REKINDLE_METADATA_URL", METADATA_URL),
         work=Path(env.get("REKINDLE_WORK_DIR", azureml.WORK_DIR if job else WORK_DIR)),
-        memory=Path(memory) if memory else azureml.find_memory() if job else None,
+        memory=Path(memory) if memory else azureml.find_memory_folder() if job else None,
         job=job,
     )
 
 
-def _read_config(settings: Settings) -> NodeConfig:
+def _read_config(settings: SupervisorSettings) -> NodeConfig:
     job, path = settings.job, settings.node_config
     config = NodeConfig.from_json(job.config if job else path.read_bytes())
     if config.protocol != PROTOCOL:
@@ -103,54 +103,59 @@ def _read_config(settings: Settings) -> NodeConfig:
 
 
 @contextmanager
-def _sole(work: Path) -> Iterator[None]:
+def _lock_work_folder(work: Path) -> Iterator[None]:
     """Hold the work folder for this process alone."""
     with (work / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as e:
-            raise AlreadyRunning(f"another supervisor works in {work}; stop it first") from e
+            raise AlreadyRunningError(f"another supervisor works in {work}; stop it first") from e
         yield
 
 
 async def _run(
-    settings: Settings, config: NodeConfig, command: Command, limits: Limits, *, again: bool
+    settings: SupervisorSettings,
+    config: NodeConfig,
+    command: Command,
+    limits: NodeLimits,
+    *,
+    again: bool,
 ) -> None:
     work = settings.work.resolve()
-    booted, started_at = boot_spans(
+    booted, started_at = read_boot_spans(
         settings.node_config.with_name(TIMES), psutil.Process().create_time(), again=again
     )
     launcher = Launcher(
         command=command,
-        environment={**os.environ, **_speeds(config.hardware)},
+        environment={**os.environ, **_expected_bandwidths(config.hardware)},
         accelerator=config.accelerator,
         mark=str(work),
     )
-    access = Access()
+    access = BlobAccess()
     async with (
-        Service(config, long_poll=limits.long_poll) as service,
-        _metadata(settings, config) as metadata,
+        ServiceClient(config, long_poll=limits.long_poll) as service,
+        _metadata_client(settings, config) as metadata,
     ):
-        given = Surroundings(
+        given = SupervisorContext(
             config=config,
             boot_id=uuid.uuid4().hex,
             started_at=started_at,
             gpus=_gpus(),
             work=work,
-            memory=Memory(settings.memory or work / "memory"),
+            memory=MemoryFolder(settings.memory or work / "memory"),
             service=service,
             metadata=metadata,
             access=access,
             launcher=launcher,
             limits=_limits(limits, settings, config),
-            clock=Clock(),
+            clock=NodeClock(),
             health=HealthCheck(expected=config.hardware, xids=settings.node_config.with_name(XIDS)),
             booted=booted,
         )
         supervisor = Supervisor(given)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, supervisor.terminate)
-        beating = asyncio.create_task(_beat(work))
+        beating = asyncio.create_task(_touch_liveness_file(work))
         try:
             await supervisor.run()
         finally:
@@ -158,29 +163,29 @@ async def _run(
             access.close()
 
 
-def _metadata(settings: Settings, config: NodeConfig) -> Metadata | JobNode:
+def _metadata_client(settings: SupervisorSettings, config: NodeConfig) -> Metadata | JobNode:
     """Who says which machine this is."""
     if settings.job is None:
         return Metadata(settings.metadata_url)
     return replace(settings.job, vm_size=config.vm_size)
 
 
-def _limits(limits: Limits, settings: Settings, config: NodeConfig) -> Limits:
+def _limits(limits: NodeLimits, settings: SupervisorSettings, config: NodeConfig) -> NodeLimits:
     notice = min(limits.notice, azureml.GRACE) if settings.job else limits.notice
     return replace(limits, ingress=config.storage_ingress, notice=notice)
 
 
-async def _beat(work: Path) -> None:
+async def _touch_liveness_file(work: Path) -> None:
     """Show the container's health check that this event loop turns."""
     while True:
         try:
-            await asyncio.to_thread(liveness.beat, work)
+            await asyncio.to_thread(liveness.touch_liveness_file, work)
         except OSError as e:
             log.warning("alive.unshown reason=%s", e)
         await asyncio.sleep(liveness.BEAT_SECONDS)
 
 
-def _speeds(expected: ExpectedHardware | None) -> dict[str, str]:
+def _expected_bandwidths(expected: ExpectedHardware | None) -> dict[str, str]:
     """What the ranks ask of an all-reduce, in GB/s: within a machine, and between machines."""
     if expected is None:
         return {}

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from trainer.contract import EvictionNotice, Registered, Span
 from trainer.supervisor.blob.container import JobContainer
-from trainer.supervisor.clock import Clock, ServiceTime
-from trainer.supervisor.concurrency import first_of
-from trainer.supervisor.context import Surroundings
-from trainer.supervisor.control.generation_run import Tools
-from trainer.supervisor.control.node_controller import Duty
-from trainer.supervisor.control.node_state import overdue
-from trainer.supervisor.input.cache import Cache
+from trainer.supervisor.clock import NodeClock, ServiceTime
+from trainer.supervisor.concurrency import wait_first
+from trainer.supervisor.context import SupervisorContext
+from trainer.supervisor.control.generation_run import RunServices
+from trainer.supervisor.control.node_controller import NodeController
+from trainer.supervisor.control.node_state import on_stop_by_passed
+from trainer.supervisor.input.cache import InputCache
 from trainer.supervisor.machine.metadata import MetadataError
-from trainer.supervisor.report.heartbeat_reports import Reports
-from trainer.supervisor.report.service_client import Dismissed
-from trainer.supervisor.report.service_session import Conversation
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
+from trainer.supervisor.report.service_client import AttemptOverError
+from trainer.supervisor.report.service_session import ServiceSession
 
 GPU_SECONDS = 60.0  # between two looks at how busy the GPUs are
 TELL_SECONDS = 2.0  # for the service to hear how it ended, before the machine is let go
@@ -27,23 +27,23 @@ log = logging.getLogger(__name__)
 class Supervisor:
     """Joins, then talks with the service, watches for evictions and minds the stop-by time."""
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, given: SupervisorContext) -> None:
         self._time = ServiceTime(given.clock)
-        clock = Clock(now=self._time.now, monotonic=given.clock.monotonic)
+        clock = NodeClock(now=self._time.now, monotonic=given.clock.monotonic)
         self._given = replace(given, clock=clock)
-        self._reports = Reports()
-        self._duty = Duty(given.work)
-        self._conversation = Conversation(self._given, self._duty, self._reports, self._time)
+        self._reports = HeartbeatReports()
+        self._duty = NodeController(given.work)
+        self._conversation = ServiceSession(self._given, self._duty, self._reports, self._time)
         self._group: asyncio.TaskGroup | None = None  # there is one once the node has joined
 
     async def run(self) -> None:
         """Supervise until the node is dismissed, or was told to terminate and has settled."""
         try:
             await self._given.launcher.kill_all()  # an earlier supervisor's
-            await first_of(self._join(), self._duty.left.wait())
+            await wait_first(self._join(), self._duty.left.wait())
             if not self._duty.left.is_set():
                 await self._stay()
-        except Dismissed as e:
+        except AttemptOverError as e:
             log.info("node.dismissed reason=%s", e)
         finally:
             await self._given.launcher.kill_all()
@@ -88,18 +88,18 @@ class Supervisor:
             self._reports.gpus_read(await self._given.health.read_gpus())
             await asyncio.sleep(GPU_SECONDS)
 
-    async def _prefetch(self, tools: Tools) -> None:
+    async def _prefetch(self, tools: RunServices) -> None:
         """Fetch what the job reads while other machines still boot."""
         began = tools.clock.now()
         await tools.cache.prefetch(self._seat.grants)
         span = Span(name="prefetch", started_at=began, ended_at=tools.clock.now())
         tools.reports.spent([span])
 
-    def _tools(self, seat: Registered) -> Tools:
+    def _tools(self, seat: Registered) -> RunServices:
         container = JobContainer(self._given.access, seat.grants.job)
-        return Tools(
+        return RunServices(
             container=container,
-            cache=Cache(
+            cache=InputCache(
                 self._given.work,
                 self._given.memory,
                 container,
@@ -149,10 +149,10 @@ class Supervisor:
 
     async def _settled_and_told(self) -> None:
         await self._duty.settled()
-        await first_of(self._conversation.told(), seconds=TELL_SECONDS)
+        await wait_first(self._conversation.told(), seconds=TELL_SECONDS)
 
     async def _deadline(self) -> None:
         while True:
             if self._conversation.stop_by.passed(self._given.clock.monotonic()):
-                self._duty.apply(overdue(self._duty.node))
+                self._duty.apply(on_stop_by_passed(self._duty.node))
             await asyncio.sleep(self._given.limits.pulse)

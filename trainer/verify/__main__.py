@@ -1,7 +1,7 @@
 """`python -m trainer.verify RUNDIR EXPECTED RESULT`: verifies an exported model.
 
 A child of the run's first rank (`trainer/verify/launcher.py`), which it does not outlive. EXPECTED
-is an `Expected` as JSON; RESULT becomes a `Verification`.
+is an `ExpectedExport` as JSON; RESULT becomes a `Verification`.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from trainer.contract import RunSpec
 from trainer.rundir import RunDir, write_whole
-from trainer.verify.checks import verify
-from trainer.verify.expected import Expected
+from trainer.verify.checks import verify_export
+from trainer.verify.expected import ExpectedExport
 from trainer.verify.result import MISMATCH, Verification
 
 log = logging.getLogger("trainer")
@@ -31,9 +31,9 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s")
     began = time.monotonic()
     spec = RunSpec.from_json(RunDir(asked.rundir).run_spec.read_bytes())
-    expected = Expected.from_json(asked.expected.read_bytes())
+    expected = ExpectedExport.from_json(asked.expected.read_bytes())
     try:
-        found = verify(expected, spec)
+        found = verify_export(expected, spec)
     except Exception as error:
         log.exception("the verification failed")
         found = Verification(status=MISMATCH, reason=f"{type(error).__name__}: {error}")

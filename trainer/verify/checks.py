@@ -10,7 +10,7 @@ import torch
 from trainer.contract import RunSpec
 from trainer.model import sequence_head
 from trainer.model.tokenizer import load_tokenizer
-from trainer.verify.expected import Expected
+from trainer.verify.expected import ExpectedExport
 from trainer.verify.files import weight_bytes, wrong_files
 from trainer.verify.loading import (
     NoMemoryError,
@@ -20,12 +20,12 @@ from trainer.verify.loading import (
     is_out_of_memory,
     load_base,
     load_export,
-    merge,
+    merge_adapter,
     with_adapter,
 )
 from trainer.verify.result import MISMATCH, NOT_VERIFIED, VERIFIED, Comparison, Verification
-from trainer.verify.rows import LONGEST, Row, RowSource
-from trainer.verify.scores import Values, difference, loss_of, measure_of, score_rows
+from trainer.verify.rows import LONGEST, VerificationRow, VerificationRows
+from trainer.verify.scores import Values, mean_difference, mean_loss, measure_name, score_rows
 from trainer.verify.tokenizer_facts import differences, read_facts
 
 ADAPTER = "adapter"
@@ -37,7 +37,7 @@ _OTHER = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # another device, or other 
 CPU_OPERATIONS = 1e14  # for the rows with one model: minutes on the cores of a GPU machine
 
 
-def verify(expected: Expected, spec: RunSpec) -> Verification:
+def verify_export(expected: ExpectedExport, spec: RunSpec) -> Verification:
     """Compare what lies in the exported folder with what the trainer expects."""
     faults = chain(
         wrong_files(Path(expected.model), expected.dtypes), _wrong_tokenizer(expected, spec)
@@ -45,7 +45,7 @@ def verify(expected: Expected, spec: RunSpec) -> Verification:
     if (fault := next(faults, None)) is not None:
         return Verification(status=MISMATCH, reason=fault)
     try:
-        found = Verifier(expected, spec).run()
+        found = ExportVerifier(expected, spec).run()
     except UnloadableError as error:
         return Verification(status=MISMATCH, reason=str(error))
     except NoMemoryError as error:
@@ -57,10 +57,10 @@ def verify(expected: Expected, spec: RunSpec) -> Verification:
     return found
 
 
-class Verifier:
+class ExportVerifier:
     """Scores the expected rows with each model in turn; in memory there is one at a time."""
 
-    def __init__(self, expected: Expected, spec: RunSpec) -> None:
+    def __init__(self, expected: ExpectedExport, spec: RunSpec) -> None:
         """Raises NoMemoryError when the larger of both models has no room."""
         self._expected, self._spec = expected, spec
         self._model, self._base = Path(expected.model), Path(expected.base)
@@ -68,7 +68,7 @@ class Verifier:
         devices = [choose_device(folder, *memory) for folder in (self._model, self._base)]
         self._device = "cpu" if "cpu" in devices else expected.device
         self._pad_id = load_tokenizer(self._base, spec.method).pad_token_id
-        self._rows = _affordable(expected, self._device)
+        self._rows = _affordable_rows(expected, self._device)
         self._trainer: Values = [list(of_row) for of_row in expected.values[: len(self._rows)]]
 
     def run(self) -> Verification:
@@ -96,11 +96,11 @@ class Verifier:
         wrong = [c for c in comparisons if not c.agrees]
         return Verification(
             status=MISMATCH if wrong else VERIFIED,
-            reason=_apart(wrong[0], measure_of(spec)) if wrong else "",
+            reason=_mismatch_text(wrong[0], measure_name(spec)) if wrong else "",
             loaded_with=_libraries(adapter=spec.lora is not None),
             device=torch.device(self._device).type,
             file=Path(expected.data).name,
-            measure=measure_of(spec),
+            measure=measure_name(spec),
             sequences=len(self._rows),
             tokens=sum(row.length for row in self._rows),
             scored=sum(map(len, self._trainer)),
@@ -127,7 +127,7 @@ class Verifier:
         base = None if sequence_head.has_head(self._spec) else self._scored(model)
         adapted = with_adapter(model, self._model / ADAPTER)
         values = self._scored(adapted)
-        merged = [] if quantized else self._scored(merge(adapted, self._device))
+        merged = [] if quantized else self._scored(merge_adapter(adapted, self._device))
         return base, values, merged
 
     def _load_base(self, *, quantized: bool) -> object:
@@ -147,15 +147,15 @@ class Verifier:
             against=against,
             loss=self._loss(ours),
             expected=self._loss(theirs),
-            difference=difference(ours, theirs),
+            difference=mean_difference(ours, theirs),
             tolerance=tolerance(self._spec.precision, alike=alike),
         )
 
     def _loss(self, values: Values) -> float | None:
-        return loss_of(values, self._rows, self._spec)
+        return mean_loss(values, self._rows, self._spec)
 
 
-def _affordable(expected: Expected, device: str) -> list[Row]:
+def _affordable_rows(expected: ExpectedExport, device: str) -> list[VerificationRow]:
     """As many rows as a CPU can score in a few minutes where the trainer had a GPU; at least 1."""
     rows = list(expected.rows)
     weights = weight_bytes(Path(expected.model)) / 2  # about; in 16 bits, as on any GPU
@@ -166,7 +166,7 @@ def _affordable(expected: Expected, device: str) -> list[Row]:
     return rows
 
 
-def _wrong_tokenizer(expected: Expected, spec: RunSpec) -> Iterator[str]:
+def _wrong_tokenizer(expected: ExpectedExport, spec: RunSpec) -> Iterator[str]:
     """How the exported tokenizer differs from the trainer's, and rows that it tokenizes anew."""
     folder = Path(expected.model)
     try:
@@ -177,7 +177,7 @@ def _wrong_tokenizer(expected: Expected, spec: RunSpec) -> Iterator[str]:
         return
     for fault in found:
         yield f"the tokenizer is not the trainer's: {fault}"
-    source = RowSource(Path(expected.data), folder / "no tokens", tokenizer, spec)
+    source = VerificationRows(Path(expected.data), folder / "no tokens", tokenizer, spec)
     for row in expected.rows:
         again = source.get(row.number, LONGEST)
         if again is None or (again.ids, again.trained) != (row.ids, row.trained):
@@ -185,7 +185,7 @@ def _wrong_tokenizer(expected: Expected, spec: RunSpec) -> Iterator[str]:
             yield f"the tokenizer gives other tokens for sequence {row.number + 1} of {name}"
 
 
-def _apart(wrong: Comparison, measure: str) -> str:
+def _mismatch_text(wrong: Comparison, measure: str) -> str:
     """A comparison that fails, with both figures."""
     return (
         f"the {wrong.what} has a {measure} of {_number(wrong.loss)}, the {wrong.against} of "

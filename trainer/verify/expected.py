@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 
 from trainer.contract.wire import Message
-from trainer.verify.rows import Row
+from trainer.verify.rows import VerificationRow
 from trainer.verify.tokenizer_facts import TokenizerFacts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected(Message):
+class ExpectedExport(Message):
     """All that the fresh process is told beside the run spec. Paths are absolute."""
 
     model: str  # the exported folder
     base: str  # the base model's folder
     data: str  # the file of the rows
-    rows: tuple[Row, ...]
+    rows: tuple[VerificationRow, ...]
     values: tuple[tuple[float, ...], ...]  # the trainer's, by row
     dtypes: tuple[str, ...]  # of the trained model's weights, as safetensors names them
     tokenizer: TokenizerFacts

@@ -20,15 +20,15 @@ from trainer.contract import RunSpec
 from trainer.data.token_cache import tokens_name
 from trainer.engine import speedups
 from trainer.model import sequence_head
-from trainer.model.actor_critic import actor
-from trainer.model.eval_mode import evaluating
+from trainer.model.actor_critic import actor_of
+from trainer.model.eval_mode import evaluation_mode
 from trainer.model.precision import dtype_of
 from trainer.model.tokenizer import base_folder, load_tokenizer
 from trainer.rundir import RunDir, write_whole
-from trainer.verify.expected import Expected
+from trainer.verify.expected import ExpectedExport
 from trainer.verify.loading import NAMES
 from trainer.verify.result import NOT_VERIFIED, Verification
-from trainer.verify.rows import Row, RowSource, choose_rows, verified_file
+from trainer.verify.rows import VerificationRow, VerificationRows, choose_rows, verified_file
 from trainer.verify.scores import Values, score_rows
 from trainer.verify.tokenizer_facts import read_facts
 
@@ -37,42 +37,42 @@ LIMIT = 900.0  # seconds for the fresh process
 log = logging.getLogger("trainer")
 
 
-def choose(rundir: RunDir, spec: RunSpec) -> list[Row]:
+def choose_verification_rows(rundir: RunDir, spec: RunSpec) -> list[VerificationRow]:
     """The sequences to score, the same on every rank."""
     file = verified_file(spec)
     tokenizer = load_tokenizer(base_folder(rundir, spec.base_model), spec.method)
     cached = rundir.cache / tokens_name(spec, file)
-    source = RowSource(rundir.input(file.path), cached, tokenizer, spec)
+    source = VerificationRows(rundir.input(file.path), cached, tokenizer, spec)
     return choose_rows(source, spec, by_score=sequence_head.has_head(spec))
 
 
-def score(engine: Any, rows: list[Row], spec: RunSpec) -> Values:  # noqa: ANN401
+def score_in_trainer(engine: Any, rows: list[VerificationRow], spec: RunSpec) -> Values:  # noqa: ANN401
     """What the model in memory makes of them; collective, and the same on every rank."""
-    with evaluating(engine):
+    with evaluation_mode(engine):
         return score_rows(engine, rows, spec, engine.device, packed=spec.packing)
 
 
-def expect(
+def expected_export(
     engine: Any,  # noqa: ANN401
     rundir: RunDir,
     spec: RunSpec,
     model: Path,
-    rows: list[Row],
+    rows: list[VerificationRow],
     values: Values,
-) -> Expected:
+) -> ExpectedExport:
     """What the fresh process must find in the folder ``model``. On the first rank only."""
     base = base_folder(rundir, spec.base_model)
     cuda = engine.device.type == "cuda"
     if cuda:
         torch.cuda.empty_cache()
     pad = load_tokenizer(base, spec.method).pad_token if sequence_head.has_head(spec) else None
-    return Expected(
+    return ExpectedExport(
         model=str(model.resolve()),
         base=str(base.resolve()),
         data=str(rundir.input(verified_file(spec).path).absolute()),
         rows=tuple(rows),
         values=tuple(map(tuple, values)),
-        dtypes=_dtypes(actor(engine.module), spec),
+        dtypes=_dtypes(actor_of(engine.module), spec),
         tokenizer=read_facts(base),
         pad_token=pad,
         device=f"cuda:{engine.device.index}" if cuda else "cpu",
@@ -82,7 +82,9 @@ def expect(
     )
 
 
-def run_verification(rundir: RunDir, expected: Expected, limit: float = LIMIT) -> Verification:
+def run_verification(
+    rundir: RunDir, expected: ExpectedExport, limit: float = LIMIT
+) -> Verification:
     """Verify in a fresh process, which ends with this one."""
     if not expected.rows:
         return Verification(
@@ -134,7 +136,7 @@ def _floating(tensors: Iterable[tuple[str, Any]]) -> set[torch.dtype]:
 def _other_kernels(spec: RunSpec, device: str) -> bool:
     """Whether the trainer computes with others than plain transformers."""
     asked = {"fused_kernels": spec.fused_kernels, "compiled": spec.compiled}
-    unused = {sentence.split()[0] for sentence in speedups.unused(spec, device)}
+    unused = {sentence.split()[0] for sentence in speedups.unused_speedups(spec, device)}
     return any(wanted and name not in unused for name, wanted in asked.items())
 
 

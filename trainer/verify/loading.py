@@ -53,7 +53,7 @@ def load_export(folder: Path, spec: RunSpec, device: str, dtypes: tuple[str, ...
             folder, output_loading_info=True, dtype="auto", **_plain(device)
         )
     except Exception as error:
-        raise _unless_memory(error) from error
+        raise _as_unloadable(error) from error
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
         if found := sorted(map(str, told.get(what) or ())):
             raise UnloadableError(
@@ -67,12 +67,12 @@ def load_export(folder: Path, spec: RunSpec, device: str, dtypes: tuple[str, ...
 
 def load_base(folder: Path, spec: RunSpec, device: str, pad_id: int, *, quantized: bool) -> Any:  # noqa: ANN401
     """The base model in the precision of the run, with a new head if the method needs one."""
-    more = sequence_head.settings(spec, pad_id) if sequence_head.has_head(spec) else {}
+    more = sequence_head.head_settings(spec, pad_id) if sequence_head.has_head(spec) else {}
     if quantized:
         spared = list(sequence_head.MODULES) if sequence_head.has_head(spec) else None
-        more |= quantize.four_bits(dtype_of(spec), spared, device)
+        more |= quantize.four_bit_options(dtype_of(spec), spared, device)
     model = _kind(spec).from_pretrained(folder, dtype=dtype_of(spec), **(_plain(device) | more))
-    quantize.keep_layout(model)
+    quantize.prevent_repacking(model)
     return model.eval()
 
 
@@ -86,11 +86,11 @@ def with_adapter(base: Any, folder: Path) -> Any:  # noqa: ANN401
         try:
             model = PeftModel.from_pretrained(base, folder, autocast_adapter_dtype=False)
         except Exception as error:
-            raise _unless_memory(error) from error
+            raise _as_unloadable(error) from error
     return model.eval()
 
 
-def merge(adapted: Any, device: str) -> Any:  # noqa: ANN401
+def merge_adapter(adapted: Any, device: str) -> Any:  # noqa: ANN401
     """Merge the adapter into its base by peft, in fp32 and rounded once, as the export is.
 
     In 16 bits peft would round the product of the adapter's matrices as well.
@@ -115,7 +115,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return told or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
-def _unless_memory(error: Exception) -> Exception:
+def _as_unloadable(error: Exception) -> Exception:
     if is_out_of_memory(error):
         return error
     return UnloadableError(f"{type(error).__name__}: {' '.join(str(error).split())}")

@@ -17,7 +17,7 @@ CANDIDATES = 64  # rows that are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row(Message):
+class VerificationRow(Message):
     """One sequence of a data file, as the trainer has tokenized it."""
 
     number: int  # of the sequence in its file
@@ -33,7 +33,7 @@ class Row(Message):
         return [p for p in range(1, self.length) if self.whole or self.trained[p]]
 
 
-class RowSource:
+class VerificationRows:
     """The sequences of one data file by number; a sequence that cannot be made is None."""
 
     def __init__(self, path: Path, tokens: Path, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
@@ -50,7 +50,7 @@ class RowSource:
     def __len__(self) -> int:
         return len(self._source)
 
-    def get(self, number: int, most: int) -> Row | None:
+    def get(self, number: int, most: int) -> VerificationRow | None:
         """The sequence, to be read up to ``most`` tokens."""
         try:
             found = self._source[number]
@@ -62,7 +62,7 @@ class RowSource:
         if self._classes:
             ids, trained, label = ids[:-1], trained[:-1], ids[-1]
         length = min(len(ids), most)
-        return Row(number=number, ids=ids, trained=trained, label=label, length=length)
+        return VerificationRow(number=number, ids=ids, trained=trained, label=label, length=length)
 
 
 def verified_file(spec: RunSpec) -> InputFile:
@@ -70,7 +70,9 @@ def verified_file(spec: RunSpec) -> InputFile:
     return spec.validation_file or spec.training_file
 
 
-def choose_rows(source: RowSource, spec: RunSpec, *, by_score: bool) -> list[Row]:
+def choose_rows(
+    source: VerificationRows, spec: RunSpec, *, by_score: bool
+) -> list[VerificationRow]:
     """A few sequences, evenly spread over the file.
 
     ``by_score``: the model gives each sequence a score. Else a sequence needs a token to score;
@@ -86,7 +88,7 @@ def choose_rows(source: RowSource, spec: RunSpec, *, by_score: bool) -> list[Row
     return _within_bounds(whole, 1)
 
 
-def _candidates(source: RowSource, most: int) -> Iterator[list[Row]]:
+def _candidates(source: VerificationRows, most: int) -> Iterator[list[VerificationRow]]:
     """The sequences of each candidate row, none of them empty."""
     rows = len(source) // source.several
     for row in range(0, rows, max(1, -(-rows // CANDIDATES))):
@@ -95,9 +97,9 @@ def _candidates(source: RowSource, most: int) -> Iterator[list[Row]]:
         yield [row for row in found if row is not None and row.length]
 
 
-def _within_bounds(candidates: list[list[Row]], least: int) -> list[Row]:
+def _within_bounds(candidates: list[list[VerificationRow]], least: int) -> list[VerificationRow]:
     """The first rows of at least ``least`` sequences, as far as the bounds allow."""
-    taken: list[Row] = []
+    taken: list[VerificationRow] = []
     for rows in candidates:
         if not rows or len(rows) < least:
             continue
@@ -108,6 +110,6 @@ def _within_bounds(candidates: list[list[Row]], least: int) -> list[Row]:
     return taken
 
 
-def _whole(row: Row) -> Row:
+def _whole(row: VerificationRow) -> VerificationRow:
     members = vars(row) | {"whole": True}
-    return Row(**members)
+    return VerificationRow(**members)

@@ -13,12 +13,12 @@ import torch
 from torch.nn.functional import cross_entropy, logsigmoid
 
 from trainer.contract import RunSpec
-from trainer.verify.rows import Row
+from trainer.verify.rows import VerificationRow
 
 Values = list[list[float]]  # by sequence, in nats or in units of the score
 
 
-def measure_of(spec: RunSpec) -> str:
+def measure_name(spec: RunSpec) -> str:
     """What the mean of the values is."""
     if spec.method == "classification":
         return "negative log-likelihood of the class"
@@ -29,7 +29,7 @@ def measure_of(spec: RunSpec) -> str:
 
 def score_rows(
     model: Any,  # noqa: ANN401 - transformers is untyped here
-    rows: Sequence[Row],
+    rows: Sequence[VerificationRow],
     spec: RunSpec,
     device: Any,  # noqa: ANN401
     *,
@@ -40,7 +40,7 @@ def score_rows(
         return [_score(model, row, spec, device, packed=packed) for row in rows]
 
 
-def loss_of(values: Values, rows: Sequence[Row], spec: RunSpec) -> float | None:
+def mean_loss(values: Values, rows: Sequence[VerificationRow], spec: RunSpec) -> float | None:
     """The mean of the values; of a reward model the mean loss of neighbours. None: no number."""
     found = [value for of_row in values for value in of_row]
     if spec.method == "reward":
@@ -51,7 +51,7 @@ def loss_of(values: Values, rows: Sequence[Row], spec: RunSpec) -> float | None:
     return _finite(sum(found) / len(found)) if found else None
 
 
-def difference(ours: Values, theirs: Values) -> float | None:
+def mean_difference(ours: Values, theirs: Values) -> float | None:
     """Mean absolute difference of all values; None: not a number."""
     pairs = zip(ours, theirs, strict=True)
     apart = [abs(a - b) for mine, other in pairs for a, b in zip(mine, other, strict=True)]
@@ -60,7 +60,7 @@ def difference(ours: Values, theirs: Values) -> float | None:
 
 def _score(
     model: Any,  # noqa: ANN401
-    row: Row,
+    row: VerificationRow,
     spec: RunSpec,
     device: Any,  # noqa: ANN401
     *,

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from bench.checkpoint.case import MIB
-from trainer.checkpoint.fragments import Fragment, owned
+from trainer.checkpoint.fragments import Fragment, owned_fragments
 
 BYTES = 12  # of an element: master, exp_avg, exp_avg_sq
 LARGE, SMALL = 1024, 128  # edges of the matrices
@@ -69,7 +69,7 @@ class State:
 
     def _fragments(self) -> list[Fragment]:
         with torch.no_grad():
-            return owned(self.engine)
+            return owned_fragments(self.engine)
 
     def _expected(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         with torch.no_grad():

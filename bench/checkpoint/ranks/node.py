@@ -18,20 +18,20 @@ from bench.checkpoint.case import Case
 from bench.checkpoint.ranks.spec import SPEC
 from trainer.contract import HEAD, RUN_SPEC, Committed, Generation, Head, Member
 from trainer.rundir import RunDir
-from trainer.supervisor.blob.container import Access, JobContainer
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.control.launch import World
-from trainer.supervisor.control.stop_requests import Wishes
-from trainer.supervisor.input.cache import Cache
-from trainer.supervisor.machine.memory_files import Memory
-from trainer.supervisor.report.heartbeat_reports import Reports
-from trainer.supervisor.upload.uploads import Uploads
+from trainer.supervisor.blob.container import BlobAccess, JobContainer
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.control.launch import NodeWorld
+from trainer.supervisor.control.stop_requests import StopRequests
+from trainer.supervisor.input.cache import InputCache
+from trainer.supervisor.machine.memory_files import MemoryFolder
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
+from trainer.supervisor.upload.uploads import SaveUploads
 
 SPEC_SHA256 = hashlib.sha256(b"bench").hexdigest()
 GENERATION = 1
 
 
-class Told(Reports):
+class Told(HeartbeatReports):
     """Tells the ranks as well, by a file."""
 
     def __init__(self, folder: Path) -> None:
@@ -61,13 +61,17 @@ def memory_of(folder: Path) -> Path:
 
 async def work(case: Case) -> None:
     """Upload and commit whatever the ranks save, until standard input ends."""
-    folder, clock = Path(case.folder), Clock()
-    limits = Limits(upload_rate=math.inf, ingress=math.inf)  # as in the last seconds of a machine
-    access = Access()
+    folder, clock = Path(case.folder), NodeClock()
+    limits = NodeLimits(
+        upload_rate=math.inf, ingress=math.inf
+    )  # as in the last seconds of a machine
+    access = BlobAccess()
     container = JobContainer(access, case.url)
-    wishes = Wishes(limits, clock)
-    uploads = Uploads(_world(case), container, Told(folder), limits, clock, _nothing, lambda _: ())
-    Memory(memory_of(folder)).lay(RunDir(folder), GENERATION)
+    wishes = StopRequests(limits, clock)
+    uploads = SaveUploads(
+        _world(case), container, Told(folder), limits, clock, _nothing, lambda _: ()
+    )
+    MemoryFolder(memory_of(folder)).lay(RunDir(folder), GENERATION)
     working = asyncio.ensure_future(uploads.work(wishes))
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
@@ -83,8 +87,8 @@ async def work(case: Case) -> None:
 async def _load(case: Case, container: JobContainer, entry: Committed) -> None:
     """Into memory of its own: what the ranks have saved here must not be found."""
     folder, ranks = RunDir(Path(case.folder)), range(case.ranks)
-    memory = Memory(memory_of(folder.root) / "loaded")
-    cache = Cache(folder.root / "cache", memory, container, case.ranks)
+    memory = MemoryFolder(memory_of(folder.root) / "loaded")
+    cache = InputCache(folder.root / "cache", memory, container, case.ranks)
     await cache.checkpoint(entry, folder, case.ranks, ranks)
     await cache.serve(entry, folder, case.ranks, ranks, _once)
 
@@ -94,7 +98,7 @@ async def _once(work: Callable[[], Awaitable[None]]) -> None:
     await work()
 
 
-def _world(case: Case) -> World:
+def _world(case: Case) -> NodeWorld:
     member = Member(node_id="n", vm_id="v", address="127.0.0.1", node_rank=0)
     generation = Generation(
         number=GENERATION,
@@ -108,7 +112,7 @@ def _world(case: Case) -> World:
         run_spec_sha256=SPEC_SHA256,
     )
     folder = Path(case.folder)
-    return World(generation=generation, member=member, folder=RunDir(folder), logs=folder)
+    return NodeWorld(generation=generation, member=member, folder=RunDir(folder), logs=folder)
 
 
 async def _nothing() -> None:

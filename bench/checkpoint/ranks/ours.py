@@ -21,7 +21,7 @@ from bench.checkpoint.ranks.node import (
 )
 from trainer import state as trainer_state
 from trainer.checkpoint import rng_state
-from trainer.checkpoint.loader import load, open_checkpoint
+from trainer.checkpoint.loader import load_checkpoint, open_checkpoint
 from trainer.checkpoint.saver import Saver
 from trainer.contract import MANIFEST
 from trainer.rundir import RunDir, drop_checkpoint, write_whole
@@ -40,7 +40,7 @@ class Rekindle(Local):
         self._node = _started(self.root) if state.rank == 0 else None
         self.helpers: Sequence[int] = [self._node.pid] if self._node else []
         self._thread = ThreadPoolExecutor(1)
-        self._identity = trainer_state.Identity(
+        self._identity = trainer_state.RankIdentity(
             rank=state.rank,
             local_rank=state.rank,
             world_size=state.ranks,
@@ -55,8 +55,8 @@ class Rekindle(Local):
 
     def save(self, number: int) -> "Future[None]":
         """Blocks for the copy into the host buffer."""
-        at = trainer_state.State(step=number, consumed_samples=number)
-        self._saver.save(at, rng_state.capture(), "periodic")
+        at = trainer_state.TrainingState(step=number, consumed_samples=number)
+        self._saver.save(at, rng_state.capture_rng(), "periodic")
         return self._thread.submit(_there, committed_file(self.root, number))
 
     def load(self, number: int) -> None:
@@ -68,7 +68,7 @@ class Rekindle(Local):
             self._node.stdin.flush()
         _there(rundir.checkpoint / MANIFEST)
         wanted = rundir.wanted(self.state.rank)
-        load(
+        load_checkpoint(
             self.state.engine,
             open_checkpoint(rundir.checkpoint, SPEC_SHA256),
             1,

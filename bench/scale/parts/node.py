@@ -10,10 +10,12 @@ from typing import Any, Protocol
 
 from bench.scale.parts.wire import Answer, Pool, Wire
 from trainer.contract import PROTOCOL
-from trainer.supervisor.clock import Limits
+from trainer.supervisor.clock import NodeLimits
 
 _AGAIN = 1.0  # seconds, after what did not work
-_RETRY = Limits().retry  # seconds, the longest between two registrations, as supervisors have it
+_RETRY = (
+    NodeLimits().retry
+)  # seconds, the longest between two registrations, as supervisors have it
 _FIRST_STEP = 0.2  # seconds after the order to start
 
 

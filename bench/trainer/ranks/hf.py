@@ -24,9 +24,9 @@ from transformers import (
 from bench.trainer.case import Case
 from bench.trainer.ranks.prepare import spec
 from rendering.tokenizer import Tokenizer
-from trainer.data.order import row_at
-from trainer.data.tokens import Fresh
-from trainer.engine.deepspeed_engine import deepspeed_config
+from trainer.data.order import shuffled_row
+from trainer.data.tokens import TokenizedOnDemand
+from trainer.engine.deepspeed_engine import build_config
 from trainer.model.tokenizer import load_tokenizer
 
 
@@ -54,7 +54,7 @@ def main() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # g++, as ours leaves it
     torch.set_num_threads(1)
     told = spec(folder, case)
-    config = deepspeed_config(told, case.ranks)
+    config = build_config(told, case.ranks)
     out = folder / "hf_trainer"
     arguments = TrainingArguments(
         output_dir=str(out),
@@ -100,8 +100,8 @@ def _model(folder: Path, case: Case) -> Any:  # noqa: ANN401
 
 def _dataset(folder: Path, case: Case, tokenizer: Tokenizer) -> list[dict[str, list[int]]]:
     told = spec(folder, case)
-    source = Fresh(folder / "files" / "train.jsonl", tokenizer, told)
-    rows = (source[row_at(told.seed, len(source), n)] for n in range(len(source)))
+    source = TokenizedOnDemand(folder / "files" / "train.jsonl", tokenizer, told)
+    rows = (source[shuffled_row(told.seed, len(source), n)] for n in range(len(source)))
     return [
         {
             "input_ids": row.ids,

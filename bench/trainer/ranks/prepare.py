@@ -14,8 +14,8 @@ from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 from bench.trainer.case import OURS, PACKED, Case, Inputs
 from trainer.contract import BaseModel, Generation, InputFile, Lora, Member, RunSpec
-from trainer.data.order import row_at
-from trainer.data.tokens import Fresh
+from trainer.data.order import shuffled_row
+from trainer.data.tokens import TokenizedOnDemand
 from trainer.model.tokenizer import load_tokenizer
 from trainer.rundir import RunDir
 from trainer.sample_data.tiny_chats import chats
@@ -39,10 +39,10 @@ def main() -> None:
             lines.write(json.dumps({"messages": messages}) + "\n")
     for name in (OURS, PACKED):
         write_run(folder, name, spec(folder, case, packing=name == PACKED))
-    source = Fresh(data, load_tokenizer(model), spec(folder, case))
+    source = TokenizedOnDemand(data, load_tokenizer(model), spec(folder, case))
     steps = [
         [
-            source[row_at(1, len(source), step * case.global_batch + n)]
+            source[shuffled_row(1, len(source), step * case.global_batch + n)]
             for n in range(case.global_batch)
         ]
         for step in range(case.steps)

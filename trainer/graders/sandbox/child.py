@@ -14,7 +14,7 @@ import sys
 import types
 from typing import Any, BinaryIO
 
-from trainer.graders.sandbox.restrictions import enter
+from trainer.graders.sandbox.restrictions import restrict_process
 
 _LONGEST_ERROR = 500  # characters
 
@@ -26,7 +26,7 @@ def main() -> None:
     os.dup2(null, 0)
     os.dup2(null, 1)
     try:
-        enter(int(sys.argv[1]))
+        restrict_process(int(sys.argv[1]))
     except OSError as e:
         _reply(replies, {"error": str(e)})
         return
@@ -45,9 +45,9 @@ def _reply(replies: BinaryIO, message: dict[str, Any]) -> None:
 
 def _outcome(code: types.CodeType, request: dict[str, Any]) -> dict[str, Any]:
     try:
-        return _judged(_score(code, request))
+        return _checked_score(_score(code, request))
     except BaseException as e:  # noqa: BLE001 - whatever the user's code raises, SystemExit too
-        return {"error": _told(e)}
+        return {"error": _error_text(e)}
 
 
 def _score(code: types.CodeType, request: dict[str, Any]) -> object:
@@ -77,7 +77,7 @@ def _json(text: str) -> Any:  # noqa: ANN401 - what json.loads gives
         return None
 
 
-def _judged(value: object) -> dict[str, Any]:
+def _checked_score(value: object) -> dict[str, Any]:
     if isinstance(value, bool):
         return {"error": f"grade returned {value}; return 1.0 or 0.0"}
     if not isinstance(value, numbers.Real):
@@ -91,7 +91,7 @@ def _judged(value: object) -> dict[str, Any]:
     return {"score": score}
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """`line 3: ZeroDivisionError: division by zero`: the last line that is the user's."""
     line, frame = 0, error.__traceback__
     while frame is not None:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainer.graders.answer import Answer, Grade
+from trainer.graders.answer import Grade, ModelAnswer
 from trainer.graders.sandbox.restrictions import CPU_SECONDS
 
 SECONDS = 10.0  # for one grade, by the wall clock
@@ -30,7 +30,7 @@ class SandboxError(RuntimeError):
     """The process cannot be started or not be confined: nothing can be graded here."""
 
 
-class _Ended(Exception):
+class _ProcessEndedError(Exception):
     """The process ended, or no longer says what it should."""
 
 
@@ -48,7 +48,7 @@ class Sandbox:
         self._number = 0  # of the request
         self._used = 0.0  # seconds that this process has graded
 
-    def grade(self, answer: Answer) -> Grade:
+    def grade(self, answer: ModelAnswer) -> Grade:
         """The user's score; raise SandboxError where the process cannot be had."""
         if self._used > CPU_SECONDS / 2:
             self.close()
@@ -58,7 +58,7 @@ class Sandbox:
         except TimeoutError:
             self.close()
             return Grade(0.0, f"timed out after {self._seconds:g} s")
-        except _Ended as e:
+        except _ProcessEndedError as e:
             self.close()
             return Grade(0.0, str(e)) if fresh else self.grade(answer)
 
@@ -74,7 +74,7 @@ class Sandbox:
                 pipe.close()
         self._process, self._unread, self._used = None, b"", 0.0
 
-    def _graded(self, answer: Answer) -> Grade:
+    def _graded(self, answer: ModelAnswer) -> Grade:
         process = self._process or self._start()
         self._number += 1
         request = {"number": self._number, "text": answer.text, "item": answer.item}
@@ -86,12 +86,12 @@ class Sandbox:
     def _start(self) -> subprocess.Popen[bytes]:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        process = self._process = _started(self._program, self._folder)
+        process = self._process = _start_process(self._program, self._folder)
         try:
             deadline = time.monotonic() + _START_SECONDS
             reply = self._asked(process, {"source": self._source}, deadline)
             problem = "" if reply.get("ready") is True else reply.get("error")
-        except (TimeoutError, _Ended) as e:
+        except (TimeoutError, _ProcessEndedError) as e:
             problem = str(e) or f"no word within {_START_SECONDS:g} s"
         if problem != "":
             self.close()
@@ -106,11 +106,11 @@ class Sandbox:
             self._send(process, json.dumps(request).encode() + b"\n", deadline)
             reply = json.loads(self._line(process, deadline))
         except BrokenPipeError:
-            raise _Ended(_end(process)) from None
+            raise _ProcessEndedError(_end_message(process)) from None
         except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict):
-            raise _Ended("the grader wrote over the pipe that its grades go through")
+            raise _ProcessEndedError("the grader wrote over the pipe that its grades go through")
         return reply
 
     def _send(self, process: subprocess.Popen[bytes], line: bytes, deadline: float) -> None:
@@ -131,14 +131,16 @@ class Sandbox:
             piece = os.read(pipe, _LONGEST_REPLY)
             self._unread += piece
             if not piece:
-                raise _Ended(_end(process))
+                raise _ProcessEndedError(_end_message(process))
             if len(self._unread) > _LONGEST_REPLY:
-                raise _Ended(f"the grader's reply is longer than {_LONGEST_REPLY} bytes")
+                raise _ProcessEndedError(
+                    f"the grader's reply is longer than {_LONGEST_REPLY} bytes"
+                )
         line, self._unread = self._unread.split(b"\n", 1)
         return line
 
 
-def _started(program: Path, folder: Path) -> subprocess.Popen[bytes]:
+def _start_process(program: Path, folder: Path) -> subprocess.Popen[bytes]:
     """The process: no environment of ours, no terminal, no open file but its two pipes."""
     settings = {
         "LANG": "C.UTF-8",
@@ -168,7 +170,7 @@ def _remaining(deadline: float) -> float:
     return left
 
 
-def _end(process: subprocess.Popen[bytes]) -> str:
+def _end_message(process: subprocess.Popen[bytes]) -> str:
     """How the process ended; it may have closed its pipe and live on for a moment."""
     try:
         status = process.wait(timeout=1)
@@ -183,9 +185,9 @@ def _grade(reply: dict[str, Any], number: int) -> Grade:
     """Take the reply for what it is: words of the user's code."""
     score, error = reply.get("score"), reply.get("error")
     if reply.get("number") != number:
-        raise _Ended("the grader wrote over the pipe that its grades go through")
+        raise _ProcessEndedError("the grader wrote over the pipe that its grades go through")
     if isinstance(error, str) and error:
         return Grade(0.0, error[:_LONGEST_ERROR])
     if not isinstance(score, float) or not math.isfinite(score):
-        raise _Ended("the grader wrote over the pipe that its grades go through")
+        raise _ProcessEndedError("the grader wrote over the pipe that its grades go through")
     return Grade(score)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainer.graders.sandbox.seccomp import filter_calls
-from trainer.process.landlock import read_only
+from trainer.process.landlock import restrict_to_read_only
 
 MEMORY = 2 * 1024**3  # bytes of address space
 CPU_SECONDS = 3600  # of one process; the parent replaces it well before
@@ -26,7 +26,7 @@ _NOBODY = 65534
 _CAPABILITIES = 0x20080522  # version 3 of struct __user_cap_header_struct
 
 
-def enter(parent: int) -> None:
+def restrict_process(parent: int) -> None:
     """Give it all up; raise OSError, with the reason, if any of it cannot be done.
 
     ``parent`` is the process whose end ends this one (its thread, to be exact: PDEATHSIG).
@@ -34,7 +34,7 @@ def enter(parent: int) -> None:
     if os.uname().sysname != "Linux":
         raise OSError("python graders need Linux: elsewhere they cannot be confined")
     libc = ctypes.CDLL(None, use_errno=True)
-    read_only(libc, _readable())
+    restrict_to_read_only(libc, _readable())
     leave_root(_own())
     _limit()
     _drop_capabilities(libc)

@@ -36,13 +36,13 @@ class _Program(ctypes.Structure):
 
 def filter_calls(libc: ctypes.CDLL, machine: str) -> None:
     """Allow this process only the calls in `syscalls.py`, for good; raise OSError if it fails."""
-    code = program(machine)
+    code = filter_program(machine)
     asked = _Program(len(code) // 8, code)
     if libc.prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(asked), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "this kernel does not filter system calls (seccomp)")
 
 
-def program(machine: str) -> bytes:
+def filter_program(machine: str) -> bytes:
     """The filter for ``machine`` (as `uname -m` has it), 8 bytes an instruction."""
     if machine not in MACHINES:
         raise OSError(f"no list of system calls for {machine!r}; known: {', '.join(MACHINES)}")

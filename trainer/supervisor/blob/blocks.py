@@ -22,10 +22,10 @@ from urllib3.exceptions import HTTPError
 
 from trainer.supervisor.blob.errors import (
     BlobError,
-    BlobUnavailable,
-    Unsupported,
-    refusal,
-    without_secrets,
+    BlobUnavailableError,
+    UnsupportedHeaderError,
+    error_for_status,
+    redact_sas,
 )
 
 API_VERSION = "2023-11-03"
@@ -34,7 +34,7 @@ CONNECT_SECONDS, READ_SECONDS = 5, 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class BlobRange:
     """Bytes of a blob, and the file in which they have the same place."""
 
     url: str
@@ -44,7 +44,7 @@ class Part:
     etag: str = ""  # of the blob that is meant; any other is refused
 
 
-class Blocks:
+class BlockClient:
     """Connections for as many threads at once."""
 
     def __init__(self, threads: int) -> None:
@@ -52,7 +52,7 @@ class Blocks:
             maxsize=threads,
             retries=False,
             timeout=Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-            ssl_context=_trusting(),
+            ssl_context=_ssl_context(),
         )
         self._own = threading.local()
         self._checks = True  # Blob compares what came with the CRC that we send
@@ -67,7 +67,7 @@ class Blocks:
         target = f"{url}&comp=block&blockid={quote(b64encode(block_id.encode()), safe='')}"
         try:
             self._put(target, check if self._checks else {}, data)
-        except Unsupported:
+        except UnsupportedHeaderError:
             self._checks = False  # Azurite, older than 3.37
             self._put(target, {}, data)
         return crc
@@ -99,7 +99,9 @@ class Blocks:
         finally:
             answer.close()  # a body that was read has given its connection back already
         if at < end:
-            raise BlobUnavailable(f"the connection broke off after {at - offset} of {length} bytes")
+            raise BlobUnavailableError(
+                f"the connection broke off after {at - offset} of {length} bytes"
+            )
         return crc, whole
 
     def _read(self, answer: BaseHTTPResponse, most: int) -> memoryview:
@@ -142,11 +144,11 @@ class Blocks:
         except (HTTPError, OSError) as e:
             raise _unavailable(e) from None
         code = answer.headers.get("x-ms-error-code") or answer.reason or ""
-        raise refusal(url, answer.status, code)
+        raise error_for_status(url, answer.status, code)
 
 
-def receive(blocks: Blocks, part: Part) -> tuple[int, int]:
-    """Read a part into its file, which is there; returns and raises as `Blocks.get` does."""
+def receive_range(blocks: BlockClient, part: BlobRange) -> tuple[int, int]:
+    """Read a part into its file, which is there; returns and raises as `BlockClient.get` does."""
     with part.path.open("r+b", buffering=0) as file:
 
         def write(piece: memoryview, at: int) -> None:
@@ -163,10 +165,10 @@ def _pieces(data: memoryview) -> Iterable[bytes]:
 
 
 def _unavailable(error: Exception) -> BlobError:
-    return BlobUnavailable(f"{type(error).__name__}: {without_secrets(str(error))}")
+    return BlobUnavailableError(f"{type(error).__name__}: {redact_sas(str(error))}")
 
 
-def _trusting() -> ssl.SSLContext:
+def _ssl_context() -> ssl.SSLContext:
     """The system's authorities and certifi's: a small image has none of its own."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())

@@ -25,28 +25,28 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from trainer.supervisor.blob.blocks import Blocks, Part, receive
+from trainer.supervisor.blob.blocks import BlobRange, BlockClient, receive_range
 from trainer.supervisor.blob.errors import (
-    AccessRefused,
+    AccessRefusedError,
     BlobError,
-    BlobNotFound,
-    BlobUnavailable,
-    PreconditionFailed,
-    refusal,
-    without_secrets,
+    BlobNotFoundError,
+    BlobUnavailableError,
+    PreconditionFailedError,
+    error_for_status,
+    redact_sas,
 )
-from trainer.supervisor.blob.fetch_processes import CannotStart, Fetchers
+from trainer.supervisor.blob.fetch_processes import FetchProcessError, FetchProcesses
 
 __all__ = [
-    "Access",
-    "AccessRefused",
+    "AccessRefusedError",
+    "BlobAccess",
     "BlobError",
-    "BlobNotFound",
-    "BlobUnavailable",
+    "BlobNotFoundError",
+    "BlobUnavailableError",
     "JobContainer",
-    "PreconditionFailed",
-    "Stored",
-    "without_secrets",
+    "PreconditionFailedError",
+    "StoredBlob",
+    "redact_sas",
 ]
 log = logging.getLogger(__name__)
 THREADS = 16
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class StoredBlob:
     """A blob as listed."""
 
     size: int
@@ -64,13 +64,13 @@ class Stored:
     crc64nvme: str  # as its uploader noted it; "" unless uploaded by upload.py
 
 
-class Access:
+class BlobAccess:
     """Threads and connections that all blob clients of this process share."""
 
-    def __init__(self, fetchers: Fetchers | None = None) -> None:
+    def __init__(self, fetchers: FetchProcesses | None = None) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blob")
-        self.blocks = Blocks(THREADS)
-        self._fetchers = fetchers or Fetchers()
+        self.blocks = BlockClient(THREADS)
+        self._fetchers = fetchers or FetchProcesses()
         self._session = requests.Session()
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(pool_maxsize=THREADS))
@@ -88,20 +88,20 @@ class Access:
 
     async def once(self, call: Callable[[], T]) -> T:
         """Run a call of Azure's client in a thread; its failures become BlobError."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, _translated, call)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _call_translated, call)
 
     async def stubbornly(self, call: Callable[[], T]) -> T:
         """Run a call that may be repeated without harm, a few times when Blob is unavailable."""
-        return await _stubbornly(partial(self.once, call))
+        return await _retry_unavailable(partial(self.once, call))
 
-    async def receive(self, part: Part, *, apart: bool) -> tuple[int, int]:
+    async def receive(self, part: BlobRange, *, apart: bool) -> tuple[int, int]:
         """Read a part into its file: (CRC, size of the blob). ``apart``: by a process."""
         if apart:
             try:
-                return await _stubbornly(partial(self._fetchers.receive, part))
-            except CannotStart as e:
+                return await _retry_unavailable(partial(self._fetchers.receive, part))
+            except FetchProcessError as e:
                 log.warning("fetchers.none reason=%s", e)
-        return await self.stubbornly(partial(receive, self.blocks, part))
+        return await self.stubbornly(partial(receive_range, self.blocks, part))
 
     def close(self) -> None:
         """Let go of connections; threads end with their present call."""
@@ -114,7 +114,7 @@ class Access:
 class JobContainer:
     """The job's container. Grants are renewed under it, without anybody noticing."""
 
-    def __init__(self, access: Access, url: str) -> None:
+    def __init__(self, access: BlobAccess, url: str) -> None:
         self.access = access
         self.renew(url)
 
@@ -155,12 +155,12 @@ class JobContainer:
         try:
             blob = self.blob(name)
             await self.access.stubbornly(partial(blob.upload_blob, data, overwrite=False))
-        except PreconditionFailed:
+        except PreconditionFailedError:
             there, _ = await self.read(name)
             if there != data:
                 raise
 
-    async def listing(self, prefix: str) -> dict[str, Stored]:
+    async def listing(self, prefix: str) -> dict[str, StoredBlob]:
         """Every blob under ``prefix``, by the name behind it."""
         return await self.access.stubbornly(partial(_listing, self._client, prefix))
 
@@ -168,13 +168,13 @@ class JobContainer:
         """Delete one blob; no harm when it is gone."""
         try:
             await self.access.stubbornly(self.blob(name).delete_blob)
-        except BlobNotFound:
+        except BlobNotFoundError:
             return
 
 
-async def _stubbornly(call: Callable[[], Awaitable[T]]) -> T:
+async def _retry_unavailable(call: Callable[[], Awaitable[T]]) -> T:
     async for attempt in AsyncRetrying(
-        retry=retry_if_exception_type(BlobUnavailable),
+        retry=retry_if_exception_type(BlobUnavailableError),
         stop=stop_after_attempt(ATTEMPTS),
         wait=wait_random_exponential(multiplier=0.2, max=3.0),
         reraise=True,
@@ -189,10 +189,10 @@ def _download(blob: BlobClient) -> tuple[bytes, str]:
     return stream.readall(), _etag(stream.properties.etag)
 
 
-def _listing(client: ContainerClient, prefix: str) -> dict[str, Stored]:
+def _listing(client: ContainerClient, prefix: str) -> dict[str, StoredBlob]:
     blobs = client.list_blobs(name_starts_with=prefix, include=["metadata"])
     return {
-        b.name.removeprefix(prefix): Stored(
+        b.name.removeprefix(prefix): StoredBlob(
             size=b.size, etag=_etag(b.etag), crc64nvme=(b.metadata or {}).get("crc64nvme", "")
         )
         for b in blobs
@@ -204,16 +204,16 @@ def _etag(quoted: str) -> str:
     return quoted.strip('"')
 
 
-def _translated(call: Callable[[], T]) -> T:
+def _call_translated(call: Callable[[], T]) -> T:
     try:
         return call()
     except HttpResponseError as e:
-        raise _meaning(e) from e
+        raise _error_of(e) from e
     except (AzureError, requests.RequestException) as e:
-        raise BlobUnavailable(f"{type(e).__name__}: {without_secrets(str(e))}") from None
+        raise BlobUnavailableError(f"{type(e).__name__}: {redact_sas(str(e))}") from None
 
 
-def _meaning(error: HttpResponseError) -> BlobError:
+def _error_of(error: HttpResponseError) -> BlobError:
     url = getattr(getattr(error.response, "request", None), "url", "")
     code = getattr(error, "error_code", "") or error.reason or ""
-    return refusal(url, error.status_code, str(code))
+    return error_for_status(url, error.status_code, str(code))

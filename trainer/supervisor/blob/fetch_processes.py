@@ -13,34 +13,38 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from functools import cache
 
-from trainer.supervisor.blob.blocks import Blocks, Part, receive
-from trainer.supervisor.blob.errors import BlobUnavailable
+from trainer.supervisor.blob.blocks import BlobRange, BlockClient, receive_range
+from trainer.supervisor.blob.errors import BlobUnavailableError
 
-PATIENCE = 600.0  # seconds for one block; each MiB of it has its own time-out, so none is this slow
+BLOCK_TIMEOUT_SECONDS = (
+    600.0  # seconds for one block; each MiB of it has its own time-out, so none is this slow
+)
 
 
-class CannotStart(Exception):
+class FetchProcessError(Exception):
     """This machine has no room for such processes now; threads must do."""
 
 
-def started() -> ProcessPoolExecutor:
+def start_pool() -> ProcessPoolExecutor:
     """As many processes as there are cores; each is there once it is needed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    return ProcessPoolExecutor(_count(), mp_context=context, initializer=_begin)
+    return ProcessPoolExecutor(_count(), mp_context=context, initializer=_initialize)
 
 
-class Fetchers:
+class FetchProcesses:
     """The processes of one supervisor; where they were killed, others come."""
 
     def __init__(
-        self, start: Callable[[], ProcessPoolExecutor] = started, patience: float = PATIENCE
+        self,
+        start: Callable[[], ProcessPoolExecutor] = start_pool,
+        patience: float = BLOCK_TIMEOUT_SECONDS,
     ) -> None:
         self._start, self._patience = start, patience
         self._pool: ProcessPoolExecutor | None = None
         self._seats = asyncio.Semaphore(_count())
 
-    async def receive(self, part: Part) -> tuple[int, int]:
+    async def receive(self, part: BlobRange) -> tuple[int, int]:
         """As `blocks.receive`. BlobUnavailable also where a process was killed, or hangs.
 
         Raises CannotStart where there is none.
@@ -48,30 +52,32 @@ class Fetchers:
         async with self._seats:
             pool, begun = self._begun(part)
             work = asyncio.wrap_future(begun)
-            work.add_done_callback(_looked_at)
+            work.add_done_callback(_ignore_result)
             try:
                 async with asyncio.timeout(self._patience):
                     # Given up, it goes on: with a cancelled one Python 3.11 may lose others.
                     return await asyncio.shield(work)
             except (BrokenExecutor, TimeoutError) as e:
                 self._drop(pool)
-                raise BlobUnavailable(f"a process that fetched {part.path.name} is gone") from e
+                raise BlobUnavailableError(
+                    f"a process that fetched {part.path.name} is gone"
+                ) from e
 
     def close(self) -> None:
         """Let them end with what they are at."""
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
-    def _begun(self, part: Part) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
+    def _begun(self, part: BlobRange) -> tuple[ProcessPoolExecutor, Future[tuple[int, int]]]:
         try:
             self._pool = self._pool or self._start()
             return self._pool, self._pool.submit(_receive, part)
         except BrokenExecutor as e:
             self._drop(self._pool)
-            raise BlobUnavailable("the processes that fetch are gone") from e
+            raise BlobUnavailableError("the processes that fetch are gone") from e
         except (OSError, EOFError) as e:  # no memory, no semaphore: those are files in memory
             self._drop(self._pool)
-            raise CannotStart(str(e)) from e
+            raise FetchProcessError(str(e)) from e
 
     def _drop(self, pool: ProcessPoolExecutor | None) -> None:
         """Have others come, and these gone, unless others have come already."""
@@ -82,7 +88,7 @@ class Fetchers:
                 process.kill()
 
 
-def _looked_at(work: "asyncio.Future[tuple[int, int]]") -> None:
+def _ignore_result(work: "asyncio.Future[tuple[int, int]]") -> None:
     """How it ends is of no interest any more where it was given up."""
     if not work.cancelled():
         work.exception()
@@ -93,7 +99,7 @@ def _count() -> int:
     return min(max(os.cpu_count() or 1, 4), 32)
 
 
-def _begin() -> None:
+def _initialize() -> None:
     """Leave signals to the supervisor, and end with it however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -106,10 +112,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _receive(part: Part) -> tuple[int, int]:
-    return receive(_blocks(), part)
+def _receive(part: BlobRange) -> tuple[int, int]:
+    return receive_range(_blocks(), part)
 
 
 @cache
-def _blocks() -> Blocks:
-    return Blocks(threads=1)
+def _blocks() -> BlockClient:
+    return BlockClient(threads=1)

@@ -11,13 +11,13 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from trainer.supervisor.blob.container import AccessRefused, BlobUnavailable
-from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.blob.container import AccessRefusedError, BlobUnavailableError
+from trainer.supervisor.clock import NodeClock, NodeLimits
 
 SECTOR = 512  # bytes, in which a file says how much of it is there
 
 
-class Patience:
+class OutageRetry:
     """Has work done again, also with grants that ran out until there are fresh ones.
 
     What is fetched lies below ``folders``: more of it there says that Blob is not away.
@@ -25,8 +25,8 @@ class Patience:
 
     def __init__(
         self,
-        limits: Limits,
-        clock: Clock,
+        limits: NodeLimits,
+        clock: NodeClock,
         regrant: Callable[[], Awaitable[None]],
         *folders: Path,
     ) -> None:
@@ -36,23 +36,23 @@ class Patience:
     async def sit_out(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do it; raises what it raised last, once nothing has come for as long as may be."""
         async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type((BlobUnavailable, AccessRefused)),
-            stop=Standstill(self._came, self._clock.monotonic, self._limits.outage),
+            retry=retry_if_exception_type((BlobUnavailableError, AccessRefusedError)),
+            stop=StopOnStandstill(self._came, self._clock.monotonic, self._limits.outage),
             wait=wait_random_exponential(multiplier=0.5, max=self._limits.retry),
             reraise=True,
         ):
             with attempt:
                 try:
                     await work()
-                except AccessRefused:
+                except AccessRefusedError:
                     await self._regrant()
                     raise
 
     def _came(self) -> int:
-        return sum(bytes_in(folder) for folder in self._folders)
+        return sum(bytes_on_disk(folder) for folder in self._folders)
 
 
-class Standstill:
+class StopOnStandstill:
     """Asked after each failure: true once nothing more has come for longer than ``seconds``.
 
     A file that is begun again comes anew only where it comes further than before.
@@ -72,13 +72,13 @@ class Standstill:
         return now - self._since > self._seconds
 
 
-def bytes_in(folder: Path) -> int:
+def bytes_on_disk(folder: Path) -> int:
     """What has come of the files below a folder; some have their full length from the start."""
     paths = (Path(at) / name for at, _, names in os.walk(folder) for name in names)
-    return sum(_there(path) for path in paths)
+    return sum(_allocated_bytes(path) for path in paths)
 
 
-def _there(path: Path) -> int:
+def _allocated_bytes(path: Path) -> int:
     try:
         return path.lstat().st_blocks * SECTOR
     except FileNotFoundError:  # it has just got its name, or was dropped

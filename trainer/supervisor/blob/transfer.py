@@ -15,30 +15,30 @@ from pathlib import Path
 from azure.core import MatchConditions
 from azure.storage.blob import BlobBlock, BlobClient
 
-from trainer.checkpoint.checksum import combined, in_hex
+from trainer.checkpoint.checksum import combine_crcs, format_crc
 from trainer.contract import BLOCK
-from trainer.supervisor.blob.blocks import Part
-from trainer.supervisor.blob.container import Access, PreconditionFailed
-from trainer.supervisor.concurrency import together
-from trainer.supervisor.upload.rate_limiter import Pace
+from trainer.supervisor.blob.blocks import BlobRange
+from trainer.supervisor.blob.container import BlobAccess, PreconditionFailedError
+from trainer.supervisor.concurrency import gather_or_cancel
+from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
 
 LARGE = 2 * BLOCK  # bytes of a file that is fetched by processes; others are here before those
 
 
-class Corrupt(Exception):
+class CorruptError(Exception):
     """Bytes are not those that were promised. Names the file."""
 
 
-class Forged(Corrupt):
+class ForgedError(CorruptError):
     """Size and CRC are right and the SHA-256 is not: no damage, so no second try would help."""
 
 
-async def upload(
-    access: Access,
+async def upload_file(
+    access: BlobAccess,
     blob: BlobClient,
     path: Path,
     crc64nvme: str,
-    pace: Pace | None = None,
+    pace: UploadRateLimiter | None = None,
     blocks: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Upload a file that never changes; no harm when an earlier try of ours got through.
@@ -46,7 +46,7 @@ async def upload(
     Return the SHA-256 of each of ``blocks``, if these are given: their CRCs. Raises Corrupt if the
     CRC of the file, or of a block, is another one.
     """
-    data = await asyncio.to_thread(_mapped, path)
+    data = await asyncio.to_thread(_map_file, path)
     spans = _spans(len(data))
 
     async def stage(offset: int, length: int) -> tuple[int, str]:
@@ -57,11 +57,11 @@ async def upload(
         crc = await access.stubbornly(put)
         return crc, await access.once(partial(_sha256, block)) if blocks else ""
 
-    sums = await together(stage(offset, length) for offset, length in spans)
+    sums = await gather_or_cancel(stage(offset, length) for offset, length in spans)
     staged = [crc for crc, _ in sums]
-    as_told = not blocks or [in_hex(crc) for crc in staged] == list(blocks)
+    as_told = not blocks or [format_crc(crc) for crc in staged] == list(blocks)
     if _combined(staged, spans) != crc64nvme or not as_told:
-        raise Corrupt(f"{path.name}: its bytes are not those that the trainer wrote")
+        raise CorruptError(f"{path.name}: its bytes are not those that the trainer wrote")
     commit = partial(
         blob.commit_block_list,
         [BlobBlock(_block_id(offset)) for offset, _ in spans],
@@ -70,28 +70,32 @@ async def upload(
     )
     try:
         await access.stubbornly(commit)
-    except PreconditionFailed:
+    except PreconditionFailedError:
         there = await access.stubbornly(blob.get_blob_properties)
         if (there.size, (there.metadata or {}).get("crc64nvme")) != (len(data), crc64nvme):
             raise
     return tuple(sha256 for _, sha256 in sums) if blocks else ()
 
 
-async def download(access: Access, blob: BlobClient, path: Path, size: int, etag: str = "") -> str:
+async def download_blob(
+    access: BlobAccess, blob: BlobClient, path: Path, size: int, etag: str = ""
+) -> str:
     """Download ``size`` bytes into ``path`` and return their CRC-64/NVME.
 
     With ``etag`` raises PreconditionFailed when the blob is not that one any more.
     """
-    await asyncio.to_thread(_make_way, path)
+    await asyncio.to_thread(_remove_old, path)
     spans = _spans(size)
     with path.open("wb") as file:
-        crcs = await together(_receive(access, blob, path, span, size, etag) for span in spans)
+        crcs = await gather_or_cancel(
+            _receive(access, blob, path, span, size, etag) for span in spans
+        )
         await asyncio.to_thread(os.fsync, file.fileno())  # of a large file it takes long
     return _combined(crcs, spans)
 
 
-async def download_part(
-    access: Access, blob: BlobClient, path: Path, span: tuple[int, int], size: int, etag: str
+async def download_range(
+    access: BlobAccess, blob: BlobClient, path: Path, span: tuple[int, int], size: int, etag: str
 ) -> str:
     """Download (offset, length) to its place in a file that is there; return the part's CRC.
 
@@ -100,14 +104,14 @@ async def download_part(
     crc = await _receive(access, blob, path, span, size, etag)
     with path.open("r+b") as file:
         await asyncio.to_thread(os.fdatasync, file.fileno())  # before anybody hears of it
-    return in_hex(crc)
+    return format_crc(crc)
 
 
 def _sha256(block: memoryview) -> str:
     return hashlib.sha256(block).hexdigest()
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -118,7 +122,7 @@ def _spans(size: int) -> list[tuple[int, int]]:
     return [(offset, min(BLOCK, size - offset)) for offset in range(0, size, BLOCK)]
 
 
-def _mapped(path: Path) -> memoryview:
+def _map_file(path: Path) -> memoryview:
     """The bytes of a file, read when they are looked at."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:  # cannot be mapped
@@ -126,19 +130,19 @@ def _mapped(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _make_way(path: Path) -> None:
+def _remove_old(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)  # a download that was given up may still write to it
 
 
 async def _receive(
-    access: Access, blob: BlobClient, path: Path, span: tuple[int, int], size: int, etag: str
+    access: BlobAccess, blob: BlobClient, path: Path, span: tuple[int, int], size: int, etag: str
 ) -> int:
     offset, length = span
-    part = Part(url=blob.url, offset=offset, length=length, path=path, etag=etag)
+    part = BlobRange(url=blob.url, offset=offset, length=length, path=path, etag=etag)
     crc, whole = await access.receive(part, apart=size >= LARGE)
     if whole != size:
-        raise Corrupt(f"{blob.blob_name}: {whole} bytes, not {size}")
+        raise CorruptError(f"{blob.blob_name}: {whole} bytes, not {size}")
     return crc
 
 
@@ -147,4 +151,6 @@ def _block_id(offset: int) -> str:
 
 
 def _combined(crcs: Sequence[int], spans: Sequence[tuple[int, int]]) -> str:
-    return in_hex(combined((crc, length) for crc, (_, length) in zip(crcs, spans, strict=True)))
+    return format_crc(
+        combine_crcs((crc, length) for crc, (_, length) in zip(crcs, spans, strict=True))
+    )

@@ -18,34 +18,34 @@ from trainer.contract import (
     StepMetrics,
     micro_steps,
 )
-from trainer.process.disk_full import advice
-from trainer.rundir import OutOfMemory, write_whole
+from trainer.process.disk_full import error_with_remedy
+from trainer.rundir import OutOfMemoryMark, write_whole
 from trainer.supervisor.blob.container import BlobError, JobContainer
-from trainer.supervisor.blob.retry import Patience
-from trainer.supervisor.blob.transfer import Corrupt, Forged
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.concurrency import first_of
-from trainer.supervisor.control.launch import Launcher, NotConvertible, World
+from trainer.supervisor.blob.retry import OutageRetry
+from trainer.supervisor.blob.transfer import CorruptError, ForgedError
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.concurrency import wait_first
+from trainer.supervisor.control.launch import Launcher, NodeWorld, NotConvertibleError
 from trainer.supervisor.control.results import (
-    hopeless,
-    how_it_ended,
-    out_of_memory,
-    result_of,
-    unhealthy,
+    non_retryable_reason,
+    out_of_memory_marks,
+    read_result,
+    run_phase,
+    unhealthy_reason,
 )
-from trainer.supervisor.control.stop_requests import Wish, Wishes
-from trainer.supervisor.control.stopping import Stopping
-from trainer.supervisor.input.cache import Cache
-from trainer.supervisor.input.fetch import CheckpointBroken, fetch_run_spec
-from trainer.supervisor.input.starting_model import bring
-from trainer.supervisor.input.token_sharing import share
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
+from trainer.supervisor.control.stopping import StopController
+from trainer.supervisor.input.cache import InputCache
+from trainer.supervisor.input.fetch import BrokenCheckpointError, fetch_run_spec
+from trainer.supervisor.input.starting_model import link_converted_base
+from trainer.supervisor.input.token_sharing import share_tokens
 from trainer.supervisor.machine.health import HealthCheck
-from trainer.supervisor.machine.memory_files import Memory
-from trainer.supervisor.report.file_followers import Follower
-from trainer.supervisor.report.heartbeat_reports import Reports
-from trainer.supervisor.report.log_upload import Logs
+from trainer.supervisor.machine.memory_files import MemoryFolder
+from trainer.supervisor.report.file_followers import RunFileFollower
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
+from trainer.supervisor.report.log_upload import LogUploads
 from trainer.supervisor.upload.commit import read_head
-from trainer.supervisor.upload.uploads import Uploads
+from trainer.supervisor.upload.uploads import SaveUploads
 
 LAST_FLUSH_SECONDS = 10.0
 
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class RunOutcome:
     """How a run was, once nothing of it is left."""
 
     how: NodePhase
@@ -65,33 +65,33 @@ class Ending:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tools:
+class RunServices:
     """What every run on this node works with."""
 
     container: JobContainer
     launcher: Launcher
-    reports: Reports
-    limits: Limits
-    clock: Clock
-    cache: Cache
-    memory: Memory
+    reports: HeartbeatReports
+    limits: NodeLimits
+    clock: NodeClock
+    cache: InputCache
+    memory: MemoryFolder
     health: HealthCheck
     local: Callable[[float], float]  # a time that another program here read off the wall clock
     regrant: Callable[[], Awaitable[None]]  # have the service give fresh grants
 
 
-class Run:
+class GenerationRun:
     """One generation on this node. ``save``, ``kill`` and ``abandon`` may be called at any time."""
 
     _spec: RunSpec  # once HEAD is known to be this generation's
 
-    def __init__(self, world: World, grants: Grants, tools: Tools) -> None:
+    def __init__(self, world: NodeWorld, grants: Grants, tools: RunServices) -> None:
         self._world = world
         self._grants = grants
         self._tools = tools
-        self._wishes = Wishes(tools.limits, tools.clock)
+        self._wishes = StopRequests(tools.limits, tools.clock)
         self._freed = False  # the memory that the checkpoint to load took
-        self._uploads = Uploads(
+        self._uploads = SaveUploads(
             world,
             tools.container,
             tools.reports,
@@ -100,7 +100,7 @@ class Run:
             tools.regrant,
             self._undelivered,
         )
-        self._stopping = Stopping(
+        self._stopping = StopController(
             world=world,
             wishes=self._wishes,
             traffic=self._uploads,
@@ -109,9 +109,11 @@ class Run:
             limits=tools.limits,
             clock=tools.clock,
         )
-        self._patience = _patience(world, tools)
-        self._logs = Logs(tools.container, world.generation.attempt_id, world.ranks, world.logs)
-        self._follower = Follower(world.folder, tools.reports, tools.clock, tools.local)
+        self._patience = _outage_retry(world, tools)
+        self._logs = LogUploads(
+            tools.container, world.generation.attempt_id, world.ranks, world.logs
+        )
+        self._follower = RunFileFollower(world.folder, tools.reports, tools.clock, tools.local)
 
     def renew(self, grants: Grants) -> None:
         """Read inputs with these grants from now on."""
@@ -128,53 +130,55 @@ class Run:
 
     def kill(self) -> None:
         """Kill the trainer; what lies whole is still uploaded and committed."""
-        self._wishes.ask(Wish.KILL)
+        self._wishes.ask(StopRequest.KILL)
 
     def abandon(self) -> None:
         """Kill the trainer, and upload and commit nothing more."""
-        self._wishes.ask(Wish.ABANDON)
+        self._wishes.ask(StopRequest.ABANDON)
 
-    async def life(self) -> Ending:
+    async def life(self) -> RunOutcome:
         """Live it. Returns when no process of the trainer is left and its uploads are settled."""
         self._began = self._tools.clock.now()
         try:
-            if not await self._unless(Wish.SAVE, self._patience.sit_out(self._claim)):
-                return Ending(how=NodePhase.STOPPED)
+            if not await self._unless(StopRequest.SAVE, self._patience.sit_out(self._claim)):
+                return RunOutcome(how=NodePhase.STOPPED)
             process = await self._tools.launcher.start(self._world, self._spec.nccl)
-            if await self._unless(Wish.SAVE, self._supply(process)):
+            if await self._unless(StopRequest.SAVE, self._supply(process)):
                 return await self._trained(process)
-        except (NotConvertible, Forged) as e:
+        except (NotConvertibleError, ForgedError) as e:
             await self._tools.launcher.kill_all()
-            return Ending(how=NodePhase.FAILED, error=str(e), hopeless=True)
-        except (BlobError, Corrupt, OSError, ValueError, StaleGeneration) as e:
+            return RunOutcome(how=NodePhase.FAILED, error=str(e), hopeless=True)
+        except (BlobError, CorruptError, OSError, ValueError, StaleGeneration) as e:
             await self._tools.launcher.kill_all()
-            broken = e.finding if isinstance(e, CheckpointBroken) else None
-            return Ending(how=NodePhase.STOPPED, error=f"not started: {advice(e)}", broken=broken)
+            broken = e.finding if isinstance(e, BrokenCheckpointError) else None
+            return RunOutcome(
+                how=NodePhase.STOPPED, error=f"not started: {error_with_remedy(e)}", broken=broken
+            )
         await self._tools.launcher.kill_all()
-        return Ending(how=NodePhase.STOPPED)
+        return RunOutcome(how=NodePhase.STOPPED)
 
-    async def salvage(self) -> Ending:
+    async def salvage(self) -> RunOutcome:
         """Settle what an earlier supervisor's trainer has left; no process of it lives any more."""
         self._follower.pass_over_spans()
         self._follow()
-        self._wishes.ask(Wish.SAVE)
+        self._wishes.ask(StopRequest.SAVE)
         self._wishes.gone(ended_well=self._how() is not NodePhase.FAILED)
         uploading = asyncio.create_task(self._uploads.work(self._wishes, recall=True))
         try:
-            await self._unless(Wish.ABANDON, self._settle(uploading))
+            await self._unless(StopRequest.ABANDON, self._settle(uploading))
         except StaleGeneration as e:
-            return Ending(how=NodePhase.STOPPED, error=str(e))
+            return RunOutcome(how=NodePhase.STOPPED, error=str(e))
         finally:
             uploading.cancel()
             await asyncio.gather(uploading, return_exceptions=True)
         finished = self._how() is NodePhase.FINISHED and not self._lacks_model
         how = NodePhase.FINISHED if finished else NodePhase.STOPPED
-        lacked = out_of_memory(self._world.folder, self._world.ranks)
-        return Ending(how=how, out_of_memory=bool(lacked))
+        lacked = out_of_memory_marks(self._world.folder, self._world.ranks)
+        return RunOutcome(how=how, out_of_memory=bool(lacked))
 
     async def _supply(self, process: Process) -> None:
         """Fetch while the ranks import and meet; of no use once they have ended."""
-        await first_of(self._patience.sit_out(self._fetch), process.wait())
+        await wait_first(self._patience.sit_out(self._fetch), process.wait())
 
     async def _claim(self) -> None:
         """Find HEAD to be this generation's, and read what the generation trains."""
@@ -197,7 +201,7 @@ class Run:
         self._stopping.micro_steps = micro_steps(spec.global_batch, spec.micro_batch, size)
         await cache.inputs(spec, self._grants, folder)
         if spec.base_model.checkpoint is not None:
-            await bring(spec, self._grants, self._world, cache, self._tools.launcher)
+            await link_converted_base(spec, self._grants, self._world, cache, self._tools.launcher)
         self._spent("fetch_inputs")
         write_whole(folder.ready, "")
         if generation.checkpoint is not None:
@@ -211,7 +215,7 @@ class Run:
         self._tools.reports.spent([Span(name=name, started_at=self._began, ended_at=now)])
         self._began = now
 
-    async def _trained(self, process: Process) -> Ending:
+    async def _trained(self, process: Process) -> RunOutcome:
         """From the start of the trainer to the end of its uploads."""
         shipping = asyncio.create_task(self._ship_logs())
         sharing = asyncio.create_task(self._share())
@@ -219,11 +223,11 @@ class Run:
         loading = asyncio.create_task(self._load())
         try:
             await self._until_gone(process, uploading, loading)
-            settled = await self._unless(Wish.ABANDON, self._settle(uploading))
-            ending = self._ending(process) if settled else Ending(how=NodePhase.STOPPED)
+            settled = await self._unless(StopRequest.ABANDON, self._settle(uploading))
+            ending = self._ending(process) if settled else RunOutcome(how=NodePhase.STOPPED)
         except StaleGeneration as e:
             await self._tools.launcher.kill_all()
-            ending = Ending(how=NodePhase.STOPPED, error=str(e))
+            ending = RunOutcome(how=NodePhase.STOPPED, error=str(e))
         finally:
             tasks = (shipping, sharing, uploading, loading)
             for task in tasks:
@@ -252,10 +256,12 @@ class Run:
                 loading.result()
             self._follow()
             await self._free_what_is_loaded(loading)
-            await first_of(
-                process.wait(), self._wishes.heard(Wish.KILL), seconds=self._tools.limits.pulse
+            await wait_first(
+                process.wait(),
+                self._wishes.heard(StopRequest.KILL),
+                seconds=self._tools.limits.pulse,
             )
-        if self._wishes.strongest is Wish.ABANDON:
+        if self._wishes.strongest is StopRequest.ABANDON:
             uploading.cancel()
         await self._tools.launcher.kill_all()
         await process.wait()
@@ -269,28 +275,28 @@ class Run:
             await self._tools.cache.drop_checkpoint()
 
     async def _settle(self, uploading: asyncio.Task[None]) -> None:
-        if self._wishes.strongest is Wish.ABANDON:
+        if self._wishes.strongest is StopRequest.ABANDON:
             return
         while not uploading.done() and not self._wishes.uploads_over:
             await asyncio.wait({uploading}, timeout=self._tools.limits.pulse)
         if uploading.done():
             uploading.result()
 
-    def _ending(self, process: Process) -> Ending:
+    def _ending(self, process: Process) -> RunOutcome:
         how = self._how()
         if how is NodePhase.FAILED and (why := self._never_met()):
-            return Ending(how=NodePhase.STOPPED, error=why)
+            return RunOutcome(how=NodePhase.STOPPED, error=why)
         if how is NodePhase.FAILED:
-            if why := hopeless(self._world.folder, self._world.ranks):
-                return Ending(how=how, error=why, hopeless=True)
-            lacked = out_of_memory(self._world.folder, self._world.ranks)
-            error = self._last_words(process, _lacking(lacked))
-            ill = unhealthy(self._world.folder, self._world.ranks)
-            return Ending(how=how, error=error, out_of_memory=bool(lacked), unhealthy=ill)
+            if why := non_retryable_reason(self._world.folder, self._world.ranks):
+                return RunOutcome(how=how, error=why, hopeless=True)
+            lacked = out_of_memory_marks(self._world.folder, self._world.ranks)
+            error = self._last_words(process, _out_of_memory_text(lacked))
+            ill = unhealthy_reason(self._world.folder, self._world.ranks)
+            return RunOutcome(how=how, error=error, out_of_memory=bool(lacked), unhealthy=ill)
         if how is NodePhase.FINISHED and self._lacks_model:
             error = f"finished, but HEAD does not name the model: {self._uploads.trouble}"
-            return Ending(how=NodePhase.STOPPED, error=error)
-        return Ending(how=how, error="")
+            return RunOutcome(how=NodePhase.STOPPED, error=error)
+        return RunOutcome(how=how, error="")
 
     @property
     def _lacks_model(self) -> bool:
@@ -307,15 +313,15 @@ class Run:
 
     def _ended_by_itself(self) -> bool:
         """True when what it left deserves all the time: a hopeless run is not tried again."""
-        lost = hopeless(self._world.folder, self._world.ranks)
+        lost = non_retryable_reason(self._world.folder, self._world.ranks)
         return self._how() is not NodePhase.FAILED or bool(lost)
 
     def _how(self) -> NodePhase:
-        return how_it_ended(self._world.folder, self._world.ranks)
+        return run_phase(self._world.folder, self._world.ranks)
 
     def _last_words(self, process: Process, why: str) -> str:
         folder, ranks = self._world.folder, self._world.ranks
-        silent = [rank for rank in ranks if result_of(folder, rank) is None]
+        silent = [rank for rank in ranks if read_result(folder, rank) is None]
         cause = "killed" if self._wishes.to_be_killed else f"launcher exit {process.returncode}"
         ended = f"{why}ranks {silent} ended without a result ({cause})"
         said = f"{ended}\n{self._logs.tail(silent)}"
@@ -338,8 +344,8 @@ class Run:
         """Share tokens; from a stop on the wire is for saves."""
         tools = self._tools
         if self._world.member.node_rank == 0:
-            sharing = share(tools.container, self._world.folder, tools.limits, tools.regrant)
-            await self._unless(Wish.SAVE, sharing)
+            sharing = share_tokens(tools.container, self._world.folder, tools.limits, tools.regrant)
+            await self._unless(StopRequest.SAVE, sharing)
 
     async def _ship_logs(self) -> None:
         while True:
@@ -355,11 +361,11 @@ class Run:
         except TimeoutError:
             log.warning("log.cut_short generation=%d", self._world.generation.number)
 
-    async def _unless(self, wish: Wish, work: Coroutine[Any, Any, None]) -> bool:
+    async def _unless(self, wish: StopRequest, work: Coroutine[Any, Any, None]) -> bool:
         """Do the work, or drop it as soon as ``wish`` is heard; True when it was done."""
         task = asyncio.ensure_future(work)
         try:
-            await first_of(self._wishes.heard(wish), asyncio.wait({task}))
+            await wait_first(self._wishes.heard(wish), asyncio.wait({task}))
             if self._wishes.strongest >= wish and not task.done():
                 return False
             task.result()
@@ -369,7 +375,7 @@ class Run:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def _lacking(marks: dict[int, OutOfMemory]) -> str:
+def _out_of_memory_text(marks: dict[int, OutOfMemoryMark]) -> str:
     """Where memory ran out first, in a line; nothing where it did not."""
     for rank, mark in marks.items():
         asked = mark.message.splitlines()[0]
@@ -377,8 +383,8 @@ def _lacking(marks: dict[int, OutOfMemory]) -> str:
     return ""
 
 
-def _patience(world: World, tools: Tools) -> Patience:
+def _outage_retry(world: NodeWorld, tools: RunServices) -> OutageRetry:
     """With Blob, while a run begins; it watches the node's copies grow (`cache.py`)."""
     work = world.folder.root.parent
     copies = (work / "inputs", work / "checkpoints", tools.memory.checkpoints)
-    return Patience(tools.limits, tools.clock, tools.regrant, *copies)
+    return OutageRetry(tools.limits, tools.clock, tools.regrant, *copies)

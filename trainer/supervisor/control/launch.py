@@ -17,13 +17,13 @@ import psutil
 from trainer.contract import Generation, Member
 from trainer.rundir import RunDir
 from trainer.supervisor.machine import network
-from trainer.supervisor.machine.firewall import DOOR, admit
+from trainer.supervisor.machine.firewall import FIREWALL_FOLDER, admit_members
 
 MARK = "REKINDLE_SUPERVISED_BY"  # the work folder of the supervisor that a process belongs to
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class NodeWorld:
     """One node's part of a torchrun world."""
 
     generation: Generation
@@ -38,18 +38,18 @@ class World:
         return range(self.member.node_rank * each, (self.member.node_rank + 1) * each)
 
 
-Command = Callable[[World], Sequence[str]]
+Command = Callable[[NodeWorld], Sequence[str]]
 
 
 TRAINER = ("-m", "trainer.train")
 CONVERTER = (sys.executable, "-m", "trainer.convert")
 
 
-class NotConvertible(Exception):
+class NotConvertibleError(Exception):
     """A checkpoint cannot be made into a model, on whatever machine; says why."""
 
 
-def torchrun(world: World, program: Sequence[str] = TRAINER) -> Sequence[str]:
+def torchrun_command(world: NodeWorld, program: Sequence[str] = TRAINER) -> Sequence[str]:
     """The command that starts this node's ranks of ``program``."""
     generation = world.generation
     return (
@@ -78,7 +78,7 @@ class Launcher:
     accelerator: str
     mark: str
     converter: Sequence[str] = CONVERTER
-    door: Path = DOOR  # of the machine's firewall
+    door: Path = FIREWALL_FOLDER  # of the machine's firewall
     vm_size: str = ""  # known once the metadata service has answered
 
     async def convert(self, checkpoint: Path, target: Path, base: Path, run_spec: Path) -> None:
@@ -103,15 +103,15 @@ class Launcher:
         if process.returncode:
             why = said.decode(errors="replace").strip().rpartition("\n")[2]
             text = f"the checkpoint that the job begins with: {why or process.returncode}"
-            raise NotConvertible(text) if process.returncode == 1 else OSError(text)
+            raise NotConvertibleError(text) if process.returncode == 1 else OSError(text)
 
-    async def start(self, world: World, nccl: Sequence[str] = ()) -> Process:
+    async def start(self, world: NodeWorld, nccl: Sequence[str] = ()) -> Process:
         """Start this node's ranks, in a session of their own, once the members may reach it.
 
         ``nccl`` are the job's own settings of NCCL. Raises an OSError that says what is missing.
         """
         settings = self._settings(world, nccl)
-        await admit(world.generation, self.door)
+        await admit_members(world.generation, self.door)
         world.logs.mkdir(parents=True, exist_ok=True)
         with (world.logs / "launcher.log").open("wb") as output:
             return await asyncio.create_subprocess_exec(
@@ -125,13 +125,13 @@ class Launcher:
 
     async def kill_all(self) -> None:
         """Kill every process of every trainer; returns when none can be found any more."""
-        while found := await asyncio.to_thread(find_marked, self.mark):
+        while found := await asyncio.to_thread(find_marked_processes, self.mark):
             for process in found:
                 _kill(process)
             await asyncio.sleep(0.05)
 
-    def _settings(self, world: World, nccl: Sequence[str]) -> dict[str, str]:
-        settings = network.settings(world.member.address, self.vm_size, nccl) | {
+    def _settings(self, world: NodeWorld, nccl: Sequence[str]) -> dict[str, str]:
+        settings = network.network_settings(world.member.address, self.vm_size, nccl) | {
             MARK: self.mark,
             "REKINDLE_ACCELERATOR": self.accelerator,
             "HF_HUB_OFFLINE": "1",
@@ -144,7 +144,7 @@ class Launcher:
         return settings
 
 
-def find_marked(mark: str) -> list[psutil.Process]:
+def find_marked_processes(mark: str) -> list[psutil.Process]:
     """Every living process that was started under this mark."""
     return [p for p in psutil.process_iter() if _has_mark(p, mark)]
 

@@ -20,23 +20,23 @@ from trainer.contract import (
     Registered,
     Span,
 )
-from trainer.process.disk_full import advice
+from trainer.process.disk_full import error_with_remedy
 from trainer.rundir import RunDir, write_whole
-from trainer.supervisor.control.generation_run import Ending, Run, Tools
-from trainer.supervisor.control.launch import World
+from trainer.supervisor.control.generation_run import GenerationRun, RunOutcome, RunServices
+from trainer.supervisor.control.launch import NodeWorld
 from trainer.supervisor.control.node_state import (
-    Abandon,
+    AbandonRun,
     Effect,
-    Kill,
-    Launch,
-    Leave,
-    Node,
+    KillTrainer,
+    LaunchTrainer,
+    LeaveAttempt,
+    NodeState,
     Reaction,
-    Salvage,
-    Save,
-    ended,
-    noticed,
-    restarted,
+    SalvageSaves,
+    SaveAndStop,
+    on_eviction_notice,
+    on_run_ended,
+    on_supervisor_restart,
 )
 
 RESTARTED = (
@@ -47,13 +47,13 @@ RESTARTED = (
 log = logging.getLogger(__name__)
 
 
-class Duty:
+class NodeController:
     """One node's duty. Reactions are applied one after the other, in the event loop's thread."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
         self._memory = work / "node.json"
-        self._run: Run | None = None
+        self._run: GenerationRun | None = None
         self._living: asyncio.Task[None] | None = None
         self.node, self._owed = self._remember()  # effects of the restart, until there are tools
         self.error = RESTARTED if self._owed else ""
@@ -65,7 +65,7 @@ class Duty:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def take_up(self, seat: Registered, tools: Tools, group: asyncio.TaskGroup) -> None:
+    def take_up(self, seat: Registered, tools: RunServices, group: asyncio.TaskGroup) -> None:
         """Begin, with these tools; runs live in the group."""
         self._tools, self._group = tools, group
         self._waiting_since = tools.clock.now()
@@ -111,7 +111,7 @@ class Duty:
         self._tools.reports.changed.set()
         if self._run is not None:
             self._run.machine_goes(seconds)
-        self.apply(noticed(self.node))
+        self.apply(on_eviction_notice(self.node))
 
     async def settled(self) -> None:
         """Return when no trainer runs and nothing waits to be uploaded."""
@@ -127,35 +127,35 @@ class Duty:
     def _remember(self) -> Reaction:
         """What an earlier supervisor on this disk knew, and what is to be done about it."""
         try:
-            before = Node.from_json(self._memory.read_bytes())
+            before = NodeState.from_json(self._memory.read_bytes())
         except FileNotFoundError:
-            return Node(), ()
+            return NodeState(), ()
         except (OSError, ValueError) as e:
             log.warning("node.forgotten reason=%s", e)
-            return Node(), ()
-        return restarted(before)
+            return NodeState(), ()
+        return on_supervisor_restart(before)
 
-    def _write(self, node: Node) -> str:
+    def _write(self, node: NodeState) -> str:
         try:
             write_whole(self._memory, node.to_json())
         except OSError as e:
             log.warning("node.not_written reason=%s", e)
-            return f"{self._memory.name} could not be written: {advice(e)}"
+            return f"{self._memory.name} could not be written: {error_with_remedy(e)}"
         return ""
 
     def _carry_out(self, effect: Effect, trouble: str) -> None:
         match effect:
-            case Launch(generation=generation):
+            case LaunchTrainer(generation=generation):
                 self._launch(generation, trouble)
-            case Save():
+            case SaveAndStop():
                 self._present.save()
-            case Kill():
+            case KillTrainer():
                 self._present.kill()
-            case Salvage():
+            case SalvageSaves():
                 self._salvage()
-            case Abandon():
+            case AbandonRun():
                 self._present.abandon()
-            case Leave():
+            case LeaveAttempt():
                 self.left.set()
             case _:
                 assert_never(effect)
@@ -164,7 +164,7 @@ class Duty:
         member = generation.member(self._node_id)
         if trouble or member is None:
             reason = trouble or f"{self._node_id} is no member of the generation"
-            self._ended(generation.number, Ending(how=NodePhase.STOPPED, error=reason))
+            self._ended(generation.number, RunOutcome(how=NodePhase.STOPPED, error=reason))
             return
         self._waited()
         run = self._run = self._begin(generation, member)
@@ -184,38 +184,40 @@ class Duty:
             generation = Generation.from_json(left)
         except (OSError, ValueError) as e:  # it did not come to start a trainer
             log.info("run.nothing_left number=%d reason=%s", number, e)
-            self._ended(number, Ending(how=NodePhase.STOPPED, error=RESTARTED))
+            self._ended(number, RunOutcome(how=NodePhase.STOPPED, error=RESTARTED))
             return
         member = generation.member(self._node_id)
         if member is None:
-            self._ended(number, Ending(how=NodePhase.STOPPED, error=RESTARTED))
+            self._ended(number, RunOutcome(how=NodePhase.STOPPED, error=RESTARTED))
             return
         self._run = self._begin(generation, member)
         self._living = self._group.create_task(self._settle(self._run, number))
 
-    def _begin(self, generation: Generation, member: Member) -> Run:
+    def _begin(self, generation: Generation, member: Member) -> GenerationRun:
         root = self._root(generation.number)
-        world = World(generation=generation, member=member, folder=RunDir(root), logs=root / "logs")
+        world = NodeWorld(
+            generation=generation, member=member, folder=RunDir(root), logs=root / "logs"
+        )
         checkpoint = generation.checkpoint
         self._tools.reports.started(checkpoint.step if checkpoint else 0)
-        return Run(world, self._grants, self._tools)
+        return GenerationRun(world, self._grants, self._tools)
 
     def _root(self, number: int) -> Path:
         return self._work / f"gen-{number:04d}"
 
-    async def _settle(self, run: Run, number: int) -> None:
+    async def _settle(self, run: GenerationRun, number: int) -> None:
         ending = await run.salvage()
         self._ended(number, replace(ending, error=ending.error or RESTARTED))
 
     async def _live(
-        self, run: Run, generation: Generation, before: asyncio.Task[None] | None
+        self, run: GenerationRun, generation: Generation, before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:
             await before  # it was abandoned
         await asyncio.to_thread(_remove_runs, self._work)
         self._ended(generation.number, await self._examined(await run.life()))
 
-    async def _examined(self, ending: Ending) -> Ending:
+    async def _examined(self, ending: RunOutcome) -> RunOutcome:
         """Look at the machine before its trainer is blamed: a broken GPU causes any error."""
         if ending.how is NodePhase.FAILED and not self.unhealthy:
             health = self._tools.health
@@ -223,17 +225,17 @@ class Duty:
             self._tools.reports.gpus_read(await health.read_gpus())  # while the machine is there
         return replace(ending, hopeless=ending.hopeless and not self.unhealthy)
 
-    def _ended(self, number: int, ending: Ending) -> None:
+    def _ended(self, number: int, ending: RunOutcome) -> None:
         log.info("run.ended number=%d how=%s %s", number, ending.how, ending.error)
         self._waiting_since = now = self._tools.clock.now()
         self._tools.reports.settled(now)
         if number == self.node.generation:
             self.error, self.broken = ending.error, ending.broken
             self.out_of_memory, self.hopeless = ending.out_of_memory, ending.hopeless
-        self.apply(ended(self.node, number, ending.how))
+        self.apply(on_run_ended(self.node, number, ending.how))
 
     @property
-    def _present(self) -> Run:
+    def _present(self) -> GenerationRun:
         assert self._run is not None, "only a running node is told to stop"
         return self._run
 

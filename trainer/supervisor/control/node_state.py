@@ -12,7 +12,7 @@ from trainer.contract import Directive, DirectiveKind, Generation, Message, Node
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node(Message):
+class NodeState(Message):
     """All that a node must remember across a restart of its supervisor."""
 
     epoch: int = 0
@@ -24,42 +24,42 @@ class Node(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class LaunchTrainer:
     """Start the trainer, if HEAD still belongs to this generation."""
 
     generation: Generation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Save:
+class SaveAndStop:
     """Ask the trainer to save between two steps and end; then settle the uploads."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kill:
+class KillTrainer:
     """Kill the trainer; saves that lie complete may still be uploaded and committed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Salvage:
+class SalvageSaves:
     """Upload and commit what a trainer that was killed with its supervisor has left whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Abandon:
+class AbandonRun:
     """Kill the trainer; upload and commit nothing more."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leave:
+class LeaveAttempt:
     """Abandon, and end the supervisor: this node is no longer wanted."""
 
 
-Effect = Launch | Save | Kill | Salvage | Abandon | Leave
-Reaction = tuple[Node, tuple[Effect, ...]]
+Effect = LaunchTrainer | SaveAndStop | KillTrainer | SalvageSaves | AbandonRun | LeaveAttempt
+Reaction = tuple[NodeState, tuple[Effect, ...]]
 
 
-def directed(node: Node, directive: Directive) -> Reaction:
+def on_directive(node: NodeState, directive: Directive) -> Reaction:
     """React to a directive; replays and stale ones change nothing."""
     if directive.kind is DirectiveKind.CARRY_ON or directive.seq <= node.directive:
         return node, ()
@@ -69,7 +69,7 @@ def directed(node: Node, directive: Directive) -> Reaction:
     return _stop(node, directive)
 
 
-def ended(node: Node, number: int, how: NodePhase) -> Reaction:
+def on_run_ended(node: NodeState, number: int, how: NodePhase) -> Reaction:
     """The trainer of generation ``number`` is gone and its uploads are settled.
 
     ``how`` is STOPPED, FAILED or FINISHED. One that failed because it was being killed stopped.
@@ -81,29 +81,29 @@ def ended(node: Node, number: int, how: NodePhase) -> Reaction:
     return replace(node, phase=how, stopping=False), ()
 
 
-def noticed(node: Node) -> Reaction:
+def on_eviction_notice(node: NodeState) -> Reaction:
     """Azure announced that it takes this node."""
     return _save(replace(node, evicting=True))
 
 
-def overdue(node: Node) -> Reaction:
+def on_stop_by_passed(node: NodeState) -> Reaction:
     """``stop_by`` has passed and the service was not heard from."""
     return _save(node)
 
 
-def refused(node: Node) -> Reaction:
+def on_stale_generation(node: NodeState) -> Reaction:
     """409: the generation that runs here is stale."""
     if node.phase is not NodePhase.RUNNING:
         return node, ()
-    return replace(node, stopping=True), (Abandon(),)
+    return replace(node, stopping=True), (AbandonRun(),)
 
 
-def dismissed(node: Node) -> Reaction:
+def on_attempt_over(node: NodeState) -> Reaction:
     """410: the attempt is over."""
-    return replace(node, evicting=True), (Leave(),)
+    return replace(node, evicting=True), (LeaveAttempt(),)
 
 
-def restarted(node: Node) -> Reaction:
+def on_supervisor_restart(node: NodeState) -> Reaction:
     """The supervisor starts on a disk that remembers ``node``; a leftover trainer was killed.
 
     The generation has not settled until what lies whole on the disk is uploaded and committed.
@@ -111,32 +111,32 @@ def restarted(node: Node) -> Reaction:
     merely told to terminate would otherwise ignore every generation from then on.
     """
     if node.phase is NodePhase.RUNNING:
-        return replace(node, stopping=True, evicting=False), (Salvage(),)
+        return replace(node, stopping=True, evicting=False), (SalvageSaves(),)
     return replace(node, stopping=False, evicting=False), ()
 
 
-def _start(node: Node, generation: Generation | None) -> Reaction:
+def _start(node: NodeState, generation: Generation | None) -> Reaction:
     assert generation is not None, "a START directive carries its generation"
     if node.evicting or generation.number <= node.generation:
         return node, ()
-    left_over: tuple[Effect, ...] = (Abandon(),) if node.phase is NodePhase.RUNNING else ()
+    left_over: tuple[Effect, ...] = (AbandonRun(),) if node.phase is NodePhase.RUNNING else ()
     node = replace(node, generation=generation.number, phase=NodePhase.RUNNING, stopping=False)
-    return node, (*left_over, Launch(generation=generation))
+    return node, (*left_over, LaunchTrainer(generation=generation))
 
 
-def _stop(node: Node, directive: Directive) -> Reaction:
+def _stop(node: NodeState, directive: Directive) -> Reaction:
     if directive.number < node.generation:
         return node, ()
     if node.phase is NodePhase.RUNNING:
         if directive.kind is DirectiveKind.STOP:
-            return replace(node, stopping=True), (Kill(),)
+            return replace(node, stopping=True), (KillTrainer(),)
         return _save(node)
     if directive.number == node.generation:
         return node, ()  # it has settled already, and says how
     return replace(node, generation=directive.number, phase=NodePhase.STOPPED), ()
 
 
-def _save(node: Node) -> Reaction:
+def _save(node: NodeState) -> Reaction:
     if node.phase is not NodePhase.RUNNING or node.stopping:
         return node, ()
-    return replace(node, stopping=True), (Save(),)
+    return replace(node, stopping=True), (SaveAndStop(),)

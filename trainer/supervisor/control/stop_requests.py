@@ -3,10 +3,10 @@
 import asyncio
 from enum import IntEnum
 
-from trainer.supervisor.clock import Clock, Limits
+from trainer.supervisor.clock import NodeClock, NodeLimits
 
 
-class Wish(IntEnum):
+class StopRequest(IntEnum):
     """A stronger wish replaces a weaker one; there is no way back."""
 
     NONE = 0
@@ -15,26 +15,26 @@ class Wish(IntEnum):
     ABANDON = 3  # end now; nothing more is uploaded or committed
 
 
-class Wishes:
+class StopRequests:
     """What one run was asked, when, and until when it may take its time (monotonic)."""
 
-    def __init__(self, limits: Limits, clock: Clock) -> None:
+    def __init__(self, limits: NodeLimits, clock: NodeClock) -> None:
         self._limits = limits
         self._clock = clock
-        self._heard = {wish: asyncio.Event() for wish in Wish}
+        self._heard = {wish: asyncio.Event() for wish in StopRequest}
         self._asked_at = 0.0
         self._gone_at = 0.0
         self._machine_goes_at = float("inf")
-        self.strongest = Wish.NONE
+        self.strongest = StopRequest.NONE
         self.trainer_gone = asyncio.Event()
         self._ended_well = False
 
-    def ask(self, wish: Wish) -> None:
+    def ask(self, wish: StopRequest) -> None:
         """Ask for it; a weaker wish than an earlier one changes nothing."""
         if wish > self.strongest:
             self.strongest = wish
             self._asked_at = self._clock.monotonic()
-        for weaker in Wish:
+        for weaker in StopRequest:
             if weaker <= wish:
                 self._heard[weaker].set()
 
@@ -54,15 +54,15 @@ class Wishes:
         self._ended_well = ended_well
         self.trainer_gone.set()
 
-    async def heard(self, wish: Wish) -> None:
+    async def heard(self, wish: StopRequest) -> None:
         """Return once this, or a stronger one, is wished."""
         await self._heard[wish].wait()
 
     @property
     def to_be_killed(self) -> bool:
         """True when the trainer must not run any longer."""
-        if self.strongest is not Wish.SAVE:
-            return self.strongest > Wish.SAVE
+        if self.strongest is not StopRequest.SAVE:
+            return self.strongest > StopRequest.SAVE
         last = min(
             self._asked_at + self._limits.save, self._machine_goes_at - self._limits.save_margin
         )
@@ -85,7 +85,7 @@ class Wishes:
 
     @property
     def _patient(self) -> bool:
-        return self._ended_well and self.strongest < Wish.KILL
+        return self._ended_well and self.strongest < StopRequest.KILL
 
     def _given_up_since(self, since: float) -> float:
         """A kill that is asked for late, with the trainer long gone, leaves the same time."""

@@ -11,26 +11,26 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainer.contract import NodePhase
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.control.launch import World
-from trainer.supervisor.control.results import how_it_ended
-from trainer.supervisor.control.stop_requests import Wish, Wishes
-from trainer.supervisor.machine.memory_files import Memory
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.control.launch import NodeWorld
+from trainer.supervisor.control.results import run_phase
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
+from trainer.supervisor.machine.memory_files import MemoryFolder
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.eviction_plan import (
-    Choice,
-    Outlook,
-    Verdict,
-    decide,
-    leaves_a_step,
-    sentence,
+    EvictionChoice,
+    EvictionDecision,
+    EvictionOutlook,
+    decide_on_eviction,
+    decision_message,
+    has_time_for_step,
 )
 
 _STEPS_REMEMBERED = 16
 log = logging.getLogger(__name__)
 
 
-class Tempo:
+class StepTimer:
     """How long a training step takes, from when each of the last few was heard of."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Tempo:
         return (ended - began) / (last - first)
 
 
-class Traffic(Protocol):
+class UploadProgress(Protocol):
     """What is on its way to Blob."""
 
     @property
@@ -63,18 +63,18 @@ class Traffic(Protocol):
 
 
 @dataclass(kw_only=True)
-class Stopping:
+class StopController:
     """Of one run on this node."""
 
-    world: World
-    wishes: Wishes
-    traffic: Traffic
-    memory: Memory
-    reports: Reports
-    limits: Limits
-    clock: Clock
+    world: NodeWorld
+    wishes: StopRequests
+    traffic: UploadProgress
+    memory: MemoryFolder
+    reports: HeartbeatReports
+    limits: NodeLimits
+    clock: NodeClock
     micro_steps: int = 1  # in a step: so often a stop is looked for
-    _tempo: Tempo = field(default_factory=Tempo)
+    _tempo: StepTimer = field(default_factory=StepTimer)
     _gently: bool = False  # the flag that is up leaves time for the step
 
     def followed(self) -> None:
@@ -89,11 +89,11 @@ class Stopping:
         never comes. Once it has ended, what it left is uploaded, however long that takes.
         """
         if self._ended:
-            self.wishes.ask(Wish.SAVE)
+            self.wishes.ask(StopRequest.SAVE)
         elif self.reports.fresh:
-            self.wishes.ask(Wish.KILL)
+            self.wishes.ask(StopRequest.KILL)
         elif (verdict := self._verdict()) is None:
-            self._raise(gently=leaves_a_step(self.limits.save, self._tempo.seconds))
+            self._raise(gently=has_time_for_step(self.limits.save, self._tempo.seconds))
         else:
             self._obey(verdict)
 
@@ -103,7 +103,7 @@ class Stopping:
         if not self._gently or self._ended:
             return
         verdict = self._verdict()
-        if verdict is not None and verdict.choice is not Choice.FINISH_STEP:
+        if verdict is not None and verdict.choice is not EvictionChoice.FINISH_STEP:
             self.world.folder.stop.unlink(missing_ok=True)
             self._raise(gently=False)
 
@@ -112,15 +112,15 @@ class Stopping:
         """Nothing is left to be saved; torchrun may take a while to notice."""
         if self.wishes.trainer_gone.is_set():
             return True
-        return how_it_ended(self.world.folder, self.world.ranks) is not NodePhase.FAILED
+        return run_phase(self.world.folder, self.world.ranks) is not NodePhase.FAILED
 
-    def _obey(self, verdict: Verdict) -> None:
+    def _obey(self, verdict: EvictionDecision) -> None:
         log.info("notice.verdict choice=%s needs=%s", verdict.choice.name, verdict.needs)
-        self.reports.said("notice", sentence(verdict), self.clock.now())
-        if verdict.choice is Choice.RELY:
-            self.wishes.ask(Wish.KILL)
+        self.reports.said("notice", decision_message(verdict), self.clock.now())
+        if verdict.choice is EvictionChoice.RELY:
+            self.wishes.ask(StopRequest.KILL)
         else:
-            self._raise(gently=verdict.choice is Choice.FINISH_STEP)
+            self._raise(gently=verdict.choice is EvictionChoice.FINISH_STEP)
 
     def _raise(self, *, gently: bool) -> None:
         self._gently = gently
@@ -128,16 +128,16 @@ class Stopping:
             self.world.folder.raise_stop(after_step=gently)
         except OSError as e:
             log.warning("stop.not_raised reason=%s", e)
-            self.wishes.ask(Wish.KILL)
+            self.wishes.ask(StopRequest.KILL)
         else:
-            self.wishes.ask(Wish.SAVE)
+            self.wishes.ask(StopRequest.SAVE)
 
-    def _verdict(self) -> Verdict | None:
+    def _verdict(self) -> EvictionDecision | None:
         """What the time that is left allows; None when nobody takes the machine."""
         left = self.wishes.left
         if left is None:
             return None
-        outlook = Outlook(
+        outlook = EvictionOutlook(
             left=left - self.limits.upload_margin,
             step=self._tempo.seconds,
             micro_steps=self.micro_steps,
@@ -145,4 +145,4 @@ class Stopping:
             pending=self.traffic.pending,
             rate=self.traffic.rate,
         )
-        return decide(outlook)
+        return decide_on_eviction(outlook)

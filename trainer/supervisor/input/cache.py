@@ -27,33 +27,38 @@ from trainer.contract import (
     RunSpec,
 )
 from trainer.data.token_cache import data_files, tokens_name
-from trainer.process.disk_full import is_full
+from trainer.process.disk_full import is_disk_full
 from trainer.rundir import RunDir, drop_checkpoint, write_whole
 from trainer.supervisor.blob.container import BlobError, JobContainer
-from trainer.supervisor.blob.transfer import Corrupt
-from trainer.supervisor.concurrency import together
+from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.concurrency import gather_or_cancel
 from trainer.supervisor.input.fetch import (
+    fetch_checkpoint_file,
     fetch_input,
-    fetch_own,
-    fetch_shard,
-    inputs_of,
-    inside,
-    manifest_in,
-    needed,
+    fetch_job_file,
+    files_needed_whole,
+    input_files,
+    parse_manifest,
+    path_inside,
     read_converted_base,
     read_manifest,
 )
-from trainer.supervisor.input.single_flight import UnderWay
-from trainer.supervisor.input.tensor_blocks import Laid, Patiently, Shards, own_blocks
+from trainer.supervisor.input.single_flight import SingleFlight
+from trainer.supervisor.input.tensor_blocks import (
+    LocalCheckpoint,
+    Retry,
+    TensorBlockFetcher,
+    own_blocks,
+)
 from trainer.supervisor.input.token_sharing import fetch_tokens
-from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.machine.memory_files import MemoryFolder
 from trainer.supervisor.upload.commit import read_head
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Sources:
+class StartingCheckpointPaths:
     """Where a starting checkpoint, its run spec and its base model lie on this node."""
 
     checkpoint: Path
@@ -61,11 +66,11 @@ class Sources:
     base: Path
 
 
-class Cache:
+class InputCache:
     """Copies below one folder; it outlives generations and supervisors."""
 
     def __init__(
-        self, folder: Path, memory: Memory, container: JobContainer, processes: int
+        self, folder: Path, memory: MemoryFolder, container: JobContainer, processes: int
     ) -> None:
         self._inputs = folder.resolve() / "inputs"
         self._tokens = folder.resolve() / "tokens"
@@ -73,8 +78,8 @@ class Cache:
         self._memory = memory
         self.container = container
         self._processes = processes  # of this node
-        self._under_way = UnderWay()
-        self._shards = Shards(container, memory, self._spilled, self._under_way)
+        self._under_way = SingleFlight()
+        self._shards = TensorBlockFetcher(container, memory, self._spilled, self._under_way)
         self._wanted: Path | None = None  # the checkpoint that a generation asked for
 
     async def prefetch(self, grants: Grants) -> None:
@@ -83,48 +88,48 @@ class Cache:
             data, _ = await self.container.read(RUN_SPEC)
             head, _ = await read_head(self.container)
             spec = RunSpec.from_json(data)
-            calls = [self._input(f, grants) for f in inputs_of(spec)]
+            calls = [self._input(f, grants) for f in input_files(spec)]
             if spec.base_model.checkpoint is not None and spec.nodes == 1:
                 calls.append(self._starting_model(spec.base_model, grants))
             alone = range(self._processes)
             if head.newest is not None and self._wanted is None and spec.nodes == 1:
                 calls.append(self._ahead(head.newest, alone))
-            await together(calls)
+            await gather_or_cancel(calls)
             self._begin_tokens(spec)
-        except (BlobError, Corrupt, OSError, ValueError) as e:
+        except (BlobError, CorruptError, OSError, ValueError) as e:
             log.info("prefetch.given_up reason=%s", e)
 
     async def inputs(self, spec: RunSpec, grants: Grants, folder: RunDir) -> None:
         """Link base model, data files and the place of the tokens into the folder."""
-        files = inputs_of(spec)
-        await together(self._input(file, grants) for file in files)
+        files = input_files(spec)
+        await gather_or_cancel(self._input(file, grants) for file in files)
         for file in files:
             _link(folder.input(file.path), self._inputs / file.path)
         self._tokens.mkdir(parents=True, exist_ok=True)
         _link(folder.cache, self._tokens)
         self._begin_tokens(spec)
 
-    async def starting_checkpoint(self, base: BaseModel, grants: Grants) -> Sources:
+    async def starting_checkpoint(self, base: BaseModel, grants: Grants) -> StartingCheckpointPaths:
         """Bring a starting checkpoint, and what it is converted with."""
         assert base.checkpoint is not None
         files, spec = base.checkpoint.files, base.checkpoint.run_spec
-        await together(self._input(file, grants) for file in (*files, *base.files, spec))
-        return Sources(
-            checkpoint=inside(self._inputs, files[0].path).parent,
-            run_spec=inside(self._inputs, spec.path),
-            base=inside(self._inputs, base.files[0].path).parent,
+        await gather_or_cancel(self._input(file, grants) for file in (*files, *base.files, spec))
+        return StartingCheckpointPaths(
+            checkpoint=path_inside(self._inputs, files[0].path).parent,
+            run_spec=path_inside(self._inputs, spec.path),
+            base=path_inside(self._inputs, base.files[0].path).parent,
         )
 
     def drop_starting_checkpoint(self, base: BaseModel) -> None:
         """Free the disk of what was converted: it is not read again."""
         assert base.checkpoint is not None
         for file in (*base.checkpoint.files, base.checkpoint.run_spec, *base.files):
-            inside(self._inputs, file.path).unlink(missing_ok=True)
+            path_inside(self._inputs, file.path).unlink(missing_ok=True)
 
     def adopt(self, made: ConvertedBase, folder: Path) -> None:
         """Take over the files of a base model that was converted into ``folder`` on this node."""
         for file in made.files:
-            path = inside(self._inputs, file.path)
+            path = path_inside(self._inputs, file.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             (folder / file.name).replace(path)
         shutil.rmtree(folder)
@@ -132,7 +137,7 @@ class Cache:
     async def converted_base(self, made: ConvertedBase, folder: RunDir) -> None:
         """Link the base model that was made of a starting checkpoint into the folder."""
         await self._own(made)
-        _link(folder.converted_base, inside(self._inputs, made.files[0].path).parent)
+        _link(folder.converted_base, path_inside(self._inputs, made.files[0].path).parent)
 
     async def checkpoint(
         self, committed: Committed, folder: RunDir, world_size: int, ranks: range
@@ -152,13 +157,13 @@ class Cache:
         folder: RunDir,
         world_size: int,
         ranks: range,
-        patiently: Patiently,
+        patiently: Retry,
     ) -> None:
         """Bring what these ranks read of it, in the order in which they do, until all have it."""
         here = self._folder_of(committed)
-        data = await asyncio.to_thread(_kept, here / MANIFEST)
-        laid = Laid(committed.path, here, Manifest.from_json(data))
-        await together(
+        data = await asyncio.to_thread(_read_if_present, here / MANIFEST)
+        laid = LocalCheckpoint(committed.path, here, Manifest.from_json(data))
+        await gather_or_cancel(
             self._shards.serve(laid, world_size, rank, folder.wanted(rank), patiently)
             for rank in ranks
         )
@@ -175,14 +180,14 @@ class Cache:
         await self._under_way.end()
 
     async def _input(self, file: InputFile, grants: Grants) -> None:
-        path = inside(self._inputs, file.path)
+        path = path_inside(self._inputs, file.path)
         work = partial(fetch_input, self.container, grants, file, path)
         await self._under_way.once(path, work)
 
     async def _own(self, made: ConvertedBase) -> None:
-        paths = {inside(self._inputs, file.path): file for file in made.files}
-        await together(
-            self._under_way.once(path, partial(fetch_own, self.container, file, path))
+        paths = {path_inside(self._inputs, file.path): file for file in made.files}
+        await gather_or_cancel(
+            self._under_way.once(path, partial(fetch_job_file, self.container, file, path))
             for path, file in paths.items()
         )
 
@@ -199,19 +204,23 @@ class Cache:
         for rank in ranks:
             await self._shards.bring(laid, own_blocks(laid.manifest, len(ranks), rank))
 
-    async def _checkpoint(self, committed: Committed, world_size: int, ranks: range) -> Laid:
+    async def _checkpoint(
+        self, committed: Committed, world_size: int, ranks: range
+    ) -> LocalCheckpoint:
         folder = self._folder_of(committed)
-        data = await asyncio.to_thread(_kept, folder / MANIFEST)
+        data = await asyncio.to_thread(_read_if_present, folder / MANIFEST)
         data = data or await read_manifest(self.container, committed)
-        manifest = manifest_in(data, committed.path)
-        whole = needed(manifest, world_size, ranks)
+        manifest = parse_manifest(data, committed.path)
+        whole = files_needed_whole(manifest, world_size, ranks)
         laid = [self._shards.lay(file, folder) for file in manifest.files if file.blocks]
-        await together([*laid, *(self._file(committed.path, file, folder) for file in whole)])
+        await gather_or_cancel(
+            [*laid, *(self._file(committed.path, file, folder) for file in whole)]
+        )
         write_whole(folder / MANIFEST, data)
-        return Laid(committed.path, folder, manifest)
+        return LocalCheckpoint(committed.path, folder, manifest)
 
     async def _file(self, path: str, file: FileEntry, folder: Path) -> None:
-        target = inside(folder, file.name)
+        target = path_inside(folder, file.name)
         await self._under_way.once(target, partial(self._bring, path, file, target))
 
     async def _bring(self, path: str, file: FileEntry, target: Path) -> None:
@@ -219,12 +228,12 @@ class Cache:
         if await asyncio.to_thread(self._memory.give, file, target):
             return
         try:
-            await fetch_shard(self.container, path, file, target)
+            await fetch_checkpoint_file(self.container, path, file, target)
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             spilled = self._spilled / target.parent.name / target.name
-            await fetch_shard(self.container, path, file, spilled)
+            await fetch_checkpoint_file(self.container, path, file, spilled)
             _link(target, spilled)
 
     def _begin_tokens(self, spec: RunSpec) -> None:
@@ -234,7 +243,7 @@ class Cache:
 
     def _folder_of(self, committed: Committed) -> Path:
         """The manifest names every byte of a checkpoint, and its hash the manifest."""
-        return inside(self._memory.checkpoints, committed.manifest_sha256)
+        return path_inside(self._memory.checkpoints, committed.manifest_sha256)
 
     async def _drop_others(self, wanted: Path) -> None:
         """Make room: a job's checkpoint may be the largest thing on the disk."""
@@ -245,7 +254,7 @@ class Cache:
             await asyncio.to_thread(drop_checkpoint, folder)
 
 
-def _kept(path: Path) -> bytes:
+def _read_if_present(path: Path) -> bytes:
     """What was fetched before, as its folder's name says; empty if nothing."""
     return path.read_bytes() if path.exists() else b""
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from azure.storage.blob import BlobClient
 
-from trainer.checkpoint.checksum import difference, sha256_of_part
+from trainer.checkpoint.checksum import find_difference, sha256_of_part
 from trainer.contract import (
     CONVERTED_BASE,
     MANIFEST,
@@ -27,12 +27,23 @@ from trainer.contract import (
     RunSpec,
 )
 from trainer.rundir import RunDir, is_tensors, tensors_name, write_whole
-from trainer.supervisor.blob.container import Access, BlobNotFound, JobContainer, PreconditionFailed
-from trainer.supervisor.blob.transfer import Corrupt, Forged, download, download_part, sha256_of
-from trainer.supervisor.concurrency import together
+from trainer.supervisor.blob.container import (
+    BlobAccess,
+    BlobNotFoundError,
+    JobContainer,
+    PreconditionFailedError,
+)
+from trainer.supervisor.blob.transfer import (
+    CorruptError,
+    ForgedError,
+    download_blob,
+    download_range,
+    file_sha256,
+)
+from trainer.supervisor.concurrency import gather_or_cancel
 
 
-class CheckpointBroken(Corrupt):
+class BrokenCheckpointError(CorruptError):
     """What was committed is not there any more as it was; the service decides what now."""
 
     def __init__(self, path: str, file: str, reason: str) -> None:
@@ -47,12 +58,12 @@ async def fetch_run_spec(
     data, _ = await container.read(RUN_SPEC)
     digest = hashlib.sha256(data).hexdigest()
     if digest != generation.run_spec_sha256:
-        raise Corrupt(f"{RUN_SPEC}: sha256 is {digest}, not {generation.run_spec_sha256}")
+        raise CorruptError(f"{RUN_SPEC}: sha256 is {digest}, not {generation.run_spec_sha256}")
     write_whole(folder.run_spec, data)
     return RunSpec.from_json(data)
 
 
-def inputs_of(spec: RunSpec) -> list[InputFile]:
+def input_files(spec: RunSpec) -> list[InputFile]:
     """Every file that the job's trainer reads, but for a base model that is made of others."""
     validation = [spec.validation_file] if spec.validation_file is not None else []
     judge = spec.reward_model.files if spec.reward_model is not None else ()
@@ -63,7 +74,7 @@ def inputs_of(spec: RunSpec) -> list[InputFile]:
 async def fetch_input(container: JobContainer, grants: Grants, file: InputFile, path: Path) -> None:
     """Bring one file onto the node; it gets its name once it is verified."""
     if file.path not in grants.inputs:
-        raise Corrupt(f"{file.path}: the run spec names it, but no grant to read it came")
+        raise CorruptError(f"{file.path}: the run spec names it, but no grant to read it came")
     await _fetch(container.access, container.access.blob(grants.inputs[file.path]), file, path)
 
 
@@ -71,28 +82,28 @@ async def read_converted_base(container: JobContainer) -> ConvertedBase | None:
     """Return the base model converted from the starting checkpoint; None if it is not there yet."""
     try:
         data, _ = await container.read(CONVERTED_BASE)
-    except BlobNotFound:
+    except BlobNotFoundError:
         return None
     made = ConvertedBase.from_json(data)
     if not made.files:
-        raise Corrupt(f"{CONVERTED_BASE}: names no file")
+        raise CorruptError(f"{CONVERTED_BASE}: names no file")
     return made
 
 
-async def fetch_own(container: JobContainer, file: InputFile, path: Path) -> None:
+async def fetch_job_file(container: JobContainer, file: InputFile, path: Path) -> None:
     """Bring one file of the job's own container onto the node, as `fetch_input` does."""
     await _fetch(container.access, container.blob(file.path.split("/", 1)[1]), file, path)
 
 
-async def _fetch(access: Access, blob: BlobClient, file: InputFile, path: Path) -> None:
+async def _fetch(access: BlobAccess, blob: BlobClient, file: InputFile, path: Path) -> None:
     part = path.with_name(f".{path.name}.part")
-    crc = await download(access, blob, part, file.size)
+    crc = await download_blob(access, blob, part, file.size)
     if file.crc64nvme and crc != file.crc64nvme:
-        raise Corrupt(f"{file.path}: crc64nvme is {crc}, not {file.crc64nvme}")
+        raise CorruptError(f"{file.path}: crc64nvme is {crc}, not {file.crc64nvme}")
     if file.sha256:
-        digest = await asyncio.to_thread(sha256_of, part)
+        digest = await asyncio.to_thread(file_sha256, part)
         if digest != file.sha256:
-            kind = Forged if file.crc64nvme else Corrupt
+            kind = ForgedError if file.crc64nvme else CorruptError
             raise kind(f"{file.path}: sha256 is {digest}, not {file.sha256}")
     part.replace(path)
 
@@ -102,24 +113,24 @@ async def read_manifest(container: JobContainer, committed: Committed) -> bytes:
     path = committed.path
     try:
         data, _ = await container.read(f"{path}/{MANIFEST}")
-    except BlobNotFound as e:
-        raise CheckpointBroken(path, MANIFEST, "is gone") from e
+    except BlobNotFoundError as e:
+        raise BrokenCheckpointError(path, MANIFEST, "is gone") from e
     digest = hashlib.sha256(data).hexdigest()
     if digest != committed.manifest_sha256:
         why = f"sha256 is {digest}, not {committed.manifest_sha256}"
-        raise CheckpointBroken(path, MANIFEST, why)
+        raise BrokenCheckpointError(path, MANIFEST, why)
     return data
 
 
-def manifest_in(data: bytes, path: str) -> Manifest:
+def parse_manifest(data: bytes, path: str) -> Manifest:
     """Decode the manifest of folder ``path``."""
     try:
         return Manifest.from_json(data)
     except ValueError as e:
-        raise CheckpointBroken(path, MANIFEST, f"makes no sense ({e})") from e
+        raise BrokenCheckpointError(path, MANIFEST, f"makes no sense ({e})") from e
 
 
-def needed(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]:
+def files_needed_whole(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]:
     """The files that these ranks need whole: indexes, and tensors that no block is known of.
 
     Of those, ranks of another world read all: it is cut otherwise.
@@ -133,22 +144,25 @@ def needed(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]
 async def fetch_checkpoint(container: JobContainer, committed: Committed, folder: Path) -> None:
     """Bring all of a checkpoint."""
     data = await read_manifest(container, committed)
-    files = manifest_in(data, committed.path).files
-    await together(
-        fetch_shard(container, committed.path, file, inside(folder, file.name)) for file in files
+    files = parse_manifest(data, committed.path).files
+    await gather_or_cancel(
+        fetch_checkpoint_file(container, committed.path, file, path_inside(folder, file.name))
+        for file in files
     )
     write_whole(folder / MANIFEST, data)
 
 
-async def fetch_shard(container: JobContainer, path: str, entry: FileEntry, target: Path) -> None:
+async def fetch_checkpoint_file(
+    container: JobContainer, path: str, entry: FileEntry, target: Path
+) -> None:
     """Bring one file of a checkpoint; it gets its name once not one byte of it differs."""
     part = target.with_name(f".{target.name}.part")
     blob = container.blob(f"{path}/{entry.name}")
-    fetching = download(container.access, blob, part, entry.size, entry.etag)
-    crc = await _as_committed(path, entry, fetching)
+    fetching = download_blob(container.access, blob, part, entry.size, entry.etag)
+    crc = await _require_committed(path, entry, fetching)
     why = f"crc64nvme is {crc}, not {entry.crc64nvme}" if crc != entry.crc64nvme else ""
-    if why := why or await asyncio.to_thread(difference, part, entry):
-        raise CheckpointBroken(path, entry.name, why)
+    if why := why or await asyncio.to_thread(find_difference, part, entry):
+        raise BrokenCheckpointError(path, entry.name, why)
     part.replace(target)
 
 
@@ -157,32 +171,32 @@ async def fetch_block(
 ) -> None:
     """Bring one block of a file to its place in ``target``; CheckpointBroken if a byte differs."""
     blob, span = container.blob(f"{path}/{entry.name}"), entry.span(number)
-    fetching = download_part(container.access, blob, target, span, entry.size, entry.etag)
-    crc = await _as_committed(path, entry, fetching)
+    fetching = download_range(container.access, blob, target, span, entry.size, entry.etag)
+    crc = await _require_committed(path, entry, fetching)
     if crc != entry.blocks[number]:
         where = f"of the {span[1]} bytes at {span[0]}"
         why = f"crc64nvme is {crc}, not {entry.blocks[number]}, {where}"
-        raise CheckpointBroken(path, entry.name, why)
+        raise BrokenCheckpointError(path, entry.name, why)
     if entry.block_sha256:
         sha256 = await container.access.once(partial(sha256_of_part, target, *span))
         if entry.block_sha256[number : number + 1] != (sha256,):
             why = f"sha256 of the {span[1]} bytes at {span[0]} is {sha256}, not as committed"
-            raise CheckpointBroken(path, entry.name, why)
+            raise BrokenCheckpointError(path, entry.name, why)
 
 
-async def _as_committed(path: str, entry: FileEntry, fetching: Awaitable[str]) -> str:
+async def _require_committed(path: str, entry: FileEntry, fetching: Awaitable[str]) -> str:
     """What came, if the blob is the one that was committed."""
     try:
         return await fetching
-    except (BlobNotFound, PreconditionFailed) as e:
+    except (BlobNotFoundError, PreconditionFailedError) as e:
         why = "is gone, or was written again, since it was committed"
-        raise CheckpointBroken(path, entry.name, why) from e
-    except Corrupt as e:
-        raise CheckpointBroken(path, entry.name, str(e)) from e
+        raise BrokenCheckpointError(path, entry.name, why) from e
+    except CorruptError as e:
+        raise BrokenCheckpointError(path, entry.name, str(e)) from e
 
 
-def inside(folder: Path, name: str) -> Path:
+def path_inside(folder: Path, name: str) -> Path:
     """The path of ``name`` in ``folder``; a name that leads out of it is refused."""
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-        raise Corrupt(f"{name!r}: leads out of its folder")
+        raise CorruptError(f"{name!r}: leads out of its folder")
     return folder / name

@@ -12,7 +12,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 log = logging.getLogger(__name__)
 
 
-class UnderWay:
+class SingleFlight:
     """Tasks by the path that is there once they are done; they outlive who asked for them."""
 
     def __init__(self) -> None:

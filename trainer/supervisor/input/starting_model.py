@@ -10,7 +10,7 @@ import logging
 import os
 from pathlib import Path
 
-from trainer.checkpoint.checksum import describe
+from trainer.checkpoint.checksum import describe_file
 from trainer.contract import (
     BASE_FOLDER,
     CONVERTED_BASE,
@@ -21,11 +21,11 @@ from trainer.contract import (
     converted_base_path,
 )
 from trainer.rundir import SavedFile
-from trainer.supervisor.blob.container import BlobError, JobContainer, PreconditionFailed
-from trainer.supervisor.blob.transfer import upload
-from trainer.supervisor.concurrency import together
-from trainer.supervisor.control.launch import Launcher, World
-from trainer.supervisor.input.cache import Cache
+from trainer.supervisor.blob.container import BlobError, JobContainer, PreconditionFailedError
+from trainer.supervisor.blob.transfer import upload_file
+from trainer.supervisor.concurrency import gather_or_cancel
+from trainer.supervisor.control.launch import Launcher, NodeWorld
+from trainer.supervisor.input.cache import InputCache
 from trainer.supervisor.input.fetch import read_converted_base
 
 POLL_SECONDS = 2.0  # of the nodes that wait for rank 0's
@@ -34,8 +34,8 @@ CONVERTED = "converted"  # in the run folder, until it is uploaded
 log = logging.getLogger(__name__)
 
 
-async def bring(
-    spec: RunSpec, grants: Grants, world: World, cache: Cache, launcher: Launcher
+async def link_converted_base(
+    spec: RunSpec, grants: Grants, world: NodeWorld, cache: InputCache, launcher: Launcher
 ) -> None:
     """Link the converted base model into the run folder; rank 0's node makes it if it is missing.
 
@@ -45,7 +45,7 @@ async def bring(
     container, leads = cache.container, world.member.node_rank == 0
     while (made := await read_converted_base(container)) is None:
         if leads:
-            await _make(spec, grants, world, cache, launcher)
+            await _convert_and_upload(spec, grants, world, cache, launcher)
         else:
             await asyncio.sleep(POLL_SECONDS)
     await cache.converted_base(made, world.folder)
@@ -53,42 +53,42 @@ async def bring(
         await _delete_others(container, made)
 
 
-async def _make(
-    spec: RunSpec, grants: Grants, world: World, cache: Cache, launcher: Launcher
+async def _convert_and_upload(
+    spec: RunSpec, grants: Grants, world: NodeWorld, cache: InputCache, launcher: Launcher
 ) -> None:
     folder = world.folder.root / CONVERTED
     if not folder.exists():  # else its upload broke off
         sources = await cache.starting_checkpoint(spec.base_model, grants)
         await launcher.convert(sources.checkpoint, folder, sources.base, sources.run_spec)
     path = converted_base_path(world.generation.number)
-    files = await asyncio.to_thread(_described, folder)
-    await together(_upload(cache.container, path, folder, file) for file in files)
-    made = _named(spec, path, files)
+    files = await asyncio.to_thread(_describe_files, folder)
+    await gather_or_cancel(_upload(cache.container, path, folder, file) for file in files)
+    made = _converted_base(spec, path, files)
     try:
         await cache.container.write_new(CONVERTED_BASE, made.to_json().encode())
-    except PreconditionFailed:
+    except PreconditionFailedError:
         log.info("starting_model.made_elsewhere")  # by a generation that is cut off
     else:
         await asyncio.to_thread(cache.adopt, made, folder)
     await asyncio.to_thread(cache.drop_starting_checkpoint, spec.base_model)
 
 
-def _described(folder: Path) -> list[SavedFile]:
+def _describe_files(folder: Path) -> list[SavedFile]:
     """The model's files, on the disk for good; adapters lie in a folder of their own."""
     found = []
     for path in sorted(p for p in folder.iterdir() if p.is_file()):
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        found.append(describe(path, path.name))
+        found.append(describe_file(path, path.name))
     return found
 
 
 async def _upload(container: JobContainer, path: str, folder: Path, file: SavedFile) -> None:
     blob = container.blob(f"{path}/{file.name}")
-    await upload(container.access, blob, folder / file.name, file.crc64nvme)
+    await upload_file(container.access, blob, folder / file.name, file.crc64nvme)
 
 
-def _named(spec: RunSpec, path: str, files: list[SavedFile]) -> ConvertedBase:
+def _converted_base(spec: RunSpec, path: str, files: list[SavedFile]) -> ConvertedBase:
     return ConvertedBase(
         files=tuple(
             InputFile(

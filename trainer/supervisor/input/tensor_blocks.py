@@ -1,8 +1,8 @@
 """Tensors of a checkpoint on their way to this node: the blocks that its ranks read, each once.
 
-Ranks of the world that saved read their own files, so those are begun at once. What else they read
-they say when their engines are built (`Wanted` in trainer/rundir.py). Blocks come in the order in
-which a rank wants them, and stay for the next generation, whatever becomes of this one.
+Ranks of the world that saved read their own files, so those are begun at once. They name
+the other ranges once their engines are built (`WantedRanges` in trainer/rundir.py). Blocks come in
+the order in which a rank wants them, and stay for the next generation.
 """
 
 import asyncio
@@ -12,25 +12,25 @@ from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 
-from trainer.checkpoint.partial_tensors import Mark, Partial
+from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
 from trainer.contract import FileEntry, Manifest
-from trainer.process.disk_full import is_full
-from trainer.rundir import Wanted, tensors_name
+from trainer.process.disk_full import is_disk_full
+from trainer.rundir import WantedRanges, tensors_name
 from trainer.supervisor.blob.container import JobContainer
-from trainer.supervisor.concurrency import together
-from trainer.supervisor.input.fetch import fetch_block, inside
-from trainer.supervisor.input.single_flight import UnderWay
-from trainer.supervisor.machine.memory_files import Memory
+from trainer.supervisor.concurrency import gather_or_cancel
+from trainer.supervisor.input.fetch import fetch_block, path_inside
+from trainer.supervisor.input.single_flight import SingleFlight
+from trainer.supervisor.machine.memory_files import MemoryFolder
 
 AT_ONCE = 16  # blocks of one rank: the threads are shared with its neighbours'
 STRETCH = 256  # blocks for which an outage may last as long as for a whole checkpoint
 LOOK_SECONDS = 0.05
 
-Patiently = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+Retry = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Block:
+class TensorBlock:
     """One block of a file."""
 
     file: str
@@ -38,37 +38,37 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Laid:
+class LocalCheckpoint:
     """A checkpoint that has its place on this node."""
 
     path: str  # in the job's container
     folder: Path
     manifest: Manifest
 
-    def coming(self, name: str) -> Partial:
+    def coming(self, name: str) -> PartialTensors:
         """A file of it that comes in blocks."""
-        return Partial(inside(self.folder, name), self._files[name])
+        return PartialTensors(path_inside(self.folder, name), self._files[name])
 
     @cached_property
     def _files(self) -> dict[str, FileEntry]:
         return {file.name: file for file in self.manifest.files}
 
 
-def own_blocks(manifest: Manifest, world_size: int, rank: int) -> list[Block]:
+def own_blocks(manifest: Manifest, world_size: int, rank: int) -> list[TensorBlock]:
     """What a rank reads for certain: of a checkpoint of its own world all that it saved."""
     if manifest.world_size != world_size:
         return []
     own = [f for f in manifest.files if f.name == tensors_name(rank)]
-    return [Block(file.name, number) for file in own for number in range(len(file.blocks))]
+    return [TensorBlock(file.name, number) for file in own for number in range(len(file.blocks))]
 
 
-def wanted_blocks(wanted: Wanted, manifest: Manifest) -> list[Block]:
+def wanted_blocks(wanted: WantedRanges, manifest: Manifest) -> list[TensorBlock]:
     """The blocks of the ranges, each where it is wanted first.
 
     Raises ValueError when a range is of no file. Files without blocks have come whole.
     """
     files = {file.name: file for file in manifest.files}
-    blocks: dict[Block, None] = {}
+    blocks: dict[TensorBlock, None] = {}
     for part in wanted.ranges:
         file = files.get(part.file)
         if file is None:
@@ -79,15 +79,15 @@ def wanted_blocks(wanted: Wanted, manifest: Manifest) -> list[Block]:
             )
         if file.blocks:
             numbers = range(part.begin // file.block_size, -(-part.end // file.block_size))
-            blocks |= dict.fromkeys(Block(file.name, number) for number in numbers)
+            blocks |= dict.fromkeys(TensorBlock(file.name, number) for number in numbers)
     return list(blocks)
 
 
-class Shards:
+class TensorBlockFetcher:
     """Of whatever checkpoint; its folder in the node's memory is named by its manifest's hash."""
 
     def __init__(
-        self, container: JobContainer, memory: Memory, spilled: Path, under_way: UnderWay
+        self, container: JobContainer, memory: MemoryFolder, spilled: Path, under_way: SingleFlight
     ) -> None:
         self._container = container
         self._memory = memory
@@ -96,11 +96,11 @@ class Shards:
 
     async def lay(self, file: FileEntry, folder: Path) -> None:
         """Have a place for its blocks, or the file itself, if a trainer has left it here."""
-        coming = Partial(inside(folder, file.name), file)
+        coming = PartialTensors(path_inside(folder, file.name), file)
         coming.forget_lost()
         await self._under_way.once(coming.path, partial(self._lay, coming))
 
-    async def bring(self, laid: Laid, blocks: Iterable[Block]) -> None:
+    async def bring(self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock]) -> None:
         """Bring these blocks in this order, unless they are there."""
         queue = iter(blocks)
 
@@ -108,22 +108,24 @@ class Shards:
             for block in queue:
                 await self._bring(laid, block)
 
-        await together(work() for _ in range(AT_ONCE))
+        await gather_or_cancel(work() for _ in range(AT_ONCE))
 
     async def serve(
-        self, laid: Laid, world_size: int, rank: int, ask: Path, patiently: Patiently
+        self, laid: LocalCheckpoint, world_size: int, rank: int, ask: Path, patiently: Retry
     ) -> None:
         """Bring all that one rank reads; ``ask`` is where it says what that is."""
         await self._patiently(laid, own_blocks(laid.manifest, world_size, rank), patiently)
-        wanted = await _asked(ask)
+        wanted = await _wait_for_ranges(ask)
         await self._patiently(laid, wanted_blocks(wanted, laid.manifest), patiently)
 
-    async def _patiently(self, laid: Laid, blocks: Iterable[Block], patiently: Patiently) -> None:
+    async def _patiently(
+        self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock], patiently: Retry
+    ) -> None:
         queue = iter(blocks)
         while stretch := list(islice(queue, STRETCH)):
             await patiently(partial(self.bring, laid, stretch))
 
-    async def _lay(self, coming: Partial) -> None:
+    async def _lay(self, coming: PartialTensors) -> None:
         if coming.whole.exists() or await asyncio.to_thread(
             self._memory.give, coming.entry, coming.whole
         ):
@@ -131,48 +133,48 @@ class Shards:
         try:
             coming.lay()
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
-            elsewhere = Partial(self._on_disk(coming.whole), coming.entry)
+            elsewhere = PartialTensors(self._on_disk(coming.whole), coming.entry)
             elsewhere.lay()
             coming.path.unlink(missing_ok=True)
             coming.path.symlink_to(elsewhere.path)
 
-    async def _bring(self, laid: Laid, block: Block) -> None:
+    async def _bring(self, laid: LocalCheckpoint, block: TensorBlock) -> None:
         coming = laid.coming(block.file)
         name = coming.path.with_name(f"{coming.path.name}#{block.number}")  # never there
         await self._under_way.once(name, partial(self._fetch, laid.path, coming, block.number))
 
-    async def _fetch(self, path: str, coming: Partial, number: int) -> None:
+    async def _fetch(self, path: str, coming: PartialTensors, number: int) -> None:
         """Into the node's memory, and where it has no room onto the disk."""
-        if coming.whole.exists() or coming.at(number) is not Mark.MISSING:
+        if coming.whole.exists() or coming.at(number) is not BlockState.MISSING:
             return
         try:
             await fetch_block(self._container, path, coming.entry, number, coming.path)
-            coming.mark(number, Mark.HERE)
+            coming.mark(number, BlockState.HERE)
         except OSError as e:
-            if not is_full(e):
+            if not is_disk_full(e):
                 raise
             await self._spill(path, coming, number)
 
-    async def _spill(self, path: str, coming: Partial, number: int) -> None:
+    async def _spill(self, path: str, coming: PartialTensors, number: int) -> None:
         place = self._on_disk(coming.spilled)
         coming.lay_spilled(place)
         await fetch_block(self._container, path, coming.entry, number, place)
-        coming.mark(number, Mark.SPILLED)
+        coming.mark(number, BlockState.SPILLED)
 
     def _on_disk(self, path: Path) -> Path:
         return self._spilled / path.parent.name / path.name
 
 
-async def _asked(path: Path) -> Wanted:
+async def _wait_for_ranges(path: Path) -> WantedRanges:
     """What a rank has written there, once it has."""
     while True:
-        if data := await asyncio.to_thread(_said, path):
-            return Wanted.from_json(data)
+        if data := await asyncio.to_thread(_read_if_present, path):
+            return WantedRanges.from_json(data)
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _said(path: Path) -> bytes:
+def _read_if_present(path: Path) -> bytes:
     """What a rank has left there; empty as long as it has not."""
     return path.read_bytes() if path.exists() else b""

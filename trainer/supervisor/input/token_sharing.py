@@ -13,14 +13,14 @@ from pathlib import Path, PurePosixPath
 from trainer.data.token_cache import RECORD
 from trainer.rundir import RunDir, SavedFile
 from trainer.supervisor.blob.container import (
-    AccessRefused,
+    AccessRefusedError,
     BlobError,
-    BlobNotFound,
+    BlobNotFoundError,
     JobContainer,
-    PreconditionFailed,
+    PreconditionFailedError,
 )
-from trainer.supervisor.blob.transfer import Corrupt, download, upload
-from trainer.supervisor.clock import Limits
+from trainer.supervisor.blob.transfer import CorruptError, download_blob, upload_file
+from trainer.supervisor.clock import NodeLimits
 
 PREFIX = "cache/"
 
@@ -32,16 +32,19 @@ async def fetch_tokens(container: JobContainer, path: Path) -> None:
     name = PREFIX + path.name
     there = (await container.listing(name)).get("")
     if there is None:
-        raise BlobNotFound(f"{name}: not made yet")
+        raise BlobNotFoundError(f"{name}: not made yet")
     part = path.with_name(f".{path.name}.part")
-    crc = await download(container.access, container.blob(name), part, there.size, there.etag)
+    crc = await download_blob(container.access, container.blob(name), part, there.size, there.etag)
     if crc != there.crc64nvme:
-        raise Corrupt(f"{name}: crc64nvme is {crc}, not {there.crc64nvme}")
+        raise CorruptError(f"{name}: crc64nvme is {crc}, not {there.crc64nvme}")
     part.replace(path)
 
 
-async def share(
-    container: JobContainer, folder: RunDir, limits: Limits, regrant: Callable[[], Awaitable[None]]
+async def share_tokens(
+    container: JobContainer,
+    folder: RunDir,
+    limits: NodeLimits,
+    regrant: Callable[[], Awaitable[None]],
 ) -> None:
     """Upload the tokens that the trainer leaves in its cache folder, until cancelled.
 
@@ -51,31 +54,31 @@ async def share(
     while True:
         try:
             for record in sorted(folder.cache.glob(f"*{RECORD}")):
-                await _share(container, record)
+                await _share_file(container, record)
             failures = 0
         except (BlobError, OSError) as e:
             failures += 1
             log.info("not_shared_yet reason=%s", e)
-            if isinstance(e, AccessRefused):
+            if isinstance(e, AccessRefusedError):
                 await regrant()
         await asyncio.sleep(min(limits.log_flush * 2 ** min(failures, 10), limits.retry))
 
 
-async def _share(container: JobContainer, record: Path) -> None:
+async def _share_file(container: JobContainer, record: Path) -> None:
     try:
-        path, crc64nvme = _named_by(record)
+        path, crc64nvme = _read_record(record)
         try:
-            await upload(container.access, container.blob(PREFIX + path.name), path, crc64nvme)
-        except Corrupt:
+            await upload_file(container.access, container.blob(PREFIX + path.name), path, crc64nvme)
+        except CorruptError:
             await asyncio.to_thread(path.unlink, missing_ok=True)  # nobody may train on it
             raise
         log.info("shared name=%s", path.name)
-    except (Corrupt, FileNotFoundError, ValueError, PreconditionFailed) as e:
+    except (CorruptError, FileNotFoundError, ValueError, PreconditionFailedError) as e:
         log.info("not_shared name=%s reason=%s", record.name, e)  # trying again mends none of these
     await asyncio.to_thread(record.unlink, missing_ok=True)
 
 
-def _named_by(record: Path) -> tuple[Path, str]:
+def _read_record(record: Path) -> tuple[Path, str]:
     """The file that a record speaks of, and its CRC."""
     file = SavedFile.from_json(record.read_bytes())
     return record.with_name(PurePosixPath(file.name).name), file.crc64nvme

@@ -15,7 +15,7 @@ from typing import Self
 import psutil
 
 from trainer.contract import EvictionNotice
-from trainer.supervisor.machine.metadata import Instance, MetadataError
+from trainer.supervisor.machine.metadata import MetadataError, VmInstance
 
 CONFIG = "REKINDLE_NODE"  # the node's configuration, with its bootstrap token
 # Below the job's own working directory, which lies on the node's local disk. Azure ML uploads
@@ -51,7 +51,7 @@ class JobNode:
     master: str  # the address of the node of rank 0
     vm_size: str = ""  # the configuration says it
 
-    async def instance(self) -> Instance:
+    async def instance(self) -> VmInstance:
         """Who this node is. Raises MetadataError while the first node cannot be routed to."""
         if not self.node_id:
             raise MetadataError(f"{_NODE} is not set: Azure ML must say which node this is")
@@ -59,7 +59,7 @@ class JobNode:
             address = _address_towards(self.master)
         except OSError as e:
             raise MetadataError(f"no way to {_MASTER}={self.master!r}: {e}") from e
-        return Instance(
+        return VmInstance(
             vm_id=self.node_id,
             name=f"{self.run}_{self.rank}",
             address=address,
@@ -80,7 +80,7 @@ class JobNode:
         """There is nothing to close."""
 
 
-def take_job(environment: MutableMapping[str, str]) -> JobNode | None:
+def take_job_environment(environment: MutableMapping[str, str]) -> JobNode | None:
     """Take what Azure ML says out of the environment; None: this is no job of Azure ML."""
     if CONFIG not in environment:
         return None
@@ -98,7 +98,7 @@ def take_job(environment: MutableMapping[str, str]) -> JobNode | None:
     return job
 
 
-def find_memory(shm: Path = _SHM, share: float = _ENOUGH) -> Path | None:
+def find_memory_folder(shm: Path = _SHM, share: float = _ENOUGH) -> Path | None:
     """The folder in memory for saves; None: the job was given less than this share of it all."""
     try:
         size = shutil.disk_usage(shm).total

@@ -16,25 +16,27 @@ TIMES = "boot-times"  # beside NODE_CONFIG
 log = logging.getLogger(__name__)
 
 
-def boot_spans(times: Path, started_at: float, *, again: bool) -> tuple[tuple[Span, ...], float]:
+def read_boot_spans(
+    times: Path, started_at: float, *, again: bool
+) -> tuple[tuple[Span, ...], float]:
     """What is known of the boot, and since when the time is the supervisor's own."""
-    noted = _read(times)
+    noted = _read_lines(times)
     spans = tuple(Span(name=n, started_at=a, ended_at=b) for n, a, b in noted if b)
     handed_over = next((a for n, a, b in noted if n == START_SUPERVISOR and not b), started_at)
     return spans, started_at if again else handed_over
 
 
-def _read(times: Path) -> list[tuple[str, float, float]]:
+def _read_lines(times: Path) -> list[tuple[str, float, float]]:
     """Its lines; what cannot be read is only missing in a table, and no reason not to work."""
     try:
         lines = times.read_text().splitlines()
     except (OSError, ValueError) as e:
         log.info("boot.not_timed reason=%s", e)
         return []
-    return [noted for line in lines if (noted := _noted(line)) is not None]
+    return [noted for line in lines if (noted := _parse_line(line)) is not None]
 
 
-def _noted(line: str) -> tuple[str, float, float] | None:
+def _parse_line(line: str) -> tuple[str, float, float] | None:
     name, *times = line.split() or [""]
     try:
         start, end = float(times[0]), float(times[1]) if len(times) > 1 else 0.0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainer.contract import Generation
 
-DOOR = Path("/run/rekindle")
+FIREWALL_FOLDER = Path("/run/rekindle")
 ASKED, APPLIED = "members", "applied"  # in it
 SECONDS = 30.0  # for the rules to be there; the hook needs some milliseconds
 _POLL_SECONDS = 0.02
@@ -25,7 +25,9 @@ class FirewallError(OSError):
     """The firewall did not admit the members; without it no rank may start."""
 
 
-async def admit(generation: Generation, door: Path = DOOR, seconds: float = SECONDS) -> None:
+async def admit_members(
+    generation: Generation, door: Path = FIREWALL_FOLDER, seconds: float = SECONDS
+) -> None:
     """Let its members and no others reach this node; return when it is so, or raise an OSError."""
     if not (door / ASKED).exists():
         return
@@ -35,8 +37,8 @@ async def admit(generation: Generation, door: Path = DOOR, seconds: float = SECO
         raise FirewallError(f"{len(line)} bytes of addresses; the firewall takes {select.PIPE_BUF}")
     try:
         async with asyncio.timeout(seconds):
-            await _until(lambda: _ask(door / ASKED, line))
-            await _until(lambda: _is_applied(door / APPLIED, line))
+            await _poll_until(lambda: _write_request(door / ASKED, line))
+            await _poll_until(lambda: _is_applied(door / APPLIED, line))
     except TimeoutError:
         raise FirewallError(
             f"the node's firewall did not answer for {seconds:.0f} s;"
@@ -44,7 +46,7 @@ async def admit(generation: Generation, door: Path = DOOR, seconds: float = SECO
         ) from None
 
 
-async def _until(done: Callable[[], bool]) -> None:
+async def _poll_until(done: Callable[[], bool]) -> None:
     """Look again and again; the firewall gives no signal."""
     while True:
         if done():
@@ -52,7 +54,7 @@ async def _until(done: Callable[[], bool]) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _ask(fifo: Path, line: str) -> bool:
+def _write_request(fifo: Path, line: str) -> bool:
     """Write the line whole; return False while the FIFO has no reader or no room."""
     try:
         pipe = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)

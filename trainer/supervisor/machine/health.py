@@ -31,7 +31,7 @@ _TO_DIE = 2.0  # seconds for a killed process; one that hangs in the driver does
 log = logging.getLogger(__name__)
 
 
-class NoAnswer(Exception):
+class NoAnswerError(Exception):
     """nvidia-smi says nothing that can be used; the text is the fault."""
 
 
@@ -72,7 +72,7 @@ class HealthCheck:
             return GpuReading()
         try:
             report = await self._answer("-q", "-x")
-        except NoAnswer:
+        except NoAnswerError:
             report = ""
         errors = errors_of_gpus(report, self._xid_log())
         return GpuReading(loads=loads_of_gpus(report), errors=errors)
@@ -82,7 +82,7 @@ class HealthCheck:
             found = faults_of_gpus(await self._ask("-q", "-x"), expected)
             if expected.nvlink_gbytes:
                 found += faults_of_nvlink(await self._ask("nvlink", "--status"))
-        except (NoAnswer, ValueError) as e:
+        except (NoAnswerError, ValueError) as e:
             return [str(e)]
         return found
 
@@ -115,7 +115,7 @@ class HealthCheck:
         """
         try:
             return await self._answer(*arguments)
-        except NoAnswer as e:
+        except NoAnswerError as e:
             log.warning("machine.not_probed reason=%s", e)
             return await self._answer(*arguments)
 
@@ -126,31 +126,33 @@ class HealthCheck:
                 self.smi, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=STDOUT
             )
         except OSError as e:
-            raise NoAnswer(f"{command} cannot be run, so no GPU can be used: {e.strerror}") from e
+            raise NoAnswerError(
+                f"{command} cannot be run, so no GPU can be used: {e.strerror}"
+            ) from e
         try:
             async with asyncio.timeout(self.patience):
-                said = await _read(process, command)
+                said = await _read_output(process, command)
                 status = await process.wait()
         except TimeoutError as e:
-            raise NoAnswer(f"{command} did not answer within {self.patience:.0f} s") from e
+            raise NoAnswerError(f"{command} did not answer within {self.patience:.0f} s") from e
         finally:
-            await _end(process)
+            await _kill_process(process)
         if status:
             why = STATUSES.get(status) or said.strip().rpartition("\n")[2][:200] or "no reason told"
-            raise NoAnswer(f"{command} failed with status {status}: {why}")
+            raise NoAnswerError(f"{command} failed with status {status}: {why}")
         return said
 
 
-async def _read(process: asyncio.subprocess.Process, command: str) -> str:
+async def _read_output(process: asyncio.subprocess.Process, command: str) -> str:
     assert process.stdout is not None, "it is piped"
     try:
         await process.stdout.readexactly(MOST_BYTES)
     except asyncio.IncompleteReadError as e:
         return e.partial.decode(errors="replace")
-    raise NoAnswer(f"{command} printed more than {MOST_BYTES // 2**20} MiB")
+    raise NoAnswerError(f"{command} printed more than {MOST_BYTES // 2**20} MiB")
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _kill_process(process: asyncio.subprocess.Process) -> None:
     """Kill what still runs, and wait for it no longer than a moment."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
@@ -167,14 +169,14 @@ def _active_ports(root: Path, gbps: int) -> int:
     """
     ports = root.glob("*/ports/*")
     return sum(
-        _said(port / "link_layer") == "InfiniBand"
-        and _said(port / "state").endswith("ACTIVE")
-        and _rate(_said(port / "rate")) >= gbps
+        _read_sysfs(port / "link_layer") == "InfiniBand"
+        and _read_sysfs(port / "state").endswith("ACTIVE")
+        and _rate(_read_sysfs(port / "rate")) >= gbps
         for port in ports
     )
 
 
-def _said(path: Path) -> str:
+def _read_sysfs(path: Path) -> str:
     with suppress(OSError, ValueError):
         return path.read_text().strip()
     return ""

@@ -9,18 +9,18 @@ import time
 from pathlib import Path
 
 BEAT_SECONDS = 5.0
-LATE_SECONDS = 30.0  # a node whose processors all train may keep the supervisor waiting
+TIMEOUT_SECONDS = 30.0  # a node whose processors all train may keep the supervisor waiting
 
 
-def beat(work: Path) -> None:
+def touch_liveness_file(work: Path) -> None:
     """Leave a sign of life."""
-    _sign(work).touch()
+    _liveness_file(work).touch()
 
 
 def is_alive(work: Path, now: float) -> bool:
     """True when the last sign of life is young."""
     try:
-        return now - _sign(work).stat().st_mtime < LATE_SECONDS
+        return now - _liveness_file(work).stat().st_mtime < TIMEOUT_SECONDS
     except FileNotFoundError:
         return False
 
@@ -28,11 +28,11 @@ def is_alive(work: Path, now: float) -> bool:
 def main() -> int:
     """0 when the supervisor of the work folder is alive."""
     alive = is_alive(Path(sys.argv[1]), time.time())
-    sys.stdout.write("alive\n" if alive else f"no sign of life for {LATE_SECONDS:.0f} s\n")
+    sys.stdout.write("alive\n" if alive else f"no sign of life for {TIMEOUT_SECONDS:.0f} s\n")
     return 0 if alive else 1
 
 
-def _sign(work: Path) -> Path:
+def _liveness_file(work: Path) -> Path:
     return work / "alive"
 
 

@@ -9,14 +9,14 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from trainer.checkpoint.checksum import difference
+from trainer.checkpoint.checksum import find_difference
 from trainer.contract import FileEntry
 from trainer.rundir import TENSORS, RunDir
 
 log = logging.getLogger(__name__)
 
 
-class Memory:
+class MemoryFolder:
     """A folder whose files are in memory, or on a fast local disk if that is what it was given."""
 
     def __init__(self, root: Path) -> None:
@@ -62,7 +62,7 @@ class Memory:
             if path.parent.name == self._in_use:
                 continue
             try:
-                if path.stat().st_size == entry.size and not difference(path, unsigned):
+                if path.stat().st_size == entry.size and not find_difference(path, unsigned):
                     return path
             except OSError as e:
                 log.info("memory.unreadable path=%s reason=%s", path, e)

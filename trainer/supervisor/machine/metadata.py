@@ -18,7 +18,7 @@ class MetadataError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Instance:
+class VmInstance:
     """This VM as Azure knows it."""
 
     vm_id: str
@@ -35,12 +35,12 @@ class Metadata:
             base_url=url, headers={"Metadata": "true"}, timeout=10.0, trust_env=False
         )
 
-    async def instance(self) -> Instance:
+    async def instance(self) -> VmInstance:
         """Who this VM is."""
         data = await self._json("GET", "/metadata/instance", INSTANCE_API)
         try:
             interface = data["network"]["interface"][0]["ipv4"]["ipAddress"][0]
-            return Instance(
+            return VmInstance(
                 vm_id=data["compute"]["vmId"],
                 name=data["compute"]["name"],
                 address=interface["privateIpAddress"],

@@ -49,11 +49,11 @@ _RDMA = Path("/sys/class/infiniband")  # the kernel's list of RDMA devices
 _FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")  # without the file NCCL looks for itself
 
 
-class NoInterface(OSError):
+class NoInterfaceError(OSError):
     """No network interface of this machine has the node's address."""
 
 
-def interface_of(address: str) -> str:
+def find_interface(address: str) -> str:
     """The name of the network interface that carries ``address``, e.g. eth0."""
     sought = ipaddress.ip_address(address)
     if sought.is_loopback:
@@ -61,40 +61,40 @@ def interface_of(address: str) -> str:
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address == str(sought) for one in addresses):
             return name
-    raise NoInterface(
+    raise NoInterfaceError(
         f"no network interface of this machine has the address {address}, by which the other"
         " machines know it; compare `ip address` with what the metadata service says"
     )
 
 
-def nccl_of(vm_size: str) -> dict[str, str]:
+def nccl_settings(vm_size: str) -> dict[str, str]:
     """NCCL's settings on a VM size; of files those that are there. Unknown sizes: NCCL decides."""
     chosen = {"NCCL_DEBUG": "WARN", **BY_VM_SIZE.get(vm_size.lower(), {})}
     return {n: v for n, v in chosen.items() if n not in _FILES or Path(v).is_file()}
 
 
-def shown(address: str, vm_size: str, rdma: Path = _RDMA) -> tuple[str, ...]:
+def network_report(address: str, vm_size: str, rdma: Path = _RDMA) -> tuple[str, ...]:
     """What a node tells the service of its network, as NAME=VALUE; a fault is told as well.
 
     With the RDMA devices that there are: where NCCL_IB_HCA fits none, NCCL uses TCP.
     """
     try:
-        chosen = settings(address, vm_size)
-    except NoInterface as e:
+        chosen = network_settings(address, vm_size)
+    except NoInterfaceError as e:
         chosen = {"fault": str(e)}
     chosen["rdma_devices"] = ",".join(sorted(device.name for device in rdma.glob("*")))[:200]
     return tuple(f"{name}={value}" for name, value in chosen.items())
 
 
-def settings(address: str, vm_size: str, asked: Sequence[str] = ()) -> dict[str, str]:
+def network_settings(address: str, vm_size: str, asked: Sequence[str] = ()) -> dict[str, str]:
     """The environment of every rank on this node; ``asked`` are a job's own NAME=VALUE.
 
     Raises NoInterface.
     """
-    interface = interface_of(address)
+    interface = find_interface(address)
     own = dict(pair.split("=", 1) for pair in asked if pair.startswith("NCCL_"))
     return {
-        **nccl_of(vm_size),
+        **nccl_settings(vm_size),
         **own,
         "GLOO_SOCKET_IFNAME": interface,
         "NCCL_SOCKET_IFNAME": f"={interface}",  # with "=" it is no prefix (NCCL user guide)

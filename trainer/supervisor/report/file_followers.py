@@ -8,15 +8,15 @@ from typing import TypeVar
 
 from trainer.contract import Message, SaveCost, Span, StepMetrics
 from trainer.rundir import RunDir
-from trainer.supervisor.clock import Clock
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.clock import NodeClock
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 
 M = TypeVar("M", bound=Message)
 
 log = logging.getLogger(__name__)
 
 
-class Tail:
+class LineTail:
     """The lines of one file that were not read before; a half line waits for its end."""
 
     def __init__(self, path: Path) -> None:
@@ -35,17 +35,21 @@ class Tail:
         return data[:end].splitlines()
 
 
-class Follower:
+class RunFileFollower:
     """Carries measurements, spans and progress of one run into the reports."""
 
     def __init__(
-        self, folder: RunDir, reports: Reports, clock: Clock, local: Callable[[float], float]
+        self,
+        folder: RunDir,
+        reports: HeartbeatReports,
+        clock: NodeClock,
+        local: Callable[[float], float],
     ) -> None:
         self._clock, self._local = clock, local
         self._skipped = folder.skipped
         self._progress, self._save_cost = folder.progress, folder.save_cost
-        self._metrics = Tail(folder.metrics)
-        self._spans = Tail(folder.spans)
+        self._metrics = LineTail(folder.metrics)
+        self._spans = LineTail(folder.spans)
         self._warnings = folder.warnings
         self._warned: set[str] = set()
         self._reports = reports
@@ -56,9 +60,9 @@ class Follower:
 
     def look(self) -> None:
         """Pass on what is new."""
-        metrics = _parsed(StepMetrics, self._metrics.lines())
+        metrics = _parse_lines(StepMetrics, self._metrics.lines())
         self._reports.measured([replace(m, at=self._local(m.at)) for m in metrics])
-        self._reports.spent([self._dated(s) for s in _parsed(Span, self._spans.lines())])
+        self._reports.spent([self._dated(s) for s in _parse_lines(Span, self._spans.lines())])
         if skipped := sorted(self._skipped.glob("rank-*")):
             self._reports.troubled("disk", skipped[0].read_text(), self._clock.now())
         else:
@@ -77,7 +81,7 @@ class Follower:
         return replace(span, started_at=started, ended_at=ended)
 
 
-def _parsed(kind: type[M], lines: list[bytes]) -> list[M]:
+def _parse_lines(kind: type[M], lines: list[bytes]) -> list[M]:
     parsed = []
     for line in lines:
         try:

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class HeartbeatPayload:
     """What one heartbeat carries."""
 
     metrics: tuple[StepMetrics, ...]
@@ -38,7 +38,7 @@ class Batch:
     gpu_errors: GpuErrors | None
 
 
-class Reports:
+class HeartbeatReports:
     """Measurements, commits, spans and troubles on their way to the service."""
 
     def __init__(self) -> None:
@@ -108,9 +108,9 @@ class Reports:
             self.fresh = False
         self.step = step
 
-    def batch(self) -> Batch:
+    def batch(self) -> HeartbeatPayload:
         """The oldest that fit into one heartbeat."""
-        return Batch(
+        return HeartbeatPayload(
             metrics=tuple(self._metrics)[:METRICS_SENT],
             committed=tuple(self._committed),
             spans=tuple(self._spans),
@@ -139,12 +139,12 @@ class Reports:
         """As last measured in this run, up to ``step``."""
         return next((loss for at, loss in reversed(self._validated) if at <= step), None)
 
-    def answered(self, batch: Batch) -> None:
+    def answered(self, batch: HeartbeatPayload) -> None:
         """Forget what the service has heard; go on at once where more is waiting."""
-        _forget(self._metrics, batch.metrics)
-        _forget(self._committed, batch.committed)
-        _forget(self._spans, batch.spans)
-        _forget(self._troubles, batch.troubles)
+        _drop_sent(self._metrics, batch.metrics)
+        _drop_sent(self._committed, batch.committed)
+        _drop_sent(self._spans, batch.spans)
+        _drop_sent(self._troubles, batch.troubles)
         self._gpus = () if self._gpus is batch.gpus else self._gpus
         if batch.gpu_errors:
             new, heard = vars(batch.gpu_errors), vars(self._gpu_errors_heard)
@@ -153,7 +153,7 @@ class Reports:
             self.changed.set()
 
 
-def _forget(kept: deque[T], heard: Sequence[T]) -> None:
+def _drop_sent(kept: deque[T], heard: Sequence[T]) -> None:
     """Drop what was heard; some of it may have been pushed out meanwhile."""
     ids = {id(item) for item in heard}
     while kept and id(kept[0]) in ids:

@@ -11,10 +11,10 @@ from azure.storage.blob import BlobClient
 from trainer.contract import ERROR_TAIL_BYTES, log_path
 from trainer.supervisor.blob.container import (
     BlobError,
-    BlobNotFound,
-    BlobUnavailable,
+    BlobNotFoundError,
+    BlobUnavailableError,
     JobContainer,
-    PreconditionFailed,
+    PreconditionFailedError,
 )
 
 APPEND_BYTES = 4 * 2**20
@@ -58,9 +58,9 @@ class AppendBlob:
         call = partial(self._blob.append_block, self._held, appendpos_condition=self._position)
         try:
             await self._container.access.once(call)
-        except PreconditionFailed:
+        except PreconditionFailedError:
             self._position = -1  # another node wrote here, too
-        except BlobUnavailable:
+        except BlobUnavailableError:
             self._unsure = True
             raise
         else:
@@ -73,9 +73,9 @@ class AppendBlob:
         access = self._container.access
         try:
             seen = await access.once(self._blob.get_blob_properties)
-        except BlobNotFound:
+        except BlobNotFoundError:
             new = partial(self._blob.create_append_blob, match_condition=MatchConditions.IfMissing)
-            with suppress(PreconditionFailed):  # somebody else was quicker
+            with suppress(PreconditionFailedError):  # somebody else was quicker
                 await access.once(new)
             return
         if self._unsure and seen.size == self._position + len(self._held):
@@ -120,7 +120,7 @@ class RankLog:
         return piece[: piece.rfind(b"\n") + 1]
 
 
-class Logs:
+class LogUploads:
     """The logs of all local ranks of one generation."""
 
     def __init__(

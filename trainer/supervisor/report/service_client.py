@@ -22,19 +22,19 @@ ANSWER_SECONDS = 15.0
 M = TypeVar("M", bound=Message)
 
 
-class ServiceError(Exception):
+class ServiceCallError(Exception):
     """The service did not answer as hoped. Go on, and try again later."""
 
 
-class Unreachable(ServiceError):
+class ServiceUnreachableError(ServiceCallError):
     """No answer, or one that says that the service is unwell."""
 
 
-class Unauthorized(ServiceError):
+class NodeUnauthorizedError(ServiceCallError):
     """401, 403 or 404: the service does not know us (any more). Register again."""
 
 
-class Refused(ServiceError):
+class StaleNodeError(ServiceCallError):
     """409: what the node does is stale; ``code`` says what."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -42,11 +42,11 @@ class Refused(ServiceError):
         self.code = code
 
 
-class Dismissed(ServiceError):
+class AttemptOverError(ServiceCallError):
     """410: the attempt is over. Leave."""
 
 
-class Service:
+class ServiceClient:
     """HTTP client of the control plane. Tries once; whoever calls decides about trying again."""
 
     def __init__(self, config: NodeConfig, *, long_poll: float) -> None:
@@ -111,9 +111,11 @@ class Service:
         try:
             response = await self._http.send(request)
         except httpx.HTTPError as e:
-            raise Unreachable(f"{request.url.path}: {type(e).__name__} {e}".strip()) from e
+            raise ServiceUnreachableError(
+                f"{request.url.path}: {type(e).__name__} {e}".strip()
+            ) from e
         if response.status_code != httpx.codes.OK:
-            raise _refusal(request, response)
+            raise _error_for(request, response)
         return response
 
 
@@ -125,21 +127,23 @@ def _read(parse: Callable[[bytes], M], response: httpx.Response) -> M:
     try:
         return parse(response.content)
     except ValueError as e:
-        raise Unreachable(f"{response.request.url.path}: answer makes no sense: {e}") from e
+        raise ServiceUnreachableError(
+            f"{response.request.url.path}: answer makes no sense: {e}"
+        ) from e
 
 
-def _refusal(request: httpx.Request, response: httpx.Response) -> ServiceError:
+def _error_for(request: httpx.Request, response: httpx.Response) -> ServiceCallError:
     """The error that a status other than 200 stands for."""
     said = f"{request.url.path}: {response.status_code} {response.text[:500]}"
     match response.status_code:
         case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN | httpx.codes.NOT_FOUND:
-            return Unauthorized(said)
+            return NodeUnauthorizedError(said)
         case httpx.codes.CONFLICT:
-            return Refused(_code(response), said)
+            return StaleNodeError(_code(response), said)
         case httpx.codes.GONE:
-            return Dismissed(said)
+            return AttemptOverError(said)
         case _:
-            return Unreachable(said)
+            return ServiceUnreachableError(said)
 
 
 def _code(response: httpx.Response) -> str:

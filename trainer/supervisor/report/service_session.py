@@ -5,27 +5,36 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from trainer.contract import PROTOCOL, Heartbeat, NodePhase, Registered, Registration, Span
-from trainer.supervisor.clock import ServiceTime, StopBy
-from trainer.supervisor.concurrency import first_of
-from trainer.supervisor.context import Surroundings
-from trainer.supervisor.control.node_controller import Duty
-from trainer.supervisor.control.node_state import directed, dismissed, refused
+from trainer.supervisor.clock import ServiceTime, StopDeadline
+from trainer.supervisor.concurrency import wait_first
+from trainer.supervisor.context import SupervisorContext
+from trainer.supervisor.control.node_controller import NodeController
+from trainer.supervisor.control.node_state import on_attempt_over, on_directive, on_stale_generation
 from trainer.supervisor.machine import network
 from trainer.supervisor.machine.boot_times import START_SUPERVISOR
-from trainer.supervisor.machine.metadata import Instance, MetadataError
-from trainer.supervisor.report.heartbeat_reports import Reports
-from trainer.supervisor.report.service_client import Dismissed, Refused, ServiceError, Unauthorized
+from trainer.supervisor.machine.metadata import MetadataError, VmInstance
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
+from trainer.supervisor.report.service_client import (
+    AttemptOverError,
+    NodeUnauthorizedError,
+    ServiceCallError,
+    StaleNodeError,
+)
 
 _ENDED = frozenset({NodePhase.STOPPED, NodePhase.FAILED})
 
 log = logging.getLogger(__name__)
 
 
-class Conversation:
+class ServiceSession:
     """Joins first; then ``heartbeats`` and ``directives`` run side by side until cancelled."""
 
     def __init__(
-        self, given: Surroundings, duty: Duty, reports: Reports, time: ServiceTime
+        self,
+        given: SupervisorContext,
+        duty: NodeController,
+        reports: HeartbeatReports,
+        time: ServiceTime,
     ) -> None:
         self._given = given
         self._duty = duty
@@ -37,9 +46,9 @@ class Conversation:
         self._seq = 0
         self._port = 0
         self._time = time
-        self.stop_by = StopBy()
+        self.stop_by = StopDeadline()
 
-    async def join(self) -> tuple[Instance, Registered]:
+    async def join(self) -> tuple[VmInstance, Registered]:
         """Find out who this machine is and register it, however long that takes."""
         self._joining_since = self._given.clock.now(), self._given.clock.monotonic()
         async for attempt in self._given.stubborn(MetadataError):
@@ -61,7 +70,7 @@ class Conversation:
         while True:
             self._newer.clear()
             # A poll that hangs on a dead connection is given up when a heartbeat tells of more.
-            await first_of(self._speak(self._poll, asyncio.sleep), self._newer.wait())
+            await wait_first(self._speak(self._poll, asyncio.sleep), self._newer.wait())
 
     async def told(self) -> None:
         """Return once the service has heard of the node's present state."""
@@ -81,7 +90,7 @@ class Conversation:
         return (told.phase, told.generation) == (node.phase, node.generation)
 
     async def _register(self) -> Registered:
-        async for attempt in self._given.stubborn(ServiceError):
+        async for attempt in self._given.stubborn(ServiceCallError):
             with attempt:
                 sent = self._given.clock.monotonic()
                 seat = await self._given.service.register(self._registration())
@@ -102,7 +111,7 @@ class Conversation:
             address=self._instance.address,
             gpus=self._given.gpus,
             vm_size=self._instance.vm_size,
-            network=network.shown(self._instance.address, self._instance.vm_size),
+            network=network.network_report(self._instance.address, self._instance.vm_size),
             spans=(*given.booted, supervisor),
             now=since + self._joined_for,  # by the wall clock that dated the spans
         )
@@ -111,7 +120,7 @@ class Conversation:
         """Have fresh grants: a registration of the same boot brings them and changes nothing."""
         try:
             await self._rejoin(self._seat)
-        except Dismissed as e:
+        except AttemptOverError as e:
             self._leave(e)
 
     async def _rejoin(self, seat: Registered) -> None:
@@ -126,36 +135,36 @@ class Conversation:
     ) -> None:
         """Say it until it is answered with 200; act upon every other answer."""
         try:
-            async for attempt in self._given.stubborn(ServiceError, wait):
+            async for attempt in self._given.stubborn(ServiceCallError, wait):
                 with attempt:
                     await self._say(say)
-        except Dismissed as e:
+        except AttemptOverError as e:
             self._leave(e)
 
-    def _leave(self, dismissal: Dismissed) -> None:
+    def _leave(self, dismissal: AttemptOverError) -> None:
         log.info("node.dismissed reason=%s", dismissal)
-        self._duty.apply(dismissed(self._duty.node))
+        self._duty.apply(on_attempt_over(self._duty.node))
 
     async def _say(self, say: Callable[[], Awaitable[None]]) -> None:
         seat = self._seat
         try:
             await say()
-        except ServiceError as e:
+        except ServiceCallError as e:
             log.warning("service.refused reason=%s", e)
             await self._heed(e, seat)
             raise
 
-    async def _heed(self, answer: ServiceError, seat: Registered) -> None:
+    async def _heed(self, answer: ServiceCallError, seat: Registered) -> None:
         match answer:
-            case Unauthorized() | Refused(code="stale_epoch"):
+            case NodeUnauthorizedError() | StaleNodeError(code="stale_epoch"):
                 await self._rejoin(seat)
-            case Refused():
-                self._duty.apply(refused(self._duty.node))
+            case StaleNodeError():
+                self._duty.apply(on_stale_generation(self._duty.node))
             case _:
                 pass  # it will be said again
 
     async def _until_news(self, seconds: float) -> None:
-        await first_of(self._reports.changed.wait(), seconds=seconds)
+        await wait_first(self._reports.changed.wait(), seconds=seconds)
 
     async def _beat(self) -> None:
         self._reports.changed.clear()
@@ -199,7 +208,7 @@ class Conversation:
         self.stop_by.heard(sent=sent, now=directive.now, stop_by=directive.stop_by)
         if directive.grants is not None:
             self._duty.renew(directive.grants)
-        self._duty.apply(directed(self._duty.node, directive))
+        self._duty.apply(on_directive(self._duty.node, directive))
         if directive.seq <= after and clock.monotonic() - sent < self._given.limits.pulse:
             await asyncio.sleep(self._given.limits.pulse)  # the service does not wait; we do
 

@@ -23,14 +23,14 @@ from trainer.contract import (
 from trainer.rundir import RankSave, SavedFile, rank_record
 from trainer.supervisor.blob.container import (
     BlobError,
-    BlobUnavailable,
+    BlobUnavailableError,
     JobContainer,
-    PreconditionFailed,
-    Stored,
+    PreconditionFailedError,
+    StoredBlob,
 )
-from trainer.supervisor.blob.transfer import Corrupt
-from trainer.supervisor.clock import Clock
-from trainer.supervisor.concurrency import together
+from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.clock import NodeClock
+from trainer.supervisor.concurrency import gather_or_cancel
 
 SWAP_ATTEMPTS = 8
 
@@ -50,7 +50,7 @@ class Committer:
         self,
         container: JobContainer,
         generation: Generation,
-        clock: Clock,
+        clock: NodeClock,
         undelivered: Callable[[int], Sequence[StepMetrics]] = lambda _: (),
         valid_loss: Callable[[int], float | None] = lambda _: None,
     ) -> None:
@@ -93,7 +93,7 @@ class Committer:
         for save in sorted(self._pending.values(), key=lambda s: s.step):
             try:
                 entry = await self._commit(save)
-            except Corrupt as e:
+            except CorruptError as e:
                 log.error("checkpoint.refused reason=%s", e)  # noqa: TRY400 - the reason is all
                 del self._pending[save.path]
                 continue
@@ -141,9 +141,11 @@ class Committer:
         names = [rank_record(rank) for rank in range(save.writers)]
         if not all(name in stored for name in names):
             return None
-        reads = await together(self._container.read(f"{save.path}/{name}") for name in names)
+        reads = await gather_or_cancel(
+            self._container.read(f"{save.path}/{name}") for name in names
+        )
         records = [RankSave.from_json(data) for data, _ in reads]
-        return manifest_of(records, stored, self._generation)
+        return build_manifest(records, stored, self._generation)
 
     async def _publish(self, path: str, manifest: Manifest) -> Committed:
         data = manifest.to_json().encode()
@@ -170,7 +172,7 @@ class Committer:
         loaded = checkpoint.path if checkpoint else ""
         for attempt in range(SWAP_ATTEMPTS):
             head, etag = await read_head(self._container)
-            if names(head, entry):
+            if is_named(head, entry):
                 self.dropped += sorted(let_go - {c.path for c in head.checkpoints})
                 return
             if entry.kind == "final":
@@ -180,10 +182,10 @@ class Committer:
             let_go |= {c.path for c in head.checkpoints} - {c.path for c in new.checkpoints}
             try:
                 await self._container.write(HEAD, new.to_json().encode(), if_match=etag)
-            except (PreconditionFailed, BlobUnavailable) as e:
+            except (PreconditionFailedError, BlobUnavailableError) as e:
                 log.warning("head.not_written path=%s reason=%s", entry.path, e)
                 await asyncio.sleep(0.1 * attempt)
-        raise BlobUnavailable(f"{HEAD}: could not be written in {SWAP_ATTEMPTS} attempts")
+        raise BlobUnavailableError(f"{HEAD}: could not be written in {SWAP_ATTEMPTS} attempts")
 
     async def _kept(self) -> Retention:
         """Which checkpoints the job keeps; its run spec never changes."""
@@ -200,24 +202,24 @@ class Committer:
             del self._pending[path]
 
 
-def names(head: Head, entry: Committed) -> bool:
+def is_named(head: Head, entry: Committed) -> bool:
     """True when HEAD names the very manifest that the entry speaks of."""
     named = (*head.checkpoints, *((head.model,) if head.model else ()))
     return any((c.path, c.manifest_sha256) == (entry.path, entry.manifest_sha256) for c in named)
 
 
-def manifest_of(
-    records: Sequence[RankSave], stored: Mapping[str, Stored], generation: Generation
+def build_manifest(
+    records: Sequence[RankSave], stored: Mapping[str, StoredBlob], generation: Generation
 ) -> Manifest:
     """The manifest of a save from all writers' records and the listing of its folder."""
     first = records[0]
-    if any(_of(record) != _of(first) for record in records):
-        raise Corrupt(f"{first.path}: the ranks' records disagree about what was saved")
+    if any(_agreed_members(record) != _agreed_members(first) for record in records):
+        raise CorruptError(f"{first.path}: the ranks' records disagree about what was saved")
     if first.generation != generation.number:
         raise StaleGeneration(f"{first.path} was saved by generation {first.generation}")
-    files = [_entry(first.path, f, stored) for r in records for f in r.files]
+    files = [_file_entry(first.path, f, stored) for r in records for f in r.files]
     if len({f.name for f in files}) < len(files):
-        raise Corrupt(f"{first.path}: two ranks wrote a file of the same name")
+        raise CorruptError(f"{first.path}: two ranks wrote a file of the same name")
     return Manifest(
         step=first.step,
         consumed_samples=first.consumed_samples,
@@ -231,16 +233,18 @@ def manifest_of(
     )
 
 
-def _of(record: RankSave) -> tuple[object, ...]:
+def _agreed_members(record: RankSave) -> tuple[object, ...]:
     """What all ranks have to agree about."""
     what = (record.path, record.writers, record.step, record.consumed_samples)
     return (*what, record.world_size, record.generation, record.kind, record.parameters_sha256)
 
 
-def _entry(path: str, file: SavedFile, stored: Mapping[str, Stored]) -> FileEntry:
+def _file_entry(path: str, file: SavedFile, stored: Mapping[str, StoredBlob]) -> FileEntry:
     seen = stored.get(file.name)
     if seen is None or (seen.size, seen.crc64nvme) != (file.size, file.crc64nvme):
-        raise Corrupt(f"{path}/{file.name}: the blob is not what the rank's record says ({seen})")
+        raise CorruptError(
+            f"{path}/{file.name}: the blob is not what the rank's record says ({seen})"
+        )
     return FileEntry(
         name=file.name,
         size=file.size,

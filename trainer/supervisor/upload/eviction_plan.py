@@ -15,7 +15,7 @@ UNCAPPED = 2.0  # what the wire then gives without, at least: ND A100 v4 has thr
 LEISURE = 0.25  # of the time for a save, for a step: asked just after a look, two of them are done
 
 
-class Choice(Enum):
+class EvictionChoice(Enum):
     """What is done about a notice."""
 
     FINISH_STEP = "finish the step that is under way, then save"
@@ -24,7 +24,7 @@ class Choice(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
+class EvictionOutlook:
     """One node's part, as far as it was measured; None: not yet. Bytes and seconds."""
 
     left: float  # until this machine goes
@@ -36,32 +36,32 @@ class Outlook:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class EvictionDecision:
     """The choice, and what it rests on."""
 
-    choice: Choice
+    choice: EvictionChoice
     needs: float | None = None  # seconds for a save now; None: nothing was measured
     left: float = 0.0
 
 
-def decide(outlook: Outlook) -> Verdict:
+def decide_on_eviction(outlook: EvictionOutlook) -> EvictionDecision:
     """Choose by the time that a save needs, `t_boundary + (pending + size) / rate + t_commit`.
 
     Without a measurement a save is tried: it may fit, and nothing is lost by it.
     """
     if outlook.rate is None or outlook.step is None:
-        return Verdict(choice=Choice.SAVE_NOW, left=outlook.left)
+        return EvictionDecision(choice=EvictionChoice.SAVE_NOW, left=outlook.left)
     needs = seconds_to_save(outlook)
     if needs > outlook.left:
-        choice = Choice.RELY
+        choice = EvictionChoice.RELY
     elif needs + CAUTION * outlook.step <= outlook.left:
-        choice = Choice.FINISH_STEP
+        choice = EvictionChoice.FINISH_STEP
     else:
-        choice = Choice.SAVE_NOW
-    return Verdict(choice=choice, needs=needs, left=outlook.left)
+        choice = EvictionChoice.SAVE_NOW
+    return EvictionDecision(choice=choice, needs=needs, left=outlook.left)
 
 
-def seconds_to_save(outlook: Outlook) -> float:
+def seconds_to_save(outlook: EvictionOutlook) -> float:
     """From the notice to the commit: the next micro-step's end, what is on its way, ours."""
     assert outlook.rate is not None
     assert outlook.step is not None
@@ -70,35 +70,35 @@ def seconds_to_save(outlook: Outlook) -> float:
     return CAUTION * (boundary + wire) + COMMIT_SECONDS
 
 
-def leaves_a_step(patience: float, step: float | None) -> bool:
+def has_time_for_step(patience: float, step: float | None) -> bool:
     """Whether a stop for which there are so many seconds may wait for the end of a step."""
     return step is not None and step <= LEISURE * patience
 
 
-def unsent(sizes: Sequence[int], sent: float) -> int:
+def unsent_bytes(sizes: Sequence[int], sent: float) -> int:
     """Bytes of saves that still have to go, when so many of the first one have."""
     first, *others = sizes or (0,)
     return max(first - int(sent), 0) + sum(others)
 
 
-def full_rate(measured: float | None, cap: float) -> float | None:
+def uncapped_rate(measured: float | None, cap: float) -> float | None:
     """What uploads get from the wire once their cap is lifted, from what they had under it."""
     if measured is None or measured < USED * cap:
         return measured
     return UNCAPPED * cap
 
 
-def sentence(verdict: Verdict) -> str:
+def decision_message(verdict: EvictionDecision) -> str:
     """For the user, about this machine."""
     left = f"{verdict.left:.0f} s"
     if verdict.needs is None:
         return f"Azure takes the machine in {left}: saving at once"
     needs = f"a save takes about {verdict.needs:.0f} s"
-    if verdict.choice is Choice.RELY:
+    if verdict.choice is EvictionChoice.RELY:
         return (
             f"Azure takes the machine in {left}, and {needs}: it would not be whole. Training goes "
             "on from the newest checkpoint that is committed by then"
         )
-    if verdict.choice is Choice.SAVE_NOW:
+    if verdict.choice is EvictionChoice.SAVE_NOW:
         return f"Azure takes the machine in {left}, and {needs}: saving at once"
     return f"Azure takes the machine in {left}, and {needs}: the step is finished first"

@@ -7,16 +7,20 @@ from pathlib import Path
 
 from trainer.rundir import RankSave, RunDir, SavedFile, rank_record
 from trainer.supervisor.blob.container import JobContainer
-from trainer.supervisor.blob.transfer import Corrupt, upload
-from trainer.supervisor.concurrency import together
-from trainer.supervisor.upload.rate_limiter import Pace
+from trainer.supervisor.blob.transfer import CorruptError, upload_file
+from trainer.supervisor.concurrency import gather_or_cancel
+from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
 
 
 class Outbox:
     """The outbox of one generation on this node, whose ranks are ``ranks``."""
 
     def __init__(
-        self, container: JobContainer, folder: RunDir, ranks: range, pace: Pace | None = None
+        self,
+        container: JobContainer,
+        folder: RunDir,
+        ranks: range,
+        pace: UploadRateLimiter | None = None,
     ) -> None:
         self._container = container
         self._folder = folder
@@ -32,7 +36,7 @@ class Outbox:
         save = whole[0][0]
         try:
             await self._send(whole[0])
-        except Corrupt:
+        except CorruptError:
             self.set_aside(save)
             raise
         return save
@@ -59,8 +63,8 @@ class Outbox:
 
     async def _send(self, records: list[RankSave]) -> None:
         folder = self._folder.save_folder(records[0].path)
-        sent = await together(
-            together(self._send_file(folder, record.path, file) for file in record.files)
+        sent = await gather_or_cancel(
+            gather_or_cancel(self._send_file(folder, record.path, file) for file in record.files)
             for record in records
         )
         self.sent += sum(file.size for record in records for file in record.files)
@@ -80,11 +84,11 @@ class Outbox:
         """Upload it; the file as the record in Blob has it, with its SHA-256."""
         access, blob = self._container.access, self._container.blob(f"{blob_path}/{file.name}")
         try:
-            hashes = await upload(
+            hashes = await upload_file(
                 access, blob, folder / file.name, file.crc64nvme, self._pace, file.blocks
             )
         except FileNotFoundError as e:
-            raise Corrupt(f"{file.name}: a rank's record names it, but it is not there") from e
+            raise CorruptError(f"{file.name}: a rank's record names it, but it is not there") from e
         return replace(file, block_sha256=hashes)
 
 

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from trainer.supervisor.concurrency import first_of
+from trainer.supervisor.concurrency import wait_first
 
 
-class Pace:
+class UploadRateLimiter:
     """Lets bytes through at a rate; none is held back once the cap is lifted."""
 
     def __init__(self, bytes_per_second: float, monotonic: Callable[[], float]) -> None:
@@ -23,4 +23,4 @@ class Pace:
         begins = max(self._free_at, self._monotonic())
         self._free_at = begins + size / self._rate
         while not self._lifted.is_set() and (wait := begins - self._monotonic()) > 0:
-            await first_of(self._lifted.wait(), seconds=wait)
+            await wait_first(self._lifted.wait(), seconds=wait)

@@ -6,37 +6,37 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from trainer.contract import Committed, StepMetrics
 from trainer.rundir import RankSave
-from trainer.supervisor.blob.container import AccessRefused, BlobError, JobContainer
-from trainer.supervisor.blob.transfer import Corrupt
-from trainer.supervisor.clock import Clock, Limits
-from trainer.supervisor.concurrency import first_of
-from trainer.supervisor.control.launch import World
-from trainer.supervisor.control.stop_requests import Wish, Wishes
-from trainer.supervisor.report.heartbeat_reports import Reports
+from trainer.supervisor.blob.container import AccessRefusedError, BlobError, JobContainer
+from trainer.supervisor.blob.transfer import CorruptError
+from trainer.supervisor.clock import NodeClock, NodeLimits
+from trainer.supervisor.concurrency import wait_first
+from trainer.supervisor.control.launch import NodeWorld
+from trainer.supervisor.control.stop_requests import StopRequest, StopRequests
+from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.upload.commit import Committer
-from trainer.supervisor.upload.eviction_plan import full_rate, unsent
+from trainer.supervisor.upload.eviction_plan import uncapped_rate, unsent_bytes
 from trainer.supervisor.upload.outbox import Outbox
-from trainer.supervisor.upload.rate_limiter import Pace
+from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
 
 log = logging.getLogger(__name__)
 
 
-class Uploads:
+class SaveUploads:
     """The saves of one generation on this node; node rank 0 commits them."""
 
     def __init__(
         self,
-        world: World,
+        world: NodeWorld,
         container: JobContainer,
-        reports: Reports,
-        limits: Limits,
-        clock: Clock,
+        reports: HeartbeatReports,
+        limits: NodeLimits,
+        clock: NodeClock,
         regrant: Callable[[], Awaitable[None]],
         undelivered: Callable[[int], Sequence[StepMetrics]],
     ) -> None:
         self._share = limits.ingress_share(len(world.generation.members))
         self.paced_at = min(limits.upload_rate, self._share)  # bytes a second
-        self._pace = Pace(self.paced_at, clock.monotonic)
+        self._pace = UploadRateLimiter(self.paced_at, clock.monotonic)
         self._outbox = Outbox(container, world.folder, world.ranks, self._pace)
         self._committer = Committer(
             container, world.generation, clock, undelivered, reports.valid_loss
@@ -60,12 +60,12 @@ class Uploads:
     def pending(self) -> int:
         """Bytes of saves that lie whole and, going by the last upload's rate, are not in Blob."""
         saves = [sum(f.size for r in records for f in r.files) for records in self._outbox.whole()]
-        return unsent(saves, self._of_this_one())
+        return unsent_bytes(saves, self._of_this_one())
 
     @property
     def rate(self) -> float | None:
         """Bytes a second that wire and account give when nothing paces it; None: unknown."""
-        rate = full_rate(self._measured, self.paced_at)
+        rate = uncapped_rate(self._measured, self.paced_at)
         return rate if rate is None else min(rate, self._share)
 
     @property
@@ -78,7 +78,7 @@ class Uploads:
             return 0.0
         return self._measured * (self._clock.monotonic() - self._sending_since)
 
-    async def work(self, wishes: Wishes, *, recall: bool = False) -> None:
+    async def work(self, wishes: StopRequests, *, recall: bool = False) -> None:
         """Upload and commit until the trainer is gone and nothing is left, or time is up.
 
         ``recall``: an earlier supervisor may have sent what it did not come to commit.
@@ -93,12 +93,12 @@ class Uploads:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _hurry(self, wishes: Wishes) -> None:
+    async def _hurry(self, wishes: StopRequests) -> None:
         """From a stop or the last step on nobody trains any more: the wire is for saves."""
-        await first_of(wishes.heard(Wish.SAVE), wishes.trainer_gone.wait())
+        await wait_first(wishes.heard(StopRequest.SAVE), wishes.trainer_gone.wait())
         self._pace.lift()
 
-    async def _work(self, wishes: Wishes, *, recall: bool) -> None:
+    async def _work(self, wishes: StopRequests, *, recall: bool) -> None:
         waiting_since: float | None = None
         self._recall = recall and self._commits
         while True:
@@ -109,7 +109,7 @@ class Uploads:
             if gone and sent and waiting_since is None:
                 waiting_since = self._clock.monotonic()
             # Asked before the look, so that one look follows the end of our patience.
-            over = gone and _over(wishes, waiting_since)
+            over = gone and _is_time_over(wishes, waiting_since)
             done = await self._commit() and sent
             if self._failures == failures:
                 self._worked()
@@ -119,7 +119,7 @@ class Uploads:
                 self._make_room(wishes)
             await self._pause(wishes)
 
-    def _make_room(self, wishes: Wishes) -> None:
+    def _make_room(self, wishes: StopRequests) -> None:
         """Have deleted what HEAD let go of, beside the uploads, until a stop is asked for.
 
         It may be hundreds of blobs. What is left then the service's sweep finds.
@@ -127,9 +127,9 @@ class Uploads:
         if self._deleting is not None and self._deleting.done():
             self._deleting.result()
             self._deleting = None
-        idle = self._deleting is None and wishes.strongest is Wish.NONE
+        idle = self._deleting is None and wishes.strongest is StopRequest.NONE
         if idle and self._committer.dropped:
-            deleting = first_of(wishes.heard(Wish.SAVE), self._committer.delete_dropped())
+            deleting = wait_first(wishes.heard(StopRequest.SAVE), self._committer.delete_dropped())
             self._deleting = asyncio.create_task(deleting)
 
     async def _send(self) -> bool:
@@ -140,7 +140,7 @@ class Uploads:
                     self._committer.expect(save)
                 if self._commits and self._outbox.whole():  # which may not come in time any more
                     await self._commit()
-        except (BlobError, Corrupt, OSError) as e:  # a corrupt save is out of the way now
+        except (BlobError, CorruptError, OSError) as e:  # a corrupt save is out of the way now
             await self._failed(e)
             return False
         except ValueError as e:
@@ -178,12 +178,12 @@ class Uploads:
         self.model = next((e for e in entries if e.kind == "final"), self.model)
         return self._committer.idle
 
-    async def _pause(self, wishes: Wishes) -> None:
+    async def _pause(self, wishes: StopRequests) -> None:
         if wishes.trainer_gone.is_set():
             await asyncio.sleep(self._limits.pulse)
         else:
             back_off = min(self._limits.pulse * 2 ** min(self._failures, 10), self._limits.retry)
-            await first_of(wishes.trainer_gone.wait(), seconds=back_off)
+            await wait_first(wishes.trainer_gone.wait(), seconds=back_off)
 
     def _worked(self) -> None:
         """Everything that could be done was done; parts of peers may still be missing."""
@@ -202,11 +202,11 @@ class Uploads:
                 f"waits on the node: {error}"
             )
             self._reports.troubled("uploads", message, self._failing_since)
-        if isinstance(error, AccessRefused):
+        if isinstance(error, AccessRefusedError):
             await self._regrant()
 
 
-def _over(wishes: Wishes, waiting_since: float | None) -> bool:
+def _is_time_over(wishes: StopRequests, waiting_since: float | None) -> bool:
     if waiting_since is None:
         return wishes.uploads_over
     return wishes.peers_over(waiting_since)

@@ -15,27 +15,27 @@ import torch
 
 from trainer.contract import RunSpec
 from trainer.data.batch import Batch
-from trainer.methods.descriptor import kind_of
-from trainer.process.all_reduce import over_ranks
-from trainer.state import Identity
+from trainer.methods.descriptor import descriptor_of
+from trainer.process.all_reduce import sum_over_ranks
+from trainer.state import RankIdentity
 
-RARELY = 25  # steps from one look at all ranks to the next
-SLOW = 1.2  # times the median rank: worth a line in the log
+COMPARE_EVERY = 25  # steps from one look at all ranks to the next
+SLOW_RATIO = 1.2  # times the median rank: worth a line in the log
 # Dense 16-bit operations a second, from NVIDIA's data sheets.
 _PEAKS = {"A100": 312e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12}
 
 log = logging.getLogger(__name__)
 
 
-class Pace:
+class UtilizationMeter:
     """Of one rank; the step's numbers are the same on all."""
 
-    def __init__(self, engine: Any, spec: RunSpec, identity: Identity) -> None:  # noqa: ANN401
+    def __init__(self, engine: Any, spec: RunSpec, identity: RankIdentity) -> None:  # noqa: ANN401
         self._spec, self._me, self._device = spec, identity, engine.device
         self._names_slow = spec.zero_stage < 3
-        known = kind_of(spec).one_pass and spec.precision != "fp32"
-        self._peak = _peak(engine.device) if known else 0.0
-        self._per_token = _per_token(engine.module) if self._peak else 0.0
+        known = descriptor_of(spec).one_pass and spec.precision != "fp32"
+        self._peak = _peak_flops(engine.device) if known else 0.0
+        self._per_token = _flops_per_token(engine.module) if self._peak else 0.0
         self._passes: list[tuple[Any, Any]] = []
         self._own = 0.0  # seconds in forward passes since the last look: rows differ
 
@@ -54,7 +54,7 @@ class Pace:
             found["mfu"] = rate / (self._peak * self._me.world_size)
         self._own += self._seconds()
         self._passes.clear()
-        if step % RARELY == 0:
+        if step % COMPARE_EVERY == 0:
             found |= self._look_around(step)
             self._own = 0.0
         return found
@@ -63,11 +63,11 @@ class Pace:
         world, rank = self._me.world_size, self._me.rank
         mine = [0.0] * (2 * world)
         mine[2 * rank : 2 * rank + 2] = [self._own, float(peak_memory(self._device))]
-        everyone = over_ranks(*mine, device=self._device)
+        everyone = sum_over_ranks(*mine, device=self._device)
         found: dict[str, Any] = {"peak_memory": int(max(everyone[1::2]))}
         if self._names_slow and world > 1:
-            found |= slowest(everyone[::2])
-            if found["slowest_ratio"] > SLOW:
+            found |= slowest_rank(everyone[::2])
+            if found["slowest_ratio"] > SLOW_RATIO:
                 log.info(
                     "step %d: rank %d is the slowest, %.2f times the median of all ranks",
                     step,
@@ -90,14 +90,14 @@ class Pace:
         return float(sum(began.elapsed_time(end) for began, end in self._passes)) / 1000
 
 
-def slowest(seconds: Sequence[float]) -> dict[str, Any]:
+def slowest_rank(seconds: Sequence[float]) -> dict[str, Any]:
     """Of the ranks' own seconds: who has the most, and how many times the (lower) median it is."""
     usual = sorted(seconds)[(len(seconds) - 1) // 2]
     rank = max(range(len(seconds)), key=lambda r: seconds[r])
     return {"slowest_rank": rank, "slowest_ratio": seconds[rank] / max(usual, 1e-9)}
 
 
-def tokens_in(batch: Batch) -> int:
+def count_tokens(batch: Batch) -> int:
     """That go through the model, padding not counted."""
     return batch.ids.numel() if batch.attention is None else int(batch.attention.sum())
 
@@ -109,7 +109,7 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _per_token(model: Any) -> float:  # noqa: ANN401
+def _flops_per_token(model: Any) -> float:  # noqa: ANN401
     """Operations that a token costs: 2 a weight forward, 2 back, and 2 where it is trained.
 
     Attention's own products are left out, and so are weights that are only looked up.
@@ -127,7 +127,7 @@ def _size(parameter: Any) -> int:  # noqa: ANN401
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
-def _peak(device: torch.device) -> float:
+def _peak_flops(device: torch.device) -> float:
     """0 where it is not known."""
     if device.type != "cuda":
         return 0.0
