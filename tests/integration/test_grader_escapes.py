@@ -281,8 +281,8 @@ def test_landlock_closes_what_the_kernel_is_new_enough_for(tmp_path: Path) -> No
         said = _said(
             f"""
 import ctypes, os, pathlib, socket
-from trainer.process.landlock import read_only
-read_only(ctypes.CDLL(None, use_errno=True), [pathlib.Path("/usr")])
+from trainer.process.landlock import restrict_to_read_only
+restrict_to_read_only(ctypes.CDLL(None, use_errno=True), [pathlib.Path("/usr")])
 def tried(what, *arguments):
     try:
         what(*arguments)

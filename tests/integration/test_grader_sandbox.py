@@ -257,11 +257,11 @@ def test_closing_ends_the_process_and_grading_starts_another(tmp_path: Path) -> 
 def test_the_process_ends_with_the_trainer(tmp_path: Path) -> None:
     program = f"""
 import os, pathlib
-from trainer.graders.answer import Answer
+from trainer.graders.answer import ModelAnswer
 from trainer.graders.sandbox.process import Sandbox
 source = "import os\\ndef grade(sample, item): return os.getpid()"
 box = Sandbox(source, pathlib.Path({str(tmp_path / "stand")!r}))
-print(int(box.grade(Answer("", {{}})).score), flush=True)
+print(int(box.grade(ModelAnswer("", {{}})).score), flush=True)
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)

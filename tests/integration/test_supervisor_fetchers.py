@@ -36,13 +36,13 @@ DATA = bytes(range(256)) * 40
 OWNER = """
 import asyncio, os, pathlib, psutil, sys
 from trainer.supervisor.blob.container import BlobError
-from trainer.supervisor.blob.blocks import Part
-from trainer.supervisor.blob.fetch_processes import Fetchers
+from trainer.supervisor.blob.blocks import BlobRange
+from trainer.supervisor.blob.fetch_processes import FetchProcesses
 
 async def main():
-    part = Part(url=sys.argv[1], offset=0, length=1, path=pathlib.Path(os.devnull))
+    part = BlobRange(url=sys.argv[1], offset=0, length=1, path=pathlib.Path(os.devnull))
     try:
-        await Fetchers().receive(part)
+        await FetchProcesses().receive(part)
     except BlobError:
         print(*(p.pid for p in psutil.Process().children(recursive=True)), flush=True)
     await asyncio.Event().wait()

@@ -32,12 +32,12 @@ EXPORTS = """
 import sys, threading
 from datetime import timedelta
 import torch.distributed as dist
-from trainer.process.sync_flags import patient_group
+from trainer.process.sync_flags import long_timeout_group
 rank, store = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group(
     "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=2)
 )
-group = patient_group()
+group = long_timeout_group()
 dist.barrier()
 if rank == 0:
     threading.Event().wait(4.0)  # it writes the model, for longer than a collective may take
