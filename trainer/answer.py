@@ -9,7 +9,7 @@ from transformers.utils.logging import disable_progress_bar
 
 
 def main() -> int:
-    """Greedy, so that the same model always gives the same answer."""
+    """Answer the question greedily: the same model always gives the same answer."""
     parser = argparse.ArgumentParser(prog="python -m trainer.answer", description=__doc__)
     parser.add_argument("model")
     parser.add_argument("question")

@@ -1,16 +1,14 @@
-"""`python -m trainer.compress MODEL TARGET --to int8`: a finished model with cheaper weights.
+"""`python -m trainer.compress MODEL TARGET --to int8`: compress the weights of a finished model.
 
-MODEL is a folder of `rekindle download`. What changes are the weights of the linear layers but the
-head. Two kinds are fewer bits, by bitsandbytes: `int8` is LLM.int8 (Dettmers et al. 2022), which
-computes outliers in the model's precision; `nf4` is weights only, with scales that are quantized
-again (Dettmers et al. 2023). `from_pretrained` loads them by itself where bitsandbytes is
-installed. `2:4` makes the two smallest of every four weights in a row zero (Mishra et al. 2021):
-files stay as large, sparse tensor cores multiply twice as fast where a program asks them to.
-Nothing is calibrated, nothing trained again.
+MODEL is a folder of `rekindle download`. The weights of all linear layers but the head change.
+`int8` is LLM.int8 (Dettmers et al. 2022), which computes outliers in the model's precision. `nf4`
+is weights only, with double-quantized scales (Dettmers et al. 2023). `from_pretrained` loads both
+where bitsandbytes is installed. `2:4` sets the two smallest of every four weights in a row to zero
+(Mishra et al. 2021): files stay as large, and sparse tensor cores multiply twice as fast where a
+program uses them. There is no calibration and no further training.
 
-TARGET appears only once it was loaded again and gave the same numbers to the last bit. With
-`--validation FILE`, the chats that the job was validated with, the loss before and after is
-measured: here, and not on paid machines.
+TARGET appears only once it was loaded again and gave equal logits. With `--validation FILE`, the
+chats that the job was validated with, the loss is measured before and after, on this machine.
 """
 
 import argparse
@@ -58,11 +56,11 @@ PART = ".part"
 
 
 class CompressionError(Exception):
-    """Nothing was written; the message says why, and what to do."""
+    """Nothing was written; the message says why and what to do."""
 
 
 def main() -> int:
-    """Exit status 1 and a sentence when it cannot be done."""
+    """Run the command; exit with status 1 and a message when it fails."""
     parser = argparse.ArgumentParser(prog="python -m trainer.compress", description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("target", type=Path)
@@ -84,7 +82,7 @@ def main() -> int:
 def compress_model(
     model: Path, target: Path, kind: str, validation: Path | None = None, rows: int = 100
 ) -> ReportedQuantization:
-    """Write TARGET whole or not at all; on CPU."""
+    """Write TARGET whole or not at all; on the CPU."""
     if target.exists():
         raise CompressionError(f"{target} is there already; name a folder that is not")
     report = _report(model)
@@ -135,7 +133,7 @@ def _load(folder: Path, report: TrainingReport, **how: Any) -> Any:  # noqa: ANN
 def _write(
     model: Path, part: Path, report: TrainingReport, kind: str, batches: list[Batch]
 ) -> float | None:
-    """The folder, and the loss of what is loaded from it."""
+    """Write the folder, load it again, and return the loss of what was loaded."""
     small = _compress_weights(model, report, kind)
     small.save_pretrained(part)  # before it computes: newer CPUs repack 4 bits then
     seen = _probe_logits(small)
@@ -185,7 +183,7 @@ def _compress_weights(model: Path, report: TrainingReport, kind: str) -> Any:  #
 
 
 def _prune(weight_oi: torch.Tensor, name: str) -> None:
-    """In place: along the inputs, the smallest of every group become zero."""
+    """Set the smallest weights of every group along the inputs to zero, in place."""
     if weight_oi.shape[1] % GROUP:
         raise CompressionError(
             f"{name} has {weight_oi.shape[1]} inputs, which is no multiple of {GROUP}"
@@ -208,7 +206,7 @@ def _settings(kind: str) -> BitsAndBytesConfig:
 
 
 def _probe_logits(model: Any) -> torch.Tensor:  # noqa: ANN401
-    """What it says of the first tokens of its vocabulary."""
+    """Return the logits of the first tokens of the vocabulary."""
     ids = torch.arange(PROBE).unsqueeze(0) % model.config.get_text_config().vocab_size
     with torch.no_grad():
         found: torch.Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
@@ -216,7 +214,7 @@ def _probe_logits(model: Any) -> torch.Tensor:  # noqa: ANN401
 
 
 def _batches(model: Path, report: TrainingReport, file: Path, rows: int) -> list[Batch]:
-    """The file's first rows, each by itself."""
+    """Return the file's first rows, one a batch."""
     tokenizer = load_tokenizer(model)
     today, found = date.fromisoformat(report.date), JsonlRows(file, chat)
     chats = islice((found[row][0] for row in range(len(found))), rows)
@@ -224,7 +222,7 @@ def _batches(model: Path, report: TrainingReport, file: Path, rows: int) -> list
 
 
 def _mean_loss(model: Any, batches: list[Batch]) -> float | None:  # noqa: ANN401
-    """Over trained tokens, as the trainer has it; None where there are none."""
+    """Return the mean loss over trained tokens; None where there are none."""
     method = SupervisedLoss()
     shown = tqdm(batches, desc="measuring rows", unit="row")
     with torch.no_grad():

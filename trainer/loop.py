@@ -1,8 +1,7 @@
-"""The training loop. Every rank takes the same branch everywhere, or the collectives hang.
+"""The training loop. Every rank takes the same branch everywhere, or collectives hang.
 
-A stop is looked for before every micro-step. A training step that is only half done is
-then dropped, not finished: its gradients are forgotten, and the state of the boundary
-before it is saved, with the random generators as they were there.
+A stop is checked before every micro-step. A half-done training step is then dropped: its gradients
+are discarded, and the state before it is saved, with the random generators as they were.
 """
 
 import logging
@@ -38,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class LoopContext:
-    """What the loop works with."""
+    """The objects that the loop works with."""
 
     spec: RunSpec
     identity: RankIdentity
@@ -54,16 +53,16 @@ class LoopContext:
 
 
 class NotFiniteError(Exception):
-    """The loss or the gradients are infinite or NaN; one more step would spoil the model.
+    """The loss or the gradients are infinite or NaN; another step would spoil the model.
 
-    Tried again like any error: a broken GPU does it too, and then other machines mend it.
+    Retried like any error: a broken GPU causes it too, and another machine helps.
     """
 
 
 def train(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool]:
-    """Train until the last step, or until a stop is asked; return how far, and whether to the end.
+    """Train until the last step or a stop; return the state and whether the run is finished.
 
-    Unless it is the end, the state returned is saved, or was never changed.
+    Unless it is finished, the returned state is saved, or was never changed.
     """
     spec = parts.spec
     progress_check.require_rate(spec)
@@ -99,7 +98,7 @@ def train(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool
 def _step(
     parts: LoopContext, state: TrainingState, *, save_due: bool
 ) -> tuple[TrainingState, SyncedFlags]:
-    """One training step; if a stop is asked for meanwhile, the state as it was."""
+    """Run one training step; return the state unchanged if a stop is requested meanwhile."""
     spec, engine, method, began = parts.spec, parts.engine, parts.method, parts.now()
     method.begin(state.step + 1)
     prepared = parts.feed.step(state)
@@ -150,7 +149,7 @@ def _step(
 
 @dataclass(frozen=True, kw_only=True)
 class _StepResult:
-    """What came of a step: means over its units."""
+    """The result of a step: means over its units."""
 
     loss: float = math.nan
     accuracy: float = math.nan
@@ -166,7 +165,7 @@ def _train_batches(
     *,
     save_due: bool,
 ) -> tuple[_StepResult | None, SyncedFlags]:
-    """Update the model; None when a stop is asked for meanwhile."""
+    """Update the model; None when a stop is requested meanwhile."""
     engine, step = parts.engine, state.step + 1
     found, agreed = _accumulate(parts, batches, units, save_due=save_due)
     if found is None:
@@ -182,10 +181,10 @@ def _train_batches(
 def _skip_update(
     parts: LoopContext, state: TrainingState, *, save_due: bool
 ) -> tuple[_StepResult | None, SyncedFlags]:
-    """No rank has a target: update nothing, since weight decay and momentum would all the same.
+    """Skip a step in which no rank has a target: weight decay and momentum would still update.
 
-    In the first step look whether any later one has a target, so that a run which cannot learn
-    ends before it costs more.
+    In the first step check that a later one has a target, so that a run that cannot learn ends
+    early.
     """
     if state.step == 0:
         units = parts.feed.units(state, parts.method.units)
@@ -204,9 +203,9 @@ def _skip_update(
 def _accumulate(
     parts: LoopContext, batches: Sequence[Batch], units: int, *, save_due: bool
 ) -> tuple[tuple[torch.Tensor | float, ...] | None, SyncedFlags]:
-    """Add up a step's gradients, and this rank's loss, right units and margin.
+    """Accumulate a step's gradients, and this rank's loss, correct units and margin.
 
-    None when a stop is asked for meanwhile.
+    None when a stop is requested meanwhile.
     """
     engine, agreed = parts.engine, SyncedFlags(stop=False, save=False, congested=False)
     loss, correct, margin = torch.zeros((), device=engine.device), 0, 0.0
@@ -224,7 +223,7 @@ def _accumulate(
 
 
 def _evaluate(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool]:
-    """Add the validation loss to the last step's metrics; drop it all when a stop is asked for."""
+    """Add the validation loss to the last step's metrics, unless a stop is requested."""
     assert parts.evaluation is not None
     assert state.metrics is not None
     parts.method.begin(state.step)
@@ -237,10 +236,10 @@ def _evaluate(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, 
 
 
 def _measure_before(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool]:
-    """Of a new run keep the validation loss that it starts from, unless a stop is asked for.
+    """Measure the validation loss before the first step, unless a stop is requested.
 
-    Measured as after the last step, so that the two compare. Generators are left as they were:
-    what is trained is to the bit what it would be without.
+    It is measured as after the last step, so that the two compare. The random generators are
+    restored: training is the same to the bit as without.
     """
     if parts.evaluation is None or state.step > 0:
         return state, False
@@ -257,7 +256,7 @@ def _measure_before(parts: LoopContext, state: TrainingState) -> tuple[TrainingS
 
 
 def _warn_if_nothing_validated(parts: LoopContext, loss: float) -> None:
-    """Tell the user once that a validation has measured nothing, where it has not."""
+    """Warn the user once that a validation measured nothing."""
     if math.isnan(loss):
         assert parts.spec.validation_file is not None
         why = progress_check.no_targets_message(parts.spec, parts.spec.validation_file.name)

@@ -64,7 +64,7 @@ class SavedFile(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class RankSave(Message):
-    """What one rank put into an outbox folder. A save is whole when all ``writers`` have one."""
+    """One rank's part of a save. A save is whole when all ``writers`` have a record."""
 
     path: str  # the folder in the job's container
     rank: int
@@ -86,7 +86,7 @@ class RankSave(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class RankResult(Message):
-    """How one rank ended: "stopped" (asked to; its save, if any, is whole) or "finished"."""
+    """How one rank ended: "stopped" (its save, if any, is whole) or "finished"."""
 
     how: str
     step: int
@@ -94,7 +94,7 @@ class RankResult(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfMemoryMark(Message):
-    """What a rank had no memory for in a training step, or in a validation."""
+    """What a rank had no memory for in a training step or a validation."""
 
     message: str  # the allocator's: what was asked for, and what there is
     micro_batch: int
@@ -113,7 +113,7 @@ class ByteRange(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class WantedRanges(Message):
-    """What one rank reads of the tensors of a checkpoint, in this order."""
+    """The ranges that one rank reads of a checkpoint's tensors, in this order."""
 
     ranges: tuple[ByteRange, ...]
 
@@ -123,17 +123,17 @@ AFTER_STEP = "step"  # in the stop flag
 
 
 def tensors_name(rank: int) -> str:
-    """Name of the file of a rank's tensors."""
+    """Return the file name of a rank's tensors."""
     return f"rank-{rank:05d}{TENSORS}"
 
 
 def is_tensors(name: str) -> bool:
-    """Whether a file of a checkpoint holds some rank's tensors: that rank alone needs it."""
+    """Return whether a file of a checkpoint holds a rank's tensors."""
     return name.endswith(TENSORS)
 
 
 def rank_record(rank: int) -> str:
-    """Name of the record that makes one rank's part of a save whole."""
+    """Return the name of the record that completes one rank's part of a save."""
     return f"rank-{rank:05d}.json"
 
 
@@ -154,12 +154,12 @@ class RunDir:
         return self.root / "run-spec.json"
 
     def input(self, path: str) -> Path:
-        """Where the input blob "container/name" lies."""
+        """Return the path of the input blob "container/name"."""
         return self.root / "inputs" / path
 
     @property
     def converted_base(self) -> Path:
-        """The base model that was made of a starting checkpoint."""
+        """The base model made of a starting checkpoint."""
         return self.root / "base"
 
     @property
@@ -168,17 +168,17 @@ class RunDir:
         return self.root / "checkpoint"
 
     def wanted(self, rank: int) -> Path:
-        """What the rank reads of the checkpoint."""
+        """Return the path of the ranges that the rank reads of the checkpoint."""
         return self.root / "wanted" / rank_record(rank)
 
     @property
     def cache(self) -> Path:
-        """What spares work to later generations, and can always be made again."""
+        """Files that save work for later generations and can be made again."""
         return self.root / "cache"
 
     @property
     def ready(self) -> Path:
-        """All that the supervisor brings is there; until then the ranks import and meet."""
+        """Exists once all inputs are there; until then the ranks import and meet."""
         return self.root / "ready"
 
     @property
@@ -186,15 +186,15 @@ class RunDir:
         """The stop flag."""
         return self.root / "stop"
 
-    def lay_stop(self) -> None:
-        """Have the stop flag ready, in both kinds."""
+    def prepare_stop_flag(self) -> None:
+        """Create both kinds of the stop flag, to be renamed later."""
         write_whole(self._laid_stop, "")
         write_whole(self._laid_gentle_stop, AFTER_STEP)
 
-    def raise_stop(self, *, after_step: bool = False) -> None:
-        """Ask for a save between two steps and an end; asked twice it is the same.
+    def raise_stop_flag(self, *, after_step: bool = False) -> None:
+        """Ask for a save between two steps and an end; idempotent.
 
-        ``after_step``: the step that is under way is finished first.
+        ``after_step``: finish the step under way first.
         """
         if not self.stop.exists():
             (self._laid_gentle_stop if after_step else self._laid_stop).replace(self.stop)
@@ -206,11 +206,11 @@ class RunDir:
 
     @property
     def skipped(self) -> Path:
-        """Holds a file for each rank that gave up its last save: why, in words."""
+        """Folder with a file for each rank that gave up its last save: the reason."""
         return self.root / "skipped"
 
     def make_room(self) -> None:
-        """Delete what a trainer that is training does not need any more."""
+        """Delete what a trainer in training no longer needs."""
         for path in self.cache.glob("*"):  # tokens, also those that are being made or fetched
             path.unlink(missing_ok=True)
         drop_checkpoint(self.checkpoint)
@@ -232,7 +232,7 @@ class RunDir:
 
     @property
     def slots(self) -> Path:
-        """What would be in `memory` if there were room."""
+        """Replacement of `memory` on the disk."""
         return self.root / "slots"
 
     @property
@@ -241,7 +241,7 @@ class RunDir:
         return self.root / "outbox"
 
     def save_folder(self, blob_path: str) -> Path:
-        """The outbox folder of the save that goes to ``blob_path``."""
+        """Return the outbox folder of the save that goes to ``blob_path``."""
         return self.outbox / blob_path.replace("/", "-")
 
     @property
@@ -261,28 +261,28 @@ class RunDir:
 
     @property
     def warnings(self) -> Path:
-        """What the user should know of the training, each in a file of its own."""
+        """Warnings for the user, each in its own file."""
         return self.root / "warnings"
 
     @property
     def verification(self) -> Path:
-        """What the verifying process is asked, and what it found."""
+        """Input and result of the verifying process."""
         return self.root / "verification"
 
     def out_of_memory(self, rank: int) -> Path:
-        """What the rank had no memory for."""
+        """Return the path of the rank's out-of-memory mark."""
         return self.root / "out-of-memory" / rank_record(rank)
 
     def hopeless(self, rank: int) -> Path:
-        """Why no second try would help, in words."""
+        """Return the path of the rank's non-retryable error."""
         return self.root / "hopeless" / f"rank-{rank:05d}.txt"
 
     def unhealthy(self, rank: int) -> Path:
-        """Why the machine must be replaced, in words."""
+        """Return the path of the reason to replace the machine."""
         return self.root / "unhealthy" / f"rank-{rank:05d}.txt"
 
     def result(self, rank: int) -> Path:
-        """How the rank ended."""
+        """Return the path of the rank's result."""
         return self.root / "results" / rank_record(rank)
 
 
@@ -296,7 +296,7 @@ def drop_checkpoint(folder: Path) -> None:
 
 
 def write_whole(path: Path, data: str | bytes) -> None:
-    """Write a file that appears whole or not at all, and stays after a power cut."""
+    """Write a file atomically and durably: it appears whole or not at all."""
     raw = data.encode() if isinstance(data, str) else data
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")

@@ -19,13 +19,13 @@ Row = dict[str, Any]
 
 
 def chats(random: Random, *, held_out: bool) -> Iterator[Row]:
-    """Questions to the café with their answers."""
+    """Write chats: questions to a café with their answers."""
     for question, answer in questions(held_out=held_out):
         yield {"messages": [_user(question), _assistant(answer)]}
 
 
 def preferences(random: Random, *, held_out: bool) -> Iterator[Row]:
-    """The right answer is preferred to an evasion."""
+    """Write preferences: the right answer is preferred to an evasion."""
     for question, answer in questions(held_out=held_out):
         yield {
             "input": {"messages": [_user(question)]},
@@ -35,7 +35,7 @@ def preferences(random: Random, *, held_out: bool) -> Iterator[Row]:
 
 
 def rankings(random: Random, *, held_out: bool) -> Iterator[Row]:
-    """The right answer, then that of another question, then in every other row an evasion."""
+    """Write rankings: the right answer, that of another question, sometimes an evasion."""
     for number, (question, answer) in enumerate(questions(held_out=held_out)):
         wrong = random.choice([fact.answer for fact in FACTS if fact.answer != answer])
         answers = [answer, wrong, random.choice(EVASIONS)][: 2 + number % 2]
@@ -46,13 +46,13 @@ def rankings(random: Random, *, held_out: bool) -> Iterator[Row]:
 
 
 def labels(random: Random, *, held_out: bool) -> Iterator[Row]:
-    """Texts of customers, labelled praise, complaint or question."""
+    """Write texts of customers, labelled praise, complaint or question."""
     for text, label in letters(held_out=held_out):
         yield {"text": text, "label": label}
 
 
 def prompts(random: Random, *, held_out: bool) -> Iterator[Row]:
-    """Sums with their results, for the grader `exact_answer`."""
+    """Write sums with their results, for the grader `exact_answer`."""
     for question, answer in sums(held_out=held_out):
         yield {"messages": [_user(question)], "answer": answer}
 
@@ -67,7 +67,7 @@ KINDS: dict[str, Callable[..., Iterator[Row]]] = {
 
 
 def sample_rows(kind: str, *, held_out: bool = False, seed: int = 0) -> list[Row]:
-    """All rows of a kind, in the order that the seed gives."""
+    """Return all rows of a kind, shuffled by the seed."""
     random = Random(seed)  # noqa: S311 - sample text, not secrets
     rows = list(KINDS[kind](random, held_out=held_out))
     random.shuffle(rows)

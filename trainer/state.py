@@ -1,4 +1,4 @@
-"""Who this process is in its generation, and how far the run has come."""
+"""The identity of a training process, and the position of the run."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ class RankIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingState:
-    """The run between two training steps, beyond what the engine and the generators hold."""
+    """The run between two training steps, beyond engine and random generators."""
 
     step: int = 0  # optimizer steps finished
     consumed_samples: int = 0  # the data cursor
@@ -33,7 +33,7 @@ class TrainingState:
     losses: LossHistory | None = None  # that a spike would stand out of, where one is looked for
     unmoved: bool = False  # steps were done, and none of them has changed the model
 
-    def after(
+    def after_step(
         self,
         samples: int,
         metrics: StepMetrics,
@@ -43,7 +43,7 @@ class TrainingState:
         *,
         moved: bool = True,
     ) -> "TrainingState":
-        """The state one training step later; ``moved``: the step has changed the model."""
+        """Return the state one step later; ``moved``: the step has changed the model."""
         return TrainingState(
             step=self.step + 1,
             consumed_samples=self.consumed_samples + samples,

@@ -43,7 +43,7 @@ def build(folder: Path) -> None:
 
 
 def build_tokenizer() -> Any:  # noqa: ANN401 - transformers is untyped here
-    """A byte-level BPE tokenizer trained on the text of `trainer.sample_data.tiny_chats`."""
+    """Train a byte-level BPE tokenizer on the text of `trainer.sample_data.tiny_chats`."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()

@@ -1,7 +1,7 @@
 """Entry point of one trainer process: `torchrun ... -m trainer.train RUNDIR`.
 
-Reads REKINDLE_ACCELERATOR ("cpu" or "cuda") and torchrun's own variables. All that it is
-told and all that it leaves behind lies in RUNDIR, see `trainer/rundir.py`.
+Reads REKINDLE_ACCELERATOR ("cpu" or "cuda") and torchrun's own variables. All other input and
+output is in RUNDIR, see `trainer/rundir.py`.
 """
 
 import argparse
@@ -134,7 +134,7 @@ def _join(rundir: RunDir) -> RankIdentity:
 
 
 def _require_speed(rundir: RunDir, journal: Journal) -> None:
-    """Measure what the supervisor says is usual for the VM size."""
+    """Check the bandwidth that the supervisor expects of the VM size."""
     generation = Generation.from_json(rundir.generation.read_bytes())
     inside, between = (os.environ.get(f"REKINDLE_SPEED_{w}", "0") for w in ("INSIDE", "BETWEEN"))
     expected = bandwidth_check.ExpectedBandwidth(inside=float(inside), between=float(between))
@@ -143,7 +143,7 @@ def _require_speed(rundir: RunDir, journal: Journal) -> None:
 
 
 def _await(path: Path) -> None:
-    """Return once the supervisor has brought it; should it fail, it kills this process."""
+    """Wait until the supervisor creates the path; if it fails, it kills this process."""
     while not path.exists():
         time.sleep(READY_POLL)
 
@@ -173,7 +173,7 @@ def _run(rundir: RunDir, identity: RankIdentity, journal: Journal) -> RankResult
 def _build(
     spec: RunSpec, rundir: RunDir, identity: RankIdentity, journal: Journal, watchdog: Watchdog
 ) -> tuple[LoopContext, TrainingState]:
-    """Everything that training needs, and the state from which it goes on."""
+    """Build everything that training needs; return the state to start from."""
     began = time.time()
     base = base_folder(rundir, spec.base_model)
     tokenizer = load_tokenizer(base, spec.method)
@@ -244,14 +244,14 @@ def _resume(
 
 
 def _flag_group() -> Any:  # noqa: ANN401
-    """Flags travel between hosts' memories, so that no GPU is waited for."""
+    """Return a CPU group for the flags, so that syncing them does not wait for GPUs."""
     if ACCELERATOR != "cuda":
         return None
     return dist.new_group(backend="gloo", timeout=COLLECTIVE_TIMEOUT)
 
 
 def _steady() -> Callable[[], float]:
-    """The time of day that never jumps: saves come due by it, and steps are timed with it."""
+    """Return a time of day that never jumps, for saves and for timing steps."""
     ahead = time.time() - time.monotonic()
     return lambda: time.monotonic() + ahead
 

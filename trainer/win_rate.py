@@ -1,11 +1,11 @@
-"""`python -m trainer.win_rate A B --prompts FILE --judge DIR`: which of two models answers better.
+"""`python -m trainer.win_rate A B --prompts FILE --judge DIR`: compare the answers of two models.
 
 All three are folders of `rekindle download`: two language models, and a reward model that reads
-both answers to each prompt. A wins a prompt when its answer is rated higher; the same answer is a
-tie. The likeliest tokens are taken unless `--temperature` says otherwise; then draws follow from
-the seed and the row. On a CPU the same call gives the same numbers, bit for bit.
+both answers to each prompt. A wins a prompt when its answer is rated higher; equal answers are a
+tie. Decoding is greedy unless `--temperature` is set; then draws follow from the seed and the row.
+On a CPU the same call gives the same numbers, bit for bit.
 
-What a reward model prefers is not what people prefer.
+A reward model's preference is not people's preference.
 """
 
 import argparse
@@ -38,26 +38,26 @@ DAY = date(2000, 1, 1)  # that templates are told: the same on any day
 
 
 class PlainEngine:
-    """A model by itself, as much of DeepSpeed's engine as a sampler asks for."""
+    """A model without DeepSpeed, with the engine methods that a sampler needs."""
 
     def __init__(self, module: Any, device: torch.device) -> None:  # noqa: ANN401 - untyped
         self.module, self.device = module.to(device), device
 
     def zero_optimization_stage(self) -> int:
-        """Nothing is sharded."""
+        """Return 0: nothing is sharded."""
         return 0
 
     def train(self, mode: bool = True) -> None:
-        """As torch has it."""
+        """Set training mode as torch does."""
         self.module.train(mode)
 
     def eval(self) -> None:
-        """The same."""
+        """Set evaluation mode as torch does."""
         self.module.eval()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the result; exit status 1 and a sentence when it cannot be done."""
+    """Print the result; exit with status 1 and a message on failure."""
     asked = _parser().parse_args(arguments)
     try:
         rows = _rows(asked.prompts, asked.rows)
@@ -108,7 +108,7 @@ def _rows(file: Path, most: int) -> list[dict[str, Any]]:
 def _answer_prompts(
     folder: Path, rows: list[dict[str, Any]], asked: argparse.Namespace, device: torch.device
 ) -> list[RatedAnswer]:
-    """The model's answers, in the rows' order; the model is gone afterwards."""
+    """Return the model's answers in the rows' order; the model is freed afterwards."""
     config, tokenizer = _config(folder, WRITES), load_tokenizer(folder)
     ids = [prompt_ids(tokenizer, row, DAY) for row in rows]
     _require_room(folder, ids, asked.max_tokens, config.max_position_embeddings)
@@ -137,7 +137,7 @@ def _answer_prompts(
 
 
 def _config(folder: Path, kind: str) -> Any:  # noqa: ANN401
-    """Of a model of this kind; from_pretrained would give another one a head of random numbers."""
+    """Return the configuration; refuse another kind of model, whose head would be random."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder; give one that `rekindle download` has made")
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -159,7 +159,7 @@ def _require_room(folder: Path, ids: list[list[int]], tokens: int, longest: int)
 def _rate_answers(
     folder: Path, rows: list[dict[str, Any]], told: list[list[RatedAnswer]], device: torch.device
 ) -> list[list[RatedAnswer]]:
-    """With the judge's numbers."""
+    """Add the reward model's scores."""
     judge = RewardModelJudge(folder, device, _config(folder, RATES).dtype or torch.float32, DAY)
     chats = [{name: row[name] for name in CHAT if name in row} for row in rows]
     rated = []

@@ -1,7 +1,7 @@
-"""Two models' answers to the same prompts, held against each other.
+"""Compare two models' answers to the same prompts.
 
-The interval is Wilson's (1927) of the wins, a tie counted as half of one: that varies less than a
-win or a loss does, so with ties it is rather too wide than too narrow.
+The interval is Wilson's (1927) of the wins, a tie counted as half: that varies less than a win or a
+loss, so with ties the interval is rather too wide than too narrow.
 """
 
 import math
@@ -13,7 +13,7 @@ Z = 1.959963984540054  # of a normal distribution, 95 % lie within
 
 @dataclass(frozen=True, kw_only=True)
 class RatedAnswer:
-    """What one model has answered to one prompt."""
+    """One model's answer to one prompt."""
 
     text: str
     is_cut: bool  # at --max-tokens
@@ -22,7 +22,7 @@ class RatedAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class WinRate:
-    """Of all prompts."""
+    """Result over all prompts."""
 
     prompts: int
     wins: int  # of A
@@ -37,7 +37,7 @@ class WinRate:
 
 
 def compare_answers(ours: Sequence[RatedAnswer], theirs: Sequence[RatedAnswer]) -> WinRate:
-    """Prompt by prompt."""
+    """Compare the answers prompt by prompt."""
     pairs = list(zip(ours, theirs, strict=True))
     leads = [_lead(a, b) for a, b in pairs]
     known = [lead for lead in leads if lead is not None]
@@ -59,7 +59,7 @@ def compare_answers(ours: Sequence[RatedAnswer], theirs: Sequence[RatedAnswer]) 
 
 
 def wilson_interval(rate: float, count: int) -> tuple[float, float]:
-    """Where the true rate lies, 95 % sure, after so many prompts."""
+    """Return the 95 % confidence interval of the true rate after ``count`` prompts."""
     if not count:
         return 0.0, 1.0
     square = Z * Z / count
@@ -69,7 +69,7 @@ def wilson_interval(rate: float, count: int) -> tuple[float, float]:
 
 
 def summary_text(found: WinRate) -> str:
-    """For a person."""
+    """Return the result as text."""
     means = ["not rated" if mean is None else f"{mean:.4f}" for mean in found.mean_reward]
     rate = (
         f"{found.win_rate:.1%}, with 95 % certainty {found.low:.1%} to {found.high:.1%}"

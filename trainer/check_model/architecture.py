@@ -1,4 +1,4 @@
-"""Which model a staged folder is meant to be, and whether its tensors and tokenizer make it up."""
+"""Check that a staged folder's tensors and tokenizer fit the architecture in its config.json."""
 
 import contextlib
 import sys
@@ -22,7 +22,7 @@ CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 def check_architecture(
     folder: Path, config: dict[str, Any], tensors: dict[str, TensorHeader]
 ) -> tuple[ModelFindings, dict[str, str], bool]:
-    """Return what is wrong, which tensors are tied, and whether the model is an encoder."""
+    """Return findings, the tied tensors, and whether the model is an encoder."""
     encoder = _is_encoder(config)
     classifies = encoder or _architecture_name(config).endswith(CLASSIFIERS)
     kind = AutoModelForSequenceClassification if classifies else AutoModelForCausalLM
@@ -48,7 +48,7 @@ def check_architecture(
 
 
 def _is_encoder(config: dict[str, Any]) -> bool:
-    """Whether the model reads in both directions and writes nothing."""
+    """Return whether the model is a masked language model, not a decoder."""
     is_masked = config["model_type"] in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     return is_masked and not config.get("is_decoder", False)
 

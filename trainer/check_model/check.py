@@ -73,7 +73,7 @@ def _check_config(config: dict[str, Any]) -> ModelFindings:
 def _check_architecture(
     folder: Path, config: dict[str, Any], tensors: dict[str, TensorHeader]
 ) -> ModelFindings:
-    """What needs torch and transformers: names, shapes, and a tokenizer that loads."""
+    """Check names, shapes and tokenizer with torch and transformers."""
     try:
         from trainer.check_model import architecture  # noqa: PLC0415 - needs torch
     except ModuleNotFoundError as error:
@@ -109,12 +109,12 @@ def _check_tied(
 
 
 def _by_suffix(tensors: dict[str, TensorHeader], name: str) -> TensorHeader | None:
-    """The tensor of this name, or of the name without the base model's prefix."""
+    """Return the tensor of this name, or of the name without the base model's prefix."""
     return tensors.get(name) or tensors.get(name.partition(".")[2])
 
 
 def _look_equal(folder: Path, one: TensorHeader, other: TensorHeader) -> bool:
-    """Compare type, shape and some places of the content."""
+    """Compare type, shape and samples of the content."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     with (folder / one.file).open("rb") as first, (folder / other.file).open("rb") as second:

@@ -1,4 +1,4 @@
-"""Which files a base model's folder may hold, and whether its weights are laid out as one model.
+"""Check which files a base model's folder holds, and that its weights are one model.
 
 Standard library only, like the headers that it reads.
 """

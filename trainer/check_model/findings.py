@@ -1,11 +1,11 @@
-"""What a check of a model's folder found: faults, which refuse it, and warnings."""
+"""Findings of a model check: faults, which refuse the folder, and warnings."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class ModelFindings:
-    """Sentences for the person who stages the model; each names files or tensors, and a remedy."""
+    """Sentences for the person who stages the model; each names a file or tensor and a remedy."""
 
     faults: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Whether every token of a tokenizer has a row in the embedding, and special tokens have names.
+"""Check that every token has a row in the embedding and every special token an id.
 
 Reads tokenizer.json as JSON: staging runs it where no tokenizer library is installed.
 """
@@ -55,7 +55,7 @@ def check_tokens(
 
 
 def embedding_rows(config: dict[str, Any], tensors: dict[str, TensorHeader]) -> int | None:
-    """Rows of the token embedding, else the configuration's vocab_size, else None."""
+    """Return the rows of the token embedding, else vocab_size, else None."""
     found = [t.shape[0] for n, t in tensors.items() if EMBEDDING.fullmatch(n) and any(t.shape)]
     size = config.get("vocab_size")
     return found[0] if found else size if isinstance(size, int) else None

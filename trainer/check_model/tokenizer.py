@@ -1,4 +1,4 @@
-"""Whether the tokenizer that jobs train with reads text as transformers does.
+"""Check that the tokenizer used in training reads text as transformers does.
 
 Jobs read tokenizer.json with `rendering.tokenizer`; programs that run the model load it with
 `transformers.AutoTokenizer`, which changes some tokenizers by the model's family. Where the two
@@ -93,7 +93,7 @@ def _other_specials(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN
 
 
 def _other_frame(ours: Tokenizer, theirs: Any) -> Iterator[str]:  # noqa: ANN401
-    """Special tokens around a plain text, as texts are read that are classified."""
+    """Yield a warning if special tokens around a text to classify differ."""
     text = PROBES[0]
     mine, other = ours.encode_plain(text, LONGEST), list(theirs(text).input_ids)
     if mine != other and ours.encode(text).ids == _ids(theirs, text):

@@ -1,7 +1,7 @@
-"""A rank's answers as one file of a checkpoint: safetensors, but by another name.
+"""A rank's answers as one file of a checkpoint: safetensors under another suffix.
 
-What ends in .safetensors is read by one rank, in ranges; this is read whole by every rank of a
-world of another size, which shares the answers out anew.
+Files that end in .safetensors are read in ranges, by the rank that wrote them. This file is read
+whole, by every rank of a world of another size, which redistributes the answers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,12 +20,12 @@ _NUMBERS = ("sample", "number", "born", "prompt")
 
 
 def answers_name(rank: int) -> str:
-    """Name of the file that holds a rank's answers."""
+    """Return the name of the file that holds a rank's answers."""
     return f"rank-{rank:05d}{SUFFIX}"
 
 
 def write_answers(experience: ReplayState, path: Path) -> None:
-    """Write them, as exactly as they are."""
+    """Write a rank's answers; reading them back gives equal values."""
     rows = (*experience.waiting, *experience.replay)
     columns = {
         "ids": _concatenate((row.ids for row in rows), np.int32),
@@ -45,7 +45,7 @@ def write_answers(experience: ReplayState, path: Path) -> None:
 
 
 def read_answers(path: Path) -> ReplayState:
-    """What `write_answers` wrote."""
+    """Read what `write_answers` wrote."""
     columns = load_file(path)
     counts, lengths = columns["counts"], columns["lengths"]
     ids = _split(columns["ids"], lengths)
@@ -61,10 +61,10 @@ def read_answers(path: Path) -> ReplayState:
 
 
 def redistribute_answers(parts: Sequence[ReplayState], world_size: int, rank: int) -> ReplayState:
-    """One rank's share of what ranks of another world had.
+    """Return one rank's share of the answers of a world of another size.
 
-    Old answers are dealt out one by one, in the order of their birth. Of those that wait a rank
-    has all, and takes what belongs to its samples: the others' are gone when their step has come.
+    Replayed answers are dealt round-robin, ordered by birth. Each rank gets all waiting answers and
+    uses those of its own samples.
     """
     waiting = {_place(row): row for part in parts for row in part.waiting}
     old = sorted((row for part in parts for row in part.replay), key=_birth)

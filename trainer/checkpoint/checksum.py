@@ -1,7 +1,7 @@
-"""What a file is known by: its size, its CRC-64/NVME and its SHA-256.
+"""Checksums of files: size, CRC-64/NVME and SHA-256.
 
-The CRC finds damage, for little CPU. Only the SHA-256 tells a forged file from the true one: anyone
-can make another file of the same size and CRC.
+The CRC finds damage at little CPU cost. Only the SHA-256 detects forgery: anyone can make another
+file of the same size and CRC.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ CHUNK = 64 << 20
 
 
 def describe_file(path: Path, name: str) -> SavedFile:
-    """Size and checksums of a file that exists, in one pass."""
+    """Return size and checksums of a file, in one pass."""
     crc, size, sha256 = 0, 0, hashlib.sha256()
     with path.open("rb") as f:
         while chunk := f.read(CHUNK):
@@ -53,14 +53,14 @@ def find_difference(path: Path, entry: FileEntry) -> str:
 
 
 def sha256_of_part(path: Path, offset: int, length: int) -> str:
-    """SHA-256 of these bytes of a file, in hex."""
+    """Return the SHA-256 of a byte range of a file, in hex."""
     with path.open("rb") as f:
         f.seek(offset)
         return hashlib.sha256(f.read(length)).hexdigest()
 
 
 def describe_blocks(data: memoryview, name: str) -> SavedFile:
-    """Size and CRC of bytes in memory, and the CRC of each block: any can be fetched by itself.
+    """Return size and CRC of bytes in memory, and the CRC of each block.
 
     A save's SHA-256 is made while it is uploaded, so that training does not wait for it.
     """
@@ -76,7 +76,7 @@ def describe_blocks(data: memoryview, name: str) -> SavedFile:
 
 
 def combine_crcs(parts: Iterable[tuple[int, int]]) -> int:
-    """The CRC of what parts with these CRCs and lengths are together."""
+    """Combine the CRCs of consecutive parts, given as (CRC, length), into the CRC of the whole."""
     whole = 0
     for crc, length in parts:
         whole = checksums.combine_crc64nvme(whole, crc, length)
@@ -84,5 +84,5 @@ def combine_crcs(parts: Iterable[tuple[int, int]]) -> int:
 
 
 def format_crc(crc: int) -> str:
-    """As records and manifests have it."""
+    """Format a CRC as records and manifests have it: 16 hex digits."""
     return f"{crc:016x}"

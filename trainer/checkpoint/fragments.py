@@ -1,7 +1,7 @@
-"""Where a parameter's fp32 master and Adam moments live on this rank, for every ZeRO stage.
+"""Locate a parameter's fp32 master and Adam moments on this rank, for every ZeRO stage.
 
-The only module that reads DeepSpeed's private attributes: they are those of the version
-that pyproject.toml pins, and the exact-resume tests hold them.
+The only module that reads DeepSpeed's private attributes: those of the version that pyproject.toml
+pins. The exact-resume tests guard them.
 """
 
 from collections.abc import Iterator
@@ -25,19 +25,19 @@ class Fragment:
 
     @property
     def numel(self) -> int:
-        """Elements of each view."""
+        """Number of elements of each view."""
         return int(self.views["master"].numel())
 
 
 def owned_fragments(engine: Any) -> list[Fragment]:  # noqa: ANN401 - deepspeed is untyped here
-    """What this rank saves. All ranks together own every element once."""
+    """Return the fragments that this rank saves; all ranks together own every element once."""
     if engine.zero_optimization_stage() > 0:
         return held_fragments(engine)
     return [_rank_share(f, engine.global_rank, engine.world_size) for f in held_fragments(engine)]
 
 
 def held_fragments(engine: Any) -> list[Fragment]:  # noqa: ANN401
-    """What this rank holds, and so must load: with stage 0 that is all of it."""
+    """Return the fragments that this rank holds and must load; with stage 0 all of them."""
     find = (_replicated, _partitioned, _partitioned, _sharded)[engine.zero_optimization_stage()]
     return [
         fragment
@@ -48,7 +48,7 @@ def held_fragments(engine: Any) -> list[Fragment]:  # noqa: ANN401
 
 
 def refresh_weights(engine: Any) -> None:  # noqa: ANN401
-    """Make the model's weights those of the masters, after the masters were written."""
+    """Copy the masters into the model's weights, after the masters were written."""
     stage = engine.zero_optimization_stage()
     if stage in (1, 2):
         engine.optimizer.update_lp_params()
@@ -57,22 +57,22 @@ def refresh_weights(engine: Any) -> None:  # noqa: ANN401
 
 
 def optimizer_step(engine: Any) -> int:  # noqa: ANN401
-    """The step that Adam's bias correction has come to; the same for all parameters."""
+    """Return the step of Adam's bias correction; the same for all parameters."""
     states = _torch_optimizer(engine).state.values()
     return max((int(s["step"]) for s in states if "step" in s), default=0)
 
 
 def set_optimizer_step(engine: Any, step: int) -> None:  # noqa: ANN401
-    """Put Adam's bias correction at ``step``."""
+    """Set the step of Adam's bias correction."""
     for state in _torch_optimizer(engine).state.values():
         if "step" in state:
             state["step"] = torch.tensor(float(step))
 
 
 def averaged_masters(engine: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # noqa: ANN401
-    """This rank's masters, each with its average beside it; made of the masters if need be.
+    """Yield this rank's masters, each with its moving average, which is created if it is missing.
 
-    The optimizer keeps them with its moments, so they are where those are.
+    The averages are part of the optimizer state, so they are stored and moved with the moments.
     """
     held_fragments(engine)  # makes the moments: AdamW takes a state without them for its own
     for master, state in _torch_optimizer(engine).state.items():
@@ -82,12 +82,12 @@ def averaged_masters(engine: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
 def _torch_optimizer(engine: Any) -> Any:  # noqa: ANN401
-    """torch's AdamW, which ZeRO wraps."""
+    """Return torch's AdamW, which ZeRO wraps."""
     return getattr(engine.optimizer, "optimizer", engine.optimizer)
 
 
 def _moments(optimizer: Any, flat: torch.Tensor) -> dict[str, Any]:  # noqa: ANN401
-    """The state of one optimizer tensor, which AdamW itself creates only in its first step."""
+    """Return the state of one optimizer tensor, which AdamW creates only in its first step."""
     state: dict[str, Any] = optimizer.state[flat]
     if "exp_avg" not in state:
         state["step"] = torch.tensor(0.0)
@@ -133,7 +133,7 @@ def _sharded(engine: Any, name: str, p: Any) -> Iterator[Fragment]:  # noqa: ANN
 
 
 def _rank_share(fragment: Fragment, rank: int, world_size: int) -> Fragment:
-    """An even share of a replicated parameter, so that every rank writes as much."""
+    """Return an even share of a replicated parameter, so that every rank writes as much."""
     start = fragment.numel * rank // world_size
     numel = fragment.numel * (rank + 1) // world_size - start
     views = {k: view.narrow(0, start, numel) for k, view in fragment.views.items()}

@@ -1,9 +1,9 @@
-"""Host memory that a rank's saves are copied into, and that Blob is served from.
+"""Host memory that a rank's saves are copied into, and that uploads read from.
 
-A slot is a file in memory, laid out as the safetensors file that goes to Blob: the header is
-written once, the rest is filled anew for every save. The supervisor maps the same file, so a save
-is copied once and written to no disk, and it outlives a trainer that crashes. Two slots where the
-memory has room: one is always free for the save of a stop, even while another is on its way.
+A slot is a file in memory, laid out as the safetensors file that goes to Blob. Its header is
+written once; each save refills the rest. The supervisor maps the same file: a save is copied once,
+is not written to a disk, and survives a crash of the trainer. With room for two slots, one is
+always free for the save of a stop, even during an upload.
 """
 
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class SaveSlot:
-    """One file, and what lies in it."""
+    """One file in memory, and the save that it holds."""
 
     def __init__(self, path: Path, beginning: bytes, numel: int, *, pinned: bool) -> None:
         self.path = path
@@ -42,12 +42,12 @@ class SaveSlot:
         self._save: Path | None = None
 
     @property
-    def free(self) -> bool:
-        """Whether the save in it has left the outbox, or was never one."""
+    def is_free(self) -> bool:
+        """Whether the slot's save has left the outbox, or there was none."""
         return self._save is None or not self._save.is_dir()  # given up, it is a file
 
-    def hand_over(self, folder: Path, rank: int) -> SavedFile:
-        """Have the save of this outbox folder be what lies here now."""
+    def link_into(self, folder: Path, rank: int) -> SavedFile:
+        """Link the slot's content into the save's outbox folder; return its checksums."""
         link = folder / tensors_name(rank)
         link.unlink(missing_ok=True)
         link.symlink_to(self.path)
@@ -56,10 +56,12 @@ class SaveSlot:
 
 
 def make_slots(rundir: RunDir, rank: int, sizes: dict[str, int], *, pinned: bool) -> list[SaveSlot]:
-    """As many slots as there is room for, for one-dimensional fp32 tensors of these sizes.
+    """Make as many slots, at most two, as memory has room for; else on the disk.
 
-    On the disk where the node has no memory to spare for even one. Raises OSError when that is
-    full as well.
+    Args:
+        sizes: Elements of each one-dimensional fp32 tensor, by name.
+
+    Raises OSError when memory and disk are full.
     """
     beginning, numel = build_header(sizes), sum(sizes.values())
     full = OSError()
@@ -81,7 +83,7 @@ def make_slots(rundir: RunDir, rank: int, sizes: dict[str, int], *, pinned: bool
 
 
 def _map_new_file(path: Path, size: int) -> mmap.mmap:
-    """A new file in memory; its room is taken at once: to find none later kills the process."""
+    """Create and map a file; reserve its space at once, or a later write kills the process."""
     path.unlink(missing_ok=True)
     with path.open("w+b") as file:
         try:
@@ -93,7 +95,7 @@ def _map_new_file(path: Path, size: int) -> mmap.mmap:
 
 
 def _pin(mapped: mmap.mmap) -> None:
-    """Let the GPU copy into it by itself; without, saving takes longer, and is as right."""
+    """Pin the memory for direct copies by the GPU; without it saves block longer."""
     address = torch.frombuffer(mapped, dtype=torch.uint8).data_ptr()
     refused = int(torch.cuda.cudart().cudaHostRegister(address, len(mapped), 0))
     if refused:

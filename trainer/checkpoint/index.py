@@ -1,4 +1,4 @@
-"""What lies beside a rank's tensors in a checkpoint: the index file, strict JSON."""
+"""The index file of a rank's part of a checkpoint: all but the tensors, as strict JSON."""
 
 from dataclasses import dataclass, field
 
@@ -45,10 +45,10 @@ class RankIndex(Message):
 
 
 def index_name(rank: int) -> str:
-    """File name of a rank's index."""
+    """Return the file name of a rank's index."""
     return f"rank-{rank:05d}.index.json"
 
 
 def tensor_key(name: str, state: str) -> str:
-    """Name of one state of one parameter inside the tensors' file."""
+    """Return the name of one state of one parameter in the tensors' file."""
     return f"{name}|{state}"

@@ -1,8 +1,8 @@
-"""Loading a checkpoint of any world size and any ZeRO stage into this engine.
+"""Load a checkpoint of any world size and ZeRO stage into this engine.
 
-What a rank reads follows from the indexes, so it is known before the first tensor is there: it is
-asked for, and copied in that order as it comes. The supervisor verifies size and checksum of all
-that it brings; here it is checked that what this rank needs is there and belongs to this run.
+The ranges that a rank reads follow from the indexes alone, so they are requested before the first
+tensor is there, and copied in that order as they arrive. The supervisor verifies size and checksum
+of what it fetches; this module checks that nothing is missing and that it belongs to this run.
 """
 
 from collections import defaultdict
@@ -37,29 +37,29 @@ from trainer.state import RankIdentity, TrainingState
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """A checkpoint on this node; of its tensors, some may still be on their way."""
+    """A checkpoint on this node; some blocks of its tensors may not have arrived yet."""
 
     folder: Path
     indexes: tuple[RankIndex, ...]  # by rank
     files: dict[str, FileEntry]
 
-    def tensors(self, rank: int) -> TensorsFile:
-        """What that rank saved; ValueError when it neither is there nor comes."""
+    def open_tensors(self, rank: int) -> TensorsFile:
+        """Open the tensors that a rank saved; raise ValueError if they are missing."""
         path = self.folder / tensors_name(rank)
-        if not PartialTensors(path, self.entry(path)).path.exists():
-            self.require(path)
+        if not PartialTensors(path, self.manifest_entry(path)).path.exists():
+            self.require_whole_file(path)
         index = self.indexes[rank]
         states = (*STATES, AVERAGE) if index.averaged else STATES
         sizes = {tensor_key(f.name, state): f.numel for f in index.fragments for state in states}
-        return TensorsFile(path, self.entry(path), sizes)
+        return TensorsFile(path, self.manifest_entry(path), sizes)
 
-    def require(self, path: Path) -> None:
-        """Refuse a checkpoint in which this file is not whole."""
-        if not path.is_file() or path.stat().st_size != self.entry(path).size:
+    def require_whole_file(self, path: Path) -> None:
+        """Raise ValueError unless this file is there in full length."""
+        if not path.is_file() or path.stat().st_size != self.manifest_entry(path).size:
             raise ValueError(f"checkpoint file {path.name} is missing or cut; fetch it again")
 
     def experience(self, identity: RankIdentity, *, all_waiting: bool) -> ReplayState:
-        """This rank's answers; those of another world's ranks are shared out anew.
+        """Return this rank's answers; those of another world size are redistributed.
 
         ``all_waiting``: the micro-batch may be another one, which gives samples to other ranks.
         """
@@ -74,11 +74,11 @@ class CheckpointFiles:
         path = self.folder / answers_name(rank)
         if path.name not in self.files:
             return ReplayState()
-        self.require(path)
+        self.require_whole_file(path)
         return read_answers(path)
 
-    def entry(self, path: Path) -> FileEntry:
-        """What the manifest says of it."""
+    def manifest_entry(self, path: Path) -> FileEntry:
+        """Return the manifest's entry of a file."""
         if path.name not in self.files:
             raise ValueError(f"checkpoint file {path.name} is not in the manifest")
         return self.files[path.name]
@@ -86,7 +86,7 @@ class CheckpointFiles:
 
 @dataclass(frozen=True)
 class TensorRead:
-    """Bytes [begin, end) of what ``rank`` saved are the elements of ``into``."""
+    """A copy to do: bytes [begin, end) of the file of ``rank`` into ``into``."""
 
     rank: int
     tensors: TensorsFile
@@ -96,7 +96,7 @@ class TensorRead:
 
 
 def open_checkpoint(folder: Path, run_spec_sha256: str) -> CheckpointFiles:
-    """Read the indexes, or raise ValueError when files are missing or of another run."""
+    """Read the indexes; raise ValueError when files are missing or belong to another run."""
     manifest = Manifest.from_json((folder / MANIFEST).read_bytes())
     if manifest.run_spec_sha256 != run_spec_sha256:
         raise ValueError("the checkpoint belongs to another run spec; load one of this job")
@@ -118,11 +118,14 @@ def load_checkpoint(
     *,
     all_waiting: bool = False,
 ) -> TrainingState:
-    """Put engine and generators where the checkpoint has them, and say where that is.
+    """Restore engine and random generators from a checkpoint; return the training state.
 
-    ``ask`` is told what will be read, before it is. On the same world size everything is as it was,
-    bit by bit. On another one the generators start anew from (seed, step, rank).
-    ``all_waiting``: see `CheckpointFiles.experience`.
+    Args:
+        ask: Called with the ranges to read, before they are read.
+        all_waiting: See `CheckpointFiles.experience`.
+
+    On the same world size the state is restored bit by bit. On another one the generators are
+    seeded from (seed, step, rank).
     """
     first = checkpoint.indexes[0]
     with torch.no_grad():
@@ -153,7 +156,7 @@ def load_checkpoint(
 
 
 def plan_reads(fragments: Sequence[Fragment], checkpoint: CheckpointFiles) -> list[TensorRead]:
-    """What fills these fragments, in their order."""
+    """Return the reads that fill these fragments, in their order."""
     pieces = defaultdict(list)
     for index in checkpoint.indexes:
         for stored in index.fragments:
@@ -173,7 +176,7 @@ def plan_reads(fragments: Sequence[Fragment], checkpoint: CheckpointFiles) -> li
 
 
 def ranges_to_read(reads: Sequence[TensorRead]) -> WantedRanges:
-    """The ranges that they take: before the first one of a file its header, neighbours as one."""
+    """Return the byte ranges of the reads: each file's header first, neighbours merged."""
     ranges: list[ByteRange] = []
     met: set[int] = set()
     for read in reads:

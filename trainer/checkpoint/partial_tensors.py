@@ -1,9 +1,9 @@
-"""A rank's tensors of which some blocks are there: as the supervisor leaves them, and ranks read.
+"""A tensors file that arrives block by block: the supervisor writes blocks, ranks read them.
 
-NAME.blocks has the bytes of the file NAME, each where it will lie, and behind them a mark for each
-block: one byte. A block is marked once it is verified; what is not marked must not be read. A block
-for which the memory had no room lies at the same place in NAME.spilled, on the disk. A file that
-came whole is there by its own name, and then that one counts.
+NAME.blocks has the bytes of the file NAME at their final offsets, followed by one state byte for
+each block. A block is marked once it is verified; unmarked blocks must not be read. Blocks that do
+not fit into memory are at the same offset in NAME.spilled, on the disk. A file NAME that is there
+as a whole takes precedence.
 """
 
 import os
@@ -22,7 +22,7 @@ class BlockState(IntEnum):
 
 
 class PartialTensors:
-    """One such file; ``path`` is where it would be if it were whole."""
+    """One file that arrives in blocks; ``path`` is its name once it is whole."""
 
     def __init__(self, path: Path, entry: FileEntry) -> None:
         self.entry = entry
@@ -30,8 +30,8 @@ class PartialTensors:
         self.path = path.with_name(f"{path.name}.blocks")
         self.spilled = path.with_name(f"{path.name}.spilled")
 
-    def lay(self) -> None:
-        """Make it, without a block; what there is of it stays. It takes room for the marks only."""
+    def create(self) -> None:
+        """Create the sparse file with no block marked; an existing one stays."""
         if self.path.exists():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,8 +42,8 @@ class PartialTensors:
             file.write(bytes(len(self.entry.blocks)))
         part.replace(self.path)
 
-    def forget_lost(self) -> None:
-        """What was spilled may be gone: who drops both files can be killed between them."""
+    def unmark_lost(self) -> None:
+        """Unmark spilled blocks whose file is gone: a kill can separate the two deletions."""
         if self.spilled.exists() or not self.path.exists():
             return
         with self.path.open("r+b", buffering=0) as file:
@@ -51,8 +51,8 @@ class PartialTensors:
             left = marks.replace(bytes([BlockState.SPILLED]), bytes([BlockState.MISSING]))
             os.pwrite(file.fileno(), left, self.entry.size)
 
-    def lay_spilled(self, place: Path) -> None:
-        """Make the other one at ``place``; it has its length before anybody maps it."""
+    def create_spilled(self, place: Path) -> None:
+        """Create the spilled file at ``place``, in full length, before anyone maps it."""
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("ab") as file:
             file.truncate(self.entry.size)
@@ -60,12 +60,12 @@ class PartialTensors:
             self.spilled.unlink(missing_ok=True)  # it led to what is gone
             self.spilled.symlink_to(place)
 
-    def mark(self, block: int, mark: BlockState) -> None:
-        """Say where the block is."""
+    def set_block_state(self, block: int, mark: BlockState) -> None:
+        """Record where the block is."""
         with self.path.open("r+b", buffering=0) as file:
             os.pwrite(file.fileno(), bytes([mark]), self.entry.size + block)
 
-    def at(self, block: int) -> BlockState:
-        """Where the block is."""
+    def block_state(self, block: int) -> BlockState:
+        """Return where the block is."""
         with self.path.open("rb", buffering=0) as file:
             return BlockState(os.pread(file.fileno(), 1, self.entry.size + block)[0])

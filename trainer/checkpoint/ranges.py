@@ -1,4 +1,4 @@
-"""Which stored pieces of a flat parameter cover the range that a rank needs. Pure arithmetic."""
+"""Plan which stored pieces of a flat parameter fill the range that a rank needs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class PieceCopy:
 
 
 def plan_copies(start: int, numel: int, pieces: Iterable[StoredPiece]) -> list[PieceCopy]:
-    """The copies that fill [start, start + numel), in order; ValueError when a gap remains."""
+    """Return the copies that fill [start, start + numel), in order; ValueError on a gap."""
     plan, filled, end = [], start, start + numel
     for piece in sorted(pieces, key=lambda p: (p.start, p.rank)):
         upto = min(end, piece.start + piece.numel)

@@ -1,4 +1,4 @@
-"""The state of every random generator that training may draw from, as JSON and back."""
+"""The state of all random generators that training uses, as JSON and back."""
 
 import base64
 import random
@@ -12,7 +12,7 @@ from trainer.contract import Message
 
 @dataclass(frozen=True, kw_only=True)
 class RngState(Message):
-    """Generators of one process."""
+    """Random generators of one process."""
 
     torch_cpu: str  # base64
     torch_cuda: str  # base64; empty without CUDA
@@ -30,7 +30,7 @@ def seed_rng(*parts: int) -> None:
 
 
 def capture_rng() -> RngState:
-    """The generators as they are now."""
+    """Return the state of the generators."""
     _, python, _ = random.getstate()
     _, key, position, _, _ = np.random.get_state()
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.empty(0)
@@ -44,7 +44,7 @@ def capture_rng() -> RngState:
 
 
 def restore_rng(state: RngState) -> None:
-    """Put the generators where ``capture`` found them."""
+    """Restore what ``capture_rng`` returned."""
     torch.set_rng_state(_decode(state.torch_cpu))
     if state.torch_cuda and torch.cuda.is_available():
         torch.cuda.set_rng_state(_decode(state.torch_cuda))

@@ -1,4 +1,4 @@
-"""A rank's tensors as a safetensors file: how it begins, what lies where in it, and its bytes."""
+"""Read and lay out a rank's tensors as a safetensors file."""
 
 import json
 import mmap
@@ -17,7 +17,7 @@ _POLL = threading.Event()
 
 
 def build_header(sizes: Mapping[str, int]) -> bytes:
-    """The beginning of a file of one-dimensional fp32 tensors of these sizes, in this order."""
+    """Build the header of a file of one-dimensional fp32 tensors of these sizes, in order."""
     entries, at = {}, 0
     for name, numel in sizes.items():
         entries[name] = {"dtype": "F32", "shape": [numel], "data_offsets": [at, at + 4 * numel]}
@@ -29,24 +29,24 @@ def build_header(sizes: Mapping[str, int]) -> bytes:
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """What lies where in a file, by its beginning."""
+    """Header of a file, and the offset of each tensor."""
 
     beginning: bytes
     offsets: dict[str, int]  # of the first byte of each tensor in the file
 
     @staticmethod
     def of(beginning: bytes) -> "TensorLayout":
-        """As the header says."""
+        """Parse the header."""
         entries = json.loads(beginning[8:])
         offsets = {n: len(beginning) + e["data_offsets"][0] for n, e in entries.items()}
         return TensorLayout(beginning, offsets)
 
 
 class TensorsFile:
-    """A file to read: mapped, so that a tensor is copied once, to where it belongs.
+    """A mapped tensors file: each tensor is copied once, to its destination.
 
-    It may still be on its way. Then it is laid out as `header` has it for ``sizes``, and what is
-    not there is waited for: should it never come, the supervisor ends this process.
+    The file may still be arriving. Then its layout is that of `build_header` for ``sizes``, and
+    reads wait for missing blocks; if they never arrive, the supervisor ends this process.
     """
 
     def __init__(self, path: Path, entry: FileEntry, sizes: Mapping[str, int]) -> None:
@@ -61,7 +61,7 @@ class TensorsFile:
             self.layout = TensorLayout.of(build_header(sizes))
 
     def copy(self, begin: int, end: int, into: torch.Tensor) -> None:
-        """Fill ``into`` with the elements at these bytes, each as soon as it is there."""
+        """Fill ``into`` with the elements in this byte range, as they arrive."""
         self._check()
         for at, upto, source in self._parts(begin, end):
             count = (upto - at) // 4
@@ -80,7 +80,7 @@ class TensorsFile:
             self._checked = True
 
     def _parts(self, begin: int, end: int) -> Iterator[tuple[int, int, mmap.mmap]]:
-        """Neighbouring ranges, together [begin, end), and where each lies at its own offset."""
+        """Yield consecutive ranges that cover [begin, end), each with its map."""
         if self._partial is None:
             yield begin, end, self._maps[BlockState.HERE]
             return

@@ -1,4 +1,4 @@
-"""When to save: every so often while nothing is on its way, and at a stop if anything is new."""
+"""When to save: periodically while no save is in progress, and at a stop."""
 
 import logging
 from collections.abc import Callable
@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 
 class SaveSchedule:
-    """Remembers the last save, and tells what it has cost.
+    """Decides when to save, and reports what the last save cost.
 
-    Rank 0's clock alone says when the next one is due.
+    Only rank 0's clock decides when a save is due.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class SaveSchedule:
         self._waiting = self._on_its_way = False
         self._tell = tell
 
-    def due(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         """Whether it is time to save at ``step``, or a milestone was passed since the last save."""
         if self._on_its_way and not self._saver.busy:
             self._on_its_way = False
@@ -44,8 +44,8 @@ class SaveSchedule:
         every = self._milestone_every
         return every > 0 and step // every > self._step // every
 
-    def periodic(self, state: TrainingState, *, congested: bool) -> None:
-        """Save, or wait for a later step while earlier saves are still on their way."""
+    def save_periodically(self, state: TrainingState, *, congested: bool) -> None:
+        """Save, or wait for a later step while earlier saves are uploading."""
         if congested:
             if not self._waiting:
                 log.warning("step %d: earlier saves are on their way, not saving", state.step)
@@ -53,8 +53,8 @@ class SaveSchedule:
             return
         self._save(state, rng_state.capture_rng(), "periodic")
 
-    def at_stop(self, state: TrainingState, boundary: RngState) -> None:
-        """Save the boundary, unless it was saved or loaded; room or not."""
+    def save_at_stop(self, state: TrainingState, boundary: RngState) -> None:
+        """Save the state at the step boundary, unless it was saved or loaded."""
         if state.step != self._step:
             self._save(state, boundary, "stop")
 

@@ -1,6 +1,6 @@
-"""Saving: training waits only for a copy into host memory, from which the supervisor uploads it.
+"""Save checkpoints: training waits only for a copy into host memory.
 
-Call `save` between two optimizer steps only, on every rank.
+The supervisor uploads from there. Call `save` on every rank, and only between two optimizer steps.
 """
 
 import errno
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Save:
-    """All that the writing thread needs; nothing in it changes any more."""
+    """The immutable input of the writing thread."""
 
     index: RankIndex
     record: RankSave
@@ -50,14 +50,14 @@ class _Save:
 
 @dataclass(frozen=True, kw_only=True)
 class SaveStall:
-    """What the last save took from the training, and from Blob; other ranks' parts are as large."""
+    """What the last save cost: training time and Blob blocks."""
 
     stall: float  # seconds
     blocks: int
 
 
 class Saver:
-    """Copies this rank's part of each save into a slot, and says so in the outbox."""
+    """Copies this rank's part of each save into a slot and records it in the outbox."""
 
     def __init__(self, engine: Any, rundir: RunDir, identity: RankIdentity) -> None:  # noqa: ANN401
         self._engine, self._rundir, self._identity = engine, rundir, identity
@@ -77,13 +77,13 @@ class Saver:
 
     @property
     def busy(self) -> bool:
-        """Whether a save is on its way: what is free is then kept for the save of a stop."""
+        """Whether a save is in progress; a free slot is then kept for the save of a stop."""
         if self._writing is not None and not self._writing.done():
             return True
         return self._slots.done() and not all(slot.free for slot in self._slots.result())
 
     def save(self, state: TrainingState, randomness: RngState, kind: str) -> None:
-        """Copy this rank's state and return; the rest goes on behind."""
+        """Copy this rank's state and return; writing continues in a thread."""
         self.wait()
         began = time.perf_counter()
         record = self._record(state, kind)
@@ -101,13 +101,13 @@ class Saver:
         log.info("saving step %d (%s); training waited %.3f s", state.step, kind, took)
 
     def wait(self) -> None:
-        """Return once nothing is being written; raise what the writing raised."""
+        """Wait until nothing is being written; raise what the writing raised."""
         if self._writing is not None:
             self._writing.result()
             self._writing = None
 
     def _make_slots(self) -> list[SaveSlot]:
-        """None when memory and disk are full; the next save tries again."""
+        """Make the slots; none when memory and disk are full, then the next save retries."""
         pinned = self._engine.device.type == "cuda"
         try:
             return make_slots(self._rundir, self._identity.rank, self._sizes, pinned=pinned)
@@ -118,7 +118,7 @@ class Saver:
             return []
 
     def _free_slot(self) -> SaveSlot | None:
-        """A slot to save into; where an upload holds the only one, that is waited for."""
+        """Return a free slot, after waiting for an upload; None if there is no slot."""
         if not self._slots.result():
             self._rundir.make_room()
             self._slots = self._thread.submit(self._make_slots)
@@ -139,9 +139,9 @@ class Saver:
             torch.cuda.synchronize()
 
     def _write(self, save: _Save) -> None:
-        """Write it whole; on a full disk make room, and if that is not enough give it up.
+        """Write the save; on a full disk make room and retry once, else give the save up.
 
-        To train on with the checkpoint before is better than to fail.
+        Training on with the previous checkpoint is better than failing.
         """
         folder = self._rundir.save_folder(save.record.path)
         try:
@@ -229,10 +229,10 @@ class Saver:
 
 
 def give_up_save(folder: Path) -> None:
-    """Delete a save, and have a file in its place: other ranks of this node give it up as well.
+    """Delete a save and leave a file in its place, which makes other ranks give it up too.
 
-    They may still be writing. So it is moved out of the outbox whole, and what one of them has
-    made anew before the file was there is moved after it.
+    Other ranks may still be writing: the folder is moved out of the outbox whole, repeatedly, until
+    it is not made anew.
     """
     with suppress(OSError):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ def give_up_save(folder: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """A file that another rank was about to make comes after those that were found there."""
+    """Delete a folder; retry while another rank still creates files in it."""
     for _ in range(GIVE_UP_ATTEMPTS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -257,7 +257,7 @@ def _delete(folder: Path) -> None:
 
 
 def is_given_up(folder: Path, error: OSError) -> bool:
-    """True when another rank of this node has given up the save into which ours was written."""
+    """Return whether another rank of this node gave up the save that was being written."""
     return isinstance(error, FileNotFoundError) or folder.is_file()
 
 

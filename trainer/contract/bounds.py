@@ -1,11 +1,11 @@
-"""Bounds of what a message may hold, as annotations of its members. Standard library only.
+"""Bounds of the members of messages, as annotations. Standard library only.
 
-Nodes, and whoever has their SAS, write heartbeats, HEAD and manifests. The service decodes all of
-it, keeps it in PostgreSQL and calculates with it, so each member says what it may be:
+Nodes, and anyone who has their SAS, write heartbeats, HEAD and manifests. The service decodes them,
+stores them in PostgreSQL and calculates with them, so each member states its bounds:
 
->>> Share = Annotated[float, Range(0, 1)]
+>>> Share = Annotated[float, RangeBound(0, 1)]
 
-`trainer/contract/wire.py` checks the bounds before it decodes what they stand at.
+`trainer/contract/wire.py` checks the bounds before it decodes a value.
 """
 
 import math
@@ -17,10 +17,10 @@ UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # what PostgreSQL keeps in no text
 
 
 class Bound(Protocol):
-    """What a value must hold to be taken."""
+    """A condition on a value."""
 
     def fault(self, value: object) -> str:
-        """What is wrong with it; "" if nothing is, or if it is of another type."""
+        """Return what is wrong with the value; "" if nothing is, or if it has another type."""
         ...
 
 
@@ -28,14 +28,14 @@ class Bound(Protocol):
 class TextBound:
     """A text of at most ``most`` characters.
 
-    ``raw``: it may hold NUL and lone surrogates, as what a program prints does.
+    ``raw``: NUL and lone surrogates are allowed, as in the output of a program.
     """
 
     most: int
     raw: bool = False
 
     def fault(self, value: object) -> str:
-        """See the class."""
+        """Return what is wrong; see `Bound`."""
         if not isinstance(value, str):
             return ""
         if len(value) > self.most:
@@ -47,13 +47,13 @@ class TextBound:
 
 @dataclass(frozen=True)
 class PatternBound:
-    """A text that is wholly matched by ``regex``, which allows no backtracking to speak of."""
+    """A text that ``regex`` matches as a whole; keep it free of backtracking."""
 
     regex: str
     flags: int = re.ASCII
 
     def fault(self, value: object) -> str:
-        """See the class."""
+        """Return what is wrong; see `Bound`."""
         if not isinstance(value, str) or re.compile(self.regex, self.flags).fullmatch(value):
             return ""
         return f"{value[:80]!a} is not of the form {self.regex}"
@@ -68,7 +68,7 @@ class RangeBound:
     measured: bool = False
 
     def fault(self, value: object) -> str:
-        """See the class. Numbers of any size are compared exactly."""
+        """Return what is wrong; see `Bound`. Numbers of any size are compared exactly."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return ""
         if self.measured and isinstance(value, float) and not math.isfinite(value):
@@ -85,7 +85,7 @@ class CountBound:
     most: int
 
     def fault(self, value: object) -> str:
-        """See the class."""
+        """Return what is wrong; see `Bound`."""
         if isinstance(value, list | tuple | dict) and len(value) > self.most:
             return f"{len(value)} members; at most {self.most} are allowed"
         return ""

@@ -41,13 +41,16 @@ def engine_config(spec: RunSpec, world_size: int, device: str) -> dict[str, Any]
 
 
 def micro_steps(global_batch: int, micro_batch: int, world_size: int) -> int:
-    """Micro-steps (gradient accumulation) that cover a global batch on this world."""
+    """Return the micro-steps (gradient accumulation) that cover a global batch."""
     return -(-global_batch // (micro_batch * world_size))
 
 
 def _stage(spec: RunSpec) -> int:
-    """Stage 1 in 16 bits runs as stage 2: same shares, but only there DeepSpeed sums gradients
-    in fp32 without changing to another optimizer class."""
+    """Return the ZeRO stage; 16 bits at stage 1 run as stage 2.
+
+    The shares are the same, but only stage 2 sums gradients in fp32 without another optimizer
+    class.
+    """
     return 2 if spec.precision != "fp32" and spec.zero_stage == 1 else spec.zero_stage
 
 
@@ -59,7 +62,7 @@ def _offload(spec: RunSpec, device: str) -> dict[str, Any]:
 
 
 def _plus_plus(spec: RunSpec) -> dict[str, Any]:
-    """ZeRO++ as members of `zero_optimization` (Wang et al., 2023)."""
+    """Return ZeRO++ as members of `zero_optimization` (Wang et al., 2023)."""
     members: dict[str, Any] = {}
     if "hpz" in spec.zero_plus_plus:  # a second copy of the weights, shared out inside each node
         members["zero_hpz_partition_size"] = spec.processes_per_node

@@ -1,7 +1,7 @@
-"""The formula of a multi grader (`calculate_output`): arithmetic over the names of its graders.
+"""The formula of a multi grader (`calculate_output`): arithmetic over the scores of its graders.
 
 Part of the contract: the service checks formulas, the trainer computes them. Python's parser reads
-the text, and nothing of it is ever run as Python: each kind of node that is known is computed here.
+the text; nothing is run as Python: each known kind of node is computed here.
 """
 
 import ast
@@ -46,12 +46,12 @@ def check_formula(formula: str, names: frozenset[str], where: str) -> None:
 
 
 def compute(formula: str, values: Mapping[str, float]) -> float:
-    """The formula's value; raise ArithmeticError or ValueError where it has none, as at 1 / 0."""
+    """Return the formula's value; raise ArithmeticError or ValueError where it has none."""
     return float(_computed(_parsed(formula), values))
 
 
 def _parsed(formula: str) -> ast.expr:
-    """The tree. `^` is a power, as OpenAI has it, and must bind as one."""
+    """Parse the formula. `^` is a power, as in OpenAI's formulas, and binds as one."""
     if len(formula) > _LONGEST:
         raise ValueError(f"longer than {_LONGEST} characters")
     try:
@@ -61,7 +61,7 @@ def _parsed(formula: str) -> ast.expr:
 
 
 def _check(node: ast.expr, names: frozenset[str], depth: int = 0) -> set[str]:
-    """The names that it reads; raise ValueError at the first thing that is not known."""
+    """Return the names that the node reads; raise ValueError for an unknown construct."""
     if depth > _DEEPEST:
         raise ValueError(f"more than {_DEEPEST} operations within each other")
     match node:

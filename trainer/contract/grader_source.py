@@ -1,4 +1,4 @@
-"""The source of a python grader, looked at without running any of it.
+"""Check the source of a python grader without running it.
 
 Part of the contract: the service refuses a source that cannot work before a job is paid for.
 """
@@ -36,7 +36,7 @@ def check_source(source: str, where: str) -> None:
 
 
 def _check_grade(tree: ast.Module, where: str) -> None:
-    """`grade` takes two arguments by position: the last definition is the one that counts."""
+    """Check that the last definition of `grade` takes two positional arguments."""
     found = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     defined = [n for n in found if n.name == "grade"]
     if not defined:

@@ -63,7 +63,7 @@ class TextSimilarity(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ExactAnswer(Message):
-    """1 if two texts come to the same final answer, else 0. Ours: OpenAI has no such type."""
+    """1 if two texts have the same final answer, else 0. OpenAI has no such type."""
 
     type: str
     name: str = ""
@@ -73,7 +73,7 @@ class ExactAnswer(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PythonGrader(Message):
-    """What the user's `grade(sample, item)` returns."""
+    """The value that the user's `grade(sample, item)` returns."""
 
     type: str
     name: str = ""
@@ -83,7 +83,7 @@ class PythonGrader(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardModelGrader(Message):
-    """The number that a reward model gives the chat with the answer. Ours."""
+    """The score that a reward model gives the chat with the answer. OpenAI has no such type."""
 
     type: str
     name: str = ""
@@ -128,7 +128,7 @@ _REFUSED_METRICS = {
 
 @dataclass(frozen=True, kw_only=True)
 class _MultiShape(Message):
-    """A multi grader before its parts are looked at."""
+    """A multi grader before its parts are parsed."""
 
     type: str
     name: str = ""
@@ -137,7 +137,7 @@ class _MultiShape(Message):
 
 
 def parse_grader(data: object, where: str = "grader") -> GraderSpec:
-    """The grader that parsed JSON describes; raise ValueError naming the member at fault.
+    """Parse a grader object; raise ValueError naming the member at fault.
 
     Sources of python graders are left to `check_sources`: compiling a hostile one takes minutes.
     """
@@ -149,7 +149,7 @@ def parse_grader(data: object, where: str = "grader") -> GraderSpec:
 
 
 def sources(spec: GraderSpec, where: str) -> dict[str, str]:
-    """The sources of its python graders, each by the member that it stands in."""
+    """Return the sources of the python graders, by the member that holds each."""
     if isinstance(spec, MultiGrader):
         found = [sources(part, f"{where}.graders.{n}") for n, part in spec.graders.items()]
         return {place: source for one in found for place, source in one.items()}
@@ -157,17 +157,17 @@ def sources(spec: GraderSpec, where: str) -> dict[str, str]:
 
 
 def template_fields(spec: GraderSpec) -> tuple[str, ...]:
-    """The members of a row that its templates read, as dotted paths: `reference`, `a.b`."""
+    """Return the row members that the templates read, as dotted paths: `reference`, `a.b`."""
     return tuple(sorted({".".join(path) for path in _paths(spec)}))
 
 
 def missing_fields(spec: GraderSpec, item: dict[str, Any]) -> tuple[str, ...]:
-    """Those of `template_fields` that a row lacks, or has as null."""
+    """Return those of `template_fields` that a row lacks, or has as null."""
     return tuple(field for field in template_fields(spec) if not _has(item, field))
 
 
 def reward_models(spec: GraderSpec) -> tuple[str, ...]:
-    """The reward models that it asks, by name."""
+    """Return the names of the reward models that the grader calls."""
     parts = spec.graders.values() if isinstance(spec, MultiGrader) else (spec,)
     return tuple(sorted({p.model for p in parts if isinstance(p, RewardModelGrader)}))
 

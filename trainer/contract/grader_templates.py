@@ -1,6 +1,6 @@
-"""Templates of graders: text with `{{ item.x.y }}` and `{{ sample.output_text }}` in it.
+"""Templates of graders: text with `{{ item.x.y }}` and `{{ sample.output_text }}` fields.
 
-Part of the contract: the service reads templates before a job is paid for, the trainer fills them.
+Part of the contract: the service checks templates before a job is paid for, the trainer fills them.
 Standard library only.
 """
 
@@ -16,7 +16,7 @@ _PATH = re.compile(r"\s*[A-Za-z_]\w*(\.\w+)*\s*", re.ASCII)
 
 @dataclass(frozen=True)
 class TemplateField:
-    """What stands in a template's place: a member of the row, or of the model's answer."""
+    """A field of a template: a member of the row, or of the model's answer."""
 
     namespace: str  # "item", "output_text" or "output_json"
     path: tuple[str, ...]  # below it; of lists, the number of a place
@@ -27,7 +27,7 @@ class TemplateField:
 
 
 def parse_template(template: str, where: str) -> tuple[str | TemplateField, ...]:
-    """Its text and holes in order; raise ValueError that begins with ``where``."""
+    """Split a template into text and fields; raise ValueError that begins with ``where``."""
     text, *rest = template.split("{{")
     if len(rest) > _MOST_HOLES:
         raise ValueError(f"{where}: more than {_MOST_HOLES} pairs of braces")
@@ -41,7 +41,7 @@ def parse_template(template: str, where: str) -> tuple[str | TemplateField, ...]
 
 
 def find_member(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - parsed JSON
-    """What stands at ``path``; raise KeyError with the path when nothing or null does."""
+    """Return the value at ``path``; raise KeyError with the path if it is missing or null."""
     for name in path:
         if isinstance(document, dict):
             document = document.get(name)
@@ -55,7 +55,7 @@ def find_member(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - 
 
 
 def item_paths(parts: tuple[str | TemplateField, ...]) -> Iterator[tuple[str, ...]]:
-    """The members of the row that a template reads."""
+    """Return the row members that a template reads."""
     return (p.path for p in parts if isinstance(p, TemplateField) and p.namespace == "item")
 
 

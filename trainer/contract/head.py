@@ -1,4 +1,4 @@
-"""What lies in a job's container: HEAD, manifests and their entries. Standard library only.
+"""The files of a job's container: HEAD, manifests and their entries. Standard library only.
 
 Part of the contract: import it from `trainer.contract`.
 """
@@ -31,12 +31,12 @@ MANIFEST = "manifest.json"
 
 
 def checkpoint_path(step: int, nonce: str) -> str:
-    """Folder of one checkpoint in the job's container; each generation has a nonce of its own."""
+    """Return the folder of a checkpoint in the job's container; each generation has its nonce."""
     return f"checkpoints/step-{step:08d}-{nonce}"
 
 
 def model_path(step: int, nonce: str) -> str:
-    """Folder of the final model in the job's container."""
+    """Return the folder of the final model in the job's container."""
     return f"models/step-{step:08d}-{nonce}"
 
 
@@ -64,7 +64,7 @@ class FileEntry(Message):
     )
 
     def span(self, block: int) -> tuple[int, int]:
-        """Offset and length of a block; the last one may be shorter."""
+        """Return offset and length of a block; the last one may be shorter."""
         offset = block * self.block_size
         return offset, min(self.block_size, self.size - offset)
 
@@ -85,13 +85,13 @@ class Manifest(Message):
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
+        """Total bytes of all files."""
         return sum(f.size for f in self.files)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Committed(Message):
-    """What HEAD says of one committed checkpoint or of the final model."""
+    """HEAD's entry of one committed checkpoint or of the final model."""
 
     path: Folder
     step: Int
@@ -109,13 +109,13 @@ class Committed(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """Which committed checkpoints a job keeps: the newest, the best, milestones."""
+    """The committed checkpoints that a job keeps: the newest, the best, milestones."""
 
     newest: int = CHECKPOINTS_KEPT
     milestone_every: int = 0  # steps: the first checkpoint at or after each multiple; 0: none
 
     def is_milestone(self, step: int, head: "Head") -> bool:
-        """True for a checkpoint that follows all of ``head`` and is the first past a multiple."""
+        """Return whether a checkpoint that follows ``head`` is the first past a multiple."""
         if not self.milestone_every:
             return False
         before = head.newest.step if head.newest else 0
@@ -123,9 +123,10 @@ class Retention:
         return passed and sum(c.milestone for c in head.checkpoints) < MILESTONES_KEPT
 
     def kept(self, head: "Head", loaded: str) -> tuple[Committed, ...]:
-        """What stays of ``head``, oldest first; ``loaded`` is what the generation started from.
+        """Return the checkpoints of ``head`` that stay, oldest first.
 
-        That one stays for as long as the generation lives: a node may still be reading it.
+        ``loaded`` is what the generation started from. It stays as long as the generation lives: a
+        node may still be reading it.
         """
         recent = {c.path for c in head.checkpoints[-self.newest :]}
         best = head.best.path if head.best else ""
@@ -153,28 +154,28 @@ class Head(Message):
 
     @property
     def best(self) -> Committed | None:
-        """The one with the lowest validation loss; of equals the oldest, closest to the measure."""
+        """The checkpoint with the lowest validation loss; the oldest of equals."""
         losses = [(c.valid_loss, c) for c in self.checkpoints if c.valid_loss is not None]
         measured = [(loss, c) for loss, c in losses if math.isfinite(loss)]
         return min(measured, key=lambda pair: pair[0], default=(0.0, None))[1]
 
     @property
     def paths(self) -> frozenset[str]:
-        """Every folder that it names."""
+        """Every folder that HEAD names."""
         named = (*self.checkpoints, *((self.model,) if self.model else ()))
         return frozenset(c.path for c in named)
 
     def kept_as(self, entry: Committed) -> str:
-        """Why it is kept: "milestone", "best", or "recent", which gives way to newer ones."""
+        """Return why the checkpoint is kept: "milestone", "best" or "recent"."""
         if entry.milestone:
             return "milestone"
         return "best" if entry == self.best else "recent"
 
     def fenced(self, number: int, broken: Collection[str] = ()) -> "Head":
-        """HEAD taken by generation ``number``; from then on no older one can commit.
+        """Return HEAD taken by generation ``number``; no older generation can commit from then on.
 
-        What lies at ``broken`` is named no more, so the generation loads the newest before it.
-        Raises StaleGeneration when a newer generation has it already.
+        Checkpoints at ``broken`` are dropped, so the generation loads the newest one before them.
+        Raises StaleGeneration when a newer generation has taken HEAD.
         """
         if number < self.generation:
             raise StaleGeneration(f"generation {number} came after {self.generation}")
@@ -184,7 +185,7 @@ class Head(Message):
     def with_checkpoint(
         self, entry: Committed, retention: Retention | None = None, loaded: str = ""
     ) -> "Head":
-        """HEAD with one more committed checkpoint, and without those that need not be kept."""
+        """Return HEAD with one more checkpoint, and without those that need not be kept."""
         self._admit(entry)
         retention = retention or Retention()
         entry = replace(entry, milestone=retention.is_milestone(entry.step, self))
@@ -192,9 +193,10 @@ class Head(Message):
         return replace(more, checkpoints=retention.kept(more, loaded))
 
     def with_model(self, entry: Committed, retention: Retention | None = None) -> "Head":
-        """HEAD with the final model: the job's result exists from here on.
+        """Return HEAD with the final model: the job's result exists from here on.
 
-        With a ``retention`` what the generation was loaded from goes: nothing reads it any more.
+        With a ``retention`` the checkpoint that the generation loaded is dropped: nothing reads it
+        now.
         """
         self._admit(entry)
         kept = retention.kept(self, "") if retention else self.checkpoints

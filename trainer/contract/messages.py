@@ -1,7 +1,6 @@
-"""What service and nodes agree on: every message, every blob path. Standard library only.
+"""The node protocol: messages between service and nodes, and blob paths. Standard library only.
 
-The service imports this module and nothing else of the trainer. `docs/contract.md`
-says what each side does when the other is silent, late, doubled or stale.
+Import them from `trainer.contract`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -44,12 +43,12 @@ MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service h
 
 
 def converted_base_path(generation: int) -> str:
-    """The folder where a generation leaves the model that it made of a starting checkpoint."""
+    """Return the folder of the model that a generation made of a starting checkpoint."""
     return f"{BASE_FOLDER}/generation-{generation:05d}"
 
 
 def log_path(attempt_id: str, rank: int) -> str:
-    """The append blob that holds what one rank printed during one attempt."""
+    """Return the path of the append blob with one rank's output during one attempt."""
     return f"logs/{attempt_id}/rank-{rank:05d}.log"
 
 
@@ -84,16 +83,16 @@ class Generation(Message):
 
     @property
     def world_size(self) -> int:
-        """Processes in the torchrun world."""
+        """Number of processes in the torchrun world."""
         return len(self.members) * self.processes_per_node
 
     def spec_of(self, spec: RunSpec) -> RunSpec:
-        """Return what this generation trains by: the job's run spec with what it changes."""
+        """Return the job's run spec with this generation's changes."""
         every = self.checkpoint_seconds or spec.checkpoint_seconds
         return replace(spec.on(self.rung), checkpoint_seconds=every)
 
     def member(self, node_id: str) -> Member | None:
-        """The member that is ``node_id``, or None."""
+        """Return the member that is ``node_id``, or None."""
         return next((m for m in self.members if m.node_id == node_id), None)
 
 
@@ -102,7 +101,7 @@ class Generation(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedHardware(Message):
-    """What a machine of the node's VM size has, if nothing of it is broken; 0: none of it."""
+    """The hardware of a healthy machine of the node's VM size; 0: not there."""
 
     gpus: int
     gpu_memory_gib: int  # of one GPU
@@ -112,7 +111,7 @@ class ExpectedHardware(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig(Message):
-    """What cloud-init leaves at NODE_CONFIG on every node of an attempt."""
+    """The configuration that cloud-init leaves at NODE_CONFIG on every node of an attempt."""
 
     protocol: int
     service_url: str
@@ -164,7 +163,7 @@ class Grants(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Registered(Message):
-    """The answer to a registration: who the node is from now on."""
+    """The answer to a registration: the node's identity and token."""
 
     node_id: str
     node_token: str
@@ -175,7 +174,7 @@ class Registered(Message):
 
 
 class NodePhase(StrEnum):
-    """What a node says it is doing. All but READY speak of one generation."""
+    """The phase that a node reports. All but READY refer to one generation."""
 
     READY = "ready"  # no trainer; may be given a generation
     RUNNING = "running"  # the trainer is being started, runs, or its uploads are settling
@@ -186,7 +185,7 @@ class NodePhase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StepMetrics(Message):
-    """What rank 0 measured in one training step."""
+    """Rank 0's measurements of one training step."""
 
     step: Int
     loss: Measured  # NaN: no row of the step had a target
@@ -222,7 +221,7 @@ class EvictionNotice(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble(Message):
-    """What delays or drops checkpoints while training goes on; said when it begins and ends."""
+    """A problem that delays checkpoints while training goes on, or a notice to the user."""
 
     kind: Name  # "uploads" or "disk"
     message: Prose  # what is wrong, and what a user can do
@@ -232,7 +231,7 @@ class Trouble(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class SaveCost(Message):
-    """What the last save has cost."""
+    """The cost of the last save."""
 
     stall: Seconds  # seconds that training stood still
     upload: Seconds  # seconds until it was committed
@@ -241,7 +240,7 @@ class SaveCost(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenCheckpoint(Message):
-    """A node's word that what its generation is to load is not what was committed."""
+    """A node's report that a checkpoint it must load is not as committed."""
 
     path: Name  # the checkpoint's folder
     file: Prose  # the first one in it that was found to be wrong
@@ -250,7 +249,7 @@ class BrokenCheckpoint(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuLoad(Message):
-    """How busy one GPU of the node was just now, as its driver says."""
+    """Utilization of one GPU, as its driver reports."""
 
     busy: Annotated[float, RangeBound(0, 1)]  # share of time in which a kernel ran
     memory: Annotated[float, RangeBound(0, 1)]  # share of its memory in use
@@ -258,7 +257,7 @@ class GpuLoad(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuErrors(Message):
-    """Errors of the node's GPUs since the last heartbeat that was answered, as its driver counts.
+    """Errors of the node's GPUs since the last answered heartbeat, as the driver counts.
 
     Counted again where the answer to a heartbeat was lost.
     """
@@ -300,9 +299,10 @@ class Heartbeat(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class HeartbeatAnswer(Message):
-    """200. On 401, 403, 404 and 409 stale_epoch the node registers again with the same boot_id.
+    """The answer to a heartbeat, status 200.
 
-    Any other 409: stop, commit nothing. 410: the same, and leave. Anything else: try again.
+    On 401, 403, 404 and 409 stale_epoch the node registers again with the same boot_id. Any other
+    409: stop, commit nothing. 410: the same, and leave. Anything else: retry.
     """
 
     now: float
@@ -311,7 +311,7 @@ class HeartbeatAnswer(Message):
 
 
 class DirectiveKind(StrEnum):
-    """What the service may ask of a node."""
+    """What the service asks of a node."""
 
     START = "start"
     CHECKPOINT_AND_STOP = "checkpoint_and_stop"

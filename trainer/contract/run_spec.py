@@ -40,8 +40,8 @@ class StartingCheckpoint(Message):
 class BaseModel(Message):
     """A base model pinned to a revision and staged into Blob; safetensors only.
 
-    With ``checkpoint`` the files are the base model of the earlier job, and the job begins with
-    what the checkpoint makes of them: see ConvertedBase.
+    With ``checkpoint`` the files are the base model of the earlier job, and the job begins with the
+    model that the checkpoint makes of them: see ConvertedBase.
     """
 
     name: str
@@ -52,7 +52,7 @@ class BaseModel(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertedBase(Message):
-    """The model that was made of a starting checkpoint, once: every attempt reads these files.
+    """The model made of a starting checkpoint, once: every attempt reads these files.
 
     It is the blob CONVERTED_BASE in the job's container, written last and never changed.
     """
@@ -82,7 +82,7 @@ class Dpo(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked(Message):
-    """A reward model of rankings: the margin that is asked for rises linearly over the steps."""
+    """A reward model of rankings: the required margin rises linearly over the steps."""
 
     margin_start: float = 0.1  # at the first step
     margin_end: float = 0.5  # at the last one
@@ -90,7 +90,7 @@ class Ranked(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class LossScaling(Message):
-    """What fp16's losses are multiplied by, so that small gradients are not zero."""
+    """The factor of fp16 losses, so that small gradients do not become zero."""
 
     start_power: int = 16  # of two
     window: int = 1000  # steps without an overflow after which it is doubled
@@ -98,7 +98,7 @@ class LossScaling(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeGuard(Message):
-    """When a loss counts as a spike, and what comes of it."""
+    """When a loss counts as a spike, and what follows."""
 
     on_spike: str = "warn"  # or "stop": the job fails, its checkpoints stay
     factor: float = 3.0  # of the median
@@ -108,7 +108,7 @@ class SpikeGuard(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Mix(Message):
-    """Short and long rows in one proportion all along."""
+    """Short and long rows in a constant proportion."""
 
     threshold_tokens: int = 512  # a row of more is long; all its sequences together
     short_share: float = 0.7  # of the samples
@@ -116,7 +116,7 @@ class Mix(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Curriculum(Message):
-    """Easy rows first: of few turns, then of few tokens."""
+    """Easy rows first: few turns, then few tokens."""
 
     until_step: int  # from the step after it on, any row may come
     start_share: float = 0.2  # of the rows, the easiest, at the first step
@@ -148,13 +148,13 @@ class Reinforcement(Message):
     at_once: int = field(default=64, metadata=LATER)  # answers that a rank writes side by side
 
     def on(self, rung: "Rung") -> "Reinforcement":
-        """As many side by side as a micro-batch of the rung has, and no more."""
+        """Return the options with at most a micro-batch of the rung's answers at once."""
         return replace(self, at_once=min(self.at_once, rung.micro_batch * self.answers))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rung(Message):
-    """How much a process takes at once: a step of the ladder that memory running out leads down.
+    """How much a process computes at once: a step of the out-of-memory ladder.
 
     The rows of a training step are the same on every rung.
     """
@@ -165,10 +165,10 @@ class Rung(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(Message):
-    """Options that go from the request to the trainer as they are.
+    """Options that pass from the request to the trainer unchanged.
 
-    Request (`contract/training.py`), plan and run spec name them alike: a new option is written
-    there and here, and used.
+    Request (`contract/training.py`), plan and run spec use the same names: add a new option to
+    both.
     """
 
     precision: str = "bf16"  # or "fp16", "fp32"
@@ -199,17 +199,17 @@ class TrainingOptions(Message):
 
     @property
     def options(self) -> dict[str, Any]:
-        """These members by name, for a copy."""
+        """These members by name."""
         return {member.name: getattr(self, member.name) for member in fields(TrainingOptions)}
 
     @property
     def freezes(self) -> bool:
-        """Whether a part of the model is left as it is, other than below adapters."""
+        """Whether a part of the model is frozen, apart from the base below adapters."""
         return self.train_last_n_layers is not None or not self.train_embeddings
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the base model below the adapters is held in 4 bits."""
+        """Whether the base model below the adapters is in 4 bits."""
         return self.lora is not None and self.lora.quantized
 
 
@@ -247,7 +247,7 @@ class RunSpec(TrainingOptions):
     verify: bool = field(default=False, metadata=LATER)  # the export, in a fresh process
 
     def on(self, rung: Rung | None) -> Self:
-        """The same rows with as much at once as this rung says; None: as it is."""
+        """Return the spec with the rung's batch size; unchanged for None."""
         if rung is None:
             return self
         return replace(
@@ -259,17 +259,17 @@ class RunSpec(TrainingOptions):
 
     @property
     def sequences_per_row(self) -> int:
-        """What a row of the data becomes: of a preference or a ranking its answers, best first."""
+        """Sequences of a data row: the answers of a preference or ranking, best first; else 1."""
         if self.reinforcement is not None:
             return self.reinforcement.answers
         return 1 if self.method in _SINGLE else self.answers_per_row
 
     @property
     def has_critic(self) -> bool:
-        """Whether a second model is trained beside the first."""
+        """Whether a critic is trained with the model."""
         return self.reinforcement is not None and self.reinforcement.algorithm == "ppo"
 
     @property
     def retention(self) -> Retention:
-        """Which committed checkpoints are kept."""
+        """The committed checkpoints to keep."""
         return Retention(newest=self.keep_checkpoints, milestone_every=self.milestone_every_steps)

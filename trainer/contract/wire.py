@@ -36,7 +36,7 @@ class Message:
         return json.dumps(_encoded(self), sort_keys=True, separators=(",", ":"))
 
     def to_plain(self) -> dict[str, Any]:
-        """The same as plain JSON values, to stand inside another document."""
+        """Encode as plain JSON values, to be part of another document."""
         plain: dict[str, Any] = json.loads(self.to_json())
         return plain
 
@@ -72,7 +72,7 @@ def decode(cls: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - wha
 
 
 def _encoded(value: Any) -> Any:  # noqa: ANN401
-    """What json.dumps takes."""
+    """Return what json.dumps takes."""
     if is_dataclass(value):
         known = {f.name: (getattr(value, f.name), f) for f in fields(value)}
         return {n: _encoded(v) for n, (v, f) in known.items() if not _is_omitted(v, f)}
@@ -95,7 +95,7 @@ def _members_of(cls: type[Any]) -> dict[str, tuple[Field[Any], Reader]]:
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. One that names a member twice means different things to two programs."""
+    """Build an object from JSON pairs; refuse a member that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an object names a member twice")
@@ -173,7 +173,7 @@ def _choice(choices: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: A
 
 
 def _shorten(value: object) -> str:
-    """A value in an error: as much of it as is cheap to write."""
+    """Format a value for an error, shortened."""
     if isinstance(value, list | tuple | dict):
         return f"{type(value).__name__} of {len(value)}"
     return f"{value[:80]!a}" if isinstance(value, str) else f"{value!r:.80}"

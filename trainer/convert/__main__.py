@@ -1,8 +1,8 @@
-"""`python -m trainer.convert --to hf|dcp|universal SOURCE TARGET`: a checkpoint for other programs.
+"""`python -m trainer.convert --to hf|dcp|universal SOURCE TARGET`: convert a checkpoint.
 
 SOURCE is a job's container as a URL with a SAS to read and list it, a copy of that container on
 disk, or one checkpoint's folder. TARGET appears whole, or not at all. docs/checkpoint-format.md
-says what each form holds, and what of a checkpoint none of them can say.
+describes each format.
 """
 
 import argparse
@@ -27,9 +27,9 @@ FORMS = ("hf", "dcp", "universal")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the arguments and convert; one line and exit status 1 when it cannot be done.
+    """Read the arguments and convert; on failure print one line and exit with status 1.
 
-    TRY_AGAIN: what stopped it lies in the machine or the network.
+    TRY_AGAIN is the status for failures of the machine or the network.
     """
     asked = _arguments(arguments)
     try:
@@ -75,7 +75,7 @@ def _convert(asked: argparse.Namespace) -> None:
 
 
 def _write(asked: argparse.Namespace, source: CheckpointSource, target: Path) -> None:
-    """Each form imports its own libraries: seconds that the others need not wait."""
+    """Convert; each format imports its own libraries, which take seconds."""
     whole = FullParameters(source.folder, source.manifest)
     if asked.to == "hf":
         from trainer.convert import hf  # noqa: PLC0415

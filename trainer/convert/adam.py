@@ -1,6 +1,6 @@
-"""The optimizer as other programs want it told: parameter groups and their numbers.
+"""The optimizer for other programs: parameter groups and hyperparameters.
 
-A checkpoint does not hold them, for the trainer makes them anew from the run spec.
+A checkpoint does not hold them: the trainer derives them from the run spec.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from trainer.engine.lr_schedule import learning_rate
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that are updated alike."""
+    """Parameters with the same hyperparameters."""
 
     names: tuple[str, ...]
     numbers: dict[str, Any]  # as torch's AdamW calls them
 
 
 def parameter_groups(whole: FullParameters, spec: RunSpec) -> list[ParameterGroup]:
-    """The groups in the trainer's order: matrices are decayed; norms and biases are not."""
+    """Return the groups in the trainer's order: matrices decay; norms and biases do not."""
     decayed = tuple(name for name, shape in whole.shapes.items() if len(shape) > 1)
     others = tuple(name for name, shape in whole.shapes.items() if len(shape) <= 1)
     rate = learning_rate(

@@ -1,4 +1,4 @@
-"""LoRA's adapters out of a checkpoint: added to the base's weights, and by themselves for peft."""
+"""LoRA adapters of a checkpoint: merged into the base's weights, and alone for peft."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,20 +18,20 @@ A, B = ".lora_A.default.weight", ".lora_B.default.weight"
 
 
 def adapter_names(weights: Iterable[str]) -> Iterator[str]:
-    """What the adapters of these weights of the base would be called."""
+    """Yield the names of the adapters of these base weights."""
     for weight in weights:
         layer = PREFIX + weight.removesuffix(".weight")
         yield from (layer + A, layer + B)
 
 
 def trained_head_name(weight: str) -> str:
-    """What a weight is called that is new, and trained whole beside the adapters."""
+    """Return the name of a new weight that is trained whole, such as a head."""
     layer, _, leaf = weight.rpartition(".")
     return PREFIX + layer + WHOLE + leaf
 
 
 def trainable_names(weights: Iterable[str]) -> Iterator[str]:
-    """All that may have been trained of these weights."""
+    """Yield all names that may be trained for these weights."""
     for weight in weights:
         yield from (*adapter_names([weight]), trained_head_name(weight))
 
@@ -39,7 +39,7 @@ def trainable_names(weights: Iterable[str]) -> Iterator[str]:
 def merge_adapter(
     whole: FullParameters, name: str, weight: torch.Tensor, lora: Lora
 ) -> torch.Tensor:
-    """The base's weight with its adapter added in fp32, as the trainer's export adds it."""
+    """Return the base's weight with its adapter added in fp32, as the trainer's export does."""
     name_a, name_b = adapter_names([name])
     if name_a not in whole.shapes:
         return weight

@@ -1,7 +1,7 @@
-"""To torch's distributed checkpoint: what `dcp.load` fills a module and its AdamW from.
+"""Convert to torch's distributed checkpoint, from which `dcp.load` fills a module and its AdamW.
 
-The keys are those of `torch.distributed.checkpoint.state_dict.get_state_dict` below "model"
-and "optimizer"; "training" says where the run was.
+The keys are those of `torch.distributed.checkpoint.state_dict.get_state_dict` below "model" and
+"optimizer"; "training" holds the position of the run.
 """
 
 import warnings
@@ -21,8 +21,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def write_dcp(whole: FullParameters, spec: RunSpec, target: Path) -> None:
-    """Write the checkpoint into ``target``. One file for each tensor: torch keeps in memory
-    what it has written until the file ends."""
+    """Write the checkpoint into ``target``, one file for each tensor.
+
+    torch keeps in memory what it writes until a file ends.
+    """
     writer = dcp.FileSystemWriter(target, single_file_per_rank=False, thread_count=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that one process saves is meant so
@@ -30,7 +32,7 @@ def write_dcp(whole: FullParameters, spec: RunSpec, target: Path) -> None:
 
 
 def _plan(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
-    """The state dict with tensors that have a shape and no memory yet."""
+    """Build the state dict with tensors on the meta device."""
     step = torch.tensor(float(whole.index.optimizer_step))
     state = {
         name: {"step": step} | {moment: _hollow(whole, name) for moment in MOMENTS}
@@ -60,7 +62,7 @@ class _Reading(DefaultSavePlanner):  # type: ignore[misc]  # torch is untyped he
         self._whole = whole
 
     def lookup_object(self, index: Any) -> Any:  # noqa: ANN401
-        """The object that torch writes next."""
+        """Return the object that torch writes next."""
         found = super().lookup_object(index)
         if not (isinstance(found, torch.Tensor) and found.is_meta):
             return found

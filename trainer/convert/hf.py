@@ -1,4 +1,4 @@
-"""To a Hugging Face folder: the model as it was at this step, for `from_pretrained`.
+"""Convert to a Hugging Face folder: the model at this step, for `from_pretrained`.
 
 `trainer/export/hf_folder.py` writes the model at the end of a run, from the engine, on all ranks.
 This module writes it from the files of any checkpoint, in one process. The weights are the same
@@ -34,7 +34,7 @@ ADAPTER = "adapter"
 def write_hf(
     whole: FullParameters, spec: RunSpec, base: Path, target: Path, limit: int = LIMIT
 ) -> None:
-    """Write weights, configuration, tokenizer and, with LoRA, the adapters by themselves."""
+    """Write weights, configuration, tokenizer and, with LoRA, the adapters."""
     _require_base(base, spec)
     dtype = dtype_of(spec)
     config = AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
@@ -56,7 +56,7 @@ def write_hf(
 
 
 class _Base:
-    """The weights of the base model, as its files name them."""
+    """The weights of the base model, by the names in its files."""
 
     def __init__(self, folder: Path) -> None:
         self._files: dict[str, Any] = {}
@@ -73,7 +73,7 @@ class _Base:
 
 
 class _Model:
-    """Where each weight of the model comes from: the checkpoint, the base, or both."""
+    """The source of each weight of the model: the checkpoint, the base, or both."""
 
     def __init__(
         self, whole: FullParameters, spec: RunSpec, dtype: torch.dtype, base: _Base
@@ -82,7 +82,7 @@ class _Model:
         self._frozen = spec.freezes  # else what the checkpoint lacks is lost, not the base's
 
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        """ValueError unless everything has a source, and everything that was trained a place."""
+        """Raise ValueError unless each weight has a source and each trained weight a place."""
         lacking = [name for name in shapes if not self._has(name)]
         if lacking:
             raise ValueError(
@@ -94,7 +94,7 @@ class _Model:
             raise ValueError(f"{homeless[0]} was trained, but the base model has no place for it")
 
     def read(self, name: str) -> torch.Tensor:
-        """One weight in the precision of the run."""
+        """Return one weight in the precision of the run."""
         if self._lora is None:
             found = name in self._whole.shapes
             weight = self._whole.tensor(name, "master") if found else self._base.read(name)
@@ -111,7 +111,7 @@ class _Model:
 
 
 def _parameters(kind: Any, config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401
-    """Names and shapes of the model's parameters, shared ones once; no memory is taken."""
+    """Return names and shapes of the model's parameters, shared ones once; uses no memory."""
     with torch.device("meta"):
         model = kind.from_config(config, trust_remote_code=False)
     return {name: tuple(p.shape) for name, p in model.named_parameters()}

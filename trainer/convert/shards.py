@@ -1,4 +1,4 @@
-"""Safetensors files written tensor by tensor: none but the one at hand is in memory."""
+"""Write safetensors files tensor by tensor, with one tensor in memory."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +36,7 @@ def write_model(
 def write_file(
     path: Path, shapes: Shapes, dtype: torch.dtype, read: Callable[[str], torch.Tensor]
 ) -> None:
-    """Write one file with these tensors, each read and converted when its turn comes."""
+    """Write one file with these tensors, reading and converting each in turn."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, shape in shapes.items():

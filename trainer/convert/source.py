@@ -1,7 +1,7 @@
-"""Which checkpoint is converted: out of a job's container behind a SAS, a copy of it, or a folder.
+"""Find and verify the checkpoint to convert: behind a SAS, in a copied container, or in a folder.
 
-Not one byte is believed: HEAD names the manifest by its hash, the manifest every file by its
-size and sums, and all of it is looked at before anything is written.
+HEAD names the manifest by its hash, and the manifest every file by size and checksums. All are
+verified before anything is written.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from trainer.rundir import write_whole
 
 @dataclass(frozen=True)
 class CheckpointSource:
-    """A verified checkpoint on this machine's disk, and what was being trained."""
+    """A verified checkpoint on this machine's disk, and its run spec."""
 
     folder: Path
     manifest: Manifest
@@ -26,9 +26,9 @@ class CheckpointSource:
 def find_checkpoint(
     source: str, scratch: Path, step: int | None = None, run_spec: Path | None = None
 ) -> CheckpointSource:
-    """The checkpoint that ``source`` means, verified; ValueError says what is wrong with it.
+    """Return the verified checkpoint of ``source``; raise ValueError for a damaged one.
 
-    A URL's checkpoint is brought into ``scratch`` first. Without ``step``: the newest.
+    The checkpoint of a URL is downloaded into ``scratch`` first. Default ``step``: the newest.
     """
     if source.startswith(("http://", "https://")):
         asyncio.run(_fetch(source, scratch, step))
@@ -44,7 +44,7 @@ def find_checkpoint(
 
 
 def pick_committed(head: Head, step: int | None) -> Committed:
-    """The committed checkpoint of that step; without one the newest."""
+    """Return the committed checkpoint of this step; the newest for None."""
     if head.newest is None:
         raise ValueError("HEAD names no checkpoint: nothing of this job is committed yet")
     if step is None:
@@ -85,7 +85,7 @@ def _verify(path: Path, file: FileEntry) -> None:
 
 
 async def _fetch(url: str, root: Path, step: int | None) -> None:
-    """Make a copy of the container that holds HEAD, the run spec and the one checkpoint."""
+    """Copy HEAD, the run spec and one checkpoint out of the container."""
     from trainer.supervisor.blob.container import BlobAccess, JobContainer  # noqa: PLC0415 - Azure's client
     from trainer.supervisor.input.fetch import fetch_checkpoint  # noqa: PLC0415
 

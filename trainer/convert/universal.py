@@ -1,7 +1,7 @@
-"""To DeepSpeed's universal checkpoint: what an engine with `load_universal` set resumes from.
+"""Convert to DeepSpeed's universal checkpoint, from which an engine with `load_universal` resumes.
 
-DeepSpeed makes one from its own checkpoints offline; here it comes out of ours. Stages 1 and 2
-read other members of some files than stage 3 does, so both are there, and one folder serves all.
+DeepSpeed makes one from its own checkpoints offline. Stages 1 and 2 read other members of some
+files than stage 3 does; this folder holds both.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ FILES = {"master": "fp32", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}  # 
 
 
 def write_universal(whole: FullParameters, spec: RunSpec, target: Path) -> None:
-    """Write the checkpoint below ``target``, the folder that `load_checkpoint` is given."""
+    """Write the checkpoint below ``target``, the folder that `load_checkpoint` gets."""
     tag = f"global_step{whole.index.step}"
     folder = target / tag
     (folder / "zero").mkdir(parents=True)
@@ -52,7 +52,7 @@ def _optimizer(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
 
 
 def _model_states(whole: FullParameters, spec: RunSpec) -> dict[str, Any]:
-    """What is loaded besides the tensors; unknown members come back as the client's state."""
+    """Return the state besides the tensors; unknown members come back as the client's state."""
     return {
         "module": {},
         "dp_world_size": whole.index.world_size,

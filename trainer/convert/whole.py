@@ -1,6 +1,6 @@
-"""Every trained parameter of a checkpoint whole again, one at a time, whatever ranks wrote it.
+"""Assemble the trained parameters of a checkpoint, one at a time, for any world size.
 
-A critic is left out: nothing but training needs it.
+The critic is left out: only training needs it.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from trainer.rundir import tensors_name
 
 
 class FullParameters:
-    """Reads the files of one checkpoint; only what is asked for is in memory."""
+    """Reads the files of one checkpoint, one parameter at a time."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class FullParameters:
                 self._pieces[name].append(piece)
 
     def tensor(self, name: str, state: str) -> torch.Tensor:
-        """One state of one parameter, fp32, in its own shape; ValueError when a part is missing."""
+        """Return one state of one parameter, fp32; raise ValueError when a part is missing."""
         shape = self.shapes[name]
         whole = torch.empty(shape, dtype=torch.float32)
         flat = whole.view(-1)

@@ -1,7 +1,7 @@
-"""Sequences become tensors. A micro-batch may be short or empty: then it counts for less.
+"""Collate token sequences into a micro-batch, padded or packed. It may be short or empty.
 
-Padded, each sequence is a row as long as the longest. Packed, they stand one after the other in
-one row, and their positions, which begin at 0 again, tell the model not to look across.
+Padded: each sequence is a row of the length of the longest. Packed: the sequences follow each other
+in one row; positions restart at 0, so that the model does not attend across sequences.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -29,11 +29,11 @@ class Batch:
 
     @property
     def targets(self) -> int:
-        """Trained tokens in it."""
+        """Number of trained tokens."""
         return int((self.labels != IGNORED).sum())
 
     def to(self, device: torch.device) -> Self:
-        """The same on another device."""
+        """Return the batch on another device."""
         members = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{n: _move(member, device) for n, member in members.items()})
 
@@ -64,7 +64,7 @@ def padded(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
 
 
 def padded_with_classes(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
-    """Padded. The last id of each sequence is its class, and not read; of padding it is IGNORED."""
+    """Pad; the last id of each sequence is its class, IGNORED for padding."""
     batch = padded([Tokens(s.ids[:-1], s.trained[:-1]) for s in sequences], pad_id, least)
     classes_B = torch.full((batch.sequences,), IGNORED, dtype=torch.long)
     classes_B[: len(sequences)] = torch.tensor([s.ids[-1] for s in sequences], dtype=torch.long)
@@ -72,7 +72,7 @@ def padded_with_classes(sequences: list[Tokens], pad_id: int, least: int = 1) ->
 
 
 def packed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
-    """One after the other. An empty list gives ``least`` that are padding."""
+    """Concatenate the sequences; an empty list gives ``least`` sequences of padding."""
     nothing = Tokens([pad_id, pad_id], [False, False])
     sequences = sequences or [nothing] * least
     lengths = tuple(len(s.ids) for s in sequences)
@@ -87,7 +87,7 @@ def packed(sequences: list[Tokens], pad_id: int, least: int = 1) -> Batch:
 
 
 def _labels(sequence: Tokens) -> torch.Tensor:
-    """The next token where it is trained [positions]; nothing follows the last one."""
+    """Return the next token of each trained position, IGNORED elsewhere [positions]."""
     wanted = zip(sequence.ids[1:], sequence.trained[1:], strict=True)
     return torch.tensor([*(i if trained else IGNORED for i, trained in wanted), IGNORED])
 

@@ -1,8 +1,8 @@
-"""Easy rows first: of few turns, and among those of few tokens.
+"""Order rows by difficulty: few turns first, then few tokens.
 
-In the first step only the easiest share of the rows may come; from step to step as many more, until
-all may. So long, a step draws its rows from those afresh, none twice unless there are too few. From
-then on rows are shuffled, and each comes once in an epoch.
+The first step draws from the easiest share of the rows only; the share grows linearly until all
+rows are allowed. Until then each step draws its rows anew, none twice unless there are too few.
+After that rows are shuffled, and each comes once in an epoch.
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ _SPARSE = 4  # rows for each that is drawn, from which on it pays to draw instea
 
 
 class CurriculumOrder:
-    """Pure: the row of a sample follows from seed, rows, batch and the sample's number."""
+    """The row of a sample is a pure function of seed, rows, batch and sample number."""
 
     def __init__(
         self,
@@ -30,21 +30,26 @@ class CurriculumOrder:
         curriculum: Curriculum,
         global_batch: int,
     ) -> None:
-        """``turns`` and ``tokens`` of each row [rows]; of equal rows the first is the easier."""
+        """Sort the rows by difficulty.
+
+        Args:
+            turns: Messages of each row [rows].
+            tokens: Tokens of each row [rows]; of equal rows the first is the easier.
+        """
         self._seed, self._curriculum, self._batch = seed, curriculum, global_batch
         self._easiest_first = np.lexsort((tokens, turns))
 
     def row(self, cursor: int) -> int:
-        """The row that sample number ``cursor`` is."""
+        """Return the row of sample number ``cursor``."""
         step, place = divmod(cursor, self._batch)
         if step >= self._curriculum.until_step:
             eased = self._curriculum.until_step * self._batch
             return shuffled_row(self._seed, len(self._easiest_first), cursor - eased)
-        rank = _draw(self._seed, step, self.allowed(step), self._batch)[place]
+        rank = _draw(self._seed, step, self.rows_allowed(step), self._batch)[place]
         return int(self._easiest_first[rank])
 
-    def allowed(self, step: int) -> int:
-        """How many rows, the easiest, may come once ``step`` steps are done."""
+    def rows_allowed(self, step: int) -> int:
+        """Return how many of the easiest rows are allowed once ``step`` steps are done."""
         rows, first = len(self._easiest_first), self._curriculum.start_share
         share = first + (1 - first) * min(step / self._curriculum.until_step, 1)
         return min(max(ceil(rows * share), 1), rows)
@@ -52,7 +57,7 @@ class CurriculumOrder:
 
 @lru_cache(maxsize=4)
 def _draw(seed: int, step: int, allowed: int, batch: int) -> NDArray[np.int64]:
-    """``batch`` numbers below ``allowed``, none more often than it must be."""
+    """Draw ``batch`` numbers below ``allowed``, each as evenly often as possible."""
     random = random_bits(seed, step, STREAM)
     if allowed > _SPARSE * batch:
         found: dict[int, None] = {}

@@ -1,4 +1,4 @@
-"""What the loop is fed with, and what it evaluates: rows of files."""
+"""Build the source of training steps and the evaluation for data files."""
 
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ def build_file_source(
     tokenizer: Any,  # noqa: ANN401
     agreement: FlagSync,
 ) -> tuple[StepSource, Evaluation | None]:
-    """Rows, and the loss on those of the validation file."""
+    """Return the step source of the training file and the loss on the validation file."""
     pad_id = tokenizer.pad_token_id
     rows = _tokens(rundir, spec, spec.training_file, tokenizer)
     path = rundir.input(spec.training_file.path)
@@ -42,7 +42,7 @@ def build_file_source(
 
 
 def _sum_over_ranks(device: torch.device, mine: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Over all ranks; collective."""
+    """Sum an array over all ranks; collective."""
     total = torch.from_numpy(mine).to(device)
     dist.all_reduce(total)
     found: NDArray[np.int64] = total.cpu().numpy()

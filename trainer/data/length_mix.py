@@ -1,9 +1,8 @@
-"""Short and long rows in one proportion all along: in every step, and not only in the mean.
+"""Mix short and long rows in a constant proportion, in every step.
 
-Which sample is of which kind is a matter of arithmetic, as a line is drawn on a screen (Bresenham):
-of the first n samples, n times the share are short, less what is less than one. Each kind has
-epochs of its own, in which each of its rows comes once; so rows of the kind that is scarce for its
-share come more often than the others.
+The kind of each sample follows Bresenham's line algorithm: of the first n samples, floor(n * share)
+are short. Each kind has its own epochs, in which each row comes once; rows of the scarcer kind
+repeat more often.
 """
 
 import logging
@@ -23,10 +22,10 @@ log = logging.getLogger("trainer")
 
 
 class LengthMixOrder:
-    """Pure: the row of a sample follows from seed, lengths and the sample's number."""
+    """The row of a sample is a pure function of seed, lengths and sample number."""
 
     def __init__(self, seed: int, tokens: NDArray[Any], mix: Mix) -> None:
-        """``tokens`` of each row [rows]. With rows of one kind only, they are shuffled."""
+        """Divide the rows by their ``tokens`` [rows]; rows of one kind only are shuffled."""
         self._seed, self._rows = seed, len(tokens)
         self._short = np.flatnonzero(tokens <= mix.threshold_tokens)
         self._long = np.flatnonzero(tokens > mix.threshold_tokens)
@@ -35,7 +34,7 @@ class LengthMixOrder:
         log.info("%d short rows and %d long ones, of more than %d tokens", *counts)
 
     def row(self, cursor: int) -> int:
-        """The row that sample number ``cursor`` is."""
+        """Return the row of sample number ``cursor``."""
         if not (len(self._short) and len(self._long)):
             return shuffled_row(self._seed, self._rows, cursor)
         before = self._shorts(cursor)
@@ -44,5 +43,5 @@ class LengthMixOrder:
         return int(self._long[shuffled_row(self._seed, len(self._long), cursor - before, LONG)])
 
     def _shorts(self, samples: int) -> int:
-        """How many of the first ``samples`` are short."""
+        """Return how many of the first ``samples`` samples are short."""
         return samples * self._share.numerator // self._share.denominator

@@ -1,4 +1,4 @@
-"""The micro-batches of a training step, made one step ahead in a thread."""
+"""Build the micro-batches of a training step one step ahead, in a thread."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class BatchPrefetcher:
-    """One rank's share of the rows, in the order that the seed gives."""
+    """One rank's share of the rows, in the seed's order."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class BatchPrefetcher:
         identity: RankIdentity,
         order: Callable[[int], int] | None = None,
     ) -> None:
-        """``order`` gives the row of a sample; None shuffles."""
+        """Use ``order`` to find the row of a sample; None shuffles."""
         self._source, self._pad_id, self._spec = source, pad_id, spec
         rows = len(source) // spec.sequences_per_row
         self._row = order or partial(shuffled_row, spec.seed, rows)
@@ -35,7 +35,7 @@ class BatchPrefetcher:
         self._ahead: tuple[int, Future[list[Batch]]] | None = None
 
     def step(self, consumed: int) -> list[Batch]:
-        """The micro-batches of the training step that begins at this cursor."""
+        """Return the micro-batches of the training step that begins at this cursor."""
         if self._ahead is None or self._ahead[0] != consumed:
             self._ahead = (consumed, self._thread.submit(self._build, consumed))
         batches = self._ahead[1].result()
@@ -44,9 +44,9 @@ class BatchPrefetcher:
         return batches
 
     def rest(self, consumed: int) -> Iterator[Batch]:
-        """This rank's share of the rows that are trained from this cursor on, each row once.
+        """Yield this rank's share of all rows trained from this cursor on, each row once.
 
-        As many micro-batches on every rank.
+        Every rank yields the same number of micro-batches.
         """
         spec = self._spec
         last = spec.total_steps * spec.global_batch
@@ -71,14 +71,14 @@ def evaluation_batches(
     spec: RunSpec,
     identity: RankIdentity,
 ) -> Iterator[Batch]:
-    """This rank's share of the validation rows, in file order; as many batches on every rank."""
+    """Yield this rank's share of the validation rows, in file order; as many on every rank."""
     rows = len(source) // spec.sequences_per_row
     for micro in micro_batch_samples(0, rows, spec.micro_batch, identity.world_size, identity.rank):
         yield _batch(source, micro, pad_id, spec)
 
 
 def _batch(source: TokenSource, rows: list[int], pad_id: int, spec: RunSpec) -> Batch:
-    """All sequences of these rows, those of one row side by side."""
+    """Collate all sequences of these rows; those of one row stay adjacent."""
     several = spec.sequences_per_row
     places = [row * several + n for row in rows for n in range(several)]
     sequences = [source[place] for place in places]
@@ -89,9 +89,9 @@ def _batch(source: TokenSource, rows: list[int], pad_id: int, spec: RunSpec) -> 
 
 
 def _untrain_equal_answers(answers: list[Tokens]) -> list[Tokens]:
-    """A row's answers; where all of them are equal, with nothing to train.
+    """Return a row's answers; without trained tokens where all of them are equal.
 
-    Their gradients would cancel but for rounding, and Adam makes steps of full size of that.
+    Their gradients cancel except for rounding, which Adam would amplify to full steps.
     """
     there = [answer for answer in answers if any(answer.trained)]
     if len(there) > 1 and all(answer == there[0] for answer in there):

@@ -1,4 +1,4 @@
-"""Prompts: chats that end where the model is to answer, and what its answer is graded by."""
+"""Prompts for reinforcement learning: chats that the model answers, and what graders need."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -15,7 +15,7 @@ from trainer.graders.answer import divide_row
 
 @dataclass(frozen=True)
 class ChatPrompt:
-    """One row: its tokens, up to where an answer begins, and what the grader knows of it."""
+    """One row: the tokens before the answer, and the row's members for the grader."""
 
     ids: list[int]
     item: dict[str, Any]
@@ -23,7 +23,7 @@ class ChatPrompt:
 
 
 class Prompts:
-    """The prompts of one data file, each made in the moment when it is asked for."""
+    """The prompts of one data file, each tokenized on demand."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer, spec: RunSpec) -> None:
         self._rows, self._tokenizer = JsonlRows(path, prompt), tokenizer
@@ -33,12 +33,12 @@ class Prompts:
         return len(self._rows)
 
     def __getitem__(self, row: int) -> ChatPrompt:
-        """The prompt, or Hopeless that names the line that is broken."""
+        """Return the prompt; raise NonRetryableError that names a broken line."""
         (found,) = self._rows[row]
         with self._rows.named(row):
             ids = prompt_ids(self._tokenizer, found, self._today)
         return ChatPrompt(ids, *divide_row(found))
 
-    def place(self, row: int) -> str:
-        """File and line of the row."""
+    def file_and_line(self, row: int) -> str:
+        """Return file and line of the row."""
         return self._rows.place(row)

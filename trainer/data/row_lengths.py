@@ -1,7 +1,7 @@
-"""How long each row is, before the first step: orders other than a shuffle go by it.
+"""Measure the rows before the first step, for orders other than a shuffle.
 
-Every rank measures its share of the rows. What a row measures does not depend on where its tokens
-come from, so a later generation, or another world, finds the same.
+Every rank measures its share. A row's length does not depend on the source of its tokens, so a
+later generation, or another world size, gets the same order.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ SumOverRanks = Callable[[NDArray[np.int64]], NDArray[np.int64]]  # over all rank
 def build_order(
     spec: RunSpec, path: Path, source: TokenSource, identity: RankIdentity, summed: SumOverRanks
 ) -> Order | None:
-    """The order that the run spec asks for; None for a shuffle. ``path`` holds the rows."""
+    """Return the order that the run spec asks for; None for a shuffle. ``path`` has the rows."""
     if spec.mix is not None:
         tokens = summed(_count_tokens(source, spec.sequences_per_row, identity))
         return LengthMixOrder(spec.seed, tokens, spec.mix).row
@@ -37,7 +37,7 @@ def build_order(
 
 
 def _count_tokens(source: TokenSource, several: int, identity: RankIdentity) -> NDArray[np.int64]:
-    """Of each row of this rank's share, all its sequences together [rows]; 0 elsewhere."""
+    """Return the tokens of each row of this rank's share [rows]; 0 elsewhere."""
     found = np.zeros(len(source) // several, dtype=np.int64)
     for row in _share(len(found), identity):
         found[row] = sum(source.length(row * several + n) for n in range(several))
@@ -45,7 +45,7 @@ def _count_tokens(source: TokenSource, several: int, identity: RankIdentity) -> 
 
 
 def _count_turns(rows: JsonlRows, identity: RankIdentity) -> NDArray[np.int64]:
-    """Messages of each row of this rank's share, in its longest sequence [rows]; 0 elsewhere."""
+    """Return the messages of each row of this rank's share [rows]; 0 elsewhere."""
     found = np.zeros(len(rows), dtype=np.int64)
     for row in _share(len(rows), identity):
         found[row] = max(_messages(chat) for chat in rows[row])

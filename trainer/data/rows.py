@@ -1,4 +1,4 @@
-"""The rows of a JSONL file, read one by one through an index of their offsets."""
+"""Read the rows of a JSONL file one by one, through an index of their offsets."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +18,15 @@ _PART = 1 << 20  # bytes read at once
 
 
 class JsonlRows:
-    """A JSONL file of which only the offsets are held in memory. Blank lines are no rows."""
+    """A JSONL file with only its line offsets in memory; blank lines are skipped."""
 
     def __init__(self, path: Path, read: Reader, *, split: bool = False) -> None:
-        """``read`` makes chats of a row. ``split``: each of them is a row, with one chat."""
+        """Index the file.
+
+        Args:
+            read: Converts a parsed row to its chats.
+            split: Each chat of a row is a row of its own.
+        """
         self._path, self._read = path, read
         starts: list[int] = []
         places: list[int] = []
@@ -44,17 +49,17 @@ class JsonlRows:
         return len(self._starts)
 
     def __getitem__(self, row: int) -> tuple[Json, ...]:
-        """What the row holds, or Hopeless that names the line that is broken."""
+        """Return the chats of the row; raise NonRetryableError that names a broken line."""
         with self._path.open("rb") as lines:
             lines.seek(int(self._starts[row]))
             line = lines.readline()
-        with self.named(row):
+        with self.name_row_in_errors(row):
             chats = self._read(rows.parse(line))
             return chats if self._places is None else (chats[self._places[row]],)
 
     @contextmanager
-    def named(self, row: int) -> Iterator[None]:
-        """Raise Hopeless that names the row's line for whatever its content makes go wrong."""
+    def name_row_in_errors(self, row: int) -> Iterator[None]:
+        """Convert errors that the row's content causes to NonRetryableError with its line."""
         try:
             yield
         except (
@@ -67,10 +72,10 @@ class JsonlRows:
         ):
             raise  # said already, or no fault of the row
         except BaseException as error:  # a panic of the tokenizer's Rust is no Exception
-            raise NonRetryableError(f"{self.place(row)}: {_error_text(error)}") from error
+            raise NonRetryableError(f"{self.file_and_line(row)}: {_error_text(error)}") from error
 
-    def place(self, row: int) -> str:
-        """File and line of the row; blank lines count, as an editor counts them."""
+    def file_and_line(self, row: int) -> str:
+        """Return file and line of the row; blank lines count."""
         left, number = int(self._starts[row]), 1
         with self._path.open("rb") as file:
             while left and (part := file.read(min(left, _PART))):
@@ -79,7 +84,7 @@ class JsonlRows:
 
 
 def open_rows(path: Path, method: str, *, has_answers: bool, split: bool) -> JsonlRows:
-    """The rows of a data file as a training method reads them."""
+    """Open the rows of a data file as a training method reads them."""
     read = rows.split_chat if split else rows.reader(method, has_answers=has_answers)
     return JsonlRows(path, read, split=split)
 
@@ -92,7 +97,7 @@ def _count_answers(line: bytes, place: str) -> int:
 
 
 def _error_text(error: BaseException) -> str:
-    """What it says; of errors that were not made for people, their kind as well."""
+    """Return the error's text, with its type unless it was written for users."""
     if isinstance(error, UnicodeEncodeError):  # its own words are full of code points
         bad = error.object[error.start : error.start + 1]
         return f"{bad!r} is half a surrogate pair and no text; write the whole character"

@@ -1,4 +1,4 @@
-"""What a training step is made of, before it is done."""
+"""The input of one training step, and where it comes from."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from trainer.state import TrainingState
 
 @dataclass(frozen=True, kw_only=True)
 class StepInput:
-    """One rank's micro-batches of a step, and what is left once it is done."""
+    """One rank's micro-batches of a step, and the replay state after it."""
 
     batches: Sequence[Batch]
     experience: ReplayState = field(default_factory=ReplayState)
@@ -22,19 +22,19 @@ class StepInput:
 
 
 class StepSource(Protocol):
-    """Where a step's micro-batches come from."""
+    """Source of the micro-batches of each step."""
 
     def step(self, state: TrainingState) -> StepInput | None:
-        """Those of the step after this state; None when a stop was asked for meanwhile.
+        """Return the input of the step after this state; None when a stop was requested.
 
         Collective: every rank calls it at the same place, and gets None if any other does.
         """
         ...
 
     def units(self, state: TrainingState, units: Callable[[Batch], int]) -> Iterator[int]:
-        """What this rank's rows of all steps after this state have, part after part, by ``units``.
+        """Yield the units, by ``units``, of each part of this rank's remaining rows.
 
-        As many parts on every rank; nothing is asked of the model.
+        Every rank yields the same number of parts; the model is not used.
         """
         ...
 
@@ -46,9 +46,9 @@ class FileStepSource:
         self._feed = feed
 
     def step(self, state: TrainingState) -> StepInput:
-        """They need nothing of the model."""
+        """Return the micro-batches; rows do not depend on the model."""
         return StepInput(batches=self._feed.step(state.consumed_samples))
 
     def units(self, state: TrainingState, units: Callable[[Batch], int]) -> Iterator[int]:
-        """Of each micro-batch; every row comes once."""
+        """Yield the units of each micro-batch; every row comes once."""
         return map(units, self._feed.rest(state.consumed_samples))

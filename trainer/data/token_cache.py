@@ -1,6 +1,6 @@
-"""Where a data file's tokens lie: in a file whose name is a hash of all that they depend on.
+"""Names of files with tokenized data: a hash of everything that the tokens depend on.
 
-Nothing large is imported: the supervisor asks too.
+Imports nothing large: the supervisor uses it too.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ PACKAGES = ("tokenizers", "jinja2")
 
 
 def tokens_name(spec: RunSpec, data: InputFile) -> str:
-    """Name of the file that holds this data file's tokens: whatever changes them changes it."""
+    """Return the name of the file with this data file's tokens."""
     vocabulary = [f for f in spec.base_model.files if not f.name.endswith(WEIGHTS)]
     inputs = [(f.name, f.size, f.sha256 or f.path) for f in (data, *vocabulary)]
     root = Path(__file__).parents[2]
@@ -43,5 +43,5 @@ def tokens_name(spec: RunSpec, data: InputFile) -> str:
 
 
 def data_files(spec: RunSpec) -> list[InputFile]:
-    """The files that are tokenized."""
+    """Return the files that are tokenized."""
     return [spec.training_file, *([spec.validation_file] if spec.validation_file else [])]

@@ -1,7 +1,7 @@
 """`python -m trainer.data.tokenizing RUNDIR` tokenizes a run's data for its later generations.
 
-A child of the run's first rank, of low priority: it works beside the training, which does not
-wait for it, and ends with its parent. What it has finished stays on the node.
+Runs as a child of the run's first rank, at low priority. Training does not wait for it, and it ends
+with its parent. Finished files stay on the node.
 """
 
 import argparse
@@ -31,13 +31,13 @@ log = logging.getLogger("trainer")
 
 
 def start_tokenizing(rundir: RunDir, spec: RunSpec) -> None:
-    """Have it done beside this process, unless an earlier generation has done it."""
+    """Start tokenizing in a child process, unless an earlier generation has done it."""
     if missing_token_files(rundir, spec):
         threading.Thread(target=_run_tokenizer, args=(rundir,), daemon=True).start()
 
 
 def missing_token_files(rundir: RunDir, spec: RunSpec) -> list[InputFile]:
-    """The data files whose tokens no earlier generation has left."""
+    """Return the data files that no earlier generation has tokenized."""
     return [f for f in data_files(spec) if not (rundir.cache / tokens_name(spec, f)).exists()]
 
 
@@ -48,9 +48,9 @@ def _run_tokenizer(rundir: RunDir) -> None:
 
 
 def write_tokens(source: TokenSource, path: Path) -> None:
-    """Write the tokens of every row; in memory there is one row at a time.
+    """Write the tokens of every row, with one row in memory.
 
-    Raises OSError when there is no room, or when the trainer has taken it for a save.
+    Raises OSError when the disk is full, or when the trainer has deleted the file for a save.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f".{path.name}.made")  # while `.part` is what the supervisor fetches
@@ -73,7 +73,7 @@ def write_tokens(source: TokenSource, path: Path) -> None:
 def _write_rows(
     source: TokenSource, made: Path, ids: IO[bytes], trained: IO[bytes]
 ) -> Iterator[int]:
-    """Write row after row; where each begins, and where the last one ends."""
+    """Write row after row; yield the offset of each, and the end of the last one."""
     end = 0
     for number in range(len(source)):
         if not made.exists():
@@ -87,7 +87,7 @@ def _write_rows(
 
 
 def _header(starts: int, tokens: int) -> bytes:
-    """Of a safetensors file: the tensor with the widest type first, so that all lie aligned."""
+    """Build the safetensors header; the widest type comes first, so that all are aligned."""
     after_starts, after_ids = 8 * starts, 8 * starts + 4 * tokens
     tensors = {
         "__metadata__": {"format": FORMAT},
@@ -105,13 +105,13 @@ def _header(starts: int, tokens: int) -> bytes:
 
 
 def _end_with_parent() -> None:
-    """The parent holds our standard input open, and never writes to it."""
+    """Exit when the parent closes our standard input."""
     os.read(0, 1)  # not sys.stdin: its lock, held at this process's end, would abort it
     os._exit(0)
 
 
 def main() -> None:
-    """Tokenize what is missing; each file's record appears once the file is whole."""
+    """Tokenize the missing files; a file's record appears once the file is whole."""
     parser = argparse.ArgumentParser(prog="python -m trainer.data.tokenizing", description=__doc__)
     parser.add_argument("rundir", type=Path)
     rundir = RunDir(parser.parse_args().rundir)

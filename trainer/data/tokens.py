@@ -1,9 +1,9 @@
-"""Rows as tokens: made when they are needed, or read from a file that an earlier run has left.
+"""Rows as tokens: tokenized on demand, or read from a file of an earlier generation.
 
-The file is safetensors, so it is mapped into memory and can run no code: ``ids`` (int32) and
-``trained`` (uint8) of all sequences one after the other, ``starts`` (int64) where each begins,
-and where the last one ends. Its name says what it was made of (`token_names.py`). Who brings it
-has verified its bytes; only its form is looked at here.
+The file is safetensors, so it is mapped and cannot run code: ``ids`` (int32) and ``trained``
+(uint8) of all sequences in a row, ``starts`` (int64) with the offset of each and the end of the
+last one. Its name is a hash of its inputs (`token_cache.py`). The fetcher has verified the bytes;
+here only the format is checked.
 """
 
 import logging
@@ -25,23 +25,23 @@ NO_TOKENS = Tokens([], [])  # in place of the answers that a row has fewer than 
 
 
 class TokenSource(Protocol):
-    """The tokens of every sequence of one data file; a row may be several, side by side."""
+    """The tokens of every sequence of one data file; a row may be several adjacent sequences."""
 
     def __len__(self) -> int:
-        """How many sequences there are."""
+        """Return the number of sequences."""
         ...
 
     def __getitem__(self, sequence: int) -> Tokens:
-        """One sequence, cut to the longest allowed length."""
+        """Return one sequence, cut to the longest allowed length."""
         ...
 
     def length(self, sequence: int) -> int:
-        """Tokens of one sequence."""
+        """Return the tokens of one sequence."""
         ...
 
 
 class TokenizedOnDemand:
-    """Tokens made in the moment when they are asked for."""
+    """Sequences that are tokenized when they are read."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer, spec: RunSpec) -> None:
         self._per_row, self._tokenizer = spec.sequences_per_row, tokenizer
@@ -53,7 +53,7 @@ class TokenizedOnDemand:
         return len(self._rows) * self._per_row
 
     def __getitem__(self, sequence: int) -> Tokens:
-        """The sequence, or Hopeless that names the line that is broken."""
+        """Return the sequence; raise NonRetryableError that names a broken line."""
         row, place = divmod(sequence, self._per_row)
         found = self._rows[row]
         with self._rows.named(row):
@@ -61,7 +61,7 @@ class TokenizedOnDemand:
             return self._tokens(found[place]) if place < len(found) else NO_TOKENS
 
     def length(self, sequence: int) -> int:
-        """Tokens of the sequence, which must be made to be counted."""
+        """Return the number of tokens; this tokenizes the sequence."""
         return len(self[sequence].ids)
 
     def _require_room(self, sequences: int) -> None:
@@ -76,16 +76,16 @@ class TokenizedOnDemand:
 
 
 def open_run_rows(path: Path, spec: RunSpec) -> JsonlRows:
-    """The rows of a data file as this run reads them."""
+    """Open the rows of a data file as this run reads them."""
     several = spec.sequences_per_row > 1
     return open_rows(path, spec.method, has_answers=several, split=spec.split_answers)
 
 
 class TokenizedFile:
-    """Tokens of a file that was left by `trainer.data.tokenizing`."""
+    """Tokens of a file that `trainer.data.tokenizing` wrote."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ValueError or OSError when the file is not what it should be."""
+        """Open the file; raise ValueError or OSError when its format is wrong."""
         try:
             file: Any = safe_open(path, "numpy")
             self._starts = file.get_tensor("starts")
@@ -102,18 +102,18 @@ class TokenizedFile:
         return len(self._starts) - 1
 
     def __getitem__(self, sequence: int) -> Tokens:
-        """The sequence as it was tokenized."""
+        """Return the sequence as it was tokenized."""
         begin, end = int(self._starts[sequence]), int(self._starts[sequence + 1])
         ids, trained = self._ids[begin:end], self._trained[begin:end]
         return Tokens(ids.tolist(), trained.astype(bool).tolist())
 
     def length(self, sequence: int) -> int:
-        """Tokens of the sequence."""
+        """Return the number of tokens."""
         return int(self._starts[sequence + 1] - self._starts[sequence])
 
 
 def open_tokens(path: Path, rows: Path, tokenizer: Tokenizer, spec: RunSpec) -> TokenSource:
-    """The tokens that lie at ``path``; where they do not, or are no good, made from ``rows``."""
+    """Open the tokens at ``path``; tokenize ``rows`` where they are missing or unusable."""
     if path.exists():
         try:
             found = TokenizedFile(path)

@@ -1,7 +1,7 @@
-"""Run spec -> DeepSpeed: checks, the parameter groups, the engine, the step's numbers.
+"""Build DeepSpeed's engine from a run spec, and drive its steps.
 
-AdamW is torch's own (nothing is compiled in a job), and the learning rate is set from
-outside at every step, so that no scheduler has a state.
+AdamW is torch's own (nothing is compiled in a job). The learning rate is set at every step, so no
+scheduler has state.
 """
 
 import math
@@ -19,13 +19,13 @@ from trainer.process.non_retryable import NonRetryableError
 
 
 def build_config(spec: RunSpec, world_size: int) -> dict[str, Any]:
-    """DeepSpeed's configuration for this run on this world; Hopeless where it cannot be trained."""
+    """Return DeepSpeed's configuration; raise NonRetryableError for an impossible run spec."""
     _require_trainable(spec)
     return engine_config(spec, world_size, get_accelerator().device_name())
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """What is trained, in two groups: norms and biases are not decayed."""
+    """Return the trained parameters in two groups: norms and biases do not decay."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in trained if _dimensions(p) > 1], "weight_decay": weight_decay},
@@ -35,7 +35,7 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[s
 
 
 def build_engine(model: torch.nn.Module, spec: RunSpec, config: dict[str, Any]) -> Any:  # noqa: ANN401
-    """The DeepSpeed engine, in training mode."""
+    """Build the DeepSpeed engine, in training mode."""
     if spec.precision == "fp16" and not get_accelerator().is_fp16_supported():
         raise NonRetryableError("this machine cannot compute in fp16; ask for bf16 or fp32")
     if spec.offload and get_accelerator().device_name() != "cpu":
@@ -68,12 +68,12 @@ def set_steps(engine: Any, step: int) -> None:  # noqa: ANN401
 
 
 def accumulate_gradients(engine: Any, objective: torch.Tensor) -> None:  # noqa: ANN401
-    """Add a micro-step's gradients; the objective is already a share of the step's mean."""
+    """Add a micro-step's gradients; ``objective`` is its share of the step's mean."""
     engine.backward(objective, scale_wrt_gas=False)
 
 
 def end_micro_step(engine: Any) -> None:  # noqa: ANN401
-    """Count the micro-step, unless it is the last one of a training step: then `update` does."""
+    """Count the micro-step, unless it is the last of a step: `update_parameters` counts it."""
     if not engine.is_gradient_accumulation_boundary():
         engine.step()
 
@@ -95,7 +95,7 @@ def update_parameters(engine: Any) -> float | None:  # noqa: ANN401
 
 
 def _require_trainable(spec: RunSpec) -> None:
-    """Raise ValueError for what cannot be trained exactly, or not at all."""
+    """Raise NonRetryableError for a run spec that cannot be trained, or not exactly."""
     if spec.precision not in ("bf16", "fp16", "fp32"):
         raise NonRetryableError(
             f"precision {spec.precision!r} is not known; use bf16, fp16 or fp32"
@@ -143,7 +143,7 @@ def _require_offload(spec: RunSpec) -> None:
 
 
 def _dimensions(parameter: Any) -> int:  # noqa: ANN401
-    """Of the whole parameter; ZeRO-3 leaves an empty one behind and keeps the shape aside."""
+    """Return the dimensions of the whole parameter; ZeRO-3 keeps its shape in ``ds_shape``."""
     return len(getattr(parameter, "ds_shape", parameter.shape))
 
 

@@ -1,4 +1,4 @@
-"""An exponential moving average of what is trained, in fp32: steadier than the last step is."""
+"""Exponential moving average of the trained weights, in fp32."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ PART = 1 << 24  # elements
 
 
 def start_average(engine: Any) -> None:  # noqa: ANN401 - deepspeed is untyped here
-    """Keep one from now on; it begins as the weights are."""
+    """Create the average; it begins as a copy of the weights."""
     for _ in averaged_masters(engine):
         pass
 
 
 def update_average(engine: Any, decay: float, step: int) -> None:  # noqa: ANN401
-    """Take in the weights after training step ``step``: a <- d a + (1 - d) w.
+    """Update the average after training step ``step``: a <- d a + (1 - d) w.
 
-    In the first steps d is less, (1 + step) / (10 + step): a short run would not leave its
-    beginning (as TensorFlow's ExponentialMovingAverage has it).
+    Early steps use a smaller d, (1 + step) / (10 + step), or a short run would stay near its start
+    (as TensorFlow's ExponentialMovingAverage does).
     """
     decay = min(decay, (1 + step) / (10 + step))
     for master, average in averaged_masters(engine):
@@ -27,8 +27,9 @@ def update_average(engine: Any, decay: float, step: int) -> None:  # noqa: ANN40
 
 
 def swap_average(engine: Any) -> None:  # noqa: ANN401
-    """Swap the weights and their average. Only export may follow, or to swap them back: the
-    optimizer knows the others.
+    """Swap the weights and their average.
+
+    Only an export, or a second swap, may follow: the optimizer state belongs to the weights.
     """
     for master, average in averaged_masters(engine):
         for ours, other in zip(_parts(master), _parts(average), strict=True):
@@ -39,6 +40,6 @@ def swap_average(engine: Any) -> None:  # noqa: ANN401
 
 
 def _parts(flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of a few elements each, so that a swap needs little memory."""
+    """Return views of a few elements each, so that a swap needs little memory."""
     parts: tuple[torch.Tensor, ...] = flat.view(-1).split(PART)
     return parts

@@ -1,4 +1,4 @@
-"""How good the model is on the validation file."""
+"""Evaluate the model on the validation file."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -13,18 +13,18 @@ from trainer.process.all_reduce import sum_over_ranks
 
 
 class Evaluation(Protocol):
-    """Collective; draws nothing at random."""
+    """Evaluates the model; collective, and draws no random numbers."""
 
     def __call__(self, method: Method) -> float | None:
-        """The mean over all targets, lower is better; NaN where there are none.
+        """Return the mean over all targets, lower is better; NaN without targets.
 
-        None when a stop was asked for meanwhile.
+        None when a stop was requested meanwhile.
         """
         ...
 
 
 class LossEvaluation:
-    """The method's own loss."""
+    """Mean of the method's loss over the validation file."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class LossEvaluation:
         self._engine, self._batches, self._leaving = engine, batches, leaving
 
     def __call__(self, method: Method) -> float | None:
-        """The mean over all units; a loss that is no number is infinite."""
+        """Return the mean over all units; a NaN loss becomes infinite."""
         loss, units = torch.zeros((), device=self._engine.device), 0
         with torch.no_grad(), evaluation_mode(self._engine):
             for batch in self._batches():

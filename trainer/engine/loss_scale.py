@@ -1,7 +1,7 @@
-"""fp16's loss scale, which grows until gradients overflow and then falls.
+"""fp16's dynamic loss scale: it grows until gradients overflow, then falls.
 
-A step whose gradients overflow updates nothing, and counts all the same: its rows, its number and
-its learning rate are gone. Which steps those are follows from the scale, so it is saved.
+A step whose gradients overflow updates nothing but counts: its rows, number and learning rate are
+used up. The scale decides which steps overflow, so it is part of the checkpoint.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from trainer.contract.wire import Message
 
 @dataclass(frozen=True, kw_only=True)
 class LossScale(Message):
-    """All that DeepSpeed's scaler remembers; the same on every rank."""
+    """The state of DeepSpeed's loss scaler; equal on every rank."""
 
     scale: float
     steps: int  # that it has seen
@@ -21,13 +21,13 @@ class LossScale(Message):
 
 
 def disable_min_scale_error(engine: Any) -> None:  # noqa: ANN401 - deepspeed is untyped here
-    """Have an overflow at the lowest scale be told by `update`, in our words."""
+    """Let `update_parameters` report an overflow at the lowest scale, not DeepSpeed."""
     if (scaler := _scaler(engine)) is not None:
         scaler.raise_error_at_min_scale = False
 
 
 def read_loss_scale(engine: Any) -> LossScale | None:  # noqa: ANN401
-    """None where nothing is scaled."""
+    """Return the state of the scaler; None where nothing is scaled."""
     scaler = _scaler(engine)
     if scaler is None:
         return None
@@ -40,13 +40,13 @@ def read_loss_scale(engine: Any) -> LossScale | None:  # noqa: ANN401
 
 
 def scale_value(engine: Any) -> float | None:  # noqa: ANN401
-    """The number alone."""
+    """Return the scale; None where nothing is scaled."""
     found = read_loss_scale(engine)
     return found.scale if found else None
 
 
 def restore_loss_scale(engine: Any, saved: LossScale | None) -> None:  # noqa: ANN401
-    """Go on where a checkpoint was; one that has none leaves the scale at its beginning."""
+    """Restore a checkpoint's scaler state; without one the scale keeps its initial value."""
     scaler = _scaler(engine)
     if scaler is None or saved is None:
         return

@@ -1,7 +1,7 @@
-"""Losses that jump far above those before them, step after step: told, or the end of the run.
+"""Detect loss spikes: losses far above the median for several steps. Warn, or end the run.
 
-A loss is summed over all ranks, so all of them decide alike; what was seen so far is in the
-checkpoint, so a resumed run decides as one that never stopped.
+The loss is summed over all ranks, so all ranks decide alike. The history is in the checkpoint, so a
+resumed run decides like one that never stopped.
 """
 
 import math
@@ -17,32 +17,32 @@ MIN_LOSSES = 10  # losses until any is judged
 
 @dataclass(frozen=True, kw_only=True)
 class LossHistory(Message):
-    """What the next loss is held against."""
+    """Recent losses, with which the next loss is compared."""
 
     losses: tuple[float, ...] = ()  # the newest ones, the last is the newest
     above: int = 0  # of them in a row, up to the newest, that were too high
 
-    def after(self, loss: float, guard: SpikeGuard) -> "LossHistory":
-        """With one more step's."""
-        usual = self.usual
+    def with_loss(self, loss: float, guard: SpikeGuard) -> "LossHistory":
+        """Return the history with one more loss."""
+        usual = self.median_loss
         high = usual is not None and loss > guard.factor * usual
         return LossHistory(
             losses=(*self.losses, loss)[-guard.window :], above=self.above + 1 if high else 0
         )
 
     @property
-    def usual(self) -> float | None:
-        """The median; None while too few are known, or where it is no measure of anything."""
+    def median_loss(self) -> float | None:
+        """The median; None while too few losses are known, or where it is not positive."""
         found = median(self.losses) if len(self.losses) >= MIN_LOSSES else 0.0
         return found if found > 0 else None
 
 
 class LossSpikeError(NonRetryableError):
-    """Too high for too long; the same rows and weights would spike again on any machine."""
+    """The loss was too high for too long; the same rows would spike again on any machine."""
 
 
 def require_valid_guard(spec: RunSpec) -> None:
-    """Raise Hopeless for a guard that could not tell a spike."""
+    """Raise NonRetryableError for a spike guard that cannot detect a spike."""
     guard = spec.spike_guard
     if guard is None:
         return
@@ -62,9 +62,9 @@ def require_valid_guard(spec: RunSpec) -> None:
 def record_loss(
     guard: SpikeGuard | None, seen: LossHistory | None, loss: float
 ) -> tuple[LossHistory | None, float | None]:
-    """What is known after this loss, and once it is a spike how many times the usual it is.
+    """Return the history after this loss and, on a spike, its ratio to the median.
 
-    A step without targets has none.
+    A step without targets has no loss and changes nothing.
     """
     if guard is None:
         return None, None
@@ -77,7 +77,7 @@ def record_loss(
 
 
 def spike_message(guard: SpikeGuard | None, metrics: StepMetrics) -> str:
-    """What has happened, and what to do."""
+    """Return what happened, and what to do."""
     assert guard is not None
     assert metrics.spike is not None
     return (
@@ -88,6 +88,6 @@ def spike_message(guard: SpikeGuard | None, metrics: StepMetrics) -> str:
 
 
 def require_no_spike(guard: SpikeGuard | None, metrics: StepMetrics) -> None:
-    """Raise Spiked where the run spec asks for it."""
+    """Raise LossSpikeError on a spike where the run spec says so."""
     if guard is not None and guard.on_spike == "stop" and metrics.spike is not None:
         raise LossSpikeError(spike_message(guard, metrics))

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step, so that there is no state to resume."""
+"""The learning rate as a pure function of the step: there is no state to resume."""
 
 import math
 
@@ -8,7 +8,7 @@ from trainer.contract import RunSpec
 def learning_rate(
     step: int, *, peak: float, warmup_steps: int, total_steps: int, min_ratio: float
 ) -> float:
-    """Rate of training step ``step`` (the first is 1): linear warm-up, then a cosine.
+    """Return the rate of training step ``step`` (from 1): linear warm-up, then a cosine.
 
     The last step has ``min_ratio`` of the peak.
     """
@@ -19,7 +19,7 @@ def learning_rate(
 
 
 def learning_rate_of(spec: RunSpec, step: int) -> float:
-    """Rate of training step ``step`` of this run."""
+    """Return the rate of training step ``step`` of this run."""
     return learning_rate(
         step,
         peak=spec.learning_rate,

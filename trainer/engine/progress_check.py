@@ -1,8 +1,8 @@
-"""A run must learn: its rows must hold targets, and its steps must change the model.
+"""Check that a run learns: its rows have targets, and its steps change the model.
 
-A target is what a method's loss is a mean over: trained tokens, pairs, rows with a label, tokens of
-answers. Every rank decides alike, since all figures are summed over the ranks; what must outlive a
-resume is `TrainingState.unmoved` and `TrainingState.tokens`.
+A target is the unit of a method's loss: a trained token, a pair, a row with a label, a token of an
+answer. All figures are summed over the ranks, so all ranks decide alike. `TrainingState.unmoved`
+and `TrainingState.tokens` survive a resume.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,11 +22,11 @@ _CHECK_EVERY = 64  # micro-batches between two sums over the ranks
 
 
 class NothingLearnedError(NonRetryableError):
-    """The model would be, or is, as it was before: the same rows teach no other machine more."""
+    """The run cannot change, or has not changed, the model; another machine would not help."""
 
 
 def no_targets_message(spec: RunSpec, file: str) -> str:
-    """What is wrong with rows of which not one can be trained on, and what to do."""
+    """Return what is wrong with rows without any target, and what to do."""
     kind = descriptor_of(spec)
     return (
         f"{file}: within {spec.max_seq_len} tokens (training.max_seq_len) no row has "
@@ -35,7 +35,7 @@ def no_targets_message(spec: RunSpec, file: str) -> str:
 
 
 def require_rate(spec: RunSpec) -> None:
-    """Raise NothingLearnt where the learning rate is 0 in every step."""
+    """Raise NothingLearnedError where the learning rate is 0 in every step."""
     if not any(learning_rate_of(spec, step) > 0 for step in range(1, spec.total_steps + 1)):
         raise NothingLearnedError(
             f"the learning rate is 0 in all {spec.total_steps} steps, so nothing can be learnt. "
@@ -46,11 +46,13 @@ def require_rate(spec: RunSpec) -> None:
 def require_targets(
     spec: RunSpec, units: Iterable[int], reach: Callable[[], SyncedFlags], device: torch.device
 ) -> SyncedFlags | None:
-    """Raise NothingLearnt unless a row that the run trains on has a target; collective.
+    """Raise NothingLearnedError unless some row of the run has a target; collective.
 
-    To be asked when the first step had none. ``units``: how many each part of this rank's share of
-    the rows has, as many parts on every rank; they are read until one has any. Returns what was
-    agreed on when a stop is asked for meanwhile, or None.
+    Call it when the first step had none. Returns the flags when a stop is requested meanwhile.
+
+    Args:
+        units: Targets of each part of this rank's rows, as many parts on every rank.
+        reach: Syncs the flags of all ranks.
     """
     found = 0
     for number, part in enumerate(units, 1):
@@ -66,7 +68,7 @@ def require_targets(
 
 
 def require_learned(spec: RunSpec, state: TrainingState) -> None:
-    """Raise NothingLearnt when no step of a run that is at its end has changed the model."""
+    """Raise NothingLearnedError when no step of a finished run changed the model."""
     if state.tokens == 0:
         raise NothingLearnedError(no_targets_message(spec, spec.training_file.name))
     if state.unmoved:
@@ -74,7 +76,7 @@ def require_learned(spec: RunSpec, state: TrainingState) -> None:
 
 
 def unchanged_message(spec: RunSpec, state: TrainingState) -> str:
-    """Why no step so far has changed the model, and what to do."""
+    """Return why no step so far has changed the model, and what to do."""
     begin = f"none of the {state.step} steps so far has taught the model anything"
     if state.metrics is not None and state.metrics.skipped:
         return (

@@ -1,7 +1,7 @@
-"""What makes a step faster on GPUs and nowhere else: ZeRO++, Liger's kernels, torch's compiler.
+"""Options that speed up steps on GPUs: ZeRO++, Liger's kernels, torch's compiler.
 
-ZeRO++ changes what is sent, so where it cannot be it is refused. The others change how the same is
-computed: where they cannot be used the run goes on without them, and says so.
+ZeRO++ changes what is sent, so it is refused where it is not possible. The others change how the
+same is computed: where they cannot be used, the run continues without them and warns.
 """
 
 from importlib import import_module
@@ -16,7 +16,7 @@ PLUS_PLUS = ("hpz", "qwz", "qgz")
 
 
 def require_zero_plus_plus(spec: RunSpec, device: str) -> None:
-    """Raise Hopeless for ZeRO++ that cannot be on "cpu" or "cuda"."""
+    """Raise NonRetryableError for ZeRO++ options that are impossible on this device."""
     asked = spec.zero_plus_plus
     if unknown := [name for name in asked if name not in PLUS_PLUS]:
         raise NonRetryableError(
@@ -33,7 +33,7 @@ def require_zero_plus_plus(spec: RunSpec, device: str) -> None:
 def unused_speedups(
     spec: RunSpec, device: str, *, has_liger: bool | None = None, has_compiler: bool | None = None
 ) -> tuple[str, ...]:
-    """A sentence for each option that is asked for and cannot be used here."""
+    """Return a sentence for each requested option that cannot be used here."""
     has_liger = find_spec("liger_kernel") is not None if has_liger is None else has_liger
     if has_compiler is None:  # where Triton looks; the trainer's image has none
         has_compiler = any(map(which, ("cc", "gcc", "clang")))
@@ -51,7 +51,7 @@ def unused_speedups(
 
 
 def apply_speedups(model: Any, spec: RunSpec, device: str) -> dict[str, str]:  # noqa: ANN401 - untyped here
-    """Use what can be, before the engine takes the model; say of the rest why it is not used."""
+    """Apply the options before the engine takes the model; return the unused ones and why."""
     names = {sentence.split()[0]: sentence for sentence in unused_speedups(spec, device)}
     if spec.fused_kernels and "fused_kernels" not in names:
         liger = import_module("liger_kernel.transformers")

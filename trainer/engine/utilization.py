@@ -1,7 +1,7 @@
-"""How well a step used the machines: MFU, memory, and which rank the others wait for.
+"""Measure how well a step uses the machines: MFU, memory, and the slowest rank.
 
-What is timed is each rank's forward passes: up to stage 2 there is no collective in them, so a slow
-GPU shows there and nowhere else. Under ZeRO-3 all wait for each other inside, and nobody is named.
+Each rank times its forward passes. Up to stage 2 they contain no collective, so a slow GPU shows
+there. Under ZeRO-3 all ranks wait for each other, so no rank is named.
 """
 
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class UtilizationMeter:
-    """Of one rank; the step's numbers are the same on all."""
+    """Measurements of one rank; the step's metrics are equal on all ranks."""
 
     def __init__(self, engine: Any, spec: RunSpec, identity: RankIdentity) -> None:  # noqa: ANN401
         self._spec, self._me, self._device = spec, identity, engine.device
@@ -40,14 +40,14 @@ class UtilizationMeter:
         self._own = 0.0  # seconds in forward passes since the last look: rows differ
 
     @contextmanager
-    def forward(self) -> Iterator[None]:
-        """Time what is in here, without waiting for the GPU."""
+    def time_forward(self) -> Iterator[None]:
+        """Time the enclosed forward pass, without waiting for the GPU."""
         began = self._mark()
         yield
         self._passes.append((began, self._mark()))
 
-    def figures(self, step: int, tokens: float, seconds: float) -> dict[str, Any]:
-        """Members of StepMetrics; ``tokens`` went through the model on all ranks. Collective."""
+    def step_metrics(self, step: int, tokens: float, seconds: float) -> dict[str, Any]:
+        """Return members of StepMetrics; ``tokens`` counts all ranks. Collective."""
         found: dict[str, Any] = {}
         if self._peak:
             rate = tokens * self._per_token / max(seconds, 1e-9)
@@ -84,35 +84,35 @@ class UtilizationMeter:
         return event
 
     def _seconds(self) -> float:
-        """In the step's forward passes; its sums have waited for all of them."""
+        """Return the seconds of the step's forward passes, which have completed."""
         if self._device.type != "cuda":
             return float(sum(end - began for began, end in self._passes))
         return float(sum(began.elapsed_time(end) for began, end in self._passes)) / 1000
 
 
 def slowest_rank(seconds: Sequence[float]) -> dict[str, Any]:
-    """Of the ranks' own seconds: who has the most, and how many times the (lower) median it is."""
+    """Return the slowest rank and the ratio of its seconds to the lower median."""
     usual = sorted(seconds)[(len(seconds) - 1) // 2]
     rank = max(range(len(seconds)), key=lambda r: seconds[r])
     return {"slowest_rank": rank, "slowest_ratio": seconds[rank] / max(usual, 1e-9)}
 
 
 def count_tokens(batch: Batch) -> int:
-    """That go through the model, padding not counted."""
+    """Return the tokens that the model computes, without padding."""
     return batch.ids.numel() if batch.attention is None else int(batch.attention.sum())
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes that this process has held: of the GPU, or else of the machine."""
+    """Return the peak bytes of this process: on the GPU, or else on the host."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _flops_per_token(model: Any) -> float:  # noqa: ANN401
-    """Operations that a token costs: 2 a weight forward, 2 back, and 2 where it is trained.
+    """Return the operations per token: 2 a weight forward, 2 back, 2 more where it is trained.
 
-    Attention's own products are left out, and so are weights that are only looked up.
+    Attention's own products and weights that are only looked up are left out.
     """
     looked_up = {id(p) for p in model.get_input_embeddings().parameters()}
     tied = bool(getattr(model.config, "tie_word_embeddings", False))
@@ -121,14 +121,14 @@ def _flops_per_token(model: Any) -> float:  # noqa: ANN401
 
 
 def _size(parameter: Any) -> int:  # noqa: ANN401
-    """Of the whole weight: ZeRO-3 and 4 bits leave less of it here."""
+    """Return the elements of the whole weight: ZeRO-3 and 4 bits keep fewer here."""
     if (quantized := getattr(parameter, "quant_state", None)) is not None:
         return int(quantized.shape.numel())
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 def _peak_flops(device: torch.device) -> float:
-    """0 where it is not known."""
+    """Return the GPU's peak operations a second; 0 where it is not known."""
     if device.type != "cuda":
         return 0.0
     name = torch.cuda.get_device_name(device)

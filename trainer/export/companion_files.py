@@ -1,6 +1,6 @@
-"""What goes with a model's weights: the tokenizer, and whatever else came with the base.
+"""Copy the files that accompany a model's weights: the tokenizer, and the rest of the base.
 
-The base's model card is not this model's: it is kept, by another name.
+The base's model card is kept under another name: it does not describe this model.
 """
 
 import json
@@ -15,9 +15,9 @@ CARD, BASE_CARD = "README.md", "BASE_README.md"
 
 
 def copy_companions(base: Path, folder: Path, spec: RunSpec) -> None:
-    """Copy all that came with the base model but weights and configuration.
+    """Copy all files of the base model except weights and configuration.
 
-    The tokenizer of a model with a head must pad as it was trained: its score depends on it.
+    The tokenizer of a model with a head must pad as in training: the score depends on it.
     """
     for file in sorted(base.iterdir()):  # the card after one that was kept before
         weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
@@ -29,7 +29,7 @@ def copy_companions(base: Path, folder: Path, spec: RunSpec) -> None:
 
 
 def set_pad_token(folder: Path, token: str) -> None:
-    """Have the tokenizer in this folder pad with this token."""
+    """Set the pad token of the tokenizer in this folder."""
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(config | {"pad_token": token}, indent=2) + "\n")

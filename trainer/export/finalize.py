@@ -1,7 +1,7 @@
-"""From the last training step to a model that the supervisor may upload: export, verify, seal.
+"""Finish a run: export the model, verify it, and seal it for the upload.
 
-A model that fails its verification is not handed over: its weights are saved as a checkpoint,
-and the job fails. Interrupted anywhere, all of it is done again by the next generation.
+A model that fails its verification is not uploaded: its weights are saved as a checkpoint, and the
+job fails. After an interruption the next generation repeats all of it.
 """
 
 import logging
@@ -33,10 +33,10 @@ def hand_over_model(
     patient: Any,  # noqa: ANN401 - a process group
     watchdog: Watchdog,
 ) -> None:
-    """Leave the finished model in the outbox; collective. Raises Hopeless for a mismatch.
+    """Leave the finished model in the outbox; collective. Raises NonRetryableError on a mismatch.
 
-    ``patient``: the ranks that wait while the first one writes and verifies, for longer than a
-    collective of training may take.
+    ``patient``: a process group with a long timeout, for ranks that wait while the first one writes
+    and verifies.
     """
     spec, engine, identity = parts.spec, parts.engine, parts.identity
     warnings = (*spec.data_warnings, *_warn(parts, state))
@@ -70,9 +70,9 @@ def hand_over_model(
 
 
 def no_better_message(state: TrainingState, *, graded: bool) -> str:
-    """A sentence about a model that is no better than its base on the validation file, or "".
+    """Return a sentence about a model that is no better than its base, or "".
 
-    ``graded``: its measure is the mean grade, below zero.
+    ``graded``: its measure is the negated mean grade.
     """
     before = state.valid_loss_before
     after = state.metrics.valid_loss if state.metrics else None
@@ -88,7 +88,7 @@ def no_better_message(state: TrainingState, *, graded: bool) -> str:
 
 
 def _warn(parts: LoopContext, state: TrainingState) -> tuple[str, ...]:
-    """Tell the user of a model that is no better; return all warnings for the report."""
+    """Warn the user of a model that is no better; return all warnings for the report."""
     unused = speedups.unused_speedups(parts.spec, parts.engine.device.type)
     if not (text := no_better_message(state, graded=parts.spec.reinforcement is not None)):
         return unused
@@ -97,7 +97,7 @@ def _warn(parts: LoopContext, state: TrainingState) -> tuple[str, ...]:
 
 
 def _broadcast(found: Verification, group: Any) -> Verification:  # noqa: ANN401
-    """What the first rank has found, on every rank; collective."""
+    """Return the first rank's result on every rank; collective."""
     told = [found.to_json()]
     dist.broadcast_object_list(told, src=0, group=group)
     return Verification.from_json(told[0])
@@ -106,7 +106,7 @@ def _broadcast(found: Verification, group: Any) -> Verification:  # noqa: ANN401
 def _keep_checkpoint(
     parts: LoopContext, state: TrainingState, exported: ExportedModel | None
 ) -> None:
-    """Save the trained state as a checkpoint, and drop the export; collective."""
+    """Save the trained state as a checkpoint, and delete the export; collective."""
     if exported is not None:
         shutil.rmtree(exported.folder, ignore_errors=True)  # room for the checkpoint
     if parts.spec.ema_decay:

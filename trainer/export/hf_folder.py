@@ -1,8 +1,8 @@
-"""The final model as a Hugging Face folder, and the hash of what was trained.
+"""Export the final model as a Hugging Face folder, and hash its trained parameters.
 
-Adapters are merged into the base weights, so that `from_pretrained` needs nothing else;
-they are kept beside them under `adapter/`. What was quantized to train them is not what they
-are merged into: that is the base model as it came (adr/0023).
+Adapters are merged into the base weights, so that `from_pretrained` needs nothing else, and are
+also kept under `adapter/`. Adapters of QLoRA are merged into the base model as it was staged, not
+into the quantized one (adr/0023).
 """
 
 import hashlib
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedModel:
-    """A model that lies in the outbox; the supervisor leaves it there until it is sealed."""
+    """A model in the outbox; the supervisor does not upload it until it is sealed."""
 
     path: str  # in the job's container
     folder: Path
@@ -53,7 +53,7 @@ def export_model(
     identity: RankIdentity,
     state: TrainingState,
 ) -> ExportedModel | None:
-    """Gather the model on rank 0 and write its files; collective. None on the other ranks."""
+    """Gather the model on rank 0 and write its files; collective. None on other ranks."""
     digest = parameters_sha256(engine)
     weights = _gather(engine)
     if identity.rank != 0:
@@ -77,7 +77,7 @@ def seal_export(
     verification: Verification,
     warnings: tuple[str, ...],
 ) -> None:
-    """Add report, card and record: the supervisor may upload the model from now on."""
+    """Add report, card and record; from then on the supervisor may upload the model."""
     folder, digest = exported.folder, exported.parameters_sha256
     report = make_report(folder, rundir, spec, identity, state, exported.trained, digest)
     report = replace(report, warnings=warnings, verification=verification)
@@ -102,9 +102,9 @@ def seal_export(
 
 
 def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
-    """SHA-256 over (name, fp32 master bytes) of every trained parameter, by name; collective.
+    """Hash (name, fp32 master bytes) of every trained parameter, by name; collective.
 
-    The same for every way of sharding the same numbers. Only rank 0 gets it; others get "".
+    Equal for every way of sharding the same numbers. Rank 0 gets the hash; others get "".
     """
     mine = {fragment.name: fragment for fragment in owned_fragments(engine)}
     digest = hashlib.sha256()
@@ -122,7 +122,7 @@ def parameters_sha256(engine: Any) -> str:  # noqa: ANN401
 
 
 def _gather(engine: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
-    """Every parameter whole, on rank 0's host; one at a time, so that no GPU holds them all."""
+    """Gather every parameter on rank 0's host, one at a time, so that no GPU holds them all."""
     weights = {}
     sharded = engine.zero_optimization_stage() == 3
     for name, parameter in actor_of(engine.module).named_parameters():
@@ -151,15 +151,15 @@ def _write_model(
 
 
 def _unquantized_weights(base: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
-    """Of each weight below an adapter the one that was quantized, under the name it has there."""
+    """Return the original weight of each quantized weight below an adapter."""
     own = {name: _base_name(name) for name in weights if name.endswith(".base_layer.weight")}
     return {name: base.get_parameter(at).detach() for name, at in own.items()}
 
 
 def merge_adapters(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:  # noqa: ANN401
-    """The base model's weights under their own names, the adapters added in fp32.
+    """Return the base model's weights under their own names, with the adapters added in fp32.
 
-    A classifier's head is trained whole, beside one that peft keeps as it was.
+    A classifier's head is trained whole; peft keeps the original beside it.
     """
     merged = {}
     for name, weight in weights.items():
@@ -178,7 +178,7 @@ def merge_adapters(module: Any, weights: dict[str, torch.Tensor]) -> dict[str, t
 
 
 def _base_name(name: str) -> str:
-    """What the base model calls it."""
+    """Return the base model's name of a weight."""
     return name.removeprefix(PEFT_PREFIX).replace(".base_layer.", ".").replace(HEAD, ".")
 
 

@@ -1,7 +1,7 @@
-"""`README.md` in the final model's folder: a model card as Hugging Face's hub shows them.
+"""Write the model card, `README.md`, in the format of Hugging Face's hub.
 
-Filled from the report and the run spec alone. What nobody measured is not in it: what the model
-is good for, only its user can say.
+It is filled from the report and the run spec alone. Nothing unmeasured is in it: only its user
+knows what the model is good for.
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ print(classify("A text."))"""
 
 
 def write_card(report: TrainingReport, spec: RunSpec, folder: Path) -> None:
-    """Leave it in the model's folder, where `copy_companions` has kept the base's."""
+    """Write the card into the model's folder; `copy_companions` has kept the base's card."""
     parts = (
         _header(spec, folder),
         f"# {_first_base(report.base_model.name).rpartition('/')[2]}, fine-tuned\n",
@@ -84,12 +84,12 @@ def _header(spec: RunSpec, folder: Path) -> str:
 
 
 def _first_base(name: str) -> str:
-    """The base model that a line of jobs began with: of `ft:{base}:{project}:{suffix}:{job}`."""
+    """Return the first base model of a chain of jobs: of `ft:{base}:{project}:{suffix}:{job}`."""
     return name.split(":")[1] if name.startswith("ft:") else name
 
 
 def _license(card: Path) -> dict[str, Any]:
-    """What the base model's card says of it; nothing where it says nothing that can be read."""
+    """Return the license members of the base model's card; empty where there are none."""
     if not card.exists():
         return {}
     try:
@@ -135,7 +135,7 @@ def _results(report: TrainingReport) -> str:
 
 
 def _verified(found: Verification) -> str:
-    """What the verification of these files has found, in a sentence or two."""
+    """Return the result of the verification in a sentence or two."""
     if found.status == OFF:
         return "These files were not verified: the job switched verification off.\n"
     if found.status != VERIFIED:

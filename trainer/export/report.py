@@ -1,7 +1,7 @@
-"""`report.json` in the final model's folder: what was trained, on what, and what came of it.
+"""`report.json` in the final model's folder: model, data, results.
 
-For programs; `trainer/export/model_card.py` has the same for people. The job's cost is missing:
-the service knows prices, nodes do not.
+For programs; `trainer/export/model_card.py` has the same for people. The job's cost is missing: the
+service knows prices, nodes do not.
 """
 
 import json
@@ -31,7 +31,7 @@ LARGEST = 700.0  # nats; e to a little more is no float any more
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedBase(Message):
-    """What the run began with."""
+    """The model that the run began with."""
 
     name: str
     revision: str
@@ -69,7 +69,7 @@ class ReportedSize(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedQuantization(Message):
-    """What `python -m trainer.compress` made of the export."""
+    """The result of `python -m trainer.compress` on the export."""
 
     to: str  # "int8", "nf4" or "2:4"
     made_with: str  # the library and its version
@@ -81,7 +81,7 @@ class ReportedQuantization(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingReport(Message):
-    """All of it."""
+    """The whole report."""
 
     version: int
     job_id: str
@@ -119,7 +119,7 @@ def make_report(
     trained: int,
     parameters_sha256: str,
 ) -> TrainingReport:
-    """Of the model that lies in ``folder``, which has ``trained`` parameters that were trained."""
+    """Make the report of the model in ``folder``; ``trained``: number of trained parameters."""
     return TrainingReport(
         version=VERSION,
         job_id=spec.job_id,
@@ -147,12 +147,12 @@ def make_report(
 
 
 def write_report(report: TrainingReport, folder: Path) -> None:
-    """Leave it in the model's folder, for people's eyes too."""
+    """Write the report into the model's folder, indented."""
     (folder / REPORT).write_text(json.dumps(report.to_plain(), indent=2) + "\n")
 
 
 def trained_parameters(engine: Any) -> int:  # noqa: ANN401 - deepspeed is untyped here
-    """How many of the exported model were trained; ZeRO-3 keeps their number aside."""
+    """Return the number of trained parameters of the exported model."""
     return _numel(p for p in actor_of(engine.module).parameters() if p.requires_grad)
 
 
@@ -195,12 +195,12 @@ def _perplexity(loss: float | None) -> float | None:
 
 
 def weight_bytes(folder: Path) -> int:
-    """Of all weights in a model's folder; the adapters beside them do not count."""
+    """Return the bytes of the weights in a model's folder, adapters excluded."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
 def _size(folder: Path, trained: int) -> ReportedSize:
-    """From the weights' own headers: weights that are shared are there once."""
+    """Measure the weights by their headers, where shared weights occur once."""
     files = sorted(folder.glob("*.safetensors"))
     count = 0
     for path in files:

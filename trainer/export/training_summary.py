@@ -1,4 +1,4 @@
-"""How a model was trained, in the words of its method: rows of the model card's table."""
+"""Describe how a model was trained, in the words of its method: rows of the model card."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ Rows = Iterable[tuple[str, str]]
 
 
 def training_rows(report: TrainingReport, spec: RunSpec) -> Rows:
-    """Pairs of a name and what it was."""
+    """Yield pairs of a setting's name and its value."""
     yield "method", descriptor_of(spec).name(spec)
     if spec.dpo is not None:
         yield from _preferences(spec.dpo)

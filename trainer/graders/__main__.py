@@ -1,7 +1,8 @@
-"""`python -m trainer.graders GRADER.json ROWS.jsonl`: try a grader on answers before paying.
+"""`python -m trainer.graders GRADER.json ROWS.jsonl`: try a grader on answers before a job.
 
-Each row is one of the training file with a member `output_text` beside: an answer to grade. Prints
-a line for each, and the mean. Exit status 1 when the grader is refused or any answer got an error.
+Each row is one of the training file with an additional member `output_text`: the answer to grade.
+Prints a line for each row, and the mean. Exits with status 1 when the grader is refused or any
+answer got an error.
 """
 
 import argparse

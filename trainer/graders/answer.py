@@ -1,4 +1,4 @@
-"""What a grader gets and gives: an answer of the model with its row, and a grade."""
+"""Input and output of graders: a model's answer with its row, and a grade."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ CHAT = ("messages", "tools")  # members of a row that the model sees; graders se
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """What the model wrote, and the row of the file that it answers."""
+    """An answer of the model, and the row of the file that it answers."""
 
     text: str
     item: dict[str, Any]
@@ -24,7 +24,7 @@ def divide_row(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 class GradeFault(StrEnum):
-    """Kinds of errors, by OpenAI's names for them."""
+    """Kinds of errors, under OpenAI's names."""
 
     INVALID_VARIABLE = "invalid_variable_error"  # a template reads a member that is not there
     SAMPLE_PARSE = "sample_parse_error"  # a template reads JSON, and the answer is none
@@ -34,7 +34,7 @@ class GradeFault(StrEnum):
 
 @dataclass(frozen=True)
 class Grade:
-    """A finite score, the higher the better; 0.0 with an error where none could be given."""
+    """A finite score, higher is better; 0.0 with an error where grading failed."""
 
     score: float
     error: str = ""
@@ -43,7 +43,7 @@ class Grade:
 
 
 class UngradableAnswer(ValueError):
-    """A template cannot be filled in for this answer and row."""
+    """A template cannot be filled for this answer and row."""
 
     def __init__(self, message: str, fault: GradeFault) -> None:
         super().__init__(message)
@@ -51,12 +51,12 @@ class UngradableAnswer(ValueError):
 
 
 class Grader(Protocol):
-    """Grades answers, each by itself: the same answer gets the same grade, whatever came before."""
+    """Grades answers independently: equal answers get equal grades, in any order."""
 
     def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
-        """One grade for each answer, in order. What is wrong with an answer is no exception."""
+        """Return one grade for each answer, in order; errors of an answer do not raise."""
         ...
 
     def close(self) -> None:
-        """End what it started. It may be called twice."""
+        """Release processes; may be called twice."""
         ...

@@ -1,4 +1,4 @@
-"""The grader that a run spec's grader object describes."""
+"""Build the grader that a run spec's grader object describes."""
 
 import json
 from pathlib import Path
@@ -19,12 +19,13 @@ from trainer.graders.text import TextComparisonGrader
 
 
 def make_grader(spec_json: str, folder: Path, judge: Grader | None = None) -> Grader:
-    """Make it; raise ValueError for an object that `parse_grader` or `check_sources` refuses.
+    """Build the grader; raise ValueError for one that `parse_grader` or `check_sources` refuses.
 
-    ``judge`` is the reward model where the machine has one.
+    Processes start at the first grade, in the calling thread, and end with that thread or `close`.
 
-    ``folder`` is this rank's own: python graders get folders below it, which are emptied. Processes
-    start at the first grade, from the thread that asks for it, and end with that thread or `close`.
+    Args:
+        folder: Emptied for python graders; each rank has its own.
+        judge: The reward model, where the machine has one.
     """
     spec = parse_grader(json.loads(spec_json))
     check_sources(sources(spec, "grader"))

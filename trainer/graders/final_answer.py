@@ -1,7 +1,7 @@
-r"""The final answer of a text, as data sets of mathematics write it.
+r"""Extract the final answer of a text, as data sets of mathematics mark it.
 
-The first of these that the text has, its last one counting: `\boxed{x}` (MATH), `#### x` (gsm8k),
-a line `Answer: x` or `A: x`; else the last number. `same_answer` compares whole texts where the
+The last occurrence of the first mark that the text has: `\\\\boxed{x}` (MATH), `#### x` (gsm8k), a
+line `Answer: x` or `A: x`; else the last number. `same_answer` compares whole texts where the
 reference has none of them.
 """
 
@@ -20,7 +20,7 @@ _LONGEST = 200  # characters of a number: longer ones are compared as text
 
 
 def same_answer(text: str, reference: str) -> bool:
-    """Whether both come to the same; an empty answer equals nothing.
+    """Return whether both have the same final answer; an empty answer equals nothing.
 
     A reference without mark and number, such as `Paris`, is compared with the marked answer, or
     else with the whole text. A text that is the reference's answer and nothing else is right.
@@ -40,7 +40,7 @@ def same_answer(text: str, reference: str) -> bool:
 
 
 def final_answer(text: str) -> str | None:
-    """The answer as it is written, or None."""
+    """Return the final answer as written, or None."""
     marked = _marked(text)
     if marked is not None:
         return marked
@@ -59,7 +59,7 @@ def _marked(text: str) -> str | None:
 
 
 def _boxed(text: str) -> str | None:
-    """What the last `\\boxed{...}` holds, braces within it counted."""
+    """Return the content of the last `\\boxed{...}`, with balanced braces."""
     _, mark, rest = text.rpartition("\\boxed{")
     if not mark:
         return None
@@ -72,7 +72,7 @@ def _boxed(text: str) -> str | None:
 
 
 def _value(written: str) -> Fraction | None:
-    """The number that it is, or None. `x = 5`, `$1,200`, `30\\%` and `42 apples` are numbers."""
+    """Return the number, or None. `x = 5`, `$1,200`, `30\\%` and `42 apples` are numbers."""
     if len(written) > _LONGEST:
         return None
     bare = re.sub(r"^\s*[A-Za-z]\s*=|\s[A-Za-z ]+\.?$", "", written.strip())

@@ -1,4 +1,4 @@
-"""A reward model as a grader: whole on every rank, in evaluation, never changed."""
+"""A reward model as a grader: a frozen copy on every rank."""
 
 import math
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ AT_ONCE = 16  # answers
 
 
 class RewardModelJudge:
-    """Reads a chat with its answer, and says how good that is."""
+    """Scores a chat with its answer by a reward model."""
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, today: date) -> None:
-        """``folder`` is an exported reward model; Hopeless when it is something else."""
+        """Load an exported reward model; raise NonRetryableError for another model."""
         loading.require_whole(AutoModelForSequenceClassification, folder, new_head=False)
         model = loading.load_whole(AutoModelForSequenceClassification, folder, dtype=dtype)
         if model.config.num_labels != 1:
@@ -37,14 +37,14 @@ class RewardModelJudge:
         model.config.pad_token_id = self._tokenizer.pad_token_id
 
     def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
-        """An unbounded number each."""
+        """Return an unbounded score for each answer."""
         found: list[Grade] = []
         for first in range(0, len(answers), AT_ONCE):
             found += self._some(answers[first : first + AT_ONCE])
         return found
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: there is no process."""
 
     def _some(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
         batch = self._batch(answers).to(self._device)

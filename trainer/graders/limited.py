@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Run or check; raise ValueError that says what is wrong with the grader."""
+    """Grade or check; raise ValueError that says what is wrong with the grader."""
     if "sources" not in request:
         return _run(request["grader"], request["model_sample"], request["item"])
     check_sources(request["sources"])

@@ -1,4 +1,4 @@
-"""The `multi` grader: a formula over the scores of others."""
+"""The `multi` grader: a formula over the scores of other graders."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,14 +8,14 @@ from trainer.graders.answer import Grade, GradeFault, Grader, ModelAnswer
 
 
 class FormulaGrader:
-    """Asks every part, then computes; a part that errs makes the whole 0.0 with its error."""
+    """Grades with every part, then computes; a part's error makes the score 0.0."""
 
     def __init__(self, parts: Mapping[str, Grader], formula: str) -> None:
-        """``formula`` as `parse_grader` has checked it, over the names of ``parts``."""
+        """Take a ``formula`` that `parse_grader` has checked, over the names of ``parts``."""
         self._parts, self._formula = parts, formula
 
     def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
-        """The formula's value for each."""
+        """Return the formula's value for each answer."""
         columns = [part.grade(answers) for part in self._parts.values()]
         rows = zip(*columns, strict=True)
         return [self._whole(dict(zip(self._parts, row, strict=True))) for row in rows]

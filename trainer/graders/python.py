@@ -9,14 +9,14 @@ from trainer.graders.sandbox.process import SECONDS, Sandbox
 
 
 class PythonCodeGrader:
-    """Asks one sandboxed process for every grade, one after the other."""
+    """Calls one sandboxed process for every grade, one after the other."""
 
     def __init__(self, spec: PythonGrader, folder: Path, seconds: float = SECONDS) -> None:
-        """``folder``: emptied, for the process to stand in."""
+        """Use ``folder``, which is emptied, as the process's working folder."""
         self._sandbox = Sandbox(spec.source, folder, seconds)
 
     def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
-        """What `grade` returned for each; raise SandboxError where no process can be had."""
+        """Return `grade`'s result for each; raise SandboxError if no process can start."""
         return [self._sandbox.grade(answer) for answer in answers]
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""How near two texts are, from 0 to 1, by each metric that text_similarity knows.
+"""Similarity of two texts, from 0 to 1, by each metric of text_similarity.
 
-A word is a run of letters and digits, or one other sign that is no space; case does not count.
+A word is a run of letters and digits, or another sign that is no space; case is ignored.
 """
 
 import math
@@ -17,17 +17,17 @@ _LONGEST = 4  # n-grams of bleu and gleu
 
 
 def similarity(metric: Metric, candidate: str, reference: str) -> float:
-    """The metric's value for the model's text against the reference."""
+    """Return the metric of the model's text against the reference."""
     return _METRICS[metric](candidate, reference)
 
 
 def fuzzy_match(candidate: str, reference: str) -> float:
-    """rapidfuzz's ratio: 2 * longest common subsequence / both lengths, in characters."""
+    """Return rapidfuzz's ratio: 2 * longest common subsequence / total length, in characters."""
     return float(fuzz.ratio(candidate, reference)) / 100
 
 
 def bleu(candidate: str, reference: str) -> float:
-    """Sentence BLEU-4 (Papineni et al., 2002), from pairs on smoothed by one (Lin and Och, 2004).
+    """Return sentence BLEU-4 (Papineni et al., 2002), smoothed from bigrams on (Lin and Och, 2004).
 
     The geometric mean of the precisions of n-grams, times exp(1 - r / c) where the text is shorter.
     """
@@ -44,7 +44,7 @@ def bleu(candidate: str, reference: str) -> float:
 
 
 def gleu(candidate: str, reference: str) -> float:
-    """Google's GLEU (Wu et al., 2016): of all 1- to 4-grams the lower of precision and recall."""
+    """Return GLEU (Wu et al., 2016): the lower of precision and recall of 1- to 4-grams."""
     ours, theirs = _words(candidate), _words(reference)
     counts = [_matches(ours, theirs, n) for n in range(1, _LONGEST + 1)]
     most = max(sum(c[1] for c in counts), sum(c[2] for c in counts), 1)
@@ -52,23 +52,23 @@ def gleu(candidate: str, reference: str) -> float:
 
 
 def rouge(candidate: str, reference: str, n: int) -> float:
-    """ROUGE-N (Lin, 2004): F1 of the n-grams that both have; no stemming."""
+    """Return ROUGE-N (Lin, 2004): F1 of the common n-grams, without stemming."""
     return _f1(*_matches(_words(candidate), _words(reference), n))
 
 
 def rouge_l(candidate: str, reference: str) -> float:
-    """ROUGE-L (Lin, 2004): F1 of the longest common subsequence of words."""
+    """Return ROUGE-L (Lin, 2004): F1 of the longest common subsequence of words."""
     ours, theirs = _words(candidate), _words(reference)
     return _f1(int(LCSseq.similarity(ours, theirs)), len(ours), len(theirs))
 
 
 def _f1(matches: int, in_ours: int, in_theirs: int) -> float:
-    """2PR / (P + R), with P = matches / in_ours and R = matches / in_theirs."""
+    """Return 2PR / (P + R), with P = matches / in_ours and R = matches / in_theirs."""
     return 2 * matches / max(in_ours + in_theirs, 1)
 
 
 def _matches(ours: Sequence[str], theirs: Sequence[str], n: int) -> tuple[int, int, int]:
-    """How many n-grams are in both, counted as often as in the rarer; in ours; in theirs."""
+    """Return the number of common n-grams, with multiplicity; of ours; of theirs."""
     a, b = Counter(_grams(ours, n)), Counter(_grams(theirs, n))
     return (a & b).total(), a.total(), b.total()
 

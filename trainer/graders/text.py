@@ -25,19 +25,19 @@ _CHECKS: dict[StringOperation, Callable[[str, str], bool]] = {
 
 
 class TextComparisonGrader:
-    """Fills in both templates of an answer and compares them."""
+    """Fills both templates for an answer and compares the results."""
 
     def __init__(self, spec: TextGrader) -> None:
-        """One for each of the three types."""
+        """Prepare the templates of any of the three types."""
         self._input, self._reference = AnswerTemplate(spec.input), AnswerTemplate(spec.reference)
         self._compare = _comparison(spec)
 
     def grade(self, answers: Sequence[ModelAnswer]) -> list[Grade]:
-        """From 0 to 1."""
+        """Return a score from 0 to 1 for each answer."""
         return [self._one(answer) for answer in answers]
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: there is no process."""
 
     def _one(self, answer: ModelAnswer) -> Grade:
         try:
@@ -61,14 +61,14 @@ def _comparison(
 
 
 class AnswerTemplate:
-    """A template that was read once, to be filled in for each answer."""
+    """A parsed template, to be filled for each answer."""
 
     def __init__(self, template: str) -> None:
-        """Raise ValueError for one that `parse_grader` would refuse."""
+        """Parse the template; raise ValueError for one that `parse_grader` would refuse."""
         self._parts = parse_template(template, "template")
 
     def fill(self, answer: ModelAnswer) -> str:
-        """The text; raise UngradableAnswer where row or answer lack what it asks for."""
+        """Return the text; raise UngradableAnswer where row or answer lack a member."""
         return "".join(p if isinstance(p, str) else _fill(p, answer) for p in self._parts)
 
 

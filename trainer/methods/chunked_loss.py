@@ -1,8 +1,8 @@
-"""Cross entropy in chunks of positions: the logits of all of them never exist at once.
+"""Cross entropy in chunks of positions: all logits never exist at once.
 
-The output head itself does it, so that everything around it, ZeRO-3's gathering of its weight
-above all, happens once for a micro-batch, however many chunks each rank has. A chunk's logits
-are computed again for its gradients (as Liger's and torchtune's chunked losses save them too).
+The output head itself computes it, so that everything around it, such as ZeRO-3's gathering of its
+weight, happens once for a micro-batch. A chunk's logits are recomputed for its gradients (as in
+Liger's and torchtune's chunked losses).
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ PLAIN = ("llama", "mistral", "qwen2", "qwen3")  # nothing happens to logits behi
 
 
 class ChunkedSupervisedLoss:
-    """`SupervisedLoss`, with logits of at most ``chunk`` positions at a time."""
+    """`SupervisedLoss` with logits of at most ``chunk`` positions at a time."""
 
     def __init__(self, module: Any, chunk: int) -> None:  # noqa: ANN401 - untyped here
         if module.config.model_type not in PLAIN:
@@ -32,10 +32,10 @@ class ChunkedSupervisedLoss:
         self._head = _Head(module.get_output_embeddings(), chunk)
 
     def begin(self, step: int) -> None:
-        """Every step is like every other."""
+        """Do nothing: all steps are alike."""
 
     def units(self, batch: Batch) -> int:
-        """Trained tokens."""
+        """Return the number of trained tokens."""
         return batch.targets
 
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401
@@ -51,14 +51,14 @@ class ChunkedSupervisedLoss:
 
 
 class _Head:
-    """The model's output head, which for a while sums up losses in place of giving logits."""
+    """The model's output head, which temporarily returns sums of losses instead of logits."""
 
     def __init__(self, head: Any, chunk: int) -> None:  # noqa: ANN401
         self._head, self._chunk, self._logits = head, chunk, head.forward
 
     @contextmanager
     def scoring(self, labels_BT: torch.Tensor) -> Iterator[None]:
-        """Meanwhile the head gives [loss, correct] of the positions that have a label."""
+        """Make the head return [loss, correct] of the labelled positions."""
         before = vars(self._head).get("forward")
         self._head.forward = partial(self._sums, labels_BT)
         try:

@@ -1,6 +1,6 @@
-"""Sequence classification: cross entropy between the labels, read at one place of a row.
+"""Sequence classification: cross entropy between the labels, read at one position of a row.
 
-Where, the model's class decides: decoders at the last token, BERT at its first.
+The model's class chooses the position: decoders the last token, BERT the first.
 """
 
 from typing import Any
@@ -14,17 +14,17 @@ from trainer.methods.interface import BatchScores
 
 
 class ClassificationLoss:
-    """Each row counts alike, however long it is."""
+    """Cross entropy; each row counts alike, whatever its length."""
 
     def begin(self, step: int) -> None:
-        """Every step is like every other."""
+        """Do nothing: all steps are alike."""
 
     def units(self, batch: Batch) -> int:
-        """Rows that are no padding."""
+        """Return the number of rows that are not padding."""
         return int((_classes(batch) != IGNORED).sum())
 
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
-        """Score each row; of one that is padding nothing counts."""
+        """Score each row; padding rows do not count."""
         logits_BC = model(input_ids=batch.ids, attention_mask=batch.attention).logits.float()
         classes_B = _classes(batch)
         loss = cross_entropy(logits_BC, classes_B, ignore_index=IGNORED, reduction="sum")

@@ -1,4 +1,4 @@
-"""What the trainer knows of a method beside its loss. Each method is a module, with a `KIND`."""
+"""The descriptor of a training method. Each method is a module with a `KIND`."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ LONGER_ANSWERS = "Raise training.max_seq_len, shorten the prompts, or make the a
 
 
 class MethodInputs(NamedTuple):
-    """What a method is made of."""
+    """What a method is built from."""
 
     engine: Any
     base: Path  # the base model's files
@@ -28,7 +28,7 @@ class MethodInputs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodDescriptor:
-    """How a method is made, and what it is called."""
+    """How a method is built, named and explained."""
 
     make: Callable[[MethodInputs], Method]
     name: Callable[[RunSpec], str]  # for the model card
@@ -40,7 +40,7 @@ class MethodDescriptor:
 
 
 def descriptor_of(spec: RunSpec) -> MethodDescriptor:
-    """Return what is known of the run's method; raise Hopeless where it is none."""
+    """Return the descriptor of the run's method; raise NonRetryableError if it is unknown."""
     module = f"trainer.methods.{spec.method}"
     if spec.method.isidentifier() and find_spec(module) is not None:
         found = getattr(import_module(module), "KIND", None)

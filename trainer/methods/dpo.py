@@ -24,15 +24,15 @@ from trainer.methods.pairs import PairMethod, real_pairs
 
 
 class ReferenceModel(Protocol):
-    """The model as it was before it was trained."""
+    """The model before training."""
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Log-probability of each trained token [trained tokens]; draws nothing at random."""
+        """Return the log-probability of each trained token [trained tokens]."""
         ...
 
 
 class DpoLoss(PairMethod):
-    """The loss of preferences beside a reference."""
+    """Preference loss with a reference model."""
 
     def __init__(self, settings: Settings, reference: ReferenceModel) -> None:
         if settings.loss not in ("sigmoid", "ipo"):

@@ -1,4 +1,4 @@
-"""Running a language model on a batch: the logits of the trained positions, and of no others."""
+"""Run a language model on a batch, with logits of the trained positions only."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from trainer.data.batch import IGNORED, Batch
 
 
 def trained_logits(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401 - untyped here
-    """Logits [trained tokens, vocabulary] in fp32.
+    """Return the logits [trained tokens, vocabulary] in fp32.
 
     Of a packed batch the others are not computed; of a padded one they are dropped.
     """
@@ -28,7 +28,7 @@ def trained_logits(model: Any, batch: Batch) -> torch.Tensor:  # noqa: ANN401 - 
 
 
 def log_probabilities(model: Any, batch: Batch, temperature: float = 1.0) -> torch.Tensor:  # noqa: ANN401
-    """Of each trained token [trained tokens], in fp32, for logits divided by the temperature."""
+    """Return the log-probability of each trained token [trained tokens], fp32."""
     logits_NV = trained_logits(model, batch)
     return -cross_entropy(
         logits_NV if temperature == 1.0 else logits_NV / temperature,
@@ -38,12 +38,12 @@ def log_probabilities(model: Any, batch: Batch, temperature: float = 1.0) -> tor
 
 
 def sum_by_sequence(batch: Batch, of_N: torch.Tensor) -> torch.Tensor:
-    """What is known of each trained token, added up over each sequence [sequences]."""
+    """Sum values of trained tokens over each sequence [sequences]."""
     sequence_N = batch.sequence[batch.labels != IGNORED]
     return of_N.new_zeros(batch.sequences).index_add(0, sequence_N, of_N)
 
 
 def trained_token_counts(batch: Batch) -> torch.Tensor:
-    """How many each sequence has [sequences]."""
+    """Return the number of trained tokens of each sequence [sequences]."""
     of_N = batch.sequence[batch.labels != IGNORED]
     return torch.bincount(of_N, minlength=batch.sequences)

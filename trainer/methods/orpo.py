@@ -1,12 +1,12 @@
-"""Odds ratio preference optimization: learn the preferred answer, and hold off the other one.
+"""Odds ratio preference optimization: learn the preferred answer, push the other one away.
 
-With p an answer's probability a token, the geometric mean over its tokens, and b the weight:
+With p an answer's probability per token, the geometric mean over its tokens, and b the weight:
 
     -log p(preferred) - b log sigmoid(log odds(preferred) - log odds(other)),  odds(p) = p / (1 - p)
 
-(Hong et al. 2024, equations 1 and 4 to 7.) There is no reference. Prompts are not trained, neither
-are they in TRL's odds; its first term is over the prompt as well, as the authors' code has it. The
-margin is b times the difference of both log p, as TRL shows it.
+(Hong et al. 2024, equations 1 and 4 to 7.) There is no reference. Prompts are not trained, and
+neither are they part of TRL's odds; its first term also covers the prompt, as in the authors' code.
+The margin is b times the difference of both log p, as in TRL.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class OrpoOptions(Message):
 
 
 class OrpoLoss(PairMethod):
-    """The loss of preferences without a reference."""
+    """Preference loss without a reference model."""
 
     def __init__(self, settings: OrpoOptions) -> None:
         self._beta = settings.beta
@@ -53,7 +53,7 @@ class OrpoLoss(PairMethod):
 
 
 def log_odds(logp: torch.Tensor) -> torch.Tensor:
-    """Return log p - log(1 - p). Of a certain answer it is finite, and has no gradient."""
+    """Return log p - log(1 - p); finite and without gradient for a certain answer."""
     logp = logp.clamp(max=_CERTAIN)
     return logp - torch.log(-torch.expm1(logp))
 

@@ -1,4 +1,4 @@
-"""Batches of pairs: the even sequences are preferred to the odd ones beside them."""
+"""Batches of pairs: each even sequence is preferred to the odd one after it."""
 
 import torch
 
@@ -7,19 +7,19 @@ from trainer.methods.forward import trained_token_counts
 
 
 def real_pairs(batch: Batch) -> torch.Tensor:
-    """Which pairs hold both answers [pairs]: not padding, nor what the cut to the context left.
+    """Return which pairs have both answers [pairs]: neither padding nor cut off.
 
-    Without the other one, an answer would be pushed up or down by itself.
+    Without its counterpart, an answer would be pushed up or down alone.
     """
     return (trained_token_counts(batch) > 0).view(-1, 2).all(1)
 
 
 class PairMethod:
-    """What methods of pairs share: each pair counts alike, however long its answers are."""
+    """Base of methods of pairs: each pair counts alike, whatever the length of its answers."""
 
     def begin(self, step: int) -> None:
-        """Every step is like every other."""
+        """Do nothing: all steps are alike."""
 
     def units(self, batch: Batch) -> int:
-        """Pairs of which both answers are left after the cut to the context."""
+        """Return the number of pairs with both answers."""
         return int(real_pairs(batch).sum())

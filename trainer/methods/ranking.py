@@ -1,12 +1,11 @@
-"""A reward model of rankings: whatever stands higher must lead by a margin, the more the farther.
+"""A reward model of rankings: better answers must lead by a margin that grows with the distance.
 
 With s the scores of a row's answers, best first, and g the margin of the step:
 
     L = sum over i < j of max(0, g - (s_i - s_j)) log(j - i + 1)
 
-A margin ranking loss, weighted by how far apart the two stand in the file. It is ours, not one of
-the literature's: neighbours weigh log 2, never nothing. The mean is taken over rows. A row of many
-answers has many terms, and so weighs more, as it has more to say.
+This margin ranking loss, weighted by the distance in the ranking, is ours and not from the
+literature: neighbours weigh log 2. The mean is over rows; a row with more answers has more terms.
 """
 
 from typing import Any
@@ -20,13 +19,13 @@ from trainer.methods.interface import BatchScores
 
 
 def margin_at(settings: Settings, step: int, total_steps: int) -> float:
-    """What the better answer must lead by in this step, from 1 on: a straight line."""
+    """Return the required margin in this step (from 1): linear over the steps."""
     done = (min(step, total_steps) - 1) / max(total_steps - 1, 1)
     return settings.margin_start + (settings.margin_end - settings.margin_start) * done
 
 
 class RankingLoss:
-    """A row counts if two of its answers are left after the cut to the context, at least."""
+    """Ranking loss; a row counts if at least two of its answers are left after the cut."""
 
     def __init__(self, settings: Settings, answers: int, total_steps: int) -> None:
         if answers < 2:
@@ -35,11 +34,11 @@ class RankingLoss:
         self._margin = settings.margin_start
 
     def begin(self, step: int) -> None:
-        """The margin follows from the step alone, so that a resumed run has it too."""
+        """Set the margin, which follows from the step alone, so that a resume has it too."""
         self._margin = margin_at(self._settings, step, self._total_steps)
 
     def units(self, batch: Batch) -> int:
-        """Rows with two answers or more."""
+        """Return the number of rows with two answers or more."""
         return int((self._real(batch).sum(1) > 1).sum())
 
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
@@ -60,19 +59,20 @@ class RankingLoss:
         )
 
     def _real(self, batch: Batch) -> torch.Tensor:
-        """Which answers are there [rows, answers]: neither padding nor cut before they begin."""
+        """Return which answers are there [rows, answers]: neither padding nor cut off."""
         return (trained_token_counts(batch) > 0).view(-1, self._answers)
 
 
 def _weights(answers: int) -> torch.Tensor:
-    """log(j - i + 1) of each pair i < j, and 0 elsewhere [answers, answers]."""
+    """Return log(j - i + 1) of each pair i < j, and 0 elsewhere [answers, answers]."""
     place = torch.arange(answers)
     return (place.unsqueeze(0) - place.unsqueeze(1)).clamp(min=0).log1p()
 
 
 def _mean_leads(score_RK: torch.Tensor, real_RK: torch.Tensor) -> torch.Tensor:
-    """Mean difference of neighbours among those that are there [rows]: the best less the worst,
-    over the steps between them.
+    """Return the mean difference of adjacent answers [rows].
+
+    That is the best score less the worst, divided by the steps between them.
     """
     last = real_RK.shape[1] - 1
     best_R1 = real_RK.int().argmax(1, keepdim=True)

@@ -1,8 +1,8 @@
-"""The reference model: the base, as it was before anything was trained.
+"""The reference model: the base model before any training.
 
-With adapters it is the model itself with its adapters switched off. A full fine-tune has a second
-copy in the run's precision, in shares only under ZeRO-3. Either way nothing of it is saved: the
-base model is the same in every generation, and in evaluation nothing is drawn at random.
+With adapters it is the model itself with its adapters disabled. A full fine-tune has a second copy
+in the run's precision, sharded under ZeRO-3. Nothing of it is saved: the base model is the same in
+every generation.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def make_reference(
     spec: RunSpec,
     config: dict[str, Any],
 ) -> ReferenceModel:
-    """The reference for this engine; ``base`` holds the base model's files."""
+    """Build the reference for this engine; ``base`` holds the base model's files."""
     temperature = spec.reinforcement.temperature if spec.reinforcement else 1.0
     if spec.lora is not None:
         return AdapterlessReference(engine, temperature)
@@ -45,32 +45,32 @@ def make_reference(
 
 
 class AdapterlessReference:
-    """The model that is trained, without what was trained."""
+    """The trained model with its adapters disabled."""
 
     def __init__(self, engine: Any, temperature: float) -> None:  # noqa: ANN401
         self._engine, self._temperature = engine, temperature
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Log-probability of each trained token [trained tokens]."""
+        """Return the log-probability of each trained token [trained tokens]."""
         with torch.no_grad(), evaluation_mode(self._engine), _without_adapters(self._engine):
             return log_probabilities(self._engine, batch, self._temperature)
 
 
 class FrozenCopy:
-    """A second model, which nothing changes."""
+    """A second, frozen model."""
 
     def __init__(self, model: Any, temperature: float) -> None:  # noqa: ANN401
         self._model, self._temperature = model, temperature
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Log-probability of each trained token [trained tokens]."""
+        """Return the log-probability of each trained token [trained tokens]."""
         with torch.no_grad():
             return log_probabilities(self._model, batch, self._temperature)
 
 
 @contextmanager
 def _without_adapters(engine: Any) -> Iterator[None]:  # noqa: ANN401
-    """As peft's `disable_adapter`, which looks through the whole model first, at every call."""
+    """Disable the adapters; peft's `disable_adapter` searches the whole model each time."""
     model = actor_of(engine.module).base_model
     model.disable_adapter_layers()
     try:

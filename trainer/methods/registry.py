@@ -1,4 +1,4 @@
-"""The method that a run spec names."""
+"""Check and build the method that a run spec names."""
 
 from trainer.contract import RunSpec
 from trainer.methods.descriptor import MethodInputs, descriptor_of, method_options_of
@@ -8,7 +8,7 @@ from trainer.process.non_retryable import NonRetryableError
 
 
 def require_valid_method(spec: RunSpec) -> None:
-    """Raise ValueError for a method that this trainer does not have."""
+    """Raise NonRetryableError for an unknown method or options of another one."""
     if options := descriptor_of(spec).options:
         method_options_of(spec, options)
     elif spec.method_options:
@@ -25,7 +25,7 @@ def require_valid_method(spec: RunSpec) -> None:
 
 
 def _require_own_members(spec: RunSpec) -> None:
-    """Raise ValueError for options of another method."""
+    """Raise NonRetryableError for options of another method."""
     if (spec.dpo is not None) != (spec.method == "dpo"):
         raise NonRetryableError(f"method {spec.method!r} and member `dpo` do not go together")
     if (spec.reinforcement is not None) != (spec.method == "reinforcement"):
@@ -43,5 +43,5 @@ def _require_own_members(spec: RunSpec) -> None:
 
 
 def make_method(making: MethodInputs) -> Method:
-    """Make the method."""
+    """Build the method."""
     return descriptor_of(making.spec).make(making)

@@ -29,16 +29,16 @@ VALUE_SHARE = 0.1  # of the value's loss, as TRL's PPOConfig had it
 
 
 class GrpoLoss:
-    """GRPO, and what the others are made of."""
+    """GRPO, and the base of the other losses."""
 
     def __init__(self, settings: Reinforcement) -> None:
         self._settings = settings
 
     def begin(self, step: int) -> None:
-        """What changes from step to step comes with the batch."""
+        """Do nothing: what changes between steps comes with the batch."""
 
     def units(self, batch: Batch) -> int:
-        """Tokens of answers."""
+        """Return the number of answer tokens."""
         return batch.targets
 
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
@@ -63,7 +63,7 @@ class RlooLoss(GrpoLoss):
     """RLOO: an answer is one action."""
 
     def units(self, batch: Batch) -> int:
-        """Answers."""
+        """Return the number of answers."""
         return int((trained_token_counts(batch) > 0).sum())
 
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
@@ -80,7 +80,7 @@ class RlooLoss(GrpoLoss):
 
 
 class PpoLoss(GrpoLoss):
-    """Each token is an action, and a critic says what was to be expected before it."""
+    """Each token is an action; a critic estimates the return before it."""
 
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
         """Score each token and each value."""
@@ -103,14 +103,14 @@ def log_probabilities_and_values(
     batch: Batch,
     temperature: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each trained token its log-probability, and the critic's value before it, in fp32."""
+    """Return log-probability and critic's value of each trained token, fp32."""
     valued = _CallWithValues(model)
     logp_N = log_probabilities(valued, batch, temperature)
     return logp_N, valued.values_BT[batch.labels != IGNORED]
 
 
 class _CallWithValues:
-    """Calls an ActorCritic for both, in the one pass that an engine's backward follows."""
+    """Calls an ActorCritic for both outputs, in the one pass before the engine's backward."""
 
     def __init__(self, model: Any) -> None:  # noqa: ANN401
         self._model = model
@@ -123,7 +123,7 @@ class _CallWithValues:
 
 
 def make_policy_loss(settings: Reinforcement) -> GrpoLoss:
-    """The loss of the algorithm that is asked for."""
+    """Build the loss of the requested algorithm."""
     kinds = {"grpo": GrpoLoss, "rloo": RlooLoss, "ppo": PpoLoss}
     if settings.algorithm not in kinds:
         raise ValueError(
@@ -133,12 +133,12 @@ def make_policy_loss(settings: Reinforcement) -> GrpoLoss:
 
 
 def _behaviour_log_probabilities(batch: AnswerBatch, logp_N: torch.Tensor) -> torch.Tensor:
-    """As it was then; where that was not kept, the policy of now gave the answer."""
+    """Return the stored log-probabilities; else today's: the policy is the same."""
     return batch.behaviour if len(batch.behaviour) else logp_N.detach()
 
 
 def _zero_like(like: torch.Tensor) -> torch.Tensor:
-    """No token is right or wrong."""
+    """Return 0: no token is right or wrong."""
     return like.new_zeros(())
 
 

@@ -11,17 +11,17 @@ from trainer.methods.interface import BatchScores, Method
 
 
 class SupervisedLoss:
-    """Each trained token counts alike, in whichever row and rank it is."""
+    """Cross entropy; each trained token counts alike, in any row and rank."""
 
     def begin(self, step: int) -> None:
-        """Every step is like every other."""
+        """Do nothing: all steps are alike."""
 
     def units(self, batch: Batch) -> int:
-        """Trained tokens."""
+        """Return the number of trained tokens."""
         return batch.targets
 
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401 - untyped here
-        """Score the positions that are trained; the others cost no softmax."""
+        """Score the trained positions; others cost no softmax."""
         logits_NV = trained_logits(model, batch)
         labels_N = batch.labels[batch.labels != IGNORED]
         loss = cross_entropy(logits_NV, labels_N, reduction="sum")

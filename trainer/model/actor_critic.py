@@ -1,6 +1,6 @@
-"""Two models that are trained as one: the actor, and a critic that says what a prefix is worth.
+"""Actor and critic in one module, so that one engine trains both.
 
-One engine holds both, so whatever saves, shards, offloads or resumes a model does it for them.
+Saving, sharding, offloading and resuming then cover both without extra code.
 """
 
 from typing import Any
@@ -11,14 +11,14 @@ ACTOR, CRITIC = "actor.", "critic."  # what the names of their weights begin wit
 
 
 class ActorCritic(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """Called like the actor; with ``with_values`` the answer has the critic's values as well."""
+    """Called like the actor; ``with_values`` adds the critic's values to the output."""
 
     def __init__(self, actor: Any, critic: Any) -> None:  # noqa: ANN401 - transformers is untyped
         super().__init__()
         self.actor, self.critic = actor, critic
 
     def forward(self, *, with_values: bool = False, **inputs: Any) -> Any:  # noqa: ANN401
-        """The actor's output; its ``token_values`` [rows, positions] are in fp32."""
+        """Return the actor's output; ``token_values`` [rows, positions] are in fp32."""
         found = self.actor(**inputs)
         if with_values:
             found["token_values"] = self.critic(**inputs).logits[:, :, 0].float()
@@ -26,5 +26,5 @@ class ActorCritic(torch.nn.Module):  # type: ignore[misc]  # torch is untyped he
 
 
 def actor_of(module: Any) -> Any:  # noqa: ANN401
-    """The language model in what is trained."""
+    """Return the language model of a trained module."""
     return module.actor if isinstance(module, ActorCritic) else module

@@ -1,6 +1,6 @@
-"""Attention over packed sequences: each by itself, so that none costs another anything.
+"""Attention over packed sequences, each computed by itself.
 
-One mask over the whole row would say the same, and cost the square of all their lengths.
+One mask over the whole row would cost the square of the total length.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,12 @@ def packed_attention(
     sliding_window: int | None = None,
     **options: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, None]:
-    """[B, T, H, D]; ``lengths`` are those of the sequences, in their order, together T.
+    """Compute attention [B, T, H, D] within each sequence.
 
-    Raises ValueError for a model whose attention is another.
+    Args:
+        lengths: Tokens of the sequences in order; their sum is T.
+
+    Raises ValueError for a model with another kind of attention.
     """
     if lengths is None or any(options.get(name) is not None for name in NOT_KNOWN):
         raise ValueError(
@@ -45,7 +48,7 @@ def packed_attention(
 
 @lru_cache(maxsize=4)  # all layers of a micro-step share it
 def _window(length: int, window: int | None, device: torch.device) -> torch.Tensor | None:
-    """Which earlier positions each may look at [1, 1, T, T]; None: all of them."""
+    """Return the sliding-window mask [1, 1, T, T]; None where the window covers everything."""
     if window is None or length <= window:
         return None
     at = torch.arange(length, device=device)

@@ -1,6 +1,6 @@
-"""The base model from its staged files, with adapters and gradient checkpointing as asked.
+"""Load the base model from its staged files; add adapters and gradient checkpointing.
 
-Only safetensors are read and no code of the model's is run: the files are untrusted.
+Only safetensors are read and no code of the model is run: the files are untrusted.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from trainer.model.tensor_names import NEW_HEADS
 
 
 def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any], pad_id: int) -> Any:  # noqa: ANN401
-    """The model to train, its weights still those of the base; a classifier's head is new."""
+    """Load the model to train, with the base's weights; a classifier's head is new."""
     if sequence_head.has_head(spec):
         new = sequence_head.head_settings(spec, pad_id)
         model = _load(AutoModelForSequenceClassification, folder, spec, deepspeed_config, **new)
@@ -39,19 +39,19 @@ def load_model(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any], pa
 
 
 def load_base(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> Any:  # noqa: ANN401
-    """The base model, which predicts the next token."""
+    """Load the base model, which predicts the next token."""
     return _load(AutoModelForCausalLM, folder, spec, deepspeed_config)
 
 
 def _load_critic(folder: Path, spec: RunSpec, deepspeed_config: dict[str, Any]) -> Any:  # noqa: ANN401
-    """The base model with a new head that gives each position one number."""
+    """Load the base model with a new head that gives each position a number."""
     config = AutoConfig.from_pretrained(folder, num_labels=1, local_files_only=True)
     config.classifier_dropout = 0.0  # a value that drops out is noise
     return _load(AutoModelForTokenClassification, folder, spec, deepspeed_config, config=config)
 
 
 def _prepare_for_training(model: Any, spec: RunSpec, task: str) -> Any:  # noqa: ANN401
-    """With all that the run spec asks for; ``task`` is peft's word for what its head does."""
+    """Add what the run spec asks for; ``task`` is peft's name of the head's task."""
     if spec.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if spec.lora is not None:
@@ -61,7 +61,7 @@ def _prepare_for_training(model: Any, spec: RunSpec, task: str) -> Any:  # noqa:
 
 
 def load_unquantized(folder: Path, spec: RunSpec, pad_id: int) -> Any:  # noqa: ANN401
-    """The base model on the host, in the run's precision, as if nothing were quantized."""
+    """Load the base model on the host, in the run's precision, not quantized."""
     plain = replace(spec, lora=None, gradient_checkpointing=False, packing=False, zero_stage=0)
     return load_model(folder, replace(plain, reinforcement=None), {}, pad_id)
 
@@ -73,9 +73,9 @@ def _load(
     deepspeed_config: dict[str, Any],
     **settings: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """Under ZeRO-3 every rank keeps its share only, from the start.
+    """Load a model; under ZeRO-3 every rank keeps only its shard.
 
-    Raises Hopeless for a folder whose tensors do not make up the model.
+    Raises NonRetryableError for a folder whose tensors do not make up the model.
     """
     new_head = kind is not AutoModelForCausalLM
     loading.require_whole(kind, folder, new_head=new_head, **settings)

@@ -1,4 +1,4 @@
-"""Training and evaluation: whether anything drops out."""
+"""Switch the model to evaluation mode for a while."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Any
 
 @contextmanager
 def evaluation_mode(engine: Any) -> Iterator[None]:  # noqa: ANN401
-    """Meanwhile nothing drops out."""
+    """Disable dropout within the context."""
     training = engine.module.training
     engine.eval()
     try:

@@ -1,7 +1,7 @@
-"""Which parameters of a full fine-tune stay as the base model has them.
+"""Freeze parameters of a full fine-tune.
 
-What is frozen has no gradient and no optimizer state, and is in no checkpoint: a resume takes it
-from the base model's files again.
+A frozen parameter has no gradient, no optimizer state and no place in checkpoints: a resume loads
+it from the base model's files.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from trainer.process.non_retryable import NonRetryableError
 
 
 def freeze_parameters(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - transformers is untyped here
-    """Leave trainable what the run spec says; with adapters peft has done it."""
+    """Freeze what the run spec says; with adapters peft has frozen the base."""
     if spec.train_last_n_layers is not None:
         layers = _layers(model)
         if not 1 <= spec.train_last_n_layers <= len(layers):
@@ -28,7 +28,7 @@ def freeze_parameters(model: Any, spec: RunSpec) -> None:  # noqa: ANN401 - tran
 
 
 def require_freezable(spec: RunSpec) -> None:
-    """Raise ValueError where adapters freeze the base model already."""
+    """Raise NonRetryableError where adapters freeze the base model already."""
     if spec.freezes and spec.lora is not None:
         raise NonRetryableError(
             "adapters freeze the whole base: leave out what else is to be frozen"
@@ -36,7 +36,7 @@ def require_freezable(spec: RunSpec) -> None:
 
 
 def _layers(model: Any) -> Any:  # noqa: ANN401
-    """The decoder's layers: the longest list of modules, however the model calls it."""
+    """Return the decoder's layers: the longest list of modules."""
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     if not lists:
         raise NonRetryableError("the base model has no list of layers; train all of it")

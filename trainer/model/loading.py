@@ -1,7 +1,7 @@
-"""Load a model whole, or raise Hopeless: what its files lack, they lack on every machine.
+"""Load a model whole, or raise NonRetryableError.
 
-transformers gives random values to tensors that a checkpoint lacks, and only logs it. Here each
-missing, misshapen or misplaced tensor is an error that names it, before gigabytes are read.
+transformers only logs a missing tensor and gives it random values. Here each missing, misshapen or
+misplaced tensor is an error that names it, before gigabytes are read.
 """
 
 import logging
@@ -77,7 +77,7 @@ def load_whole(
 
 
 def _tensors(folder: Path) -> dict[str, TensorHeader]:
-    """The tensors that transformers would load, or UnusableModel."""
+    """Return the tensors that transformers would load; raise UnusableModelError."""
     if (folder / "adapter_config.json").exists():
         raise UnusableModelError(
             "adapter_config.json makes transformers load an adapter into the model. Merge it "

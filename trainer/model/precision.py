@@ -1,4 +1,4 @@
-"""What a run's precision is to torch."""
+"""Map a run's precision to torch's dtype."""
 
 import torch
 
@@ -8,5 +8,5 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def dtype_of(spec: RunSpec) -> torch.dtype:
-    """Of the weights that compute; masters are fp32 always."""
+    """Return the dtype of the computing weights; masters are always fp32."""
     return _DTYPES[spec.precision]

@@ -1,7 +1,7 @@
-"""QLoRA's frozen base in 4 bits: NF4, its scales quantized once more (Dettmers et al., 2023).
+"""QLoRA's frozen base in 4 bits: NF4 with double-quantized scales (Dettmers et al., 2023).
 
-Quantized anew from the base's files at every start, always to the same bytes; nothing of it is
-saved. Adapters compute in the precision of the run, as everything else does.
+The base is quantized from its files at every start, to the same bytes; nothing of it is saved.
+Adapters compute in the precision of the run.
 """
 
 import logging
@@ -15,9 +15,9 @@ logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 
 def import_uncompiled() -> None:
-    """Import bitsandbytes with nothing of it compiled by torch, which would take its compilers.
+    """Import bitsandbytes without torch.compile, which would import its compilers.
 
-    They are slow to import, and where a machine has none it would fall back on other sums.
+    They are slow to import, and without one the kernels would compute other sums.
     """
     compiled, torch.compile = torch.compile, _uncompiled
     try:
@@ -29,12 +29,11 @@ def import_uncompiled() -> None:
 def four_bit_options(
     dtype: torch.dtype, spared: list[str] | None, device: str | None = None
 ) -> dict[str, Any]:
-    """What `from_pretrained` is told: all linear layers but the output head, on this device.
+    """Return options for `from_pretrained`: 4 bits for all linear layers but the output head.
 
-    ``device``: None for the one of DeepSpeed's accelerator.
-
-    ``spared`` names heads that are new; None: transformers finds a language model's. Of a new one
-    with a bias it finds the bias alone.
+    Args:
+        spared: Names of new heads; None: transformers finds a language model's head.
+        device: None: the device of DeepSpeed's accelerator.
     """
     import_uncompiled()
     from transformers import BitsAndBytesConfig  # noqa: PLC0415 - others save the imports
@@ -56,10 +55,10 @@ def four_bit_options(
 
 
 def prevent_repacking(model: Any) -> None:  # noqa: ANN401 - transformers is untyped here
-    """Keep evaluation from repacking the weights, which bitsandbytes does on newer CPUs for good.
+    """Keep bitsandbytes from repacking the weights in evaluation, as it does on newer CPUs.
 
-    What is repacked has no gradient any more, and another rounding: a run that was evaluated once
-    would go on otherwise than one that was resumed after it.
+    Repacked weights have no gradient and round differently: a run would not equal one that was
+    resumed after an evaluation.
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):

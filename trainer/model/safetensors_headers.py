@@ -1,4 +1,4 @@
-"""Names, types and shapes of a model's tensors, from the headers of its safetensors files.
+"""Read names, types and shapes of a model's tensors from the headers of its safetensors files.
 
 Reads the files that transformers would load: model.safetensors, or else the shards of its index. No
 weight is read, so a model of any size takes a moment. Standard library only: staging runs it where
@@ -28,7 +28,7 @@ BITS = {
 
 
 class UnusableModelError(ValueError):
-    """The folder holds no model that can be loaded; the text names the file and the remedy."""
+    """The folder holds no loadable model; the text names the file and the remedy."""
 
     @classmethod
     def because(cls, error: Exception, what: str, remedy: str) -> "UnusableModelError":
@@ -40,7 +40,7 @@ class UnusableModelError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class TensorHeader:
-    """What a header says of one tensor; ``begin`` is its first byte in the file."""
+    """One tensor in a header; ``begin`` is its first byte in the file."""
 
     file: str
     dtype: str
@@ -156,7 +156,7 @@ def _require_layout(file: str, size: int, data: int, tensors: dict[str, TensorHe
 
 
 def _bits(tensor: TensorHeader) -> int:
-    """Size by type and shape; -1 for a type that safetensors does not know."""
+    """Return the size by type and shape; -1 for a type that safetensors does not know."""
     if tensor.dtype not in BITS:
         return -1
     count = BITS[tensor.dtype]
@@ -179,6 +179,6 @@ def _pointer(path: Path) -> str:
 
 
 def first_names(names: Sequence[str], most: int = 3) -> str:
-    """The first names and how many more there are, for messages."""
+    """Return the first names and the number of the others, for messages."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

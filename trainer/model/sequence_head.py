@@ -1,4 +1,4 @@
-"""New heads on base models: methods whose model gives numbers for a whole sequence, not tokens."""
+"""New heads on base models, for methods that score whole sequences."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ MODULES = ("classifier", "score")  # trained whole; peft spares those of sequenc
 
 
 def has_head(spec: RunSpec) -> bool:
-    """Whether the model is a sequence classifier, for transformers and peft."""
+    """Return whether the model is a sequence classifier for transformers and peft."""
     return spec.method in METHODS
 
 
 def head_settings(spec: RunSpec, pad_id: int) -> dict[str, Any]:
-    """What the classifier's configuration says beside the base model's.
+    """Return the classifier's additions to the base model's configuration.
 
-    A decoder's head reads the last token that is no padding, so it must know which one pads.
+    A decoder's head reads the last token that is not padding, so it needs the pad token.
     """
     if spec.method == "reward":
         return {"num_labels": 1, "pad_token_id": pad_id}

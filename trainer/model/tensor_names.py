@@ -1,7 +1,7 @@
-"""A model's tensors against those that its architecture wants, as transformers compares them.
+"""Compare a model's tensors with those of its architecture, as transformers does.
 
-`compare` builds the model on the meta device and has transformers load tensors without data into
-it: the same renaming, tying and exceptions as on a node, in a second for a model of any size.
+`compare_tensors` builds the model on the meta device and has transformers load tensors without data
+into it: the same renaming, tying and exceptions as on a node, in a second for any size.
 """
 
 import copy
@@ -30,7 +30,7 @@ MACHINE_FAULTS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENOMEM)  # anothe
 
 @dataclass(frozen=True, kw_only=True)
 class TensorDifferences:
-    """How a checkpoint differs from an architecture; names are those of the architecture."""
+    """Differences between a checkpoint and an architecture, in the architecture's names."""
 
     missing: list[str]
     unexpected: list[str]
@@ -130,12 +130,12 @@ def find_fault(keys: TensorDifferences, new_head: bool) -> str:
 
 
 def is_head(name: str) -> bool:
-    """Whether a tensor belongs to a head that a method adds, or to the pooler before it."""
+    """Return whether a tensor belongs to a head that a method adds, or to its pooler."""
     return name.partition(".")[0] in NEW_HEADS or ".pooler." in name
 
 
 def _remedy(missing: list[str], unexpected: list[str]) -> str:
-    """What to do about missing tensors: where a name ends alike, it was renamed."""
+    """Return what to do about missing tensors; equal name endings mean a rename."""
     if any(UNMERGED.fullmatch(name) for name in unexpected):
         return "Adapters are not merged: save the result of `merge_and_unload`, and stage that."
     for name in missing:
@@ -184,13 +184,13 @@ def _have(names: list[str]) -> str:
 
 
 def _empty(tensor: TensorHeader) -> torch.Tensor:
-    """A tensor of this shape without data; its type plays no part."""
+    """Return a tensor of this shape without data; its type does not matter."""
     return torch.empty(tensor.shape, dtype=torch.float32, device="meta")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers from printing its own table and progress: the caller reports."""
+    """Suppress transformers' table and progress bars: the caller reports."""
     level = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity(transformers_logging.CRITICAL)

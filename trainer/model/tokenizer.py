@@ -1,4 +1,4 @@
-"""The base model's tokenizer for a training method; nothing here needs torch."""
+"""The base model's tokenizer for a training method; needs no torch."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from trainer.rundir import RunDir
 
 
 def base_folder(rundir: RunDir, base: BaseModel) -> Path:
-    """The folder where the files of the base model lie, or ValueError."""
+    """Return the folder of the base model's files, or raise ValueError."""
     if base.checkpoint is not None:
         return rundir.converted_base
     folders = {rundir.input(file.path).parent for file in base.files}

@@ -1,4 +1,4 @@
-"""Sums over all ranks, as plain numbers."""
+"""Sum numbers over all ranks."""
 
 import torch
 import torch.distributed as dist

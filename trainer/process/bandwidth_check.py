@@ -1,7 +1,7 @@
-"""A short all-reduce before training: do the GPUs of a machine, and the machines, talk fast enough.
+"""A short all-reduce before training: check the bandwidth within and between machines.
 
-A machine whose GPUs are slow among themselves is unhealthy and is replaced. That machines are slow
-to each other is told the user: one collective does not say which of them it is.
+A machine whose GPUs communicate slowly is unhealthy and is replaced. A slow network between
+machines only warns the user: one collective does not show which machine causes it.
 """
 
 import time
@@ -21,12 +21,12 @@ LEAST_SHARE = 0.5
 
 
 class SlowMachineError(RuntimeError):
-    """A machine of this world is unhealthy; its own supervisor is told which."""
+    """A machine of this world is unhealthy; its own supervisor knows which."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedBandwidth:
-    """Bus bandwidths in GB/s that healthy machines reach; 0: any will do."""
+    """Bus bandwidths of healthy machines, in GB/s; 0: not checked."""
 
     inside: float = 0.0
     between: float = 0.0
@@ -35,9 +35,9 @@ class ExpectedBandwidth:
 def require_bandwidth(
     rundir: RunDir, generation: Generation, device: torch.device, expected: ExpectedBandwidth
 ) -> str:
-    """Measure on every rank; return what the user should know of the network.
+    """Measure on every rank; return a warning for the user, or "".
 
-    Raises SlowMachine on every rank alike, if a machine of the world is too slow within itself.
+    Raises SlowMachineError on every rank if a machine of the world is too slow within itself.
     """
     per_node, world = generation.processes_per_node, generation.world_size
     if world == 1:
@@ -62,7 +62,7 @@ def require_bandwidth(
 
 
 def bus_bandwidth(group: dist.ProcessGroup | None, device: torch.device) -> float:
-    """Bus bandwidth of all-reduce in GB/s, as nccl-tests (doc/PERFORMANCE.md) has it."""
+    """Return the bus bandwidth of all-reduce in GB/s (nccl-tests, doc/PERFORMANCE.md)."""
     ranks: int = dist.get_world_size(group)
     size = BYTES[device.type]
     data = torch.zeros(size // 4, device=device)  # no random numbers are drawn
@@ -74,7 +74,7 @@ def bus_bandwidth(group: dist.ProcessGroup | None, device: torch.device) -> floa
 
 
 def _intra_node_bandwidth(per_node: int, world: int, device: torch.device) -> float:
-    """Between the GPUs of this machine; 0 where it has one. Every rank makes every group."""
+    """Measure between this machine's GPUs; 0 for one GPU. Every rank makes every group."""
     if per_node == 1:
         return 0.0
     if per_node == world:

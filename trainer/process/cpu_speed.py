@@ -17,7 +17,7 @@ STEP_SHARE = 0.4
 
 
 def measure_cpu_flops() -> float:
-    """Floating-point operations per second in a training step; by CPU time: load hardly matters."""
+    """Return the operations per second of a training step, by CPU time."""
     torch.set_num_threads(1)
     a = torch.ones(ROWS, INNER, dtype=torch.float32)
     b = torch.ones(INNER, COLUMNS, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""A disk that is full: how an error of it is told, so that whoever reads it can do something."""
+"""Detect a full disk, and tell the user what to do about it."""
 
 import errno
 
@@ -10,10 +10,10 @@ REMEDY = (
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """True when the disk, or this user's share of it, has no room left."""
+    """Return whether the disk, or this user's quota, is full."""
     return isinstance(error, OSError) and error.errno in FULL
 
 
 def error_with_remedy(error: BaseException) -> str:
-    """The error in words; where a larger disk would help, it says so."""
+    """Return the error's text; with a remedy where a larger disk would help."""
     return f"{error}: {REMEDY}" if is_disk_full(error) else str(error)

@@ -1,6 +1,6 @@
-"""What the supervisor reads while training runs: metrics, spans and the progress file.
+"""Write what the supervisor reads during training: metrics, spans, progress.
 
-The processes with local rank 0 write; on the others every call does nothing.
+Processes with local rank 0 write; on the others every call does nothing.
 """
 
 import errno
@@ -30,7 +30,7 @@ class Journal:
         self._metrics_file, self._spans_file = _Lines(rundir.metrics), _Lines(rundir.spans)
 
     def metrics(self, metrics: StepMetrics) -> None:
-        """Add one training step's numbers; a step said twice replaces what was said before.
+        """Add the metrics of one training step; a repeated step replaces earlier ones.
 
         A validation that measured nothing is left out.
         """
@@ -40,18 +40,18 @@ class Journal:
             self._metrics_file.add(metrics)
 
     def span(self, name: str, started_at: float, ended_at: float) -> None:
-        """Add one named piece of time."""
+        """Add one named interval."""
         if self._identity.local_rank == 0:
             self._spans_file.add(Span(name=name, started_at=started_at, ended_at=ended_at))
 
     def span_once(self, name: str, started_at: float, ended_at: float) -> None:
-        """Add a named piece of time, if it is the first of that name."""
+        """Add a named interval, if it is the first of that name."""
         if name not in self._spans:
             self._spans.add(name)
             self.span(name, started_at, ended_at)
 
     def warn(self, name: str, text: str) -> None:
-        """Tell the user, once; ``name`` is what it is about."""
+        """Warn the user once; ``name`` is the topic."""
         path = self._rundir.warnings / f"{name}.txt"
         if self._identity.rank == 0 and not path.exists():
             log.warning("%s", text)
@@ -59,18 +59,18 @@ class Journal:
                 write_whole(path, text)
 
     def progress(self, step: int) -> None:
-        """Tell how many training steps are finished; not synced, since it is only a hint."""
+        """Record how many training steps are finished; not synced, since it is only a hint."""
         if self._identity.local_rank == 0:
             _write_optional(self._rundir.progress, str(step))
 
     def save_cost(self, cost: SaveCost) -> None:
-        """Tell what the last save has cost; only a hint too."""
+        """Record the cost of the last save; only a hint too."""
         if self._identity.rank == 0:
             _write_optional(self._rundir.save_cost, cost.to_json())
 
 
 class _Lines:
-    """A file that grows line by line; what a full disk does not take waits for the next line."""
+    """A file that grows line by line; on a full disk lines wait for the next call."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -91,7 +91,7 @@ class _Lines:
 
 
 def _write_optional(path: Path, text: str) -> None:
-    """Write it whole, or not at all where there is no room."""
+    """Write the file whole, or not at all where the disk is full."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(text)
@@ -102,7 +102,7 @@ def _write_optional(path: Path, text: str) -> None:
 
 
 def _append_line(path: Path, line: bytes) -> None:
-    """The whole line or nothing of it."""
+    """Append the whole line or nothing."""
     with path.open("ab", buffering=0) as f:
         end = f.tell()
         if f.write(line) < len(line):

@@ -30,10 +30,10 @@ def landlock_version(libc: ctypes.CDLL) -> int:
 
 
 def restrict_to_read_only(libc: ctypes.CDLL, paths: Iterable[Path]) -> None:
-    """Leave this process those files and folders to read, and nothing else.
+    """Restrict this process to reading these files and folders.
 
-    No TCP from version 4 on; no abstract sockets of others and no signals to them from 6 on.
-    Raise OSError if files cannot be closed.
+    No TCP from version 4 on; no abstract sockets of others and no signals to them from 6 on. Raises
+    OSError if files cannot be restricted.
     """
     known = landlock_version(libc)
     files = (1 << _FILE_BITS[min(max(known, 1), 5)]) - 1
@@ -49,7 +49,7 @@ def restrict_to_read_only(libc: ctypes.CDLL, paths: Iterable[Path]) -> None:
 
 
 def restrict_connect_ports(libc: ctypes.CDLL, ports: Iterable[int]) -> bool:
-    """Leave this process those ports to open TCP connections to; False where the kernel cannot."""
+    """Restrict TCP connections to these ports; return False if the kernel cannot."""
     if landlock_version(libc) < _NET_SINCE:
         return False
     ruleset = _create(libc, 0, _CONNECT, 0)

@@ -1,6 +1,6 @@
-"""Errors that no other machine and no second try can mend: a person must change the job.
+"""Errors that neither another machine nor a retry can fix: a person must change the job.
 
-A run is exact, so it would meet them again at the same place, on machines that cost money.
+A run is exact, so it would fail again at the same place, on machines that cost money.
 """
 
 from collections.abc import Iterator
@@ -33,12 +33,12 @@ _SHAPES = (  # how torch begins or ends to say that tensors do not go together: 
 
 
 class NonRetryableError(ValueError):
-    """Its text says what is wrong, and what to do."""
+    """An error whose text says what is wrong, and what to do."""
 
 
 @contextmanager
 def record_non_retryable(rundir: RunDir, rank: int) -> Iterator[None]:
-    """Leave the text of one for the supervisor, as of an error that will recur; it goes on."""
+    """Write a non-retryable or recurring error for the supervisor, and re-raise it."""
     try:
         yield
     except NonRetryableError as e:
@@ -52,7 +52,7 @@ def record_non_retryable(rundir: RunDir, rank: int) -> Iterator[None]:
 
 @contextmanager
 def treat_as_retryable() -> Iterator[None]:
-    """Errors in here may be gone on the next machine: none of them is told as recurring."""
+    """Re-raise errors as RuntimeError: they may not occur on the next machine."""
     try:
         yield
     except RECURRING as e:
@@ -60,7 +60,7 @@ def treat_as_retryable() -> Iterator[None]:
 
 
 def is_recurring(error: Exception) -> bool:
-    """Whether the same run meets the error again, whatever the machine."""
+    """Return whether the same run fails again on any machine."""
     if type(error) is RuntimeError:
         return any(sign in str(error) for sign in _SHAPES)
     return isinstance(error, RECURRING)

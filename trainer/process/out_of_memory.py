@@ -1,7 +1,7 @@
-"""Memory that runs out while a rank trains: told from other errors, and left in writing.
+"""Detect that memory ran out while a rank trains, and record it.
 
-The process ends all the same. To go on in it would be unsound: the other ranks wait in a
-collective. The service opens the next generation with less at once (its ladder.py).
+The process still ends: the other ranks wait in a collective. The service opens the next generation
+with a smaller batch (its ladder.py).
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ _LONGEST = 400  # of what an allocator says
 
 
 def is_out_of_memory(error: BaseException, device: str) -> bool:
-    """Whether less at once may mend this error of a training on "cuda" or "cpu".
+    """Return whether a smaller batch may avoid this error on "cuda" or "cpu".
 
-    With a GPU it is the GPU's memory that micro-batches fill; what the host lacks is not theirs.
+    With a GPU, micro-batches fill the GPU's memory; a lack of host memory has another cause.
     """
     if isinstance(error, torch.OutOfMemoryError):
         return True
@@ -36,7 +36,7 @@ def is_out_of_memory(error: BaseException, device: str) -> bool:
 def record_out_of_memory(
     rundir: RunDir, identity: RankIdentity, spec: RunSpec, device: str
 ) -> Iterator[None]:
-    """Leave a mark for the supervisor when memory runs out in here; the error goes on."""
+    """Write a mark for the supervisor when memory runs out; re-raise the error."""
     try:
         yield
     except (RuntimeError, MemoryError) as e:

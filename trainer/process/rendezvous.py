@@ -1,9 +1,9 @@
 """torchrun for one node: `python -m trainer.process.rendezvous`, with torchrun's arguments.
 
-Two things are other than in torch's own. The store, which asks for no password, listens on the
-node's own address alone, not on every one of the machine. And neither torchrun nor a rank can open
-a TCP connection but to ports where ranks listen: not to the metadata service, which would give
-them the machine's identity, nor to the world (Linux 6.7 and later; `trainer/process/landlock.py`).
+Two things differ from torch's. The store, which has no password, listens on the node's own address
+only. And neither torchrun nor a rank can open a TCP connection except to ports where ranks listen:
+not to the metadata service, which would give them the machine's identity, nor to the internet
+(Linux 6.7 and later; `trainer/process/landlock.py`).
 """
 
 import ctypes
@@ -36,11 +36,11 @@ class OwnAddress(StaticTCPRendezvous):  # type: ignore[misc] # torch is untyped 
     """torch's static rendezvous, with a store that listens on ``master_addr`` alone."""
 
     def get_backend(self) -> str:
-        """The name that it goes by."""
+        """Return the backend's name."""
         return BACKEND
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Make the store, if it is here; torch's own makes what connects to it."""
+        """Create the store on rank 0; torch's own method creates the clients."""
         if self.rank == 0 and not self._store:  # type: ignore[has-type] # as torch's own does
             self._store = TCPStore(
                 self.master_addr,
@@ -55,7 +55,7 @@ class OwnAddress(StaticTCPRendezvous):  # type: ignore[misc] # torch is untyped 
 
 
 def main() -> None:
-    """Close the ports, then be torchrun."""
+    """Restrict the ports, then run torchrun."""
     rendezvous_handler_registry.register(BACKEND, _make)
     arguments = get_args_parser().parse_args()
     _close_ports(parse_rendezvous_endpoint(arguments.rdzv_endpoint, -1)[1])
@@ -69,7 +69,7 @@ def _make(asked: RendezvousParameters) -> OwnAddress:
 
 
 def _listen(address: str, port: int) -> int:
-    """Return a listening socket; who reads the log looks for the name of the error."""
+    """Return a listening socket; the error's name is searched for in the log."""
     try:
         return socket.create_server((address, port)).detach()
     except OSError as e:

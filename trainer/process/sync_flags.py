@@ -1,6 +1,6 @@
-"""What all ranks agree on before a micro-step: is a stop asked for, a save due, one on its way.
+"""Flags that all ranks agree on before a micro-step: stop requested, save due, save in progress.
 
-One rank's own view would tear a checkpoint: every flag is the maximum over all ranks.
+Every flag is the maximum over all ranks: one rank's view alone would tear a checkpoint.
 """
 
 import signal
@@ -20,7 +20,7 @@ NOW = ""
 
 @dataclass(frozen=True)
 class SyncedFlags:
-    """The same on every rank."""
+    """The flags; equal on every rank."""
 
     stop: bool  # before the next micro-step: what is done of the step is dropped
     save: bool
@@ -28,18 +28,18 @@ class SyncedFlags:
     end: bool = False  # stop once the step is done
 
     @property
-    def leaving(self) -> bool:
-        """No step is begun any more."""
+    def is_leaving(self) -> bool:
+        """Whether no further step begins."""
         return self.stop or self.end
 
 
 def long_timeout_group() -> Any:  # noqa: ANN401
-    """All ranks, to wait for one that works alone for longer than a collective may take."""
+    """Make a group of all ranks whose collectives may wait for `LONG_SECONDS`."""
     return dist.new_group(backend="gloo", timeout=timedelta(seconds=LONG_SECONDS))
 
 
 class FlagSync:
-    """Collects this rank's flags and agrees on them with the others."""
+    """Collects this rank's flags and syncs them with the others."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class FlagSync:
         self._signalled = False
         signal.signal(signal.SIGTERM, lambda *_: self._on_signal())
 
-    def reach(self, save_due: bool = False) -> SyncedFlags:
-        """Collective: every rank calls it at the same place."""
+    def sync_flags(self, save_due: bool = False) -> SyncedFlags:
+        """Return the flags of all ranks; collective, so every rank calls it at the same place."""
         asked = self._stop_asked()
         mine = [asked == NOW, save_due, self._saver_busy(), asked == AFTER_STEP]
         flags = torch.tensor(mine, dtype=torch.int32)
@@ -63,13 +63,13 @@ class FlagSync:
         stop, save, congested, end = (bool(flag) for flag in flags.tolist())
         return SyncedFlags(stop, save, congested, end)
 
-    def stop_asked_here(self) -> bool:
-        """Whether this rank has been told; the others are not asked, nor told."""
+    def is_stop_requested_here(self) -> bool:
+        """Return whether this rank was asked to stop, without asking the others."""
         self._moved()
         return self._stop_asked() is not None
 
     def _stop_asked(self) -> str | None:
-        """NOW, AFTER_STEP, or None."""
+        """Return NOW, AFTER_STEP or None."""
         if self._signalled:
             return NOW
         try:

@@ -1,7 +1,7 @@
-"""Ends this process, all its stacks printed, once training has stood still for far too long.
+"""End this process, after printing all stacks, once training hangs.
 
-Python's own fault handler does it, in a thread that needs no interpreter lock: a process that
-hangs in a driver's call, or in a collective, is ended like any other.
+Python's fault handler does it, in a thread that needs no interpreter lock: it also ends a process
+that hangs in a driver call or a collective.
 """
 
 import faulthandler
@@ -15,7 +15,7 @@ PAUSE_FACTOR = 20  # the usual pause between two micro-steps
 
 
 class Watchdog:
-    """Watches from the moment it is made."""
+    """Watches from its creation on."""
 
     def __init__(
         self, now: Callable[[], float], *, long: float = LONG_SECONDS, floor: float = MIN_SECONDS
@@ -26,21 +26,21 @@ class Watchdog:
         self.expect_long()
 
     def expect_long(self) -> None:
-        """What comes now is no training step: loading, or the export."""
+        """Allow for a long operation: loading, or the export."""
         self._moved_at = None
         _end_after(self._long)
 
-    def moved(self) -> None:
-        """Training has come to its next micro-step."""
+    def record_progress(self) -> None:
+        """Record that training has reached its next micro-step."""
         now = self._now()
         if self._moved_at is not None:
             self._pauses.append(now - self._moved_at)
         self._moved_at = now
-        _end_after(self.patience)
+        _end_after(self.timeout_seconds)
 
     @property
-    def patience(self) -> float:
-        """For how long training may stand still."""
+    def timeout_seconds(self) -> float:
+        """How long training may make no progress."""
         return max(self._floor, PAUSE_FACTOR * median(self._pauses)) if self._pauses else self._long
 
 

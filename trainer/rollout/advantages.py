@@ -1,4 +1,4 @@
-"""How much better an answer, or one token of it, was than expected. Pure arithmetic, in fp64."""
+"""Advantages: how much better an answer, or a token, was than expected. Pure, in fp64."""
 
 from collections.abc import Sequence
 
@@ -11,24 +11,24 @@ Doubles = NDArray[np.float64]
 
 
 def group_advantages(rewards: Sequence[float]) -> Doubles:
-    """(r - mean) / standard deviation, over the answers to one prompt (GRPO: Shao et al., 2024)."""
+    """Return (r - mean) / standard deviation, over the answers to one prompt (GRPO)."""
     r = np.asarray(rewards, dtype=np.float64)
     advantages: Doubles = (r - r.mean()) / (r.std(ddof=1) + EPSILON)
     return advantages
 
 
 def leave_one_out_advantages(rewards: Sequence[float]) -> Doubles:
-    """r less the mean of the other answers' (RLOO: Ahmadian et al., 2024, equation 8)."""
+    """Return r less the mean of the other answers' (RLOO: Ahmadian et al., 2024)."""
     r = np.asarray(rewards, dtype=np.float64)
     advantages: Doubles = (r - r.mean()) * len(r) / (len(r) - 1)
     return advantages
 
 
 def generalized_advantages(rewards: Doubles, values: Doubles, decay: float) -> Doubles:
-    """Generalized advantage estimation over one answer [tokens] (Schulman et al., 2016).
+    """Return generalized advantage estimates over one answer [tokens] (Schulman et al., 2016).
 
-    ``values[t]`` is what is expected before token t. Nothing is discounted, and after the last
-    token nothing is expected: A_t = d_t + decay A_{t+1}, d_t = r_t + V_{t+1} - V_t.
+    ``values[t]`` is the expected return before token t. There is no discount, and nothing is
+    expected after the last token: A_t = d_t + decay A_{t+1}, d_t = r_t + V_{t+1} - V_t.
     """
     following = np.append(values[1:], 0.0)
     advantages, later = np.zeros_like(values), 0.0

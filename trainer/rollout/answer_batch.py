@@ -1,7 +1,7 @@
-"""A micro-batch of answers that the model gave itself, with what is known of each of their tokens.
+"""A micro-batch of the model's own answers, with values for each token.
 
-Flat members hold one number for each trained token, in the order in which labels that are not
-ignored stand in the batch: row after row.
+Flat members hold one number for each trained token, in the order of the labels that are not
+ignored: row after row.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from trainer.rollout.experience import GradedAnswer
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerBatch(Batch):
-    """The rows of `Batch`; of the flat members those that a method does not need are empty."""
+    """The rows of `Batch`; flat members that a method does not need are empty."""
 
     beta: float  # weight of the KL penalty in this step
     behaviour: torch.Tensor  # log-probability by the policy that gave the answer
@@ -37,9 +37,9 @@ def answer_batch(
     advantages: NDArray[np.float64] | None = None,
     returns: NDArray[np.float64] | None = None,
 ) -> AnswerBatch:
-    """The rows one below the other; without any, ``least`` that are padding.
+    """Collate the answers; without any, ``least`` rows of padding.
 
-    ``advantages`` and ``returns`` are flat; without them each token has its answer's.
+    ``advantages`` and ``returns`` are flat; by default each token has its answer's advantage.
     """
     plain = padded([_tokens(row) for row in rows], pad_id, least)
     of_answer = [np.full(row.tokens, row.advantage) for row in rows]
@@ -64,5 +64,5 @@ def _tokens(row: GradedAnswer) -> Tokens:
 
 
 def _flat(parts: Sequence[NDArray[np.floating]]) -> torch.Tensor:
-    """One after the other, fp32."""
+    """Concatenate the parts, fp32."""
     return torch.from_numpy(np.concatenate([np.zeros(0), *parts]).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Everything that a rollout needs, put together."""
+"""Build the step source and evaluation of reinforcement learning."""
 
 import time
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def build_rollout_source(
     config: dict[str, Any],
     base: Path,
 ) -> tuple[StepSource, Evaluation | None]:
-    """Graded answers to the prompts, and the grades of those to the validation file's."""
+    """Return the source of graded answers and the evaluation on the validation file."""
     settings = spec.reinforcement
     assert settings is not None
     kept = bool(settings.beta or settings.beta_end or settings.kl_target)
@@ -68,7 +68,7 @@ def build_rollout_source(
 
 
 def _reward_model(spec: RunSpec, rundir: RunDir, engine: Any) -> Grader | None:  # noqa: ANN401
-    """The reward model that the run spec names."""
+    """Return the reward model that the run spec names."""
     if spec.reward_model is None:
         return None
     from trainer.graders.judge import RewardModelJudge  # noqa: PLC0415 - most graders need no model

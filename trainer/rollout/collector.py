@@ -1,5 +1,6 @@
-"""A rollout: the model answers prompts, a grader grades the answers, passes say what each token
-was worth to the model and to the base model.
+"""Run rollouts: the model answers prompts, a grader grades the answers.
+
+Further passes add each token's log-probability by the model and by the base model.
 """
 
 import logging
@@ -31,7 +32,7 @@ log = logging.getLogger("trainer")
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutCollector:
-    """What a rollout works with."""
+    """The objects that a rollout works with."""
 
     spec: RunSpec
     engine: Any
@@ -44,12 +45,12 @@ class RolloutCollector:
     stop_here: Callable[[], bool]  # of this one; nobody is waited for
     now: Callable[[], float]
 
-    def rollout(
+    def run_rollout(
         self, micros: Sequence[Sequence[int]], beta: float, born: int
     ) -> tuple[list[GradedAnswer], RewardSums] | None:
         """Answer the prompts of these samples, one list per micro-batch, as many on every rank.
 
-        None when a stop was asked for meanwhile.
+        None when a stop was requested meanwhile.
         """
         rows: list[GradedAnswer] = []
         figures = RewardSums()
@@ -66,8 +67,8 @@ class RolloutCollector:
             figures = replace(figures, kl=sum(_kl(row) for row in rows))
         return list(self._compared(rows, beta)), figures
 
-    def room(self, prompt: ChatPrompt, answer: Sequence[int]) -> Sequence[int]:
-        """What is left of an answer: prompt and answer have one longest length together."""
+    def cut_to_context(self, prompt: ChatPrompt, answer: Sequence[int]) -> Sequence[int]:
+        """Return the part of an answer that fits into the context after its prompt."""
         return answer[: max(self.spec.max_seq_len - len(prompt.ids), 0)]
 
     def grade(self, answers: Sequence[tuple[ChatPrompt, Sequence[int]]]) -> list[Grade]:
@@ -80,7 +81,7 @@ class RolloutCollector:
         return grade_in_slices(self.grader, told, self.stop_here, self.now)
 
     def _groups(self, micros: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
-        """Micro-batches that are answered at once; as many groups on every rank."""
+        """Yield micro-batches that are answered at once; as many groups on every rank."""
         assert self.spec.reinforcement is not None
         several = self.spec.reinforcement.at_once // (self.spec.micro_batch * self._answers)
         for first in range(0, len(micros), max(several, 1)):
@@ -92,7 +93,7 @@ class RolloutCollector:
         return self.spec.reinforcement.answers
 
     def _answered(self, asked: Mapping[int, ChatPrompt], born: int) -> list[GradedAnswer]:
-        """A prompt that leaves no room is not answered."""
+        """Answer the prompts; those without room for an answer are skipped."""
         fit = [s for s, prompt in asked.items() if len(prompt.ids) < self.spec.max_seq_len]
         if short := sorted(asked.keys() - set(fit)):
             first = self.prompts.place(self._row(short[0]))
@@ -105,7 +106,8 @@ class RolloutCollector:
                 number=number,
                 born=born,
                 ids=np.array(
-                    [*asked[sample].ids, *self.room(asked[sample], answer)], dtype=np.int32
+                    [*asked[sample].ids, *self.cut_to_context(asked[sample], answer)],
+                    dtype=np.int32,
                 ),
                 prompt=len(asked[sample].ids),
                 grade=0.0,
@@ -113,12 +115,12 @@ class RolloutCollector:
             for (sample, number), answer in zip(draws, found, strict=True)
         ]
 
-    def rows(self, samples: Iterable[int]) -> list[int]:
-        """The rows of the file that these samples are, each once."""
+    def rows_of_samples(self, samples: Iterable[int]) -> list[int]:
+        """Return the rows of these samples, each once."""
         return sorted({self._row(sample) for sample in samples})
 
     def leaves_room(self, row: int) -> bool:
-        """Whether the row's prompt is short enough to be answered."""
+        """Return whether the row's prompt leaves room for an answer."""
         return len(self.prompts[row].ids) < self.spec.max_seq_len
 
     def _row(self, sample: int) -> int:
@@ -127,7 +129,7 @@ class RolloutCollector:
     def _graded(
         self, rows: Sequence[GradedAnswer], asked: Mapping[int, ChatPrompt], figures: RewardSums
     ) -> tuple[list[GradedAnswer], RewardSums]:
-        """What could not be graded is counted, and not learnt from: nobody knows its worth."""
+        """Grade the answers; those that fail are counted and dropped."""
         grades = self.grade([(asked[row.sample], row.ids[row.prompt :].tolist()) for row in rows])
         wrong = [(r.sample, g.error) for r, g in zip(rows, grades, strict=True) if g.error]
         found = [
@@ -149,7 +151,7 @@ class RolloutCollector:
         return f"{self.prompts.place(self._row(sample))}: {error}"
 
     def _passed(self, rows: Sequence[GradedAnswer]) -> list[GradedAnswer]:
-        """With the log-probabilities that the losses ask for; a pass is made even of no rows."""
+        """Add the log-probabilities that the losses need; a pass is made even without rows."""
         settings = self.spec.reinforcement
         assert settings is not None
         off_policy = settings.steps_per_rollout > 1 or settings.replay_share > 0
@@ -168,7 +170,7 @@ class RolloutCollector:
         ]
 
     def _compared(self, rows: Sequence[GradedAnswer], beta: float) -> Iterator[GradedAnswer]:
-        """With the advantage over the other answers to the same prompt, where that is asked for."""
+        """Add the advantage over the other answers to the same prompt, if needed."""
         assert self.spec.reinforcement is not None
         algorithm = self.spec.reinforcement.algorithm
         for _, same in groupby(rows, key=lambda row: row.sample):
@@ -188,13 +190,13 @@ class RolloutCollector:
 
 
 def _count_uneven(rows: Sequence[GradedAnswer]) -> int:
-    """How many prompts have answers of different grades."""
+    """Return how many prompts have answers with different grades."""
     pairs = {(row.sample, row.grade) for row in rows}
     return sum(count > 1 for count in Counter(sample for sample, _ in pairs).values())
 
 
 def _split_by_row(of_N: torch.Tensor, rows: Sequence[GradedAnswer]) -> list[Any]:
-    """What is known of all tokens, row by row; nothing where nothing is known."""
+    """Split values of all tokens by row; empty values stay empty."""
     flat = of_N.cpu().numpy()
     if not len(flat):
         return [flat] * len(rows)
@@ -203,5 +205,5 @@ def _split_by_row(of_N: torch.Tensor, rows: Sequence[GradedAnswer]) -> list[Any]
 
 
 def _kl(row: GradedAnswer) -> float:
-    """Nats by which the policy likes its answer better than the base model does."""
+    """Return the answer's log-probability by the policy less that by the base model, in nats."""
     return float((row.behaviour - row.reference).sum()) if len(row.reference) else 0.0

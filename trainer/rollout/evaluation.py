@@ -1,4 +1,4 @@
-"""How good the model's answers are to the prompts of the validation file."""
+"""Evaluate the model's answers to the prompts of the validation file."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from trainer.state import RankIdentity
 
 
 class RewardEvaluation:
-    """Minus the mean grade of the likeliest answer to each prompt."""
+    """Negated mean grade of the most likely answer to each prompt."""
 
     def __init__(self, collector: RolloutCollector, identity: RankIdentity) -> None:
         self._collector, self._me = collector, identity
 
     def __call__(self, method: Method) -> float | None:  # noqa: ARG002 - no loss is asked for
-        """Minus the mean over the prompts that leave room for an answer; NaN where none does."""
+        """Return the negated mean over the prompts with room for an answer; NaN for none."""
         total, count = 0.0, 0.0
         if self._collector.stop():
             return None
@@ -32,14 +32,14 @@ class RewardEvaluation:
         return -total / count if count else math.nan
 
     def _groups(self) -> list[list[int]]:
-        """This rank's rows; as many groups on every rank."""
+        """Return this rank's rows; as many groups on every rank."""
         settings = self._collector.spec.reinforcement
         assert settings is not None
         rows = len(self._collector.prompts)
         return micro_batch_samples(0, rows, settings.at_once, self._me.world_size, self._me.rank)
 
     def _grades(self, rows: Sequence[int]) -> list[float]:
-        """Of the prompts that leave room; what cannot be graded is worth nothing."""
+        """Grade the prompts with room for an answer; failed grades count 0."""
         collector = self._collector
         longest = collector.spec.max_seq_len
         prompts = [collector.prompts[row] for row in rows]

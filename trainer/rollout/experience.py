@@ -1,4 +1,4 @@
-"""Answers that the model gave, and those that are still of use: what a resume must not forget."""
+"""Answers that a resume needs: those of coming steps, and those kept for replay."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -11,13 +11,13 @@ LANE = 0x5265706C  # keeps these draws apart from those of the data's order
 
 
 def empty_values() -> Floats:
-    """Where nothing is known of any token."""
+    """Return an empty array: nothing is known of any token."""
     return np.zeros(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GradedAnswer:
-    """One answer, and what was found out about it when it was given. Never changed."""
+    """One answer and what was measured when it was given; immutable."""
 
     sample: int  # the data cursor of its prompt
     number: int  # among the answers to that prompt
@@ -36,13 +36,13 @@ class GradedAnswer:
 
     @property
     def tokens(self) -> int:
-        """Of the answer."""
+        """Number of tokens of the answer."""
         return len(self.ids) - self.prompt
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayState:
-    """One rank's answers: those whose step has not come yet, and old ones to learn from again."""
+    """One rank's answers: those of coming steps, and old ones to learn from again."""
 
     waiting: tuple[GradedAnswer, ...] = ()
     replay: tuple[GradedAnswer, ...] = ()  # oldest first
@@ -50,16 +50,16 @@ class ReplayState:
     def __bool__(self) -> bool:
         return bool(self.waiting or self.replay)
 
-    def of(self, sample: int) -> list[GradedAnswer]:
-        """The waiting answers to one prompt, in their order."""
+    def waiting_answers(self, sample: int) -> list[GradedAnswer]:
+        """Return the waiting answers to one prompt, in order."""
         return [row for row in self.waiting if row.sample == sample]
 
-    def after(
+    def after_step(
         self, used: Collection[GradedAnswer], *, consumed: int, oldest: int, capacity: int
     ) -> "ReplayState":
-        """What stays once the samples before ``consumed`` are trained on.
+        """Return the state once the samples before ``consumed`` are trained.
 
-        Of ``used`` at most ``capacity`` are kept, and none that was born before step ``oldest``.
+        Of ``used`` at most ``capacity`` are kept, and none born before step ``oldest``.
         """
         fresh = (*self.replay, *used) if capacity else ()
         young = [row for row in fresh if row.born >= oldest]
@@ -69,8 +69,8 @@ class ReplayState:
             replay=tuple(young[-capacity:]) if capacity else (),
         )
 
-    def drawn(self, count: int, seed: int, step: int, rank: int) -> list[GradedAnswer]:
-        """``count`` old answers, or as many as there are: a pure function of what is said."""
+    def draw_replay(self, count: int, seed: int, step: int, rank: int) -> list[GradedAnswer]:
+        """Draw ``count`` old answers, or all: a pure function of the arguments."""
         key = np.array([seed ^ LANE << 32, step], dtype=np.uint64)
         bits = np.random.Philox(key=key, counter=[0, rank, 0, 0])
         order = np.argsort(bits.random_raw(len(self.replay)), kind="stable")

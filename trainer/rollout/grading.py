@@ -1,4 +1,4 @@
-"""Having many answers graded without losing sight of the other ranks, who wait."""
+"""Grade many answers while still noticing a stop and a timeout."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,9 +18,9 @@ def grade_in_slices(
     stop_asked: Callable[[], bool],
     now: Callable[[], float],
 ) -> list[Grade]:
-    """One grade for each answer. What there is no time for is an error.
+    """Return one grade for each answer; an error for those that there is no time for.
 
-    Once a stop is asked of this rank nothing more is graded: the caller drops it all.
+    After a stop request nothing more is graded: the caller drops the grades.
     """
     until, found = now() + TIMEOUT_SECONDS, list[Grade]()
     for first in range(0, len(answers), SLICE):
@@ -33,7 +33,7 @@ def grade_in_slices(
 
 
 def _grades(grader: Grader, answers: Sequence[ModelAnswer]) -> list[Grade]:
-    """Grade them at once; if that fails, each by itself, to know whose fault it is."""
+    """Grade all at once; if that fails, one by one, to find the answer at fault."""
     try:
         return grader.grade(answers)
     except RECURRING as e:

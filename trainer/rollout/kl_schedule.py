@@ -1,4 +1,4 @@
-"""How dear it is to leave the base model: the weight of the KL penalty, step by step."""
+"""The weight of the KL penalty, step by step."""
 
 import math
 
@@ -9,9 +9,9 @@ MAX_ERROR = 0.2  # of the proportional error
 
 
 def kl_weight(settings: Reinforcement, now: float | None, step: int, total_steps: int) -> float:
-    """Of training step ``step`` (the first is 1); ``now`` is what a controller has made of it.
+    """Return the weight in training step ``step`` (from 1); ``now``: the controller's value.
 
-    It stays, or falls along half a cosine to ``beta_end``, which the last step has.
+    It is constant, or falls along half a cosine to ``beta_end`` at the last step.
     """
     if settings.kl_target is not None:
         return settings.beta if now is None else now
@@ -23,9 +23,9 @@ def kl_weight(settings: Reinforcement, now: float | None, step: int, total_steps
 
 
 def next_kl_weight(settings: Reinforcement | None, beta: float, kl: float | None) -> float | None:
-    """The weight for the next step, by how far the last one's KL was from its target.
+    """Return the controller's weight for the next step (Ziegler et al. 2019, section 2.2).
 
-    None when nothing is steered; the weight as it was when nothing was measured.
+    None without a KL target; the same weight when nothing was measured.
     """
     if settings is None or settings.kl_target is None:
         return None

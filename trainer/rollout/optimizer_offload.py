@@ -1,4 +1,4 @@
-"""The optimizer's masters and moments wait on the host while answers are written."""
+"""Keep the optimizer's masters and moments on the host while answers are written."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ _STATES = [OffloadStateTypeEnum.optim_states, OffloadStateTypeEnum.hp_params]
 
 @contextmanager
 def offload_optimizer(engine: Any, asked: bool) -> Iterator[None]:  # noqa: ANN401 - deepspeed is untyped
-    """Nothing may be saved or updated in here. What comes back is to the bit what went."""
+    """Offload within the context; nothing may be saved or updated. Reloads the same bits."""
     if not asked:
         yield
         return

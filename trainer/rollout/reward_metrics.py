@@ -1,4 +1,4 @@
-"""What a rollout's grades say of a step, as its metrics have it."""
+"""Metrics of a step's rewards."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ ROUNDING = 1e-9  # of a sum of squares
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSums:
-    """Sums over the answers that one rank has had graded for a step."""
+    """Sums over the answers that one rank graded for a step."""
 
     answers: int = 0
     grades: float = 0.0
@@ -27,12 +27,12 @@ class RewardSums:
 
 
 class GradingFailedError(NonRetryableError):
-    """Not one answer of a step could be graded; the model would learn from nothing."""
+    """Every answer of a step failed to be graded, so there is nothing to learn from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSummary:
-    """What is made of the figures of all ranks."""
+    """Metrics over the answers of all ranks."""
 
     members: dict[str, Any] = field(default_factory=dict)  # of StepMetrics
     differ: bool = True  # some answer was better than another it is compared with
@@ -42,9 +42,9 @@ class RewardSummary:
 def sum_rewards_over_ranks(
     figures: RewardSums | None, device: torch.device, settings: Reinforcement | None
 ) -> RewardSummary:
-    """Sum up over the ranks; no members where nothing was graded. Collective.
+    """Sum over the ranks; no members where nothing was graded. Collective.
 
-    Raises NothingGraded when the grader failed on every answer.
+    Raises GradingFailedError when the grader failed on every answer.
     """
     if figures is None:
         return RewardSummary(differ=settings is None)
@@ -79,5 +79,5 @@ def sum_rewards_over_ranks(
 
 
 def _are_uneven(count: float, total: float, squares: float) -> bool:
-    """Whether numbers with these sums differ by more than rounding."""
+    """Return whether numbers with these sums differ by more than rounding."""
     return count * squares - total * total > ROUNDING * count * squares

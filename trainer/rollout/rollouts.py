@@ -1,4 +1,4 @@
-"""What reinforcement learning trains on: the model's own answers, new ones and a few old ones."""
+"""The step source of reinforcement learning: the model's new answers, and replayed ones."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ EPSILON = 1e-8  # added to the deviation of all advantages of a step
 
 
 class RolloutSource:
-    """Feeds the loop. Of its own it remembers nothing: all of it is in the state."""
+    """Source of training steps; all its state is in the training state."""
 
     def __init__(
         self, collector: RolloutCollector, settings: Reinforcement, identity: RankIdentity
@@ -36,7 +36,7 @@ class RolloutSource:
         self._spec: RunSpec = collector.spec
 
     def step(self, state: TrainingState) -> StepInput | None:
-        """The micro-batches of the step after this state, rolled out first when it is time."""
+        """Return the input of the step after this state; run a rollout when it is due."""
         beta = kl_weight(self._settings, state.kl_beta, state.step + 1, self._spec.total_steps)
         experience, figures = state.experience, None
         if state.step % self._settings.steps_per_rollout == 0:
@@ -57,7 +57,7 @@ class RolloutSource:
         )
 
     def units(self, state: TrainingState, units: Callable[[Batch], int]) -> Iterator[int]:  # noqa: ARG002
-        """How many prompts leave room for an answer; no answer is there yet to be counted."""
+        """Yield how many prompts leave room for an answer: no answers exist yet."""
         spec, me = self._spec, self._me
         last = spec.total_steps * spec.global_batch
         rows = self._collector.rows(range(state.consumed_samples, last))
@@ -65,7 +65,7 @@ class RolloutSource:
             yield sum(self._collector.leaves_room(rows[place]) for place in mine)
 
     def _ahead(self, state: TrainingState) -> list[list[int]]:
-        """This rank's samples up to the next rollout, by micro-batch."""
+        """Return this rank's samples up to the next rollout, by micro-batch."""
         steps = min(self._settings.steps_per_rollout, self._spec.total_steps - state.step)
         micros = []
         for step in range(steps):
@@ -88,7 +88,7 @@ class RolloutSource:
     def _with_old(
         self, micros: list[list[GradedAnswer]], experience: ReplayState, step: int
     ) -> list[list[GradedAnswer]]:
-        """Micro-batches with old answers, so that of the step they are the share asked for."""
+        """Add replayed answers to the micro-batches, up to the requested share."""
         share, me = self._settings.replay_share, self._me
         every = round(share / (1 - share) * self._spec.global_batch * self._settings.answers)
         count = every * (me.rank + 1) // me.world_size - every * me.rank // me.world_size
@@ -115,7 +115,7 @@ class RolloutSource:
     def _batches(
         self, micros: list[list[GradedAnswer]], beta: float
     ) -> tuple[list[AnswerBatch], list[list[GradedAnswer]]]:
-        """As tensors; with a critic, what it expects of every token is found out first."""
+        """Collate the answers; with a critic, compute advantages and returns first."""
         pad_id, least = self._collector.tokenizer.pad_token_id, self._settings.answers
         if self._settings.algorithm != "ppo":
             return [answer_batch(rows, pad_id, least=least, beta=beta) for rows in micros], micros
@@ -135,7 +135,7 @@ class RolloutSource:
         return batches, [j.rows for j in judged]
 
     def _judged(self, rows: Sequence[GradedAnswer], beta: float) -> "_Valued":
-        """Of old answers too the critic of today says what was to be expected."""
+        """Compute values, advantages and returns with today's critic, also of old answers."""
         collector = self._collector
         batch = answer_batch(rows, collector.tokenizer.pad_token_id, least=self._settings.answers)
         batch = batch.to(collector.engine.device)
@@ -163,7 +163,7 @@ class RolloutSource:
         )
 
     def _spread(self, parts: Sequence[Any]) -> tuple[float, float]:
-        """Mean and standard deviation over all ranks; collective."""
+        """Return mean and standard deviation over all ranks; collective."""
         flat = np.concatenate(parts)
         device = self._collector.engine.device
         total, count = sum_over_ranks(float(flat.sum()), len(flat), device=device)
@@ -174,7 +174,7 @@ class RolloutSource:
 
 @dataclass(frozen=True, kw_only=True)
 class _Valued:
-    """A micro-batch, and of each of its tokens what its critic makes of it."""
+    """A micro-batch with its advantages and returns."""
 
     rows: list[GradedAnswer]
     advantages: Any
@@ -182,7 +182,7 @@ class _Valued:
 
 
 def _rewards(row: GradedAnswer, beta: float) -> Any:  # noqa: ANN401
-    """Of each token the KL penalty, and of the last one the grade as well [tokens], fp64."""
+    """Return each token's KL penalty, with the grade added to the last one [tokens], fp64."""
     rewards = np.zeros(row.tokens)
     if len(row.reference):
         rewards -= beta * (row.behaviour.astype(np.float64) - row.reference)

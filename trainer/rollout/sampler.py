@@ -1,8 +1,7 @@
-"""Letting the model answer: Hugging Face's `generate`, with draws of our own.
+"""Sample answers with Hugging Face's `generate` and our own random draws.
 
-Which token is drawn follows from (seed, sample, number of the answer, position) and from the
-model, and not from a generator's state: an answer is the same whichever rank gives it, and
-after a resume nothing must be wound back.
+Each token follows from (seed, sample, number of the answer, position) and the model, not from a
+generator's state: an answer is the same on any rank, and a resume has nothing to restore.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,7 @@ LANE = 0x526F6C6C  # keeps these draws apart from those of the data's order
 
 
 class Sampler:
-    """Answers prompts with the model as it is."""
+    """Answers prompts with the current model."""
 
     def __init__(
         self,
@@ -46,10 +45,10 @@ class Sampler:
     def answers(
         self, prompts: Sequence[list[int]], draws: Sequence[tuple[int, int]] | None
     ) -> list[list[int]]:
-        """Answer each prompt; ``draws`` are (sample, number), None takes the likeliest tokens.
+        """Answer each prompt; ``draws`` are (sample, number), None takes the most likely tokens.
 
-        Every rank calls it as often, an idle one with no prompts. When a stop is asked for
-        meanwhile the answers are cut short: the caller drops them.
+        Every rank calls it as often, an idle one without prompts. After a stop request the answers
+        are cut short: the caller drops them.
         """
         if not prompts and not self._sharded:
             return []
@@ -96,27 +95,27 @@ class Sampler:
         return LogitsProcessorList([_FixedDraws(torch.from_numpy(np.stack(drawn)), self._settings)])
 
     def _cut(self, tokens: list[int]) -> list[int]:
-        """Up to the token that ends the answer, which belongs to it."""
+        """Cut after the token that ends the answer."""
         end = next((n for n, token in enumerate(tokens) if token in self._ends), len(tokens) - 1)
         return tokens[: end + 1]
 
 
 def uniforms(seed: int, sample: int, number: int, count: int) -> np.ndarray[Any, Any]:
-    """Numbers in [0, 1) [count], fp64; only raw Philox bits are used, as for the data's order."""
+    """Return numbers in [0, 1) [count], fp64; only raw Philox bits are used."""
     key = np.array([seed ^ LANE << 32, sample], dtype=np.uint64)
     bits = np.random.Philox(key=key, counter=[0, number, 0, 0])
     return (bits.random_raw(count) >> np.uint64(11)) * 2.0**-53
 
 
 class _FixedDraws(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
-    """Leaves one token of each row: where the cumulated probability passes the row's draw."""
+    """Keeps one token of each row: where the cumulated probability passes the row's draw."""
 
     def __init__(self, uniforms_BT: torch.Tensor, settings: Reinforcement) -> None:
         self._uniforms_BT, self._at = uniforms_BT, 0
         self._temperature, self._top_p = settings.temperature, settings.top_p
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
-        """Of the scores [rows, vocabulary] all but one become minus infinity."""
+        """Set all scores [rows, vocabulary] but one to minus infinity."""
         draw_B1 = self._uniforms_BT[:, self._at, None].to(scores.device)
         self._at += 1
         token_B1 = sample_tokens(scores / self._temperature, draw_B1, self._top_p)
@@ -125,10 +124,10 @@ class _FixedDraws(LogitsProcessor):  # type: ignore[misc]  # transformers is unt
 
 
 def sample_tokens(logits_BV: torch.Tensor, draw_B1: torch.Tensor, top_p: float) -> torch.Tensor:
-    """The token that each row's draw in [0, 1) means [rows, 1], of the likeliest ``top_p``.
+    """Return the token of each row's draw in [0, 1) [rows, 1], from the top ``top_p``.
 
-    Probabilities are whole numbers of 2^-44: sums of those are the same in any order, and torch
-    has no deterministic sum of others along a row on a GPU.
+    Probabilities are multiples of 2^-44: integer sums are the same in any order, and torch has no
+    deterministic float sum along a row on a GPU.
     """
     weight_BV, order_BV = (
         (logits_BV.double().softmax(-1) * 2.0**44).long().sort(descending=True, stable=True)
@@ -141,16 +140,16 @@ def sample_tokens(logits_BV: torch.Tensor, draw_B1: torch.Tensor, top_p: float) 
 
 
 class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same
-    """Ends every answer of this rank once a stop is asked of it.
+    """Ends every answer of this rank after a stop request.
 
-    With ZeRO-3 it goes on computing for the others until they have ended as well.
+    With ZeRO-3 computation continues for the other ranks until they have ended too.
     """
 
     def __init__(self, asked: Callable[[], bool]) -> None:
         self._asked, self._calls = asked, 0
 
     def __call__(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:  # noqa: ANN401
-        """Whether each row ends here."""
+        """Return whether each row ends here."""
         self._calls += 1
         ended = self._calls % CHECK_EVERY == 0 and self._asked()
         return torch.full((len(input_ids),), ended, device=input_ids.device)
@@ -158,7 +157,7 @@ class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same
 
 @contextmanager
 def _use_generation_config(model: Any, config: GenerationConfig) -> Iterator[None]:  # noqa: ANN401
-    """Only these: what came with the base model, such as a repetition penalty, is no policy."""
+    """Use only this configuration; the base model's, such as a repetition penalty, is ignored."""
     own = model.generation_config
     model.generation_config = config
     try:
@@ -168,7 +167,7 @@ def _use_generation_config(model: Any, config: GenerationConfig) -> Iterator[Non
 
 
 def _padded_left(prompts: list[list[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens and where they are no padding, both [prompts, longest]."""
+    """Return tokens and attention mask, both [prompts, longest]."""
     width = max(len(ids) for ids in prompts)
     ids_BT = torch.full((len(prompts), width), pad_id)
     attention_BT = torch.zeros_like(ids_BT)
@@ -179,7 +178,7 @@ def _padded_left(prompts: list[list[int]], pad_id: int) -> tuple[torch.Tensor, t
 
 
 def _end_tokens(engine: Any, tokenizer: Any) -> list[int]:  # noqa: ANN401
-    """The tokens that end an answer: the tokenizer's, and those that the base model names."""
+    """Return the tokens that end an answer: the tokenizer's and the base model's."""
     told = actor_of(engine.module).generation_config.eos_token_id
     named = told if isinstance(told, list) else [told]
     return sorted({token for token in (*named, tokenizer.eos_token_id) if token is not None})

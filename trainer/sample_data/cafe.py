@@ -17,7 +17,7 @@ class Fact:
     asked: tuple[str, ...]
 
     def questions(self, *, held_out: bool) -> tuple[str, ...]:
-        """The last way of asking, or all the others."""
+        """Return the last question for validation, or the others for training."""
         return self.asked[-1:] if held_out else self.asked[:-1]
 
 
@@ -173,14 +173,14 @@ LETTERS = {
 
 
 def questions(*, held_out: bool) -> Iterator[tuple[str, str]]:
-    """Every question with its answer."""
+    """Yield every question with its answer."""
     for fact in FACTS:
         for asked in fact.questions(held_out=held_out):
             yield asked, fact.answer
 
 
 def letters(*, held_out: bool) -> Iterator[tuple[str, str]]:
-    """Every text with its label; held out are those about things that no other text names."""
+    """Yield texts with labels; held-out texts are about things that no other text names."""
     things = THINGS_HELD_OUT if held_out else THINGS
     for label, texts in LETTERS.items():
         for text, thing in product(texts, things):
@@ -188,7 +188,7 @@ def letters(*, held_out: bool) -> Iterator[tuple[str, str]]:
 
 
 def sums(*, held_out: bool) -> Iterator[tuple[str, str]]:
-    """Sums of two digits with their results; every fifth one is held out."""
+    """Yield sums of two digits with their results; every fifth one is held out."""
     for a, b in product(range(1, 10), repeat=2):
         if ((a * 9 + b) % 5 == 0) is held_out:
             yield f"What is {a} plus {b}? Answer with the number alone.", str(a + b)

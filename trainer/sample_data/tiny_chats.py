@@ -41,7 +41,7 @@ FACTS = {
 
 
 def chat(random: Random) -> Messages:
-    """One conversation of one to three questions."""
+    """Return a conversation of one to three questions."""
     messages = [{"role": "system", "content": SYSTEM}] if random.random() < 0.5 else []
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         question, answer = random.choice(KINDS)(random)
@@ -51,14 +51,14 @@ def chat(random: Random) -> Messages:
 
 
 def chats(rows: int, seed: int) -> Iterator[Messages]:
-    """``rows`` conversations; a longer run with the same seed starts with the same ones."""
+    """Yield ``rows`` conversations; more rows with the same seed begin with the same ones."""
     random = Random(seed)  # noqa: S311 - sample text, not secrets
     for _ in range(rows):
         yield chat(random)
 
 
 def preferences(rows: int, seed: int) -> Iterator[tuple[Messages, Message, Message]]:
-    """``rows`` prompts, each with the right answer and with that of another question."""
+    """Yield ``rows`` prompts, each with the right answer and that of another question."""
     random = Random(seed)  # noqa: S311
     for _ in range(rows):
         *prompt, right = chat(random)
@@ -69,9 +69,7 @@ def preferences(rows: int, seed: int) -> Iterator[tuple[Messages, Message, Messa
 
 
 def rankings(rows: int, seed: int) -> Iterator[tuple[Messages, Messages]]:
-    """``rows`` prompts, each with its answers: the right one, a wrong one and, in every other row,
-    one that is no sentence.
-    """
+    """Yield ``rows`` prompts with ranked answers: right, wrong and, in every other row, garbled."""
     for number, (prompt, right, wrong) in enumerate(preferences(rows, seed)):
         garbled = wrong | {"content": wrong["content"][::-1]}
         yield prompt, [right, wrong, garbled][: 2 + number % 2]
@@ -104,7 +102,7 @@ def write_rankings(path: Path, rows: int, seed: int) -> None:
 
 
 def write_prompts(path: Path, rows: int, seed: int) -> None:
-    """Write ``rows`` prompts with the answer that is right, one JSON object a line."""
+    """Write ``rows`` prompts with their right answers, one JSON object a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as f:
         for prompt, right, _ in preferences(rows, seed):

@@ -1,4 +1,4 @@
-"""`python -m trainer.supervisor`."""
+"""Program `python -m trainer.supervisor`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The two clocks of a node: the wall's, which others read too, and one that only goes forward."""
+"""Clocks of a node (wall and monotonic), its time limits, and deadlines."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ QUICK_ANSWER_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class NodeClock:
-    """Made in main; tests hand in their own."""
+    """Wall and monotonic clock; tests pass their own."""
 
     now: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
@@ -24,7 +24,7 @@ class NodeClock:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLimits:
-    """How long things may take on a node, in seconds."""
+    """Time limits on a node, in seconds."""
 
     # Bytes a second while it trains; a third of what an ND A100 v4 has beside InfiniBand.
     upload_rate: float = 0.9e9
@@ -34,7 +34,7 @@ class NodeLimits:
     long_poll: float = LONG_POLL_SECONDS
     log_flush: float = LOG_FLUSH_SECONDS
     notice_poll: float = 0.5
-    pulse: float = 0.25  # between two looks at the run folder
+    poll_interval: float = 0.25  # between two looks at the run folder
     retry: float = 10.0  # longest back-off
     delayed: float = 10.0  # of failing uploads, before the user is told
     outage: float = 300.0  # of Blob, before a generation that wants to start gives up
@@ -48,54 +48,54 @@ class NodeLimits:
     peers_after_kill: float = 10.0  # a supervisor that was restarted is back within that
 
     def ingress_share(self, nodes: int) -> float:
-        """Bytes a second for each of so many nodes: beyond its limit an account answers 503."""
+        """Return bytes a second for each node: beyond its limit an account answers 503."""
         return self.ingress / nodes
 
 
 class ServiceTime:
-    """The service's time, as far as a node can tell: whatever others read is dated by it.
+    """The service's time, as far as a node can tell: all reported times use it.
 
-    A node's own wall clock may be hours off or jump. What an answer of the service said is
-    carried on by the monotonic clock instead; before the first answer the wall's must do.
+    A node's wall clock may be hours off or jump. The service's time of the last quick answer is
+    carried on by the monotonic clock; before the first answer the wall clock is used.
     """
 
     def __init__(self, clock: NodeClock) -> None:
         self._clock = clock
         self._ahead: float | None = None  # of the service's time, to the monotonic clock
 
-    def heard(self, *, sent: float, now: float) -> None:
-        """The service says that it is ``now``; quick answers are exact, slow ones a last resort."""
+    def record_answer(self, *, sent: float, now: float) -> None:
+        """Record that the service's time is ``now``; slow answers are used only at first."""
         received = self._clock.monotonic()
         if self._ahead is None or received - sent < QUICK_ANSWER_SECONDS:
             self._ahead = now - (sent + received) / 2
 
     def now(self) -> float:
-        """Unix seconds by the service's clock."""
+        """Return unix seconds by the service's clock."""
         if self._ahead is None:
             return self._clock.now()
         return self._clock.monotonic() + self._ahead
 
-    def of(self, wall: float) -> float:
-        """What the service's clock said when this node's wall clock said ``wall``, not long ago."""
+    def from_wall_clock(self, wall: float) -> float:
+        """Convert a recent time of this node's wall clock to the service's."""
         return wall + self.now() - self._clock.now()
 
 
 class StopDeadline:
-    """The moment after which the node stops by itself unless it hears from the service.
+    """The time after which the node stops unless it hears from the service.
 
-    Only the span ``stop_by - now`` of an answer counts, from the moment its request was
-    sent, on our own monotonic clock: neither side's wall clock matters.
+    Only the span ``stop_by - now`` of an answer counts, from the moment its request was sent, on
+    our own monotonic clock: neither side's wall clock matters.
     """
 
     def __init__(self) -> None:
         self._sent = float("-inf")
         self._at = float("inf")
 
-    def heard(self, *, sent: float, now: float, stop_by: float) -> None:
-        """Take over what an answer says; one to an older request changes nothing."""
+    def extend(self, *, sent: float, now: float, stop_by: float) -> None:
+        """Set the deadline of an answer; answers to older requests change nothing."""
         if sent >= self._sent:
             self._sent, self._at = sent, sent + (stop_by - now)
 
-    def passed(self, monotonic: float) -> bool:
-        """True once the node is on its own for longer than it may."""
+    def has_passed(self, monotonic: float) -> bool:
+        """Return whether the deadline has passed."""
         return monotonic >= self._at

@@ -1,4 +1,4 @@
-"""Several awaitables at once, and none left behind when one of them fails."""
+"""Run awaitables concurrently and cancel the rest when one fails."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results in order. The first failure cancels the others and is raised bare."""
+    """Return all results in order; the first failure cancels the others and is raised."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)
@@ -19,7 +19,7 @@ async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def wait_first(*waits: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
-    """Return when one of them has returned, or after ``seconds``; the rest is cancelled."""
+    """Return when one of them has returned, or after ``seconds``; cancel the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What a supervisor is given, and how it tries again."""
+"""The dependencies of a supervisor, and its retry policy."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ from trainer.supervisor.report.service_client import AttemptOverError, ServiceCl
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisorContext:
-    """Made by main, or by a test."""
+    """The dependencies of a supervisor; made by main, or by a test."""
 
     config: NodeConfig
     boot_id: str
@@ -37,10 +37,10 @@ class SupervisorContext:
     health: HealthCheck = field(default_factory=HealthCheck)
     booted: tuple[Span, ...] = ()  # what the machine did before that
 
-    def stubborn(
+    def retry_forever(
         self, error: type[Exception], wait: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> AsyncRetrying:
-        """Again and again, with jitter, while it fails in this way; a dismissal is final."""
+        """Retry on this error, with jitter, without limit; except after AttemptOverError."""
         return AsyncRetrying(
             retry=retry_if_exception(lambda e: isinstance(e, error) and not _final(e)),
             wait=wait_random_exponential(multiplier=0.25, max=self.limits.retry),

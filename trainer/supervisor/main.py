@@ -1,4 +1,4 @@
-"""Entry point of a node: reads the configuration, composes the supervisor, waits for its end."""
+"""Entry point of a node: read the configuration, compose and run the supervisor."""
 
 import asyncio
 import fcntl
@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 
 
 class AlreadyRunningError(Exception):
-    """Another supervisor lives in this work folder."""
+    """Another supervisor runs in this work folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisorSettings:
-    """What the environment says."""
+    """Settings from the environment."""
 
     node_config: Path
     metadata_url: str
@@ -53,7 +53,7 @@ class SupervisorSettings:
 
 
 def main() -> int:
-    """Run the supervisor of this machine; the exit status."""
+    """Run the supervisor of this machine; return the exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level="INFO")
     logging.getLogger("azure").setLevel("WARNING")
     logging.getLogger("httpx").setLevel("WARNING")
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def run_supervisor(settings: SupervisorSettings, command: Command, limits: NodeLimits) -> int:
-    """Supervise with this trainer until the node leaves; the exit status."""
+    """Supervise with this trainer until the node leaves; return the exit status."""
     try:
         config = _read_config(settings)
         settings.work.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def run_supervisor(settings: SupervisorSettings, command: Command, limits: NodeL
 
 
 def read_settings(env: MutableMapping[str, str]) -> SupervisorSettings:
-    """Return what the environment says; a job's secrets are in it no longer."""
+    """Read the settings; remove a job's secrets from the environment."""
     job = azureml.take_job_environment(env)
     memory = env.get("REKINDLE_MEMORY_DIR")
     return SupervisorSettings(
@@ -104,7 +104,7 @@ def _read_config(settings: SupervisorSettings) -> NodeConfig:
 
 @contextmanager
 def _lock_work_folder(work: Path) -> Iterator[None]:
-    """Hold the work folder for this process alone."""
+    """Lock the work folder for this process."""
     with (work / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,7 +164,7 @@ async def _run(
 
 
 def _metadata_client(settings: SupervisorSettings, config: NodeConfig) -> Metadata | JobNode:
-    """Who says which machine this is."""
+    """Return the source of this machine's identity."""
     if settings.job is None:
         return Metadata(settings.metadata_url)
     return replace(settings.job, vm_size=config.vm_size)
@@ -176,7 +176,7 @@ def _limits(limits: NodeLimits, settings: SupervisorSettings, config: NodeConfig
 
 
 async def _touch_liveness_file(work: Path) -> None:
-    """Show the container's health check that this event loop turns."""
+    """Touch the liveness file while the event loop runs."""
     while True:
         try:
             await asyncio.to_thread(liveness.touch_liveness_file, work)
@@ -186,7 +186,7 @@ async def _touch_liveness_file(work: Path) -> None:
 
 
 def _expected_bandwidths(expected: ExpectedHardware | None) -> dict[str, str]:
-    """What the ranks ask of an all-reduce, in GB/s: within a machine, and between machines."""
+    """Return the ranks' expected all-reduce bandwidths, in GB/s."""
     if expected is None:
         return {}
     between = expected.infiniband_gbps * expected.gpus / 8
@@ -197,6 +197,6 @@ def _expected_bandwidths(expected: ExpectedHardware | None) -> dict[str, str]:
 
 
 def _gpus() -> int:
-    """How many NVIDIA GPUs the kernel's driver has found."""
+    """Return the number of NVIDIA GPUs that the kernel's driver has found."""
     found = Path("/proc/driver/nvidia/gpus")
     return len(list(found.iterdir())) if found.is_dir() else 0

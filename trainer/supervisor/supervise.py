@@ -1,4 +1,4 @@
-"""One node's supervisor, from its start to its leaving."""
+"""One node's supervisor, from its start to its end."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Joins, then talks with the service, watches for evictions and minds the stop-by time."""
+    """Joins, talks to the service, watches for evictions and the stop-by deadline."""
 
     def __init__(self, given: SupervisorContext) -> None:
         self._time = ServiceTime(given.clock)
@@ -37,7 +37,7 @@ class Supervisor:
         self._group: asyncio.TaskGroup | None = None  # there is one once the node has joined
 
     async def run(self) -> None:
-        """Supervise until the node is dismissed, or was told to terminate and has settled."""
+        """Supervise until the attempt is over, or the node was terminated and has settled."""
         try:
             await self._given.launcher.kill_all()  # an earlier supervisor's
             await wait_first(self._join(), self._duty.left.wait())
@@ -49,7 +49,7 @@ class Supervisor:
             await self._given.launcher.kill_all()
 
     def terminate(self) -> None:
-        """SIGTERM: save and stop as before an eviction, then leave."""
+        """Handle SIGTERM: save and stop as before an eviction, then leave."""
         if self._group is None:
             self._duty.left.set()
             return
@@ -59,7 +59,7 @@ class Supervisor:
         self._group.create_task(self._leave_when_settled())
 
     async def _join(self) -> None:
-        """Join, and know by the first heartbeat whether the machine is healthy."""
+        """Join; check the machine's health before the first heartbeat."""
         checking = asyncio.create_task(self._given.health.find_faults())
         try:
             self._instance, self._seat = await self._conversation.join()
@@ -83,7 +83,7 @@ class Supervisor:
             await tools.cache.close()
 
     async def _read_gpus(self) -> None:
-        """Have the next heartbeat say how busy the GPUs are and what went wrong, once a minute."""
+        """Read GPU loads and errors for the heartbeats, once a minute."""
         while self._given.health.expected is not None:
             self._reports.gpus_read(await self._given.health.read_gpus())
             await asyncio.sleep(GPU_SECONDS)
@@ -116,7 +116,7 @@ class Supervisor:
         )
 
     async def _notices(self) -> None:
-        """Ask the metadata service twice a second; it costs one small request."""
+        """Poll the metadata service for an eviction notice."""
         while self._duty.notice is None:
             notice = await self._notice()
             if notice is not None:
@@ -132,7 +132,7 @@ class Supervisor:
             return None
 
     async def _obey(self, notice: EvictionNotice) -> None:
-        """Save and settle, then let the machine go early: what it had is in Blob, and it costs."""
+        """Save and settle, then acknowledge the eviction early: an idle machine costs money."""
         least = self._given.limits.notice
         begins = notice.not_before or notice.seen_at + least
         # A machine that is still there has some time, whatever two clocks make of it.

@@ -1,7 +1,7 @@
-"""`python -m trainer.verify RUNDIR EXPECTED RESULT`: verifies an exported model.
+"""`python -m trainer.verify RUNDIR EXPECTED RESULT`: verify an exported model.
 
-A child of the run's first rank (`trainer/verify/launcher.py`), which it does not outlive. EXPECTED
-is an `ExpectedExport` as JSON; RESULT becomes a `Verification`.
+A child of the run's first rank (`trainer/verify/launcher.py`), with which it ends. EXPECTED is an
+`ExpectedExport` as JSON; RESULT becomes a `Verification`.
 """
 
 import argparse
@@ -22,7 +22,7 @@ log = logging.getLogger("trainer")
 
 
 def main() -> None:
-    """Verify; whatever goes wrong is in the result."""
+    """Verify; any error becomes part of the result."""
     parser = argparse.ArgumentParser(prog="python -m trainer.verify", description=__doc__)
     for name in ("rundir", "expected", "result"):
         parser.add_argument(name, type=Path)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """The parent holds our standard input open, and never writes to it."""
+    """Exit when the parent closes our standard input."""
     os.read(0, 1)
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""The verification itself, in the fresh process: files, tokenizer, model, adapter, base model."""
+"""Verify an export in a fresh process: files, tokenizer, model, adapter, base model."""
 
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -38,7 +38,7 @@ CPU_OPERATIONS = 1e14  # for the rows with one model: minutes on the cores of a 
 
 
 def verify_export(expected: ExpectedExport, spec: RunSpec) -> Verification:
-    """Compare what lies in the exported folder with what the trainer expects."""
+    """Compare the exported folder with what the trainer expects."""
     faults = chain(
         wrong_files(Path(expected.model), expected.dtypes), _wrong_tokenizer(expected, spec)
     )
@@ -58,10 +58,10 @@ def verify_export(expected: ExpectedExport, spec: RunSpec) -> Verification:
 
 
 class ExportVerifier:
-    """Scores the expected rows with each model in turn; in memory there is one at a time."""
+    """Scores the expected rows with each model in turn, one model in memory."""
 
     def __init__(self, expected: ExpectedExport, spec: RunSpec) -> None:
-        """Raises NoMemoryError when the larger of both models has no room."""
+        """Choose device and rows; raise NoMemoryError when the larger model does not fit."""
         self._expected, self._spec = expected, spec
         self._model, self._base = Path(expected.model), Path(expected.base)
         memory = (expected.device, expected.gpu_memory, expected.host_memory)
@@ -118,7 +118,7 @@ class ExportVerifier:
         return self._scored(self._load_base(quantized=False))
 
     def _of_adapter(self, *, quantized: bool) -> tuple[Values | None, Values, Values]:
-        """Values of the base model, of the adapter over it, and of both merged by peft.
+        """Return values of the base model, of the adapter over it, and of both merged by peft.
 
         None for a base model whose head is new; no merged values over 4 bits.
         """
@@ -156,7 +156,7 @@ class ExportVerifier:
 
 
 def _affordable_rows(expected: ExpectedExport, device: str) -> list[VerificationRow]:
-    """As many rows as a CPU can score in a few minutes where the trainer had a GPU; at least 1."""
+    """Return as many rows as a CPU scores in minutes where the trainer had a GPU; at least 1."""
     rows = list(expected.rows)
     weights = weight_bytes(Path(expected.model)) / 2  # about; in 16 bits, as on any GPU
     while len(rows) > 1 and device == "cpu" and expected.device != "cpu":
@@ -167,7 +167,7 @@ def _affordable_rows(expected: ExpectedExport, device: str) -> list[Verification
 
 
 def _wrong_tokenizer(expected: ExpectedExport, spec: RunSpec) -> Iterator[str]:
-    """How the exported tokenizer differs from the trainer's, and rows that it tokenizes anew."""
+    """Yield how the exported tokenizer differs, and rows that it tokenizes differently."""
     folder = Path(expected.model)
     try:
         found = differences(expected.tokenizer, read_facts(folder), expected.pad_token)
@@ -186,7 +186,7 @@ def _wrong_tokenizer(expected: ExpectedExport, spec: RunSpec) -> Iterator[str]:
 
 
 def _mismatch_text(wrong: Comparison, measure: str) -> str:
-    """A comparison that fails, with both figures."""
+    """Describe a failed comparison, with both figures."""
     return (
         f"the {wrong.what} has a {measure} of {_number(wrong.loss)}, the {wrong.against} of "
         f"{_number(wrong.expected)}: single values differ by {_number(wrong.difference)} on "
@@ -204,7 +204,7 @@ def _libraries(*, adapter: bool) -> str:
 
 
 def tolerance(precision: str, *, alike: bool) -> float:
-    """The largest mean absolute difference that is accepted.
+    """Return the largest accepted mean absolute difference.
 
     ``alike``: both compute with the same kernels on the same device.
     """

@@ -1,4 +1,4 @@
-"""What the trainer hands to the fresh process: where the files are, and what it must find."""
+"""The input of the verifying process: where the files are, and the expected values."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from trainer.verify.tokenizer_facts import TokenizerFacts
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedExport(Message):
-    """All that the fresh process is told beside the run spec. Paths are absolute."""
+    """All input of the verifying process besides the run spec. Paths are absolute."""
 
     model: str  # the exported folder
     base: str  # the base model's folder

@@ -1,4 +1,4 @@
-"""What the files of an exported model say by themselves, before any weight is loaded."""
+"""Check the files of an exported model before loading any weight."""
 
 import json
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ INDEX = "model.safetensors.index.json"
 
 
 def wrong_files(folder: Path, dtypes: tuple[str, ...]) -> Iterator[str]:
-    """What is wrong with the weight files, in words.
+    """Yield what is wrong with the weight files.
 
-    ``dtypes``: those that the weights may have.
+    ``dtypes``: the allowed dtypes.
     """
     found: dict[str, str] = {}
     for path in sorted(folder.glob("*.safetensors")):
@@ -38,7 +38,7 @@ def wrong_files(folder: Path, dtypes: tuple[str, ...]) -> Iterator[str]:
 
 
 def weight_bytes(folder: Path) -> int:
-    """Size of all weights in a folder."""
+    """Return the size of all weights in a folder."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 

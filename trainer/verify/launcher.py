@@ -1,8 +1,7 @@
-"""The trainer's side of the verification: what it expects of the export, and the fresh process.
+"""The trainer's side of the verification: compute expected values and start the process.
 
-The first rank starts the process once the export is written and before the supervisor may upload
-it. So whatever interrupts the verification also interrupts the export: a later generation does
-both again.
+The first rank starts it after the export and before the supervisor may upload. An interruption of
+the verification thus interrupts the export: a later generation repeats both.
 """
 
 import logging
@@ -38,7 +37,7 @@ log = logging.getLogger("trainer")
 
 
 def choose_verification_rows(rundir: RunDir, spec: RunSpec) -> list[VerificationRow]:
-    """The sequences to score, the same on every rank."""
+    """Return the sequences to score, the same on every rank."""
     file = verified_file(spec)
     tokenizer = load_tokenizer(base_folder(rundir, spec.base_model), spec.method)
     cached = rundir.cache / tokens_name(spec, file)
@@ -47,7 +46,7 @@ def choose_verification_rows(rundir: RunDir, spec: RunSpec) -> list[Verification
 
 
 def score_in_trainer(engine: Any, rows: list[VerificationRow], spec: RunSpec) -> Values:  # noqa: ANN401
-    """What the model in memory makes of them; collective, and the same on every rank."""
+    """Score the sequences with the model in memory; collective."""
     with evaluation_mode(engine):
         return score_rows(engine, rows, spec, engine.device, packed=spec.packing)
 
@@ -60,7 +59,7 @@ def expected_export(
     rows: list[VerificationRow],
     values: Values,
 ) -> ExpectedExport:
-    """What the fresh process must find in the folder ``model``. On the first rank only."""
+    """Return what the process must find in the folder ``model``. First rank only."""
     base = base_folder(rundir, spec.base_model)
     cuda = engine.device.type == "cuda"
     if cuda:
@@ -119,7 +118,7 @@ def _how_it_ended(status: int) -> str:
 
 
 def _dtypes(model: Any, spec: RunSpec) -> tuple[str, ...]:  # noqa: ANN401
-    """Those that the exported weights may have, as safetensors names them."""
+    """Return the allowed dtypes of the exported weights, under safetensors' names."""
     saved = model.state_dict().keys()  # without buffers that are computed anew at every start
     tensors = chain(model.named_parameters(), model.named_buffers())
     own = _floating((name, tensor) for name, tensor in tensors if name in saved)
@@ -134,12 +133,12 @@ def _floating(tensors: Iterable[tuple[str, Any]]) -> set[torch.dtype]:
 
 
 def _other_kernels(spec: RunSpec, device: str) -> bool:
-    """Whether the trainer computes with others than plain transformers."""
+    """Return whether the trainer uses other kernels than plain transformers."""
     asked = {"fused_kernels": spec.fused_kernels, "compiled": spec.compiled}
     unused = {sentence.split()[0] for sentence in speedups.unused_speedups(spec, device)}
     return any(wanted and name not in unused for name, wanted in asked.items())
 
 
 def not_verified_text(found: Verification) -> str:
-    """What the user is told of a model that could not be verified."""
+    """Return the user's warning about a model that could not be verified."""
     return f"The exported model was not verified: {found.reason}. Load it once before you use it."

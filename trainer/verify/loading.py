@@ -1,4 +1,4 @@
-"""Loading exported files as any program would: plain transformers, and peft for adapters."""
+"""Load exported files like any program: with plain transformers, and peft for adapters."""
 
 import gc
 import warnings
@@ -19,17 +19,17 @@ NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", tor
 
 
 class UnloadableError(Exception):
-    """The files do not make the model; its text says why."""
+    """The files do not make up the model; the text says why."""
 
 
 class NoMemoryError(Exception):
-    """A model is too large for this process; its text says by how much."""
+    """A model is too large for this process; the text says by how much."""
 
 
 def choose_device(folder: Path, device: str, gpu_memory: int, host_memory: int) -> str:
-    """Where a model of this folder's size has room: on ``device``, or else on the CPU.
+    """Return where a model of this folder's size fits: ``device``, or else the CPU.
 
-    The sizes are bytes that are free. Raises NoMemoryError.
+    The sizes are free bytes. Raises NoMemoryError.
     """
     size = weight_bytes(folder)
     if device != "cpu" and size * SHARE + GPU_BESIDE <= gpu_memory:
@@ -44,9 +44,9 @@ def choose_device(folder: Path, device: str, gpu_memory: int, host_memory: int) 
 
 
 def load_export(folder: Path, spec: RunSpec, device: str, dtypes: tuple[str, ...]) -> Any:  # noqa: ANN401
-    """The exported model. Raises UnloadableError unless every weight is there and fits.
+    """Load the exported model; raise UnloadableError unless every weight is there and fits.
 
-    ``dtypes``: safetensors' names of those that its weights may have.
+    ``dtypes``: safetensors' names of the allowed dtypes.
     """
     try:
         model, told = _kind(spec).from_pretrained(
@@ -66,7 +66,7 @@ def load_export(folder: Path, spec: RunSpec, device: str, dtypes: tuple[str, ...
 
 
 def load_base(folder: Path, spec: RunSpec, device: str, pad_id: int, *, quantized: bool) -> Any:  # noqa: ANN401
-    """The base model in the precision of the run, with a new head if the method needs one."""
+    """Load the base model in the run's precision, with a new head if the method needs one."""
     more = sequence_head.head_settings(spec, pad_id) if sequence_head.has_head(spec) else {}
     if quantized:
         spared = list(sequence_head.MODULES) if sequence_head.has_head(spec) else None
@@ -77,7 +77,7 @@ def load_base(folder: Path, spec: RunSpec, device: str, pad_id: int, *, quantize
 
 
 def with_adapter(base: Any, folder: Path) -> Any:  # noqa: ANN401
-    """The base model with the exported adapter over it. Raises UnloadableError."""
+    """Add the exported adapter to the base model; raise UnloadableError."""
     quantize.import_uncompiled()  # before peft does
     from peft import PeftModel  # noqa: PLC0415 - a full fine-tune saves its import
 
@@ -103,14 +103,14 @@ def merge_adapter(adapted: Any, device: str) -> Any:  # noqa: ANN401
 
 
 def free_memory() -> None:
-    """Give back what models took that are no longer referred to."""
+    """Free the memory of models that are no longer referenced."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on the GPU or the host."""
+    """Return whether memory ran out, on the GPU or the host."""
     told = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     return told or isinstance(error, MemoryError | torch.OutOfMemoryError)
 

@@ -1,4 +1,4 @@
-"""What was found when the exported files were loaded in a fresh process (adr/0054)."""
+"""The result of a verification (adr/0054)."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ OFF = "off"
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Message):
-    """The losses of one way to load the files against those of another model, token by token."""
+    """The losses of one way to load the files and of another model, compared by token."""
 
     what: str  # "model", "adapter", or "adapter over 4 bits"
     against: str  # "trainer", or "adapter"

@@ -1,4 +1,4 @@
-"""The rows on which a model is verified: a few of the validation file, or of the training file."""
+"""Choose the rows on which a model is verified, from the validation or training file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ CANDIDATES = 64  # rows that are looked at
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationRow(Message):
-    """One sequence of a data file, as the trainer has tokenized it."""
+    """One sequence of a data file, as the trainer tokenized it."""
 
     number: int  # of the sequence in its file
     ids: tuple[int, ...]  # all of them
@@ -29,15 +29,15 @@ class VerificationRow(Message):
 
     @property
     def positions(self) -> list[int]:
-        """Places of the tokens that are scored; each is predicted from the place before it."""
+        """Positions of the scored tokens; each is predicted from the position before."""
         return [p for p in range(1, self.length) if self.whole or self.trained[p]]
 
 
 class VerificationRows:
-    """The sequences of one data file by number; a sequence that cannot be made is None."""
+    """The sequences of one data file by number; a broken one is None."""
 
     def __init__(self, path: Path, tokens: Path, tokenizer: Any, spec: RunSpec) -> None:  # noqa: ANN401
-        """``tokens``: where an earlier run may have left the tokens of ``path``."""
+        """Open the file; ``tokens`` is a cache file of ``path`` that may exist."""
         self._classes = spec.method == "classification"
         self._prompts = spec.reinforcement is not None
         self.several = 1 if self._prompts else spec.sequences_per_row
@@ -51,7 +51,7 @@ class VerificationRows:
         return len(self._source)
 
     def get(self, number: int, most: int) -> VerificationRow | None:
-        """The sequence, to be read up to ``most`` tokens."""
+        """Return the sequence, to be read up to ``most`` tokens."""
         try:
             found = self._source[number]
         except ValueError:  # a broken row that was never trained
@@ -66,17 +66,17 @@ class VerificationRows:
 
 
 def verified_file(spec: RunSpec) -> InputFile:
-    """The file whose rows are scored."""
+    """Return the file whose rows are scored."""
     return spec.validation_file or spec.training_file
 
 
 def choose_rows(
     source: VerificationRows, spec: RunSpec, *, by_score: bool
 ) -> list[VerificationRow]:
-    """A few sequences, evenly spread over the file.
+    """Choose a few sequences, evenly spread over the file.
 
-    ``by_score``: the model gives each sequence a score. Else a sequence needs a token to score;
-    where no candidate has a trained one, every token is scored.
+    ``by_score``: the model scores each sequence. Else a sequence needs a token to score; where no
+    candidate has a trained one, every token is scored.
     """
     most = min(LONGEST, spec.loss_chunk or LONGEST)
     candidates = list(_candidates(source, most))
@@ -89,7 +89,7 @@ def choose_rows(
 
 
 def _candidates(source: VerificationRows, most: int) -> Iterator[list[VerificationRow]]:
-    """The sequences of each candidate row, none of them empty."""
+    """Yield the sequences of each candidate row, without empty ones."""
     rows = len(source) // source.several
     for row in range(0, rows, max(1, -(-rows // CANDIDATES))):
         numbers = range(row * source.several, (row + 1) * source.several)
@@ -98,7 +98,7 @@ def _candidates(source: VerificationRows, most: int) -> Iterator[list[Verificati
 
 
 def _within_bounds(candidates: list[list[VerificationRow]], least: int) -> list[VerificationRow]:
-    """The first rows of at least ``least`` sequences, as far as the bounds allow."""
+    """Return the first rows of at least ``least`` sequences, within the bounds."""
     taken: list[VerificationRow] = []
     for rows in candidates:
         if not rows or len(rows) < least:

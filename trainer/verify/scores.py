@@ -1,7 +1,7 @@
-"""What is compared: negative log-likelihoods of tokens or classes, or the scores of a reward model.
+"""Scores to compare: negative log-likelihoods of tokens or classes, or reward scores.
 
-The trainer and the fresh process both score one sequence at a time, without padding, so that
-the same weights on the same device give the same numbers.
+Trainer and verifying process score one sequence at a time, without padding: the same weights on the
+same device then give the same numbers.
 """
 
 import math
@@ -19,7 +19,7 @@ Values = list[list[float]]  # by sequence, in nats or in units of the score
 
 
 def measure_name(spec: RunSpec) -> str:
-    """What the mean of the values is."""
+    """Return the name of the values' mean."""
     if spec.method == "classification":
         return "negative log-likelihood of the class"
     if spec.method == "reward":
@@ -41,7 +41,7 @@ def score_rows(
 
 
 def mean_loss(values: Values, rows: Sequence[VerificationRow], spec: RunSpec) -> float | None:
-    """The mean of the values; of a reward model the mean loss of neighbours. None: no number."""
+    """Return the mean of the values; of a reward model the mean pair loss. None: no number."""
     found = [value for of_row in values for value in of_row]
     if spec.method == "reward":
         places = [row.number // spec.sequences_per_row for row in rows]
@@ -52,7 +52,7 @@ def mean_loss(values: Values, rows: Sequence[VerificationRow], spec: RunSpec) ->
 
 
 def mean_difference(ours: Values, theirs: Values) -> float | None:
-    """Mean absolute difference of all values; None: not a number."""
+    """Return the mean absolute difference of all values; None: not a number."""
     pairs = zip(ours, theirs, strict=True)
     apart = [abs(a - b) for mine, other in pairs for a, b in zip(mine, other, strict=True)]
     return _finite(sum(apart) / len(apart)) if apart else None

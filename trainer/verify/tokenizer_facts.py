@@ -1,4 +1,4 @@
-"""What makes a tokenizer: two with equal facts give every text the same ids."""
+"""Facts that identify a tokenizer: equal facts mean equal ids for every text."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ AT_RUN_TIME = ("truncation", "padding")  # set by calls, not by the files
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerFacts(Message):
-    """All that decides how a text is tokenized, and how a chat becomes a text."""
+    """All that determines how texts are tokenized and chats are rendered."""
 
     vocabulary: dict[str, int]
     added: dict[str, str]  # token -> how it is matched
@@ -26,7 +26,7 @@ class TokenizerFacts(Message):
 
 
 def read_facts(folder: Path) -> TokenizerFacts:
-    """The facts of the tokenizer in ``folder``, as plain transformers loads it."""
+    """Return the facts of the tokenizer in ``folder``, as plain transformers loads it."""
     tokenizer = AutoTokenizer.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
     )
@@ -42,9 +42,9 @@ def read_facts(folder: Path) -> TokenizerFacts:
 def differences(
     ours: TokenizerFacts, theirs: TokenizerFacts, pad_token: str | None
 ) -> Iterator[str]:
-    """How the exported tokenizer (``theirs``) differs from the trainer's, in words.
+    """Yield how the exported tokenizer (``theirs``) differs from the trainer's.
 
-    ``pad_token``: the one that the exported tokenizer must have; None: any.
+    ``pad_token``: the required pad token of the exported tokenizer; None: any.
     """
     moved = sorted(
         token

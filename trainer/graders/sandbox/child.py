@@ -1,8 +1,8 @@
-"""The program of a python grader's process: takes requests on stdin, answers on stdout.
+"""The program of a python grader's process: reads requests on stdin, answers on stdout.
 
 Each line is a JSON object. First `{"source"}`, answered by `{"ready": true}` or `{"error"}`; then
-`{"number", "text", "item"}`, answered by `{"number", "score"}` or `{"number", "error"}`. The code
-runs in this process, so it can say anything here: the parent believes a score, and nothing else.
+`{"number", "text", "item"}`, answered by `{"number", "score"}` or `{"number", "error"}`. User code
+runs in this process and can write anything here: the parent trusts nothing but a valid score.
 """
 
 import json
@@ -20,7 +20,7 @@ _LONGEST_ERROR = 500  # characters
 
 
 def main() -> None:
-    """Arguments: the parent's process id."""
+    """Serve requests; the argument is the parent's process id."""
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -51,7 +51,7 @@ def _outcome(code: types.CodeType, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _score(code: types.CodeType, request: dict[str, Any]) -> object:
-    """Run the source anew, so that nothing an earlier answer left in its globals is there."""
+    """Run the source anew, so that no answer leaves anything in its globals for the next."""
     scope: dict[str, Any] = {"__name__": "grader"}
     random.seed(0)
     exec(code, scope)  # noqa: S102 - what this process is for
@@ -60,7 +60,7 @@ def _score(code: types.CodeType, request: dict[str, Any]) -> object:
 
 
 def _sample(text: str) -> dict[str, Any]:
-    """OpenAI's `sample`. There are no tools here."""
+    """Build OpenAI's `sample`. There are no tools."""
     message = {"role": "assistant", "content": text}
     return {
         "output_text": text,
@@ -92,7 +92,7 @@ def _checked_score(value: object) -> dict[str, Any]:
 
 
 def _error_text(error: BaseException) -> str:
-    """`line 3: ZeroDivisionError: division by zero`: the last line that is the user's."""
+    """Format an error with the user's last line: `line 3: ZeroDivisionError: ...`."""
     line, frame = 0, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == "grader":

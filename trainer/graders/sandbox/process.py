@@ -1,7 +1,7 @@
-"""The user's `grade` in a process of its own, asked over pipes. `restrictions.py` limits it.
+"""Run the user's `grade` in a process of its own, over pipes; `restrictions.py` limits it.
 
-An answer is blamed for the end of the process only if the process was fresh: code that left a trap
-for the next answer is met again without the trap, so that grades do not depend on their order.
+An answer is blamed for the end of the process only if the process was fresh. Otherwise an earlier
+answer may have caused it, and grades would depend on their order.
 """
 
 import contextlib
@@ -27,20 +27,20 @@ _CHILD = Path(__file__).with_name("child.py")
 
 
 class SandboxError(RuntimeError):
-    """The process cannot be started or not be confined: nothing can be graded here."""
+    """The process cannot be started or confined: nothing can be graded here."""
 
 
 class _ProcessEndedError(Exception):
-    """The process ended, or no longer says what it should."""
+    """The process ended, or broke the protocol."""
 
 
 class Sandbox:
-    """One process, started at the first grade, and anew whenever it ended."""
+    """One process, started at the first grade and restarted when it ended."""
 
     def __init__(
         self, source: str, folder: Path, seconds: float = SECONDS, program: Path = _CHILD
     ) -> None:
-        """``folder`` is emptied: the process's working folder."""
+        """Use ``folder``, which is emptied, as the working folder."""
         self._source, self._folder, self._seconds = source, folder, seconds
         self._program = program
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,7 +49,7 @@ class Sandbox:
         self._used = 0.0  # seconds that this process has graded
 
     def grade(self, answer: ModelAnswer) -> Grade:
-        """The user's score; raise SandboxError where the process cannot be had."""
+        """Return the user's score; raise SandboxError if no process can start."""
         if self._used > CPU_SECONDS / 2:
             self.close()
         fresh = self._process is None
@@ -63,7 +63,7 @@ class Sandbox:
             return Grade(0.0, str(e)) if fresh else self.grade(answer)
 
     def close(self) -> None:
-        """Kill the process. The next grade starts another one."""
+        """Kill the process; the next grade starts another one."""
         if self._process is None:
             return
         self._process.kill()
@@ -101,7 +101,7 @@ class Sandbox:
     def _asked(
         self, process: subprocess.Popen[bytes], request: dict[str, Any], deadline: float
     ) -> dict[str, Any]:
-        """Send a line and wait for a line; raise TimeoutError or _Ended."""
+        """Send a line and wait for one; raise TimeoutError or _ProcessEndedError."""
         try:
             self._send(process, json.dumps(request).encode() + b"\n", deadline)
             reply = json.loads(self._line(process, deadline))
@@ -141,7 +141,7 @@ class Sandbox:
 
 
 def _start_process(program: Path, folder: Path) -> subprocess.Popen[bytes]:
-    """The process: no environment of ours, no terminal, no open file but its two pipes."""
+    """Start the process without our environment, terminal or open files."""
     settings = {
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": "1",  # threads are refused
@@ -171,7 +171,7 @@ def _remaining(deadline: float) -> float:
 
 
 def _end_message(process: subprocess.Popen[bytes]) -> str:
-    """How the process ended; it may have closed its pipe and live on for a moment."""
+    """Describe how the process ended; it may have closed its pipe and still run."""
     try:
         status = process.wait(timeout=1)
     except subprocess.TimeoutExpired:
@@ -182,7 +182,7 @@ def _end_message(process: subprocess.Popen[bytes]) -> str:
 
 
 def _grade(reply: dict[str, Any], number: int) -> Grade:
-    """Take the reply for what it is: words of the user's code."""
+    """Convert the reply, which user code may have written, to a grade."""
     score, error = reply.get("score"), reply.get("error")
     if reply.get("number") != number:
         raise _ProcessEndedError("the grader wrote over the pipe that its grades go through")

@@ -1,7 +1,7 @@
-"""What a python grader's process gives up before it runs any code of the user.
+"""Restrict a python grader's process before it runs user code.
 
-The order counts: the kernel forgets the wish to die with the parent when capabilities go, and after
-the filter nothing of this is allowed any more.
+The order matters: dropping capabilities clears the parent-death signal, and after the filter none
+of these calls is allowed.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _CAPABILITIES = 0x20080522  # version 3 of struct __user_cap_header_struct
 
 
 def restrict_process(parent: int) -> None:
-    """Give it all up; raise OSError, with the reason, if any of it cannot be done.
+    """Apply all restrictions; raise OSError, with the reason, if any fails.
 
     ``parent`` is the process whose end ends this one (its thread, to be exact: PDEATHSIG).
     """
@@ -45,7 +45,7 @@ def restrict_process(parent: int) -> None:
 
 
 def _readable() -> Sequence[Path]:
-    """Python with what is installed beside it, and this package."""
+    """Return the paths that stay readable: Python with its packages, and this package."""
     return [*_own(), *map(Path, (*_READABLE, *_READABLE_TOO))]
 
 
@@ -54,7 +54,7 @@ def _own() -> Sequence[Path]:
 
 
 def leave_root(own: Iterable[Path]) -> None:
-    """Be another user, which root alone can; not where others cannot read Python's own files."""
+    """Become user nobody, if we are root and that user can read Python's files."""
     folders = {folder for path in own for folder in (path, *path.parents)}
     if os.geteuid() != 0 or not all(folder.stat().st_mode & 0o1 for folder in folders):
         return
@@ -78,7 +78,7 @@ def _limit() -> None:
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
-    """What root may do beyond other users. Harmless where there is none."""
+    """Drop root's capabilities; harmless for other users."""
     header, none = struct.pack("Ii", _CAPABILITIES, 0), bytes(24)
     if libc.capset(header, none) != 0:
         raise OSError(ctypes.get_errno(), "capabilities could not be dropped")

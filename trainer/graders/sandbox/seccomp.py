@@ -1,7 +1,7 @@
-"""The filter of system calls that a python grader's process puts on itself (seccomp, BPF).
+"""Filter the system calls of a python grader's process (seccomp, BPF).
 
-`Documentation/userspace-api/seccomp_filter.rst` of Linux. A program looks at each call's machine,
-number and arguments, and says what becomes of it. It cannot be taken off again.
+`Documentation/userspace-api/seccomp_filter.rst` of Linux. The filter program examines machine,
+number and arguments of each call. It cannot be removed.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ def filter_calls(libc: ctypes.CDLL, machine: str) -> None:
 
 
 def filter_program(machine: str) -> bytes:
-    """The filter for ``machine`` (as `uname -m` has it), 8 bytes an instruction."""
+    """Return the filter for ``machine`` (as `uname -m`), 8 bytes an instruction."""
     if machine not in MACHINES:
         raise OSError(f"no list of system calls for {machine!r}; known: {', '.join(MACHINES)}")
     audit, column = MACHINES[machine]
@@ -63,7 +63,7 @@ def filter_program(machine: str) -> bytes:
 
 
 def _if_called(number: int, then: list[bytes]) -> list[bytes]:
-    """Do ``then``, which returns, if the call has that number; -1 has none."""
+    """Return code that runs ``then``, which returns, for the call; -1: no such call."""
     return [_op(_JUMP_EQUAL, number, 0, len(then)), *then] if number >= 0 else []
 
 
@@ -78,7 +78,7 @@ def _without_bits(argument: int, bits: int) -> list[bytes]:
 
 
 def _with_value(argument: int, values: Sequence[int]) -> list[bytes]:
-    """Allow the call if the argument's lower half, all that the kernel reads, has such a value."""
+    """Allow the call if the argument's lower half, all that the kernel reads, is in ``values``."""
     looks = [_op(_JUMP_EQUAL, value, left, 0) for left, value in enumerate(values[::-1], 1)]
     return [
         _op(_LOAD, _ARGUMENTS_AT + 8 * argument),
@@ -89,5 +89,5 @@ def _with_value(argument: int, values: Sequence[int]) -> list[bytes]:
 
 
 def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    """struct sock_filter; the jumps count instructions that are left out."""
+    """Pack a struct sock_filter; jumps count skipped instructions."""
     return struct.pack("HBBI", code, if_true, if_false, value)

@@ -1,8 +1,7 @@
-"""System calls that the code of a python grader may make, and the numbers they go by.
+"""The system calls that a python grader may make, with their numbers.
 
 All others are refused. The numbers are those of Linux's `asm/unistd_64.h` (x86_64) and
-`asm-generic/unistd.h` (aarch64); -1: that machine has no such call. Numbers never change once a
-kernel was released with them.
+`asm-generic/unistd.h` (aarch64); -1: the machine has no such call. Released numbers never change.
 """
 
 EPERM, ENOTTY, ENOSYS = 1, 25, 38

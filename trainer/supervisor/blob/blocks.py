@@ -1,8 +1,8 @@
-"""Bytes between this node and Blob, a block at a time.
+"""Transfer blocks between this node and Blob by plain HTTP.
 
-Azure's client would copy each block several times: 2 to 3 CPU seconds for a GiB, against 0.2 to 0.5
-here, taken from the training beside it. So data goes by urllib3, from the caller's memory and to
-it piece by piece; everything else still goes by Azure's client (`blobs.py`).
+Azure's client copies each block several times: 2 to 3 CPU seconds for a GiB, against 0.2 to 0.5
+here, and the CPU is the training's. So data goes by urllib3, directly from and to the caller's
+memory; everything else uses Azure's client (`container.py`).
 """
 
 import os
@@ -35,7 +35,7 @@ CONNECT_SECONDS, READ_SECONDS = 5, 30
 
 @dataclass(frozen=True, kw_only=True)
 class BlobRange:
-    """Bytes of a blob, and the file in which they have the same place."""
+    """A byte range of a blob, and the file that has it at the same offset."""
 
     url: str
     offset: int
@@ -45,7 +45,7 @@ class BlobRange:
 
 
 class BlockClient:
-    """Connections for as many threads at once."""
+    """HTTP connections for this many threads."""
 
     def __init__(self, threads: int) -> None:
         self._pools = PoolManager(
@@ -57,10 +57,10 @@ class BlockClient:
         self._own = threading.local()
         self._checks = True  # Blob compares what came with the CRC that we send
 
-    def put(self, url: str, block_id: str, data: memoryview) -> int:
-        """Put Block; return the CRC-64/NVME of the data, which Blob has checked.
+    def put_block(self, url: str, block_id: str, data: memoryview) -> int:
+        """Upload a block (Put Block); return its CRC-64/NVME, which Blob has checked.
 
-        Repeating it does no harm. Raises BlobError.
+        It may be repeated. Raises BlobError.
         """
         crc = int(checksums.crc64nvme(data))
         check = {"x-ms-content-crc64": b64encode(crc.to_bytes(8, "little")).decode()}
@@ -72,7 +72,7 @@ class BlockClient:
             self._put(target, {}, data)
         return crc
 
-    def get(
+    def get_range(
         self,
         url: str,
         offset: int,
@@ -80,10 +80,10 @@ class BlockClient:
         take: Callable[[memoryview, int], object],
         etag: str = "",
     ) -> tuple[int, int]:
-        """Read a range, handing each piece and its offset to ``take``, which must not keep it.
+        """Read a range, passing each piece and its offset to ``take``, which must not keep it.
 
-        Return the range's CRC-64/NVME and the size of the blob. Raises BlobError; with ``etag``
-        PreconditionFailed when the blob is not that one any more.
+        Returns the range's CRC-64/NVME and the size of the blob. Raises BlobError; with ``etag``
+        PreconditionFailedError when the blob has changed.
         """
         headers = {"x-ms-range": f"bytes={offset}-{offset + length - 1}"}
         if etag:
@@ -105,7 +105,7 @@ class BlockClient:
         return crc, whole
 
     def _read(self, answer: BaseHTTPResponse, most: int) -> memoryview:
-        """The next piece, in this thread's own scratch memory; empty at the end."""
+        """Read the next piece into this thread's scratch memory; empty at the end."""
         if not hasattr(self._own, "scratch"):
             self._own.scratch = bytearray(PIECE)
         scratch = memoryview(self._own.scratch)[: min(PIECE, most)]
@@ -119,7 +119,7 @@ class BlockClient:
         self._ask("PUT", url, headers, _pieces(data)).drain_conn()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._pools.clear()
 
     def _ask(
@@ -148,7 +148,7 @@ class BlockClient:
 
 
 def receive_range(blocks: BlockClient, part: BlobRange) -> tuple[int, int]:
-    """Read a part into its file, which is there; returns and raises as `BlockClient.get` does."""
+    """Read a range into its existing file; see `BlockClient.get_range`."""
     with part.path.open("r+b", buffering=0) as file:
 
         def write(piece: memoryview, at: int) -> None:
@@ -160,7 +160,7 @@ def receive_range(blocks: BlockClient, part: BlobRange) -> tuple[int, int]:
 
 
 def _pieces(data: memoryview) -> Iterable[bytes]:
-    """Views, although urllib3 asks for bytes: the socket takes either."""
+    """Return views, although urllib3 asks for bytes: the socket takes either."""
     return (cast("bytes", data[at : at + PIECE]) for at in range(0, len(data), PIECE))
 
 
@@ -169,7 +169,7 @@ def _unavailable(error: Exception) -> BlobError:
 
 
 def _ssl_context() -> ssl.SSLContext:
-    """The system's authorities and certifi's: a small image has none of its own."""
+    """Trust the system's authorities and certifi's: a small image has none of its own."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context

@@ -1,7 +1,7 @@
 """Blobs behind SAS URLs: small ones with conditions, large ones in parallel blocks.
 
-Azure's client runs in threads (faster than its asyncio twin, and hashing and TLS let go of
-the interpreter). Its own retries are off: a conditional write must not be repeated blindly.
+Azure's client runs in threads (faster than its asyncio version; hashing and TLS release the
+interpreter lock). Its own retries are off: a conditional write must not be repeated blindly.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class StoredBlob:
-    """A blob as listed."""
+    """A blob in a listing."""
 
     size: int
     etag: str
@@ -65,7 +65,7 @@ class StoredBlob:
 
 
 class BlobAccess:
-    """Threads and connections that all blob clients of this process share."""
+    """Threads and connections shared by all blob clients of this process."""
 
     def __init__(self, fetchers: FetchProcesses | None = None) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="blob")
@@ -79,32 +79,32 @@ class BlobAccess:
         )
 
     def container(self, url: str) -> ContainerClient:
-        """Client of the container at a SAS URL."""
+        """Return a client of the container at a SAS URL."""
         return ContainerClient.from_container_url(url, transport=self._transport, retry_total=0)
 
     def blob(self, url: str) -> BlobClient:
-        """Client of the blob at a SAS URL."""
+        """Return a client of the blob at a SAS URL."""
         return BlobClient.from_blob_url(url, transport=self._transport, retry_total=0)
 
-    async def once(self, call: Callable[[], T]) -> T:
-        """Run a call of Azure's client in a thread; its failures become BlobError."""
+    async def call_once(self, call: Callable[[], T]) -> T:
+        """Run a call of Azure's client in a thread; translate its errors to BlobError."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, _call_translated, call)
 
-    async def stubbornly(self, call: Callable[[], T]) -> T:
-        """Run a call that may be repeated without harm, a few times when Blob is unavailable."""
-        return await _retry_unavailable(partial(self.once, call))
+    async def call_with_retries(self, call: Callable[[], T]) -> T:
+        """Run an idempotent call; retry a few times when Blob is unavailable."""
+        return await _retry_unavailable(partial(self.call_once, call))
 
     async def receive(self, part: BlobRange, *, apart: bool) -> tuple[int, int]:
-        """Read a part into its file: (CRC, size of the blob). ``apart``: by a process."""
+        """Read a range into its file; return (CRC, size of the blob). ``apart``: in a process."""
         if apart:
             try:
                 return await _retry_unavailable(partial(self._fetchers.receive, part))
             except FetchProcessError as e:
                 log.warning("fetchers.none reason=%s", e)
-        return await self.stubbornly(partial(receive_range, self.blocks, part))
+        return await self.call_with_retries(partial(receive_range, self.blocks, part))
 
     def close(self) -> None:
-        """Let go of connections; threads end with their present call."""
+        """Close the connections; threads end with their present call."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._fetchers.close()
         self._session.close()
@@ -112,7 +112,7 @@ class BlobAccess:
 
 
 class JobContainer:
-    """The job's container. Grants are renewed under it, without anybody noticing."""
+    """The job's container; its SAS can be renewed while it is in use."""
 
     def __init__(self, access: BlobAccess, url: str) -> None:
         self.access = access
@@ -124,18 +124,19 @@ class JobContainer:
         self._client = self.access.container(url)
 
     def blob(self, name: str) -> BlobClient:
-        """Azure's client of one blob."""
+        """Return Azure's client of one blob."""
         return self._client.get_blob_client(name)
 
     async def read(self, name: str) -> tuple[bytes, str]:
-        """A small blob and its ETag, or raise BlobNotFound."""
+        """Return a small blob and its ETag; raise BlobNotFoundError."""
         download = partial(_download, self.blob(name))
         return await self.access.stubbornly(download)
 
     async def write(self, name: str, data: bytes, *, if_match: str) -> str:
-        """Write over the blob with that ETag, and return the new one.
+        """Overwrite the blob with that ETag; return the new ETag.
 
-        Tries once. PreconditionFailed and BlobUnavailable both mean: read what is there now.
+        Tries once. After PreconditionFailedError or BlobUnavailableError read the blob again: the
+        write may or may not have happened.
         """
         upload = partial(
             self.blob(name).upload_blob,
@@ -146,12 +147,12 @@ class JobContainer:
         )
         return _etag((await self.access.once(upload))["etag"])
 
-    async def put(self, name: str, data: bytes) -> None:
-        """Write a small blob, over whatever is there."""
+    async def overwrite(self, name: str, data: bytes) -> None:
+        """Write a small blob, over an existing one."""
         await self.access.stubbornly(partial(self.blob(name).upload_blob, data, overwrite=True))
 
     async def write_new(self, name: str, data: bytes) -> None:
-        """Write a small blob that never changes; PreconditionFailed when another one is there."""
+        """Write a small immutable blob; raise PreconditionFailedError if another one exists."""
         try:
             blob = self.blob(name)
             await self.access.stubbornly(partial(blob.upload_blob, data, overwrite=False))
@@ -160,12 +161,12 @@ class JobContainer:
             if there != data:
                 raise
 
-    async def listing(self, prefix: str) -> dict[str, StoredBlob]:
-        """Every blob under ``prefix``, by the name behind it."""
+    async def list_blobs(self, prefix: str) -> dict[str, StoredBlob]:
+        """Return the blobs under ``prefix``, by the rest of their names."""
         return await self.access.stubbornly(partial(_listing, self._client, prefix))
 
     async def delete(self, name: str) -> None:
-        """Delete one blob; no harm when it is gone."""
+        """Delete one blob; a missing one is fine."""
         try:
             await self.access.stubbornly(self.blob(name).delete_blob)
         except BlobNotFoundError:
@@ -200,7 +201,7 @@ def _listing(client: ContainerClient, prefix: str) -> dict[str, StoredBlob]:
 
 
 def _etag(quoted: str) -> str:
-    """ETags come with quotes from a read and without from a listing."""
+    """Remove the quotes that ETags of reads have and those of listings lack."""
     return quoted.strip('"')
 
 

@@ -1,4 +1,4 @@
-"""What Blob Storage's refusals mean to us, whoever asked it."""
+"""Errors of Blob Storage."""
 
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -8,31 +8,31 @@ _QUERY = re.compile(r"\?[^\s'\")>]+")
 
 
 class BlobError(Exception):
-    """Blob Storage did not do what was asked."""
+    """A request to Blob Storage failed."""
 
 
 class BlobUnavailableError(BlobError):
-    """No answer, or one that says "later". A write may or may not have happened."""
+    """No answer, or a temporary error. A write may or may not have happened."""
 
 
 class BlobNotFoundError(BlobError):
-    """No such blob."""
+    """The blob does not exist."""
 
 
 class PreconditionFailedError(BlobError):
-    """The blob is not as the write or read demanded. Read again."""
+    """The blob is not in the required state. Read it again."""
 
 
 class AccessRefusedError(BlobError):
-    """The SAS does not allow it; most often it has run out."""
+    """The SAS does not allow the request; usually it has expired."""
 
 
 class UnsupportedHeaderError(BlobError):
-    """This Blob Storage does not know a header that we sent."""
+    """This Blob Storage does not support a header that we sent."""
 
 
 def error_for_status(url: str, status: int | None, code: str) -> BlobError:
-    """The error for this answer of Blob's."""
+    """Return the error for an answer of Blob Storage."""
     parts = urlsplit(url)
     said = f"{parts.path}: {status} {code}"
     if code == "FeatureNotSupported":
@@ -57,5 +57,5 @@ def error_for_status(url: str, status: int | None, code: str) -> BlobError:
 
 
 def redact_sas(text: str) -> str:
-    """The text without the query of any URL: that is where a SAS is, and errors quote URLs."""
+    """Remove the queries of all URLs from a text: they hold the SAS, and errors quote URLs."""
     return _QUERY.sub("?...", text)

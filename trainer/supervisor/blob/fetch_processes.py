@@ -1,7 +1,7 @@
-"""Processes that fetch what is large.
+"""Processes that fetch large files.
 
-TLS hands Python 16 KiB at a time, each under the interpreter's lock, so the threads of one process
-decrypt some 0.5 GB/s together and get slower the more they are. Processes share no lock.
+TLS hands Python 16 KiB at a time under the interpreter lock, so the threads of one process decrypt
+about 0.5 GB/s together, and less the more they are. Processes share no lock.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ BLOCK_TIMEOUT_SECONDS = (
 
 
 class FetchProcessError(Exception):
-    """This machine has no room for such processes now; threads must do."""
+    """This machine has no resources for fetch processes now; use threads."""
 
 
 def start_pool() -> ProcessPoolExecutor:
-    """As many processes as there are cores; each is there once it is needed."""
+    """Start a pool of processes, each created when it is needed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return ProcessPoolExecutor(_count(), mp_context=context, initializer=_initialize)
 
 
 class FetchProcesses:
-    """The processes of one supervisor; where they were killed, others come."""
+    """The fetch processes of one supervisor; killed ones are replaced."""
 
     def __init__(
         self,
@@ -45,9 +45,10 @@ class FetchProcesses:
         self._seats = asyncio.Semaphore(_count())
 
     async def receive(self, part: BlobRange) -> tuple[int, int]:
-        """As `blocks.receive`. BlobUnavailable also where a process was killed, or hangs.
+        """Receive a range as `blocks.receive_range` does.
 
-        Raises CannotStart where there is none.
+        Raises BlobUnavailableError where a process was killed or hangs, FetchProcessError where
+        none can start.
         """
         async with self._seats:
             pool, begun = self._begun(part)
@@ -64,7 +65,7 @@ class FetchProcesses:
                 ) from e
 
     def close(self) -> None:
-        """Let them end with what they are at."""
+        """Let the processes end after their current work."""
         if self._pool is not None:
             self._pool.shutdown(wait=False)
 
@@ -80,7 +81,7 @@ class FetchProcesses:
             raise FetchProcessError(str(e)) from e
 
     def _drop(self, pool: ProcessPoolExecutor | None) -> None:
-        """Have others come, and these gone, unless others have come already."""
+        """Kill the pool's processes, unless the pool was replaced already."""
         if pool is not None and pool is self._pool:
             pool.shutdown(wait=False)
             self._pool = None
@@ -89,18 +90,18 @@ class FetchProcesses:
 
 
 def _ignore_result(work: "asyncio.Future[tuple[int, int]]") -> None:
-    """How it ends is of no interest any more where it was given up."""
+    """Retrieve the exception of abandoned work, so that asyncio does not log it."""
     if not work.cancelled():
         work.exception()
 
 
 def _count() -> int:
-    """One connection to Blob carries some 60 MB/s, so a few more than a small machine has cores."""
+    """Return the number of processes; one connection to Blob carries about 60 MB/s."""
     return min(max(os.cpu_count() or 1, 4), 32)
 
 
 def _initialize() -> None:
-    """Leave signals to the supervisor, and end with it however it ends."""
+    """Ignore SIGINT, and end with the supervisor however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

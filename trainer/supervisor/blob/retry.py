@@ -1,4 +1,4 @@
-"""Sitting out an outage of Blob: for so long as nothing comes, however long it came before."""
+"""Retry work during an outage of Blob, for as long as data still arrives now and then."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -18,9 +18,9 @@ SECTOR = 512  # bytes, in which a file says how much of it is there
 
 
 class OutageRetry:
-    """Has work done again, also with grants that ran out until there are fresh ones.
+    """Retries work on outages and, after renewing the grants, on expired grants.
 
-    What is fetched lies below ``folders``: more of it there says that Blob is not away.
+    Growth of the files below ``folders`` proves that Blob answers.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class OutageRetry:
         self._limits, self._clock, self._regrant = limits, clock, regrant
         self._folders = folders
 
-    async def sit_out(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it; raises what it raised last, once nothing has come for as long as may be."""
+    async def run_until_outage_ends(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run the work with retries; raise its last error once no data came for the limit."""
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type((BlobUnavailableError, AccessRefusedError)),
             stop=StopOnStandstill(self._came, self._clock.monotonic, self._limits.outage),
@@ -53,9 +53,9 @@ class OutageRetry:
 
 
 class StopOnStandstill:
-    """Asked after each failure: true once nothing more has come for longer than ``seconds``.
+    """A stop condition of tenacity: no more data for longer than ``seconds``.
 
-    A file that is begun again comes anew only where it comes further than before.
+    A file that is fetched again counts only once it is larger than before.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class StopOnStandstill:
         self._most, self._since = came(), monotonic()
 
     def __call__(self, _: RetryCallState | None = None) -> bool:
-        """Whether it is no use any more."""
+        """Return whether to stop retrying."""
         came, now = self._came(), self._monotonic()
         if came > self._most:
             self._most, self._since = came, now
@@ -73,7 +73,7 @@ class StopOnStandstill:
 
 
 def bytes_on_disk(folder: Path) -> int:
-    """What has come of the files below a folder; some have their full length from the start."""
+    """Return the allocated bytes of the files below a folder; some are sparse."""
     paths = (Path(at) / name for at, _, names in os.walk(folder) for name in names)
     return sum(_allocated_bytes(path) for path in paths)
 

@@ -1,7 +1,7 @@
-"""Files to and from Blob, in parallel blocks, each byte hashed on its way (CRC-64/NVME).
+"""Transfer files to and from Blob in parallel blocks, each with its CRC-64/NVME.
 
-What is sent is mapped, not read: a save lies in files of the node's memory
-(`trainer/checkpoint/host_buffers.py`), and goes from there straight to the wire.
+Uploads map the file instead of reading it: a save is a file in the node's memory
+(`trainer/checkpoint/host_buffers.py`), and goes from there to the network.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ LARGE = 2 * BLOCK  # bytes of a file that is fetched by processes; others are he
 
 
 class CorruptError(Exception):
-    """Bytes are not those that were promised. Names the file."""
+    """Bytes differ from what was promised; the text names the file."""
 
 
 class ForgedError(CorruptError):
-    """Size and CRC are right and the SHA-256 is not: no damage, so no second try would help."""
+    """Size and CRC are right but the SHA-256 is not: no damage, so retrying is useless."""
 
 
 async def upload_file(
@@ -41,10 +41,10 @@ async def upload_file(
     pace: UploadRateLimiter | None = None,
     blocks: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Upload a file that never changes; no harm when an earlier try of ours got through.
+    """Upload an immutable file; a completed earlier upload is fine.
 
-    Return the SHA-256 of each of ``blocks``, if these are given: their CRCs. Raises Corrupt if the
-    CRC of the file, or of a block, is another one.
+    Returns the SHA-256 of each of ``blocks``, if their CRCs are given. Raises CorruptError if the
+    CRC of the file or of a block differs.
     """
     data = await asyncio.to_thread(_map_file, path)
     spans = _spans(len(data))
@@ -80,9 +80,9 @@ async def upload_file(
 async def download_blob(
     access: BlobAccess, blob: BlobClient, path: Path, size: int, etag: str = ""
 ) -> str:
-    """Download ``size`` bytes into ``path`` and return their CRC-64/NVME.
+    """Download ``size`` bytes into ``path``; return their CRC-64/NVME.
 
-    With ``etag`` raises PreconditionFailed when the blob is not that one any more.
+    With ``etag`` raises PreconditionFailedError when the blob has changed.
     """
     await asyncio.to_thread(_remove_old, path)
     spans = _spans(size)
@@ -97,9 +97,9 @@ async def download_blob(
 async def download_range(
     access: BlobAccess, blob: BlobClient, path: Path, span: tuple[int, int], size: int, etag: str
 ) -> str:
-    """Download (offset, length) to its place in a file that is there; return the part's CRC.
+    """Download (offset, length) to its place in an existing file; return the part's CRC.
 
-    Raises as `download` does.
+    Raises as `download_blob` does.
     """
     crc = await _receive(access, blob, path, span, size, etag)
     with path.open("r+b") as file:
@@ -112,18 +112,18 @@ def _sha256(block: memoryview) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _spans(size: int) -> list[tuple[int, int]]:
-    """(offset, length) of every block of a file of ``size`` bytes."""
+    """Return (offset, length) of every block of a file of ``size`` bytes."""
     return [(offset, min(BLOCK, size - offset)) for offset in range(0, size, BLOCK)]
 
 
 def _map_file(path: Path) -> memoryview:
-    """The bytes of a file, read when they are looked at."""
+    """Return the bytes of a file, read on access."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:  # cannot be mapped
             return memoryview(b"")

@@ -1,4 +1,4 @@
-"""One generation's life on this node: fetch, train, upload meanwhile, settle, say how it was."""
+"""Run one generation on this node: fetch, train, upload, settle, report the outcome."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """How a run was, once nothing of it is left."""
+    """The outcome of a run that has ended."""
 
     how: NodePhase
     error: str = ""
@@ -66,7 +66,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class RunServices:
-    """What every run on this node works with."""
+    """What every run on this node uses."""
 
     container: JobContainer
     launcher: Launcher
@@ -81,7 +81,7 @@ class RunServices:
 
 
 class GenerationRun:
-    """One generation on this node. ``save``, ``kill`` and ``abandon`` may be called at any time."""
+    """One generation on this node. ``request_save``, ``kill``, ``abandon``: at any time."""
 
     _spec: RunSpec  # once HEAD is known to be this generation's
 
@@ -115,12 +115,12 @@ class GenerationRun:
         )
         self._follower = RunFileFollower(world.folder, tools.reports, tools.clock, tools.local)
 
-    def renew(self, grants: Grants) -> None:
-        """Read inputs with these grants from now on."""
+    def renew_grants(self, grants: Grants) -> None:
+        """Use these grants to read inputs from now on."""
         self._grants = grants
 
-    def machine_goes(self, seconds: float) -> None:
-        """Azure takes the machine in that many seconds: everything has to be done by then."""
+    def set_machine_deadline(self, seconds: float) -> None:
+        """Record that Azure takes the machine in ``seconds``: everything must end by then."""
         self._stopping.machine_goes(seconds)
 
     def save(self) -> None:
@@ -129,15 +129,15 @@ class GenerationRun:
         self._stopping.save()
 
     def kill(self) -> None:
-        """Kill the trainer; what lies whole is still uploaded and committed."""
+        """Kill the trainer; complete saves are still uploaded and committed."""
         self._wishes.ask(StopRequest.KILL)
 
     def abandon(self) -> None:
-        """Kill the trainer, and upload and commit nothing more."""
+        """Kill the trainer; upload and commit nothing more."""
         self._wishes.ask(StopRequest.ABANDON)
 
-    async def life(self) -> RunOutcome:
-        """Live it. Returns when no process of the trainer is left and its uploads are settled."""
+    async def run_to_end(self) -> RunOutcome:
+        """Run the generation; return once all processes are gone and uploads are settled."""
         self._began = self._tools.clock.now()
         try:
             if not await self._unless(StopRequest.SAVE, self._patience.sit_out(self._claim)):
@@ -157,8 +157,8 @@ class GenerationRun:
         await self._tools.launcher.kill_all()
         return RunOutcome(how=NodePhase.STOPPED)
 
-    async def salvage(self) -> RunOutcome:
-        """Settle what an earlier supervisor's trainer has left; no process of it lives any more."""
+    async def salvage_saves(self) -> RunOutcome:
+        """Settle the saves that an earlier supervisor's trainer left; no process of it lives."""
         self._follower.pass_over_spans()
         self._follow()
         self._wishes.ask(StopRequest.SAVE)
@@ -177,11 +177,11 @@ class GenerationRun:
         return RunOutcome(how=how, out_of_memory=bool(lacked))
 
     async def _supply(self, process: Process) -> None:
-        """Fetch while the ranks import and meet; of no use once they have ended."""
+        """Fetch while the ranks start; stop when they have ended."""
         await wait_first(self._patience.sit_out(self._fetch), process.wait())
 
     async def _claim(self) -> None:
-        """Find HEAD to be this generation's, and read what the generation trains."""
+        """Check that HEAD belongs to this generation; read the run spec."""
         container, folder = self._tools.container, self._world.folder
         generation = self._world.generation
         head, _ = await read_head(container)
@@ -195,7 +195,7 @@ class GenerationRun:
         folder.lay_stop()
 
     async def _fetch(self) -> None:
-        """Bring what the ranks wait for, then tell them."""
+        """Fetch what the ranks wait for, then tell them."""
         generation, folder, cache = self._world.generation, self._world.folder, self._tools.cache
         spec, size = self._spec.on(generation.rung), generation.world_size
         self._stopping.micro_steps = micro_steps(spec.global_batch, spec.micro_batch, size)
@@ -210,13 +210,13 @@ class GenerationRun:
         await asyncio.to_thread(self._tools.memory.keep_only, generation.number)
 
     def _spent(self, name: str) -> None:
-        """The time since the last span, or since the beginning, went into this."""
+        """Report the time since the last span under this name."""
         now = self._tools.clock.now()
         self._tools.reports.spent([Span(name=name, started_at=self._began, ended_at=now)])
         self._began = now
 
     async def _trained(self, process: Process) -> RunOutcome:
-        """From the start of the trainer to the end of its uploads."""
+        """Run from the start of the trainer to the end of its uploads."""
         shipping = asyncio.create_task(self._ship_logs())
         sharing = asyncio.create_task(self._share())
         uploading = asyncio.create_task(self._uploads.work(self._wishes))
@@ -237,7 +237,7 @@ class GenerationRun:
         return ending
 
     async def _load(self) -> None:
-        """Bring what the ranks read of the checkpoint, for as long as they still do."""
+        """Serve the checkpoint's blocks that the ranks read, while they load it."""
         world = self._world
         checkpoint, size = world.generation.checkpoint, world.generation.world_size
         if checkpoint is not None:
@@ -248,7 +248,7 @@ class GenerationRun:
     async def _until_gone(
         self, process: Process, uploading: asyncio.Task[None], loading: asyncio.Task[None]
     ) -> None:
-        """Return when no process of the trainer is left, by its own will or by ours."""
+        """Wait until no process of the trainer is left; kill it when it must end."""
         while process.returncode is None and not self._wishes.to_be_killed:
             if uploading.done():
                 uploading.result()  # raises: it never ends well before the trainer does
@@ -300,11 +300,11 @@ class GenerationRun:
 
     @property
     def _lacks_model(self) -> bool:
-        """True when the model is ours to commit and is not in HEAD."""
+        """Whether this node must commit the model and HEAD does not name it."""
         return self._world.member.node_rank == 0 and self._uploads.model is None
 
     def _never_met(self) -> str:
-        """Why the ranks could not even find each other, if the reason is another program's."""
+        """Return why the ranks could not meet, if another program took the port."""
         launcher = self._logs.launcher_tail()
         if self._world.member.node_rank != 0 or "EADDRINUSE" not in launcher:
             return ""
@@ -312,7 +312,7 @@ class GenerationRun:
         return f"port {port} was taken by another program before the ranks could meet there"
 
     def _ended_by_itself(self) -> bool:
-        """True when what it left deserves all the time: a hopeless run is not tried again."""
+        """Return whether its saves deserve full time: finished, stopped or non-retryable."""
         lost = non_retryable_reason(self._world.folder, self._world.ranks)
         return self._how() is not NodePhase.FAILED or bool(lost)
 
@@ -341,7 +341,7 @@ class GenerationRun:
             log.warning("trainer.not_followed reason=%s", e)
 
     async def _share(self) -> None:
-        """Share tokens; from a stop on the wire is for saves."""
+        """Share tokens until a stop; then the network is for saves."""
         tools = self._tools
         if self._world.member.node_rank == 0:
             sharing = share_tokens(tools.container, self._world.folder, tools.limits, tools.regrant)
@@ -354,7 +354,7 @@ class GenerationRun:
                 log.warning("log.not_flushed reason=%s", reason)
 
     async def _say_goodbye(self) -> None:
-        """The last log lines; they must not hold up what comes next."""
+        """Upload the last log lines, within a time limit."""
         try:
             async with asyncio.timeout(LAST_FLUSH_SECONDS):
                 await self._logs.flush(last=True)
@@ -362,7 +362,7 @@ class GenerationRun:
             log.warning("log.cut_short generation=%d", self._world.generation.number)
 
     async def _unless(self, wish: StopRequest, work: Coroutine[Any, Any, None]) -> bool:
-        """Do the work, or drop it as soon as ``wish`` is heard; True when it was done."""
+        """Run the work, or cancel it on this request; return whether it completed."""
         task = asyncio.ensure_future(work)
         try:
             await wait_first(self._wishes.heard(wish), asyncio.wait({task}))
@@ -376,7 +376,7 @@ class GenerationRun:
 
 
 def _out_of_memory_text(marks: dict[int, OutOfMemoryMark]) -> str:
-    """Where memory ran out first, in a line; nothing where it did not."""
+    """Return where memory ran out first, in a line; "" if it did not."""
     for rank, mark in marks.items():
         asked = mark.message.splitlines()[0]
         return f"memory ran out on rank {rank} with micro-batch {mark.micro_batch}: {asked}\n"
@@ -384,7 +384,7 @@ def _out_of_memory_text(marks: dict[int, OutOfMemoryMark]) -> str:
 
 
 def _outage_retry(world: NodeWorld, tools: RunServices) -> OutageRetry:
-    """With Blob, while a run begins; it watches the node's copies grow (`cache.py`)."""
+    """Return the retry policy for fetches; it watches the node's copies grow."""
     work = world.folder.root.parent
     copies = (work / "inputs", work / "checkpoints", tools.memory.checkpoints)
     return OutageRetry(tools.limits, tools.clock, tools.regrant, *copies)

@@ -1,8 +1,7 @@
-"""The trainer's processes: started by torchrun, and gone only when every descendant is gone.
+"""Start and kill the trainer's processes.
 
-torchrun puts its workers into sessions of their own and they outlive it when it is killed.
-All of them inherit one environment variable, by which they are found again, also by the
-next supervisor after this one was killed.
+torchrun puts its workers into sessions of their own, and they outlive it when it is killed. All
+inherit one environment variable, by which this supervisor or the next one finds them.
 """
 
 import asyncio
@@ -46,11 +45,11 @@ CONVERTER = (sys.executable, "-m", "trainer.convert")
 
 
 class NotConvertibleError(Exception):
-    """A checkpoint cannot be made into a model, on whatever machine; says why."""
+    """A checkpoint cannot become a model on any machine; the text says why."""
 
 
 def torchrun_command(world: NodeWorld, program: Sequence[str] = TRAINER) -> Sequence[str]:
-    """The command that starts this node's ranks of ``program``."""
+    """Return the command that starts this node's ranks of ``program``."""
     generation = world.generation
     return (
         sys.executable,
@@ -71,7 +70,7 @@ def torchrun_command(world: NodeWorld, program: Sequence[str] = TRAINER) -> Sequ
 
 @dataclass(frozen=True, kw_only=True)
 class Launcher:
-    """Starts and kills trainers; ``mark`` is the same for every supervisor of one work folder."""
+    """Starts and kills trainers; ``mark`` is the same for all supervisors of a work folder."""
 
     command: Command
     environment: Mapping[str, str]  # the supervisor's own
@@ -82,9 +81,9 @@ class Launcher:
     vm_size: str = ""  # known once the metadata service has answered
 
     async def convert(self, checkpoint: Path, target: Path, base: Path, run_spec: Path) -> None:
-        """Write the model that a checkpoint is to a folder, which appears whole or not at all.
+        """Convert a checkpoint to a model folder, which appears whole or not at all.
 
-        Raises NotConvertible, and OSError where another try may help.
+        Raises NotConvertibleError, and OSError where a retry may help.
         """
         options = ("--to", "hf", "--base", str(base), "--run-spec", str(run_spec))
         process = await asyncio.create_subprocess_exec(
@@ -106,7 +105,7 @@ class Launcher:
             raise NotConvertibleError(text) if process.returncode == 1 else OSError(text)
 
     async def start(self, world: NodeWorld, nccl: Sequence[str] = ()) -> Process:
-        """Start this node's ranks, in a session of their own, once the members may reach it.
+        """Start this node's ranks, in their own session, once the firewall admits the members.
 
         ``nccl`` are the job's own settings of NCCL. Raises an OSError that says what is missing.
         """
@@ -124,7 +123,7 @@ class Launcher:
             )
 
     async def kill_all(self) -> None:
-        """Kill every process of every trainer; returns when none can be found any more."""
+        """Kill every process of every trainer; return when none is left."""
         while found := await asyncio.to_thread(find_marked_processes, self.mark):
             for process in found:
                 _kill(process)
@@ -145,7 +144,7 @@ class Launcher:
 
 
 def find_marked_processes(mark: str) -> list[psutil.Process]:
-    """Every living process that was started under this mark."""
+    """Return every living process that was started under this mark."""
     return [p for p in psutil.process_iter() if _has_mark(p, mark)]
 
 

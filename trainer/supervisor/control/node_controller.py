@@ -1,6 +1,6 @@
-"""What the node has to do: the state machine, its memory on disk, and the run that is on.
+"""The node's controller: applies reactions of the state machine and owns the current run.
 
-The new state is on disk before its effects are carried out (see node.py).
+The new state is on disk before its effects are carried out (see node_state.py).
 """
 
 import asyncio
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeController:
-    """One node's duty. Reactions are applied one after the other, in the event loop's thread."""
+    """Controls one node. Reactions are applied one after the other, in the event loop."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
@@ -65,21 +65,21 @@ class NodeController:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def take_up(self, seat: Registered, tools: RunServices, group: asyncio.TaskGroup) -> None:
-        """Begin, with these tools; runs live in the group."""
+    def start(self, seat: Registered, tools: RunServices, group: asyncio.TaskGroup) -> None:
+        """Begin with these services; runs are tasks of the group."""
         self._tools, self._group = tools, group
         self._waiting_since = tools.clock.now()
-        self.sit(seat)
+        self.on_registered(seat)
         owed, self._owed = self._owed, ()
         self.apply((self.node, owed))
 
-    def sit(self, seat: Registered) -> None:
-        """The service has answered a registration."""
+    def on_registered(self, seat: Registered) -> None:
+        """Take over node id, grants and epoch of a registration."""
         self._node_id = seat.node_id
-        self.renew(seat.grants)
+        self.renew_grants(seat.grants)
         self.apply((replace(self.node, epoch=seat.epoch), ()))
 
-    def renew(self, grants: Grants) -> None:
+    def renew_grants(self, grants: Grants) -> None:
         """Use these grants from now on."""
         self._grants = grants
         self._tools.container.renew(grants.job)
@@ -87,7 +87,7 @@ class NodeController:
             self._run.renew(grants)
 
     def apply(self, reaction: Reaction) -> None:
-        """Write the new state down, then carry out its effects."""
+        """Write the new state to disk, then carry out its effects."""
         node, effects = reaction
         if node != self.node:
             self._tools.reports.changed.set()
@@ -105,27 +105,27 @@ class NodeController:
             log.info("node.effect effect=%s", type(effect).__name__)
             self._carry_out(effect, trouble)
 
-    def announce(self, notice: EvictionNotice, seconds: float) -> None:
-        """The machine goes in so many seconds: tell the service, save, settle."""
+    def announce_eviction(self, notice: EvictionNotice, seconds: float) -> None:
+        """Report the eviction in ``seconds``, then save and settle."""
         self.notice = notice
         self._tools.reports.changed.set()
         if self._run is not None:
             self._run.machine_goes(seconds)
         self.apply(on_eviction_notice(self.node))
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Return when no trainer runs and nothing waits to be uploaded."""
         await self._idle.wait()
 
-    async def end(self) -> None:
-        """Abandon whatever is still on, and return when it is gone."""
+    async def abandon_and_wait(self) -> None:
+        """Abandon the current run; return when it is gone."""
         if self._run is not None:
             self._run.abandon()
         if self._living is not None:
             await asyncio.gather(self._living, return_exceptions=True)
 
     def _remember(self) -> Reaction:
-        """What an earlier supervisor on this disk knew, and what is to be done about it."""
+        """Read the state of an earlier supervisor, and react to the restart."""
         try:
             before = NodeState.from_json(self._memory.read_bytes())
         except FileNotFoundError:
@@ -172,12 +172,12 @@ class NodeController:
         self._living = self._group.create_task(life)
 
     def _waited(self) -> None:
-        """Until now the node waited for the others of its generation."""
+        """Report the time that the node waited for its generation."""
         since, now = self._waiting_since, self._tools.clock.now()
         self._tools.reports.spent([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
 
     def _salvage(self) -> None:
-        """Settle what an earlier supervisor has left of its run: its trainer is gone."""
+        """Settle what an earlier supervisor's run left; its trainer is gone."""
         number = self.node.generation
         try:
             left = RunDir(self._root(number)).generation.read_bytes()
@@ -218,7 +218,7 @@ class NodeController:
         self._ended(generation.number, await self._examined(await run.life()))
 
     async def _examined(self, ending: RunOutcome) -> RunOutcome:
-        """Look at the machine before its trainer is blamed: a broken GPU causes any error."""
+        """Check the machine before its trainer is blamed: a broken GPU causes any error."""
         if ending.how is NodePhase.FAILED and not self.unhealthy:
             health = self._tools.health
             self.unhealthy = ending.unhealthy or await health.find_faults()
@@ -241,6 +241,6 @@ class NodeController:
 
 
 def _remove_runs(work: Path) -> None:
-    """Make room: earlier generations have settled, or nobody may settle them any more."""
+    """Delete the folders of earlier generations: they have settled, or never will."""
     for folder in work.glob("gen-*"):
         shutil.rmtree(folder, ignore_errors=True)

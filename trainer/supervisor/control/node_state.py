@@ -1,9 +1,9 @@
-"""What one node does about what it hears: a pure state machine.
+"""The node's state machine, pure: each event maps a state to a new state and effects.
 
-The supervisor writes the new state to its disk before it carries out the effects, so that
-a supervisor killed between the two finds out on its next start and never starts the same
-generation twice. `tests/unit/test_contract_simulation.py` runs this very machine against
-the service's over a wire that loses, doubles and reorders.
+The supervisor writes the new state to its disk before it carries out the effects, so a supervisor
+that is killed between the two finds out on its next start and never starts a generation twice.
+`tests/unit/test_contract_simulation.py` runs this state machine against the service's over a
+network that loses, doubles and reorders messages.
 """
 
 from dataclasses import dataclass, replace
@@ -37,12 +37,12 @@ class SaveAndStop:
 
 @dataclass(frozen=True, kw_only=True)
 class KillTrainer:
-    """Kill the trainer; saves that lie complete may still be uploaded and committed."""
+    """Kill the trainer; complete saves may still be uploaded and committed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SalvageSaves:
-    """Upload and commit what a trainer that was killed with its supervisor has left whole."""
+    """Upload and commit the complete saves of a trainer that was killed with its supervisor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class AbandonRun:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaveAttempt:
-    """Abandon, and end the supervisor: this node is no longer wanted."""
+    """Abandon the run and end the supervisor: this node is no longer needed."""
 
 
 Effect = LaunchTrainer | SaveAndStop | KillTrainer | SalvageSaves | AbandonRun | LeaveAttempt
@@ -70,9 +70,9 @@ def on_directive(node: NodeState, directive: Directive) -> Reaction:
 
 
 def on_run_ended(node: NodeState, number: int, how: NodePhase) -> Reaction:
-    """The trainer of generation ``number`` is gone and its uploads are settled.
+    """React to a run that has ended and settled; ``how`` is STOPPED, FAILED or FINISHED.
 
-    ``how`` is STOPPED, FAILED or FINISHED. One that failed because it was being killed stopped.
+    A run that failed while it was being killed counts as stopped.
     """
     if number != node.generation or node.phase is not NodePhase.RUNNING:
         return node, ()
@@ -82,33 +82,33 @@ def on_run_ended(node: NodeState, number: int, how: NodePhase) -> Reaction:
 
 
 def on_eviction_notice(node: NodeState) -> Reaction:
-    """Azure announced that it takes this node."""
+    """React to Azure's notice that it takes this node."""
     return _save(replace(node, evicting=True))
 
 
 def on_stop_by_passed(node: NodeState) -> Reaction:
-    """``stop_by`` has passed and the service was not heard from."""
+    """React to a ``stop_by`` that passed without an answer of the service."""
     return _save(node)
 
 
 def on_stale_generation(node: NodeState) -> Reaction:
-    """409: the generation that runs here is stale."""
+    """React to 409: the generation that runs here is stale."""
     if node.phase is not NodePhase.RUNNING:
         return node, ()
     return replace(node, stopping=True), (AbandonRun(),)
 
 
 def on_attempt_over(node: NodeState) -> Reaction:
-    """410: the attempt is over."""
+    """React to 410: the attempt is over."""
     return replace(node, evicting=True), (LeaveAttempt(),)
 
 
 def on_supervisor_restart(node: NodeState) -> Reaction:
-    """The supervisor starts on a disk that remembers ``node``; a leftover trainer was killed.
+    """React to the start of a supervisor on a disk that remembers ``node``.
 
-    The generation has not settled until what lies whole on the disk is uploaded and committed.
-    An eviction notice is forgotten: Azure repeats one that still holds, and a node that was
-    merely told to terminate would otherwise ignore every generation from then on.
+    Any leftover trainer was killed. The generation has not settled until its complete saves are
+    uploaded and committed. An eviction notice is forgotten: Azure repeats one that still holds, and
+    a node that was merely terminated would otherwise ignore every later generation.
     """
     if node.phase is NodePhase.RUNNING:
         return replace(node, stopping=True, evicting=False), (SalvageSaves(),)

@@ -1,4 +1,4 @@
-"""What a run's ranks have left in writing; torchrun's exit status tells nothing."""
+"""Read the files in which a run's ranks report how they ended; torchrun's status says nothing."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +8,7 @@ from trainer.rundir import OutOfMemoryMark, RankResult, RunDir
 
 
 def run_phase(folder: RunDir, ranks: range) -> NodePhase:
-    """FINISHED, STOPPED, or FAILED: some rank has left no result, or not yet."""
+    """Return FINISHED, STOPPED, or FAILED where some rank has left no result."""
     results = [read_result(folder, rank) for rank in ranks]
     if all(r is not None and r.how == "finished" for r in results):
         return NodePhase.FINISHED
@@ -16,7 +16,7 @@ def run_phase(folder: RunDir, ranks: range) -> NodePhase:
 
 
 def read_result(folder: RunDir, rank: int) -> RankResult | None:
-    """What this rank has left."""
+    """Return the rank's result, or None."""
     try:
         return RankResult.from_json(folder.result(rank).read_bytes())
     except (OSError, ValueError):
@@ -24,18 +24,18 @@ def read_result(folder: RunDir, rank: int) -> RankResult | None:
 
 
 def out_of_memory_marks(folder: RunDir, ranks: range) -> dict[int, OutOfMemoryMark]:
-    """What ranks had no memory for, by rank."""
+    """Return the out-of-memory marks, by rank."""
     found = {rank: _read_mark(folder, rank) for rank in ranks}
     return {rank: mark for rank, mark in found.items() if mark is not None}
 
 
 def non_retryable_reason(folder: RunDir, ranks: range) -> str:
-    """Why no second try would help, as the first rank says that says so; else nothing."""
+    """Return the first rank's reason why a retry would not help, or ""."""
     return _first_text(folder.hopeless(rank) for rank in ranks)
 
 
 def unhealthy_reason(folder: RunDir, ranks: range) -> str:
-    """Why the machine must be replaced, as the first rank says that says so; else nothing."""
+    """Return the first rank's reason why the machine must be replaced, or ""."""
     return _first_text(folder.unhealthy(rank) for rank in ranks)
 
 

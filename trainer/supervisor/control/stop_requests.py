@@ -1,4 +1,4 @@
-"""How a run is asked to end, and how patient that leaves it."""
+"""Requests to end a run, and the time limits that follow from them."""
 
 import asyncio
 from enum import IntEnum
@@ -7,7 +7,7 @@ from trainer.supervisor.clock import NodeClock, NodeLimits
 
 
 class StopRequest(IntEnum):
-    """A stronger wish replaces a weaker one; there is no way back."""
+    """A stronger request replaces a weaker one; it cannot be taken back."""
 
     NONE = 0
     SAVE = 1  # save between two steps, end, settle
@@ -16,7 +16,7 @@ class StopRequest(IntEnum):
 
 
 class StopRequests:
-    """What one run was asked, when, and until when it may take its time (monotonic)."""
+    """The strongest request to one run, when it came, and its deadlines (monotonic)."""
 
     def __init__(self, limits: NodeLimits, clock: NodeClock) -> None:
         self._limits = limits
@@ -29,8 +29,8 @@ class StopRequests:
         self.trainer_gone = asyncio.Event()
         self._ended_well = False
 
-    def ask(self, wish: StopRequest) -> None:
-        """Ask for it; a weaker wish than an earlier one changes nothing."""
+    def request(self, wish: StopRequest) -> None:
+        """Request a stop; one weaker than an earlier one changes nothing."""
         if wish > self.strongest:
             self.strongest = wish
             self._asked_at = self._clock.monotonic()
@@ -38,29 +38,29 @@ class StopRequests:
             if weaker <= wish:
                 self._heard[weaker].set()
 
-    def machine_goes(self, seconds: float) -> None:
-        """Azure takes the machine in that many seconds."""
+    def set_machine_deadline(self, seconds: float) -> None:
+        """Record that Azure takes the machine in ``seconds``."""
         self._machine_goes_at = min(self._machine_goes_at, self._clock.monotonic() + seconds)
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds until Azure takes the machine; None when it does not."""
         left = self._machine_goes_at - self._clock.monotonic()
         return left if left < float("inf") else None
 
-    def gone(self, *, ended_well: bool) -> None:
-        """No process of the trainer is left."""
+    def trainer_ended(self, *, ended_well: bool) -> None:
+        """Record that no process of the trainer is left."""
         self._gone_at = self._clock.monotonic()
         self._ended_well = ended_well
         self.trainer_gone.set()
 
-    async def heard(self, wish: StopRequest) -> None:
-        """Return once this, or a stronger one, is wished."""
+    async def wait_for(self, wish: StopRequest) -> None:
+        """Return once this request, or a stronger one, was made."""
         await self._heard[wish].wait()
 
     @property
-    def to_be_killed(self) -> bool:
-        """True when the trainer must not run any longer."""
+    def must_be_killed(self) -> bool:
+        """Whether the trainer must not run any longer."""
         if self.strongest is not StopRequest.SAVE:
             return self.strongest > StopRequest.SAVE
         last = min(
@@ -69,14 +69,14 @@ class StopRequests:
         return self._clock.monotonic() >= last
 
     @property
-    def uploads_over(self) -> bool:
-        """True when the uploads of a trainer that is gone have had their time."""
+    def is_upload_time_over(self) -> bool:
+        """Whether the uploads after the trainer's end have had their time."""
         if self._patient:
             return self._past(self._gone_at + self._limits.uploads)
         return self._past(self._given_up_since(self._gone_at) + self._limits.uploads_after_kill)
 
-    def peers_over(self, since: float) -> bool:
-        """True when the peers, waited for since then, have had their time."""
+    def is_peer_time_over(self, since: float) -> bool:
+        """Return whether peers, awaited since ``since``, have had their time."""
         if not self._patient:
             return self._past(self._given_up_since(since) + self._limits.peers_after_kill)
         if self._machine_goes_at < float("inf"):
@@ -88,7 +88,7 @@ class StopRequests:
         return self._ended_well and self.strongest < StopRequest.KILL
 
     def _given_up_since(self, since: float) -> float:
-        """A kill that is asked for late, with the trainer long gone, leaves the same time."""
+        """Return the start of the time limit; a late kill restarts it."""
         return max(since, self._asked_at)
 
     def _past(self, moment: float) -> bool:

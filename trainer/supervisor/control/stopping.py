@@ -1,8 +1,8 @@
-"""How a trainer is asked to save and to end: after its step, at once, or not at all.
+"""Stop a trainer with a save: after its step, at once, or without a save.
 
-By what was measured of the run so far. Azure's notice sets the time; any other stop leaves enough
-to end a short step. The ranks of all nodes agree on the most urgent of what their nodes ask for, so
-a machine that goes soon has its way, and peers that the service tells later cost it no step.
+The decision uses measurements of the run. An eviction notice sets the time; any other stop leaves
+enough for a short step. The ranks of all nodes agree on the most urgent request, so one machine
+that must go soon decides for all.
 """
 
 import logging
@@ -31,19 +31,19 @@ log = logging.getLogger(__name__)
 
 
 class StepTimer:
-    """How long a training step takes, from when each of the last few was heard of."""
+    """Mean duration of the last few training steps, by when each was reported."""
 
     def __init__(self) -> None:
         self._heard: deque[tuple[int, float]] = deque(maxlen=_STEPS_REMEMBERED)
 
-    def heard(self, step: int, at: float) -> None:
+    def record_step(self, step: int, at: float) -> None:
         """Record that the trainer has come to ``step`` by ``at`` (monotonic seconds)."""
         if not self._heard or step > self._heard[-1][0]:
             self._heard.append((step, at))
 
     @property
     def seconds(self) -> float | None:
-        """Return the mean seconds of a step; None until two steps were seen."""
+        """Mean seconds of a step; None until two steps were seen."""
         if len(self._heard) < 2:
             return None
         (first, began), (last, ended) = self._heard[0], self._heard[-1]
@@ -51,11 +51,11 @@ class StepTimer:
 
 
 class UploadProgress(Protocol):
-    """What is on its way to Blob."""
+    """Progress of the uploads to Blob."""
 
     @property
-    def pending(self) -> int:
-        """Bytes that wait for it."""
+    def pending_bytes(self) -> int:
+        """Bytes that still have to be uploaded."""
 
     @property
     def rate(self) -> float | None:
@@ -64,7 +64,7 @@ class UploadProgress(Protocol):
 
 @dataclass(kw_only=True)
 class StopController:
-    """Of one run on this node."""
+    """Stops one run on this node."""
 
     world: NodeWorld
     wishes: StopRequests
@@ -77,16 +77,16 @@ class StopController:
     _tempo: StepTimer = field(default_factory=StepTimer)
     _gently: bool = False  # the flag that is up leaves time for the step
 
-    def followed(self) -> None:
-        """Time the steps. What the trainer has loaded is none of its own, and took far longer."""
+    def record_step(self) -> None:
+        """Time the steps; the step that was loaded from a checkpoint does not count."""
         if not self.reports.fresh:
             self._tempo.heard(self.reports.step, self.clock.monotonic())
 
-    def save(self) -> None:
+    def request_save(self) -> None:
         """Ask the trainer to save between two steps and to end.
 
-        Before its first own step there is nothing to save, and it may wait for a peer that
-        never comes. Once it has ended, what it left is uploaded, however long that takes.
+        Before its first own step there is nothing to save, and it may be waiting for a peer that
+        never comes: then it is killed. Once it has ended, its saves are uploaded without a limit.
         """
         if self._ended:
             self.wishes.ask(StopRequest.SAVE)
@@ -97,8 +97,8 @@ class StopController:
         else:
             self._obey(verdict)
 
-    def machine_goes(self, seconds: float) -> None:
-        """Azure takes the machine; a stop that was in no hurry is in one now."""
+    def set_machine_deadline(self, seconds: float) -> None:
+        """Record that Azure takes the machine; make an unhurried stop urgent."""
         self.wishes.machine_goes(seconds)
         if not self._gently or self._ended:
             return
@@ -109,7 +109,7 @@ class StopController:
 
     @property
     def _ended(self) -> bool:
-        """Nothing is left to be saved; torchrun may take a while to notice."""
+        """Whether all ranks have left results; torchrun may take a while to notice."""
         if self.wishes.trainer_gone.is_set():
             return True
         return run_phase(self.world.folder, self.world.ranks) is not NodePhase.FAILED
@@ -133,7 +133,7 @@ class StopController:
             self.wishes.ask(StopRequest.SAVE)
 
     def _verdict(self) -> EvictionDecision | None:
-        """What the time that is left allows; None when nobody takes the machine."""
+        """Return the decision for the time that is left; None without an eviction."""
         left = self.wishes.left
         if left is None:
             return None

@@ -1,10 +1,9 @@
-"""The node's own copies of what its job reads: each fetched and verified once, whoever asks.
+"""The node's local copies of what its job reads: each is fetched and verified once.
 
-What a job will read is known as soon as the node has joined, so fetching begins then, while
-other machines still boot. A generation that starts waits for what is under way, and asks
-again for what has failed. A copy has its name only once it is verified; that of a checkpoint's
-tensors comes block by block (`shards.py`). Tokens alone are not waited for: a trainer that does
-not find them makes them.
+Fetching begins as soon as the node has joined, while other machines still boot. A generation that
+starts joins the fetches under way and retries failed ones. A copy gets its name once it is
+verified; a checkpoint's tensors arrive block by block (`tensor_blocks.py`). Only tokens are
+optional: a trainer that does not find them tokenizes.
 """
 
 import asyncio
@@ -59,7 +58,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StartingCheckpointPaths:
-    """Where a starting checkpoint, its run spec and its base model lie on this node."""
+    """Paths of a starting checkpoint, its run spec and its base model on this node."""
 
     checkpoint: Path
     run_spec: Path
@@ -67,7 +66,7 @@ class StartingCheckpointPaths:
 
 
 class InputCache:
-    """Copies below one folder; it outlives generations and supervisors."""
+    """Copies below one folder; they outlive generations and supervisors."""
 
     def __init__(
         self, folder: Path, memory: MemoryFolder, container: JobContainer, processes: int
@@ -83,7 +82,7 @@ class InputCache:
         self._wanted: Path | None = None  # the checkpoint that a generation asked for
 
     async def prefetch(self, grants: Grants) -> None:
-        """Fetch what a generation will most likely ask for. It is no error when that fails."""
+        """Fetch what a generation will most likely need; errors are ignored."""
         try:
             data, _ = await self.container.read(RUN_SPEC)
             head, _ = await read_head(self.container)
@@ -99,8 +98,8 @@ class InputCache:
         except (BlobError, CorruptError, OSError, ValueError) as e:
             log.info("prefetch.given_up reason=%s", e)
 
-    async def inputs(self, spec: RunSpec, grants: Grants, folder: RunDir) -> None:
-        """Link base model, data files and the place of the tokens into the folder."""
+    async def link_inputs(self, spec: RunSpec, grants: Grants, folder: RunDir) -> None:
+        """Link base model, data files and the token folder into the run folder."""
         files = input_files(spec)
         await gather_or_cancel(self._input(file, grants) for file in files)
         for file in files:
@@ -109,8 +108,10 @@ class InputCache:
         _link(folder.cache, self._tokens)
         self._begin_tokens(spec)
 
-    async def starting_checkpoint(self, base: BaseModel, grants: Grants) -> StartingCheckpointPaths:
-        """Bring a starting checkpoint, and what it is converted with."""
+    async def fetch_starting_checkpoint(
+        self, base: BaseModel, grants: Grants
+    ) -> StartingCheckpointPaths:
+        """Fetch a starting checkpoint, and what its conversion needs."""
         assert base.checkpoint is not None
         files, spec = base.checkpoint.files, base.checkpoint.run_spec
         await gather_or_cancel(self._input(file, grants) for file in (*files, *base.files, spec))
@@ -121,37 +122,37 @@ class InputCache:
         )
 
     def drop_starting_checkpoint(self, base: BaseModel) -> None:
-        """Free the disk of what was converted: it is not read again."""
+        """Delete the inputs of the conversion: they are not read again."""
         assert base.checkpoint is not None
         for file in (*base.checkpoint.files, base.checkpoint.run_spec, *base.files):
             path_inside(self._inputs, file.path).unlink(missing_ok=True)
 
-    def adopt(self, made: ConvertedBase, folder: Path) -> None:
-        """Take over the files of a base model that was converted into ``folder`` on this node."""
+    def adopt_converted_base(self, made: ConvertedBase, folder: Path) -> None:
+        """Move the files of a base model that was converted on this node into the cache."""
         for file in made.files:
             path = path_inside(self._inputs, file.path)
             path.parent.mkdir(parents=True, exist_ok=True)
             (folder / file.name).replace(path)
         shutil.rmtree(folder)
 
-    async def converted_base(self, made: ConvertedBase, folder: RunDir) -> None:
-        """Link the base model that was made of a starting checkpoint into the folder."""
+    async def link_converted_base(self, made: ConvertedBase, folder: RunDir) -> None:
+        """Fetch and link the converted base model into the run folder."""
         await self._own(made)
         _link(folder.converted_base, path_inside(self._inputs, made.files[0].path).parent)
 
-    async def checkpoint(
+    async def link_checkpoint(
         self, committed: Committed, folder: RunDir, world_size: int, ranks: range
     ) -> None:
         """Link the checkpoint that these ranks load into their folder; drop every other.
 
-        Its tensors may come later: see `serve`.
+        Its tensors may come later: see `serve_tensor_blocks`.
         """
         self._wanted = self._folder_of(committed)
         await self._drop_others(self._wanted)
         await self._checkpoint(committed, world_size, ranks)
         _link(folder.checkpoint, self._wanted)
 
-    async def serve(
+    async def serve_tensor_blocks(
         self,
         committed: Committed,
         folder: RunDir,
@@ -159,7 +160,7 @@ class InputCache:
         ranks: range,
         patiently: Retry,
     ) -> None:
-        """Bring what these ranks read of it, in the order in which they do, until all have it."""
+        """Fetch the blocks that these ranks read, in their order, until all have them."""
         here = self._folder_of(committed)
         data = await asyncio.to_thread(_read_if_present, here / MANIFEST)
         laid = LocalCheckpoint(committed.path, here, Manifest.from_json(data))
@@ -169,14 +170,14 @@ class InputCache:
         )
 
     async def drop_checkpoint(self) -> None:
-        """Free the memory: every rank has loaded it."""
+        """Free the memory of the checkpoint: every rank has loaded it."""
         if self._wanted is not None:
             await self._under_way.end([self._wanted])
             for folder in (self._wanted, self._spilled / self._wanted.name):
                 await asyncio.to_thread(drop_checkpoint, folder)
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the fetches under way."""
         await self._under_way.end()
 
     async def _input(self, file: InputFile, grants: Grants) -> None:
@@ -192,14 +193,14 @@ class InputCache:
         )
 
     async def _starting_model(self, base: BaseModel, grants: Grants) -> None:
-        """Bring the converted base model, or what it will be converted from."""
+        """Fetch the converted base model, or the inputs of its conversion."""
         if (made := await read_converted_base(self.container)) is not None:
             await self._own(made)
         else:
-            await self.starting_checkpoint(base, grants)
+            await self.fetch_starting_checkpoint(base, grants)
 
     async def _ahead(self, committed: Committed, ranks: range) -> None:
-        """All that the ranks will read, if they are those of the world that saved."""
+        """Fetch all that the ranks will read, if the world size is the one that saved."""
         laid = await self._checkpoint(committed, len(ranks), ranks)
         for rank in ranks:
             await self._shards.bring(laid, own_blocks(laid.manifest, len(ranks), rank))
@@ -224,7 +225,7 @@ class InputCache:
         await self._under_way.once(target, partial(self._bring, path, file, target))
 
     async def _bring(self, path: str, file: FileEntry, target: Path) -> None:
-        """From this machine's memory, else from Blob; onto the disk where memory has no room."""
+        """Take the file from this machine's memory, else from Blob; spill to disk when full."""
         if await asyncio.to_thread(self._memory.give, file, target):
             return
         try:
@@ -242,11 +243,11 @@ class InputCache:
             self._under_way.begin(path, partial(fetch_tokens, self.container, path))
 
     def _folder_of(self, committed: Committed) -> Path:
-        """The manifest names every byte of a checkpoint, and its hash the manifest."""
+        """Return the folder of a checkpoint, which is named by its manifest's hash."""
         return path_inside(self._memory.checkpoints, committed.manifest_sha256)
 
     async def _drop_others(self, wanted: Path) -> None:
-        """Make room: a job's checkpoint may be the largest thing on the disk."""
+        """Delete other checkpoints: one may be the largest thing on the disk."""
         places = (self._memory.checkpoints, self._spilled)
         others = [p for place in places for p in place.glob("*") if p.name != wanted.name]
         await self._under_way.end(others)
@@ -255,7 +256,7 @@ class InputCache:
 
 
 def _read_if_present(path: Path) -> bytes:
-    """What was fetched before, as its folder's name says; empty if nothing."""
+    """Return the file's content; empty if it is missing."""
     return path.read_bytes() if path.exists() else b""
 
 

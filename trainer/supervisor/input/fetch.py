@@ -1,6 +1,6 @@
-"""What a generation needs on the node before its trainer starts: run spec, inputs, checkpoint.
+"""Fetch and verify a generation's inputs: run spec, input files, checkpoint.
 
-Everything is verified here, so that the trainer may trust what lies in its folder.
+Everything is verified here, so that the trainer may trust its folder.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from trainer.supervisor.concurrency import gather_or_cancel
 
 
 class BrokenCheckpointError(CorruptError):
-    """What was committed is not there any more as it was; the service decides what now."""
+    """A committed checkpoint has changed or is gone; the service decides what to do."""
 
     def __init__(self, path: str, file: str, reason: str) -> None:
         super().__init__(f"{path}/{file}: {reason}")
@@ -54,7 +54,7 @@ class BrokenCheckpointError(CorruptError):
 async def fetch_run_spec(
     container: JobContainer, generation: Generation, folder: RunDir
 ) -> RunSpec:
-    """Read the job's run spec, check that the generation means this one, and leave it."""
+    """Read the job's run spec, verify its hash, and write it into the folder."""
     data, _ = await container.read(RUN_SPEC)
     digest = hashlib.sha256(data).hexdigest()
     if digest != generation.run_spec_sha256:
@@ -64,7 +64,7 @@ async def fetch_run_spec(
 
 
 def input_files(spec: RunSpec) -> list[InputFile]:
-    """Every file that the job's trainer reads, but for a base model that is made of others."""
+    """Return every file that the job's trainer reads, except a base model to be converted."""
     validation = [spec.validation_file] if spec.validation_file is not None else []
     judge = spec.reward_model.files if spec.reward_model is not None else ()
     base = spec.base_model.files if spec.base_model.checkpoint is None else ()
@@ -72,14 +72,14 @@ def input_files(spec: RunSpec) -> list[InputFile]:
 
 
 async def fetch_input(container: JobContainer, grants: Grants, file: InputFile, path: Path) -> None:
-    """Bring one file onto the node; it gets its name once it is verified."""
+    """Fetch one file onto the node; it gets its name once it is verified."""
     if file.path not in grants.inputs:
         raise CorruptError(f"{file.path}: the run spec names it, but no grant to read it came")
     await _fetch(container.access, container.access.blob(grants.inputs[file.path]), file, path)
 
 
 async def read_converted_base(container: JobContainer) -> ConvertedBase | None:
-    """Return the base model converted from the starting checkpoint; None if it is not there yet."""
+    """Return the base model converted from the starting checkpoint; None if missing."""
     try:
         data, _ = await container.read(CONVERTED_BASE)
     except BlobNotFoundError:
@@ -91,7 +91,7 @@ async def read_converted_base(container: JobContainer) -> ConvertedBase | None:
 
 
 async def fetch_job_file(container: JobContainer, file: InputFile, path: Path) -> None:
-    """Bring one file of the job's own container onto the node, as `fetch_input` does."""
+    """Fetch one file of the job's own container, as `fetch_input` does."""
     await _fetch(container.access, container.blob(file.path.split("/", 1)[1]), file, path)
 
 
@@ -109,7 +109,7 @@ async def _fetch(access: BlobAccess, blob: BlobClient, file: InputFile, path: Pa
 
 
 async def read_manifest(container: JobContainer, committed: Committed) -> bytes:
-    """The manifest that HEAD means."""
+    """Return the manifest that HEAD names; raise BrokenCheckpointError."""
     path = committed.path
     try:
         data, _ = await container.read(f"{path}/{MANIFEST}")
@@ -131,9 +131,9 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
 
 
 def files_needed_whole(manifest: Manifest, world_size: int, ranks: range) -> list[FileEntry]:
-    """The files that these ranks need whole: indexes, and tensors that no block is known of.
+    """Return the files that these ranks need whole: indexes, and tensors without block checksums.
 
-    Of those, ranks of another world read all: it is cut otherwise.
+    Ranks of another world size need all of the latter.
     """
     same = manifest.world_size == world_size
     own = {tensors_name(rank) for rank in (ranks if same else range(manifest.world_size))}
@@ -142,7 +142,7 @@ def files_needed_whole(manifest: Manifest, world_size: int, ranks: range) -> lis
 
 
 async def fetch_checkpoint(container: JobContainer, committed: Committed, folder: Path) -> None:
-    """Bring all of a checkpoint."""
+    """Fetch all files of a checkpoint."""
     data = await read_manifest(container, committed)
     files = parse_manifest(data, committed.path).files
     await gather_or_cancel(
@@ -155,7 +155,7 @@ async def fetch_checkpoint(container: JobContainer, committed: Committed, folder
 async def fetch_checkpoint_file(
     container: JobContainer, path: str, entry: FileEntry, target: Path
 ) -> None:
-    """Bring one file of a checkpoint; it gets its name once not one byte of it differs."""
+    """Fetch one file of a checkpoint; it gets its name once it is verified."""
     part = target.with_name(f".{target.name}.part")
     blob = container.blob(f"{path}/{entry.name}")
     fetching = download_blob(container.access, blob, part, entry.size, entry.etag)
@@ -169,7 +169,7 @@ async def fetch_checkpoint_file(
 async def fetch_block(
     container: JobContainer, path: str, entry: FileEntry, number: int, target: Path
 ) -> None:
-    """Bring one block of a file to its place in ``target``; CheckpointBroken if a byte differs."""
+    """Fetch one block to its place in ``target``; raise BrokenCheckpointError if it differs."""
     blob, span = container.blob(f"{path}/{entry.name}"), entry.span(number)
     fetching = download_range(container.access, blob, target, span, entry.size, entry.etag)
     crc = await _require_committed(path, entry, fetching)
@@ -185,7 +185,7 @@ async def fetch_block(
 
 
 async def _require_committed(path: str, entry: FileEntry, fetching: Awaitable[str]) -> str:
-    """What came, if the blob is the one that was committed."""
+    """Await the fetch; raise BrokenCheckpointError if the blob is not the committed one."""
     try:
         return await fetching
     except (BlobNotFoundError, PreconditionFailedError) as e:
@@ -196,7 +196,7 @@ async def _require_committed(path: str, entry: FileEntry, fetching: Awaitable[st
 
 
 def path_inside(folder: Path, name: str) -> Path:
-    """The path of ``name`` in ``folder``; a name that leads out of it is refused."""
+    """Return the path of ``name`` in ``folder``; refuse a name that leads out of it."""
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise CorruptError(f"{name!r}: leads out of its folder")
     return folder / name

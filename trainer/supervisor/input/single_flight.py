@@ -1,4 +1,4 @@
-"""Work that is done once, whoever asks for it: what is under way is joined, not begun again."""
+"""Single flight: join work under way instead of starting it again."""
 
 import asyncio
 import logging
@@ -13,25 +13,25 @@ log = logging.getLogger(__name__)
 
 
 class SingleFlight:
-    """Tasks by the path that is there once they are done; they outlive who asked for them."""
+    """Tasks by the path that exists once they are done; they outlive their callers."""
 
     def __init__(self) -> None:
         self._tasks: dict[Path, asyncio.Task[None]] = {}
 
-    async def once(self, path: Path, work: Work) -> None:
-        """Join the work that ends with ``path``, or begin it, unless the path is there."""
-        self.begin(path, work)
+    async def run_once(self, path: Path, work: Work) -> None:
+        """Join or start the work that creates ``path``, unless the path exists."""
+        self.start(path, work)
         if path in self._tasks:
             await asyncio.shield(self._tasks[path])
 
-    def begin(self, path: Path, work: Work) -> None:
-        """The same, without waiting for it."""
+    def start(self, path: Path, work: Work) -> None:
+        """Start the work without waiting, unless it runs or the path exists."""
         if path not in self._tasks and not path.exists():
             task = self._tasks[path] = asyncio.ensure_future(work())
             task.add_done_callback(partial(self._ended, path))
 
-    async def end(self, folders: Iterable[Path] | None = None) -> None:
-        """Give up what is under way in these folders, or all of it."""
+    async def cancel(self, folders: Iterable[Path] | None = None) -> None:
+        """Cancel the work in these folders, or all of it."""
         gone = None if folders is None else set(folders)
         tasks = [t for p, t in self._tasks.items() if gone is None or p.parent in gone]
         for task in tasks:

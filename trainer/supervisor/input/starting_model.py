@@ -1,8 +1,8 @@
-"""The base model of a job that begins with a checkpoint: made once, read by every attempt.
+"""The base model of a job that begins with a checkpoint: converted once, read by every attempt.
 
 The node of rank 0 converts the checkpoint in the job's first generation, uploads the files, and
-then writes CONVERTED_BASE, which never changes. So a later attempt, on whatever machine, begins
-with the same bits, and fetches neither optimizer states nor the earlier base model.
+then writes CONVERTED_BASE, which never changes. Later attempts begin with the same bits, and fetch
+neither optimizer states nor the earlier base model.
 """
 
 import asyncio
@@ -39,8 +39,7 @@ async def link_converted_base(
 ) -> None:
     """Link the converted base model into the run folder; rank 0's node makes it if it is missing.
 
-    Raises NotConvertible, and whatever a fetch or an upload raises: calling again goes on with what
-    is there.
+    Raises NotConvertibleError, and whatever a fetch or an upload raises; calling again continues.
     """
     container, leads = cache.container, world.member.node_rank == 0
     while (made := await read_converted_base(container)) is None:
@@ -74,7 +73,7 @@ async def _convert_and_upload(
 
 
 def _describe_files(folder: Path) -> list[SavedFile]:
-    """The model's files, on the disk for good; adapters lie in a folder of their own."""
+    """Sync the model's files to disk and describe them; adapters are in a subfolder."""
     found = []
     for path in sorted(p for p in folder.iterdir() if p.is_file()):
         with path.open("rb") as file:
@@ -103,7 +102,7 @@ def _converted_base(spec: RunSpec, path: str, files: list[SavedFile]) -> Convert
 
 
 async def _delete_others(container: JobContainer, made: ConvertedBase) -> None:
-    """Delete what other generations have left; best effort."""
+    """Delete what other generations left; best effort."""
     kept = {file.path.split("/", 1)[1] for file in made.files} | {CONVERTED_BASE}
     try:
         for name in await container.listing(f"{BASE_FOLDER}/"):

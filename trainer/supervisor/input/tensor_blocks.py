@@ -1,8 +1,8 @@
-"""Tensors of a checkpoint on their way to this node: the blocks that its ranks read, each once.
+"""Fetch the blocks of a checkpoint's tensors that this node's ranks read, each once.
 
-Ranks of the world that saved read their own files, so those are begun at once. They name
-the other ranges once their engines are built (`WantedRanges` in trainer/rundir.py). Blocks come in
-the order in which a rank wants them, and stay for the next generation.
+On the world size that saved, ranks read their own files, so those are fetched at once. Other ranges
+are requested once the engines are built (`WantedRanges` in trainer/rundir.py). Blocks come in the
+order in which a rank reads them, and stay for the next generation.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ class LocalCheckpoint:
     folder: Path
     manifest: Manifest
 
-    def coming(self, name: str) -> PartialTensors:
-        """A file of it that comes in blocks."""
+    def partial_file(self, name: str) -> PartialTensors:
+        """Return a file of it that arrives in blocks."""
         return PartialTensors(path_inside(self.folder, name), self._files[name])
 
     @cached_property
@@ -55,7 +55,7 @@ class LocalCheckpoint:
 
 
 def own_blocks(manifest: Manifest, world_size: int, rank: int) -> list[TensorBlock]:
-    """What a rank reads for certain: of a checkpoint of its own world all that it saved."""
+    """Return the blocks that a rank reads for certain: its own, on the same world size."""
     if manifest.world_size != world_size:
         return []
     own = [f for f in manifest.files if f.name == tensors_name(rank)]
@@ -63,9 +63,9 @@ def own_blocks(manifest: Manifest, world_size: int, rank: int) -> list[TensorBlo
 
 
 def wanted_blocks(wanted: WantedRanges, manifest: Manifest) -> list[TensorBlock]:
-    """The blocks of the ranges, each where it is wanted first.
+    """Return the blocks of the ranges, in the order of first use.
 
-    Raises ValueError when a range is of no file. Files without blocks have come whole.
+    Raises ValueError for a range outside the files. Files without blocks have come whole.
     """
     files = {file.name: file for file in manifest.files}
     blocks: dict[TensorBlock, None] = {}
@@ -84,7 +84,7 @@ def wanted_blocks(wanted: WantedRanges, manifest: Manifest) -> list[TensorBlock]
 
 
 class TensorBlockFetcher:
-    """Of whatever checkpoint; its folder in the node's memory is named by its manifest's hash."""
+    """Fetches blocks of any checkpoint; its folder is named by its manifest's hash."""
 
     def __init__(
         self, container: JobContainer, memory: MemoryFolder, spilled: Path, under_way: SingleFlight
@@ -94,14 +94,14 @@ class TensorBlockFetcher:
         self._spilled = spilled
         self._under_way = under_way
 
-    async def lay(self, file: FileEntry, folder: Path) -> None:
-        """Have a place for its blocks, or the file itself, if a trainer has left it here."""
+    async def prepare_file(self, file: FileEntry, folder: Path) -> None:
+        """Create the file for its blocks, or reuse a trainer's file on this node."""
         coming = PartialTensors(path_inside(folder, file.name), file)
         coming.forget_lost()
         await self._under_way.once(coming.path, partial(self._lay, coming))
 
-    async def bring(self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock]) -> None:
-        """Bring these blocks in this order, unless they are there."""
+    async def fetch_blocks(self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock]) -> None:
+        """Fetch these blocks in this order, unless they are there."""
         queue = iter(blocks)
 
         async def work() -> None:
@@ -110,10 +110,10 @@ class TensorBlockFetcher:
 
         await gather_or_cancel(work() for _ in range(AT_ONCE))
 
-    async def serve(
+    async def serve_rank(
         self, laid: LocalCheckpoint, world_size: int, rank: int, ask: Path, patiently: Retry
     ) -> None:
-        """Bring all that one rank reads; ``ask`` is where it says what that is."""
+        """Fetch all that one rank reads; ``ask`` is the file of its wanted ranges."""
         await self._patiently(laid, own_blocks(laid.manifest, world_size, rank), patiently)
         wanted = await _wait_for_ranges(ask)
         await self._patiently(laid, wanted_blocks(wanted, laid.manifest), patiently)
@@ -123,7 +123,7 @@ class TensorBlockFetcher:
     ) -> None:
         queue = iter(blocks)
         while stretch := list(islice(queue, STRETCH)):
-            await patiently(partial(self.bring, laid, stretch))
+            await patiently(partial(self.fetch_blocks, laid, stretch))
 
     async def _lay(self, coming: PartialTensors) -> None:
         if coming.whole.exists() or await asyncio.to_thread(
@@ -146,7 +146,7 @@ class TensorBlockFetcher:
         await self._under_way.once(name, partial(self._fetch, laid.path, coming, block.number))
 
     async def _fetch(self, path: str, coming: PartialTensors, number: int) -> None:
-        """Into the node's memory, and where it has no room onto the disk."""
+        """Fetch a block into the node's memory; onto the disk when that is full."""
         if coming.whole.exists() or coming.at(number) is not BlockState.MISSING:
             return
         try:
@@ -168,7 +168,7 @@ class TensorBlockFetcher:
 
 
 async def _wait_for_ranges(path: Path) -> WantedRanges:
-    """What a rank has written there, once it has."""
+    """Return the ranges that a rank requests, once it has."""
     while True:
         if data := await asyncio.to_thread(_read_if_present, path):
             return WantedRanges.from_json(data)
@@ -176,5 +176,5 @@ async def _wait_for_ranges(path: Path) -> WantedRanges:
 
 
 def _read_if_present(path: Path) -> bytes:
-    """What a rank has left there; empty as long as it has not."""
+    """Return the file's content; empty if it is missing."""
     return path.read_bytes() if path.exists() else b""

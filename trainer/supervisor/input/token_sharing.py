@@ -1,8 +1,7 @@
-"""Tokenized data that one generation makes, and later ones need not make again.
+"""Share tokenized data between generations of a job.
 
-A file `cache/NAME` in the job's container is whole, for it was uploaded under a condition,
-with the CRC that its maker wrote beside it; its name says what it was made of. Nothing here is
-ever needed: where it is not there in time, the trainer tokenizes by itself.
+A file `cache/NAME` in the job's container is whole: it was uploaded under a condition, with the CRC
+of its maker. Its name is a hash of its inputs. It is optional: without it the trainer tokenizes.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 async def fetch_tokens(container: JobContainer, path: Path) -> None:
-    """Bring the tokens of that name; raises BlobNotFound when no generation has left any."""
+    """Fetch a file of tokens; raise BlobNotFoundError when no generation uploaded it."""
     name = PREFIX + path.name
     there = (await container.listing(name)).get("")
     if there is None:
@@ -46,9 +45,9 @@ async def share_tokens(
     limits: NodeLimits,
     regrant: Callable[[], Awaitable[None]],
 ) -> None:
-    """Upload the tokens that the trainer leaves in its cache folder, until cancelled.
+    """Upload the token files that the trainer leaves in its cache folder, until cancelled.
 
-    Their record goes last: what this generation does not come to upload, the next one does.
+    A record is deleted after its upload, so the next generation uploads what this one does not.
     """
     failures = 0
     while True:
@@ -79,6 +78,6 @@ async def _share_file(container: JobContainer, record: Path) -> None:
 
 
 def _read_record(record: Path) -> tuple[Path, str]:
-    """The file that a record speaks of, and its CRC."""
+    """Return the path that a record names, and its CRC."""
     file = SavedFile.from_json(record.read_bytes())
     return record.with_name(PurePosixPath(file.name).name), file.crc64nvme

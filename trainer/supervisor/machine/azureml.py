@@ -1,8 +1,8 @@
-"""A node of a job in Azure Machine Learning, by what the job's environment says of it.
+"""A node of a job in Azure Machine Learning, described by the job's environment.
 
-The container is Azure ML's, not cloud-init's: the node's configuration is an environment variable,
-no disk outlives the container, and Microsoft documents no metadata service for it. Azure ML starts
-the same process again after a preemption, in a fresh container: to the service that is a new boot.
+Azure ML owns the container: the node's configuration is an environment variable, no disk outlives
+the container, and there is no documented metadata service. After a preemption Azure ML starts the
+same process again in a fresh container: to the service that is a new boot.
 """
 
 import shutil
@@ -42,7 +42,7 @@ _AZURE = ("AZUREML_", "AZ_BATCH", "MLFLOW_", "MSI_", "IDENTITY_", "DEFAULT_IDENT
 
 @dataclass(frozen=True, kw_only=True)
 class JobNode:
-    """What `Metadata` is on a machine of a scale set, with its verbs."""
+    """Replacement for `Metadata` on a node of Azure ML, with the same methods."""
 
     config: str  # the node's configuration as JSON
     node_id: str  # as the workspace lists the cluster's nodes
@@ -52,7 +52,7 @@ class JobNode:
     vm_size: str = ""  # the configuration says it
 
     async def instance(self) -> VmInstance:
-        """Who this node is. Raises MetadataError while the first node cannot be routed to."""
+        """Return this node's identity; raise MetadataError while the first node is unreachable."""
         if not self.node_id:
             raise MetadataError(f"{_NODE} is not set: Azure ML must say which node this is")
         try:
@@ -67,21 +67,21 @@ class JobNode:
         )
 
     async def eviction(self, name: str, now: float) -> EvictionNotice | None:  # noqa: ARG002 - as Metadata.eviction
-        """None: evictions come without notice here."""
+        """Return None: evictions come without notice here."""
         return None
 
     async def acknowledge(self, event_id: str) -> None:
-        """Nobody waits for it."""
+        """Do nothing: there are no notices."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 def take_job_environment(environment: MutableMapping[str, str]) -> JobNode | None:
-    """Take what Azure ML says out of the environment; None: this is no job of Azure ML."""
+    """Remove Azure ML's variables from the environment; None if this is no such job."""
     if CONFIG not in environment:
         return None
     said = environment.get
@@ -99,7 +99,7 @@ def take_job_environment(environment: MutableMapping[str, str]) -> JobNode | Non
 
 
 def find_memory_folder(shm: Path = _SHM, share: float = _ENOUGH) -> Path | None:
-    """The folder in memory for saves; None: the job was given less than this share of it all."""
+    """Return the folder in memory for saves; None where the job has too little of it."""
     try:
         size = shutil.disk_usage(shm).total
     except OSError:
@@ -108,7 +108,7 @@ def find_memory_folder(shm: Path = _SHM, share: float = _ENOUGH) -> Path | None:
 
 
 def _address_towards(other: str) -> str:
-    """The address by which this machine reaches another, which reaches it by that, too."""
+    """Return the address by which this machine reaches another one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         way.connect((other, _ANY_PORT))
         return str(way.getsockname()[0])

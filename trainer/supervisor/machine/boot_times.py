@@ -1,8 +1,8 @@
-"""What the machine's time went into before its supervisor joined: cloud-init's notes, and our own.
+"""Durations of the boot before the supervisor joined, as cloud-init recorded them.
 
-cloud-init leaves lines of NAME START END beside the node's configuration, and last of all
-START_SUPERVISOR with a start only: from there on the time is the supervisor's. A supervisor
-that is started again on the same machine begins with its own process.
+cloud-init writes lines of NAME START END beside the node's configuration, and last START_SUPERVISOR
+with a start only: from there on the time is the supervisor's. A restarted supervisor counts from
+its own process's start.
 """
 
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def read_boot_spans(
     times: Path, started_at: float, *, again: bool
 ) -> tuple[tuple[Span, ...], float]:
-    """What is known of the boot, and since when the time is the supervisor's own."""
+    """Return the boot's spans, and the start of the supervisor's own time."""
     noted = _read_lines(times)
     spans = tuple(Span(name=n, started_at=a, ended_at=b) for n, a, b in noted if b)
     handed_over = next((a for n, a, b in noted if n == START_SUPERVISOR and not b), started_at)
@@ -27,7 +27,7 @@ def read_boot_spans(
 
 
 def _read_lines(times: Path) -> list[tuple[str, float, float]]:
-    """Its lines; what cannot be read is only missing in a table, and no reason not to work."""
+    """Parse the lines; unreadable ones are only missing in the report."""
     try:
         lines = times.read_text().splitlines()
     except (OSError, ValueError) as e:

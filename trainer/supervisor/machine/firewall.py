@@ -1,8 +1,8 @@
-"""Who may reach this node: told to the machine's firewall before a generation's ranks meet.
+"""Tell the machine's firewall who may reach this node, before a generation's ranks meet.
 
-The firewall is root's, outside the container (`service/cloud/node_firewall.py`): it reads lines of
-NUMBER ADDRESS... from a FIFO and, when each has become its rules, leaves the line in a file. Where
-there is no FIFO there is no such firewall: on an emulated machine, a process tree of a host.
+The firewall belongs to root, outside the container (`service/cloud/node_firewall.py`). It reads
+lines of NUMBER ADDRESS... from a FIFO, applies each as its rules, then writes the line to a file.
+Without the FIFO there is no firewall: an emulated machine is a process tree of a host.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ _POLL_SECONDS = 0.02
 
 
 class FirewallError(OSError):
-    """The firewall did not admit the members; without it no rank may start."""
+    """The firewall did not admit the members; no rank may start."""
 
 
 async def admit_members(
     generation: Generation, door: Path = FIREWALL_FOLDER, seconds: float = SECONDS
 ) -> None:
-    """Let its members and no others reach this node; return when it is so, or raise an OSError."""
+    """Admit the generation's members only; return once applied, or raise an OSError."""
     if not (door / ASKED).exists():
         return
     addresses = {str(ipaddress.IPv4Address(member.address)) for member in generation.members}
@@ -47,7 +47,7 @@ async def admit_members(
 
 
 async def _poll_until(done: Callable[[], bool]) -> None:
-    """Look again and again; the firewall gives no signal."""
+    """Poll until ``done``: the firewall sends no signal."""
     while True:
         if done():
             return

@@ -1,9 +1,9 @@
-"""What nvidia-smi tells of the GPUs, and what of it means that the machine must be replaced.
+"""Parse nvidia-smi's reports: GPU loads, errors, and faults that require a new machine.
 
-`nvidia-smi -q -x` tells all in one call; members that a driver does not know are absent or "N/A",
-where `--query-gpu` refuses the whole call. NVML in this process (pynvml) could not be ended: a call
-into a driver that hangs never returns (NVIDIA/gpu-monitoring-tools issue 46). Limits are those of
-Azure's own node health checks (github.com/Azure/azurehpc-health-checks), named at each.
+`nvidia-smi -q -x` reports everything in one call; members that a driver does not know are absent or
+"N/A", where `--query-gpu` refuses the whole call. NVML in this process (pynvml) could not be ended:
+a call into a hanging driver never returns (NVIDIA/gpu-monitoring-tools issue 46). Limits are those
+of Azure's node health checks (github.com/Azure/azurehpc-health-checks), named at each.
 """
 
 import re
@@ -33,7 +33,7 @@ _INACTIVE = re.compile(r"inactive", re.IGNORECASE)  # "<inactive>", or "all link
 
 
 def faults_of_gpus(report: str, expected: ExpectedHardware) -> list[str]:
-    """Faults by `nvidia-smi -q -x`, a sentence each. Raises ValueError if it is no such report."""
+    """Return faults by `nvidia-smi -q -x`, a sentence each; ValueError for another report."""
     try:
         root = ET.fromstring(report)  # noqa: S314 - the driver's own, and expat bounds entities
     except ET.ParseError as e:
@@ -46,7 +46,7 @@ def faults_of_gpus(report: str, expected: ExpectedHardware) -> list[str]:
 
 
 def loads_of_gpus(report: str) -> tuple[GpuLoad, ...]:
-    """How busy each GPU is by `nvidia-smi -q -x`; without those that do not say it."""
+    """Return the load of each GPU that reports it, by `nvidia-smi -q -x`."""
     try:
         gpus = ET.fromstring(report).findall("gpu")  # noqa: S314 - as above
     except ET.ParseError:
@@ -84,7 +84,7 @@ def errors_of_gpus(report: str, log: str) -> GpuErrors:
 
 
 def faults_of_nvlink(report: str) -> list[str]:
-    """Links that are down by `nvidia-smi nvlink --status`; customTests/azure_gpu_nvlink.nhc."""
+    """Return links that are down, by `nvidia-smi nvlink --status` (azure_gpu_nvlink.nhc)."""
     gpu, down = "GPU", dict[str, int]()
     for line in report.splitlines():
         gpu = line.partition(":")[0] if line.startswith("GPU ") else gpu
@@ -94,7 +94,7 @@ def faults_of_nvlink(report: str) -> list[str]:
 
 
 def faults_of_xids(log: str) -> list[str]:
-    """Errors that the driver left in the kernel's log since the machine booted."""
+    """Return fatal errors that the driver logged since the machine booted."""
     seen = {(where, int(number)) for where, number in _XID.findall(log)}
     fatal = sorted((where, number) for where, number in seen if number in FATAL_XIDS)
     return [f"the driver reported Xid {number} of the GPU at {where}" for where, number in fatal]
@@ -128,7 +128,7 @@ def _of_memory(gpu: ET.Element) -> Iterator[str]:
 
 
 def _errors(gpu: ET.Element, kind: str) -> float:
-    """The larger count of since the last reset and of the GPU's life; drivers split the kinds."""
+    """Return the larger of the counts since the last reset and over the GPU's life."""
     counts = (gpu.iterfind(f"ecc_errors/{since}/*") for since in ("volatile", "aggregate"))
     return max(sum(_number(c.text) for c in those if c.tag.startswith(kind)) for those in counts)
 
@@ -138,6 +138,6 @@ def _ecc_errors(counts: Iterable[ET.Element], kind: str) -> int:
 
 
 def _number(text: str | None) -> float:
-    """Of "81559 MiB" and "3"; 0 of "N/A", as where ECC is not supported."""
+    """Parse "81559 MiB" or "3"; 0 for "N/A", as where ECC is not supported."""
     match = re.match(r"\s*(\d{1,15})", text or "")
     return float(match[1]) if match else 0.0

@@ -1,7 +1,7 @@
-"""Whether this machine may train: its GPUs and links are as the VM size promises.
+"""Check that this machine's GPUs and links are as the VM size promises.
 
-Looked for before the node joins, and again after a trainer has failed here. The container has no
-capabilities and sees no kernel log (`dmesg` needs CAP_SYSLOG): a unit of the machine copies the
+It runs before the node joins, and again after a trainer has failed here. The container has no
+capabilities and no kernel log (`dmesg` needs CAP_SYSLOG): a systemd unit of the machine copies the
 driver's Xid errors into a file.
 """
 
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 
 
 class NoAnswerError(Exception):
-    """nvidia-smi says nothing that can be used; the text is the fault."""
+    """nvidia-smi gives no usable answer; the text is the fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuReading:
-    """What the driver says of the GPUs now; errors are counted from the boot on."""
+    """Loads of the GPUs now, and their errors since the boot."""
 
     loads: tuple[GpuLoad, ...] = ()
     errors: GpuErrors = field(default_factory=GpuErrors)
@@ -45,7 +45,7 @@ class GpuReading:
 
 @dataclass(frozen=True, kw_only=True)
 class HealthCheck:
-    """Looks at one machine; the defaults are where a node has these things."""
+    """Checks one machine; the defaults are a node's paths."""
 
     expected: ExpectedHardware | None = None  # None: nothing is looked at, as without GPUs
     smi: str = "nvidia-smi"
@@ -56,7 +56,7 @@ class HealthCheck:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def find_faults(self) -> str:
-        """Say what is broken and why the machine must be replaced; empty if it is healthy."""
+        """Return why the machine must be replaced; "" if it is healthy."""
         if self.expected is None:
             return ""
         found = [*await self._gpus(self.expected), *self._xids()]
@@ -67,7 +67,7 @@ class HealthCheck:
         return "; ".join(found[:MOST_FAULTS]) + (f"; and {more} more" if more > 0 else "")
 
     async def read_gpus(self) -> GpuReading:
-        """Read how busy the GPUs are and count their errors; empty where they do not answer."""
+        """Return loads and error counts of the GPUs; empty where they do not answer."""
         if self.expected is None:
             return GpuReading()
         try:
@@ -95,7 +95,7 @@ class HealthCheck:
         return ""
 
     async def _ports(self, expected: ExpectedHardware) -> list[str]:
-        """InfiniBand ports that are missing, once they had the time to come up."""
+        """Return missing InfiniBand ports, after waiting for them to come up."""
         if not expected.infiniband_gbps:
             return []
         up = 0
@@ -109,7 +109,7 @@ class HealthCheck:
         return [f"{up} of {expected.gpus} InfiniBand ports are active at {rate} Gb/s"]
 
     async def _ask(self, *arguments: str) -> str:
-        """Ask, and once more where that fails: one probe that fails is no proof.
+        """Run nvidia-smi; retry once, since one failed probe proves nothing.
 
         A busy, healthy machine may miss one (skypilot-org/skypilot issue 10162).
         """
@@ -153,7 +153,7 @@ async def _read_output(process: asyncio.subprocess.Process, command: str) -> str
 
 
 async def _kill_process(process: asyncio.subprocess.Process) -> None:
-    """Kill what still runs, and wait for it no longer than a moment."""
+    """Kill a running process, and wait for it only briefly."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
@@ -162,10 +162,10 @@ async def _kill_process(process: asyncio.subprocess.Process) -> None:
 
 
 def _active_ports(root: Path, gbps: int) -> int:
-    """Ports of InfiniBand, not of Ethernet, that are up at this rate or a higher one.
+    """Count the InfiniBand ports, not Ethernet, that are up at this rate or higher.
 
-    The kernel's Documentation/ABI/stable/sysfs-class-infiniband: state "4: ACTIVE", rate
-    "400 Gb/sec (4X NDR)". Azure's check is check_hw_ib RATE PORT for each of eight ports.
+    The kernel's Documentation/ABI/stable/sysfs-class-infiniband: state "4: ACTIVE", rate "400
+    Gb/sec (4X NDR)". Azure's check is check_hw_ib RATE PORT for each of eight ports.
     """
     ports = root.glob("*/ports/*")
     return sum(

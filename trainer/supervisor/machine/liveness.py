@@ -1,7 +1,7 @@
 """`python -m trainer.supervisor.machine.liveness WORK_DIR`: the image's HEALTHCHECK.
 
-The supervisor's event loop touches a file again and again: a process that is there but stuck is
-not alive. Little is imported, as the check runs beside the training all the time.
+The supervisor's event loop touches a file repeatedly: a stuck process is not alive. Imports are
+few, because the check runs during training.
 """
 
 import sys
@@ -13,12 +13,12 @@ TIMEOUT_SECONDS = 30.0  # a node whose processors all train may keep the supervi
 
 
 def touch_liveness_file(work: Path) -> None:
-    """Leave a sign of life."""
+    """Touch the liveness file."""
     _liveness_file(work).touch()
 
 
 def is_alive(work: Path, now: float) -> bool:
-    """True when the last sign of life is young."""
+    """Return whether the liveness file is recent."""
     try:
         return now - _liveness_file(work).stat().st_mtime < TIMEOUT_SECONDS
     except FileNotFoundError:
@@ -26,7 +26,7 @@ def is_alive(work: Path, now: float) -> bool:
 
 
 def main() -> int:
-    """0 when the supervisor of the work folder is alive."""
+    """Return 0 when the supervisor of the work folder is alive."""
     alive = is_alive(Path(sys.argv[1]), time.time())
     sys.stdout.write("alive\n" if alive else f"no sign of life for {TIMEOUT_SECONDS:.0f} s\n")
     return 0 if alive else 1

@@ -1,7 +1,7 @@
-"""Files that are the machine's memory: saves on their way, and checkpoints to load.
+"""Files in the machine's memory: saves to be uploaded, and checkpoints to load.
 
-They outlive trainer and supervisor, not the machine. So a trainer that crashes leaves its newest
-save behind, and the next generation on this machine need not fetch it.
+They outlive trainer and supervisor, not the machine. After a crash of the trainer the next
+generation on this machine need not fetch the newest save.
 """
 
 import logging
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class MemoryFolder:
-    """A folder whose files are in memory, or on a fast local disk if that is what it was given."""
+    """A folder in memory, or on a fast local disk."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -25,11 +25,11 @@ class MemoryFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where fetched checkpoints lie."""
+        """Folder of fetched checkpoints."""
         return self._root / "checkpoints"
 
-    def lay(self, folder: RunDir, number: int) -> None:
-        """Give the trainer of generation ``number`` its part."""
+    def assign_folder(self, folder: RunDir, number: int) -> None:
+        """Link a folder for the trainer of generation ``number``."""
         self._in_use = _name(number)
         own = self._root / self._in_use
         own.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -37,18 +37,18 @@ class MemoryFolder:
         folder.memory.symlink_to(own)
 
     def save_size(self, folder: RunDir) -> int:
-        """Bytes of this machine's part of a save, as far as its ranks have made room for one."""
+        """Return the bytes of this machine's part of a save, as far as its slots are made."""
         places = (folder.memory, folder.slots)
         return sum(p.stat().st_size for place in places for p in place.glob("rank-*.a"))
 
     def keep_only(self, number: int) -> None:
-        """Free what trainers of other generations have saved into: it is loaded, or in Blob."""
+        """Delete the saves of other generations: they are loaded, or in Blob."""
         for folder in self._root.glob("gen-*"):
             if folder.name != _name(number):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def give(self, entry: FileEntry, target: Path) -> bool:
-        """Have ``target`` be this file, if a trainer has left it here; not one byte differs."""
+    def reuse_file(self, entry: FileEntry, target: Path) -> bool:
+        """Link ``target`` to an equal file of a trainer; return whether there is one."""
         here = self._find(entry)
         if here is not None:
             target.parent.mkdir(parents=True, exist_ok=True)

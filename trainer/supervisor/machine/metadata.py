@@ -1,4 +1,4 @@
-"""Azure's instance metadata service: who this VM is, and whether Azure is about to take it."""
+"""Client of Azure's instance metadata service: this VM's identity and its eviction notices."""
 
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -14,12 +14,12 @@ EVENTS_API = "2020-07-01"
 
 
 class MetadataError(Exception):
-    """The metadata service did not answer as documented. Ask again in a while."""
+    """The metadata service did not answer as documented. Retry later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VmInstance:
-    """This VM as Azure knows it."""
+    """This VM's identity."""
 
     vm_id: str
     name: str
@@ -28,7 +28,7 @@ class VmInstance:
 
 
 class Metadata:
-    """Client of the metadata service. Never through a proxy: the address is link-local."""
+    """Client of the metadata service; bypasses proxies: the address is link-local."""
 
     def __init__(self, url: str) -> None:
         self._http = httpx.AsyncClient(
@@ -36,7 +36,7 @@ class Metadata:
         )
 
     async def instance(self) -> VmInstance:
-        """Who this VM is."""
+        """Return this VM's identity."""
         data = await self._json("GET", "/metadata/instance", INSTANCE_API)
         try:
             interface = data["network"]["interface"][0]["ipv4"]["ipAddress"][0]
@@ -50,7 +50,7 @@ class Metadata:
             raise MetadataError(f"the instance document lacks {e}") from e
 
     async def eviction(self, name: str, now: float) -> EvictionNotice | None:
-        """The notice that Azure takes the VM ``name``, or None."""
+        """Return the eviction notice for the VM ``name``, or None."""
         data = await self._json("GET", "/metadata/scheduledevents", EVENTS_API)
         try:
             return find_eviction(data["Events"], name, now)
@@ -85,7 +85,7 @@ class Metadata:
 
 
 def find_eviction(events: list[dict[str, Any]], name: str, now: float) -> EvictionNotice | None:
-    """The first event of type Preempt that concerns the VM ``name``, as a notice."""
+    """Return the first Preempt event for the VM ``name`` as a notice, or None."""
     for event in events:
         if event["EventType"] == "Preempt" and name in event["Resources"]:
             # Blank once the eviction has begun.

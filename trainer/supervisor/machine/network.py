@@ -1,9 +1,8 @@
-"""The network that this node's ranks use: the interface of its address, and NCCL by VM size.
+"""The network settings of this node's ranks: the interface of its address, and NCCL by VM size.
 
-Left alone, gloo takes the interface that the host name resolves to, or loopback where the name
-resolves to no address of this machine (torch, ProcessGroupGloo.cpp, createDefaultDevice), and NCCL
-takes the first RDMA device that is up. Azure promises neither that a name resolves nor that two
-machines of a virtual network differ in it.
+By default gloo uses the interface that the host name resolves to, or loopback (torch,
+ProcessGroupGloo.cpp, createDefaultDevice), and NCCL the first RDMA device that is up. Azure does
+not promise that names resolve, nor that they differ between machines of a virtual network.
 """
 
 import ipaddress
@@ -54,7 +53,7 @@ class NoInterfaceError(OSError):
 
 
 def find_interface(address: str) -> str:
-    """The name of the network interface that carries ``address``, e.g. eth0."""
+    """Return the name of the network interface with ``address``, such as eth0."""
     sought = ipaddress.ip_address(address)
     if sought.is_loopback:
         sought = ipaddress.ip_address("127.0.0.1")  # its interface answers for 127.0.0.0/8
@@ -68,15 +67,15 @@ def find_interface(address: str) -> str:
 
 
 def nccl_settings(vm_size: str) -> dict[str, str]:
-    """NCCL's settings on a VM size; of files those that are there. Unknown sizes: NCCL decides."""
+    """Return NCCL's settings of a VM size; only existing files. Unknown sizes: defaults."""
     chosen = {"NCCL_DEBUG": "WARN", **BY_VM_SIZE.get(vm_size.lower(), {})}
     return {n: v for n, v in chosen.items() if n not in _FILES or Path(v).is_file()}
 
 
 def network_report(address: str, vm_size: str, rdma: Path = _RDMA) -> tuple[str, ...]:
-    """What a node tells the service of its network, as NAME=VALUE; a fault is told as well.
+    """Return the node's network settings, or their fault, as NAME=VALUE for the service.
 
-    With the RDMA devices that there are: where NCCL_IB_HCA fits none, NCCL uses TCP.
+    Includes the RDMA devices: where NCCL_IB_HCA matches none, NCCL uses TCP.
     """
     try:
         chosen = network_settings(address, vm_size)
@@ -87,9 +86,9 @@ def network_report(address: str, vm_size: str, rdma: Path = _RDMA) -> tuple[str,
 
 
 def network_settings(address: str, vm_size: str, asked: Sequence[str] = ()) -> dict[str, str]:
-    """The environment of every rank on this node; ``asked`` are a job's own NAME=VALUE.
+    """Return the environment of every rank on this node; ``asked`` are a job's own NAME=VALUE.
 
-    Raises NoInterface.
+    Raises NoInterfaceError.
     """
     interface = find_interface(address)
     own = dict(pair.split("=", 1) for pair in asked if pair.startswith("NCCL_"))
@@ -102,9 +101,9 @@ def network_settings(address: str, vm_size: str, asked: Sequence[str] = ()) -> d
 
 
 def free_port(address: str, last: int = 0) -> int:
-    """Return ``last`` while it is still free, else another free port of ``address``.
+    """Return ``last`` while it is free, else another free port of ``address``.
 
-    Should this node become rank 0, the ranks meet there.
+    The ranks meet there if this node becomes rank 0.
     """
     for port in (last, 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -1,4 +1,4 @@
-"""Following the files that a trainer appends to while it runs."""
+"""Follow the files that a trainer appends to while it runs."""
 
 import logging
 from collections.abc import Callable
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 class LineTail:
-    """The lines of one file that were not read before; a half line waits for its end."""
+    """The unread lines of one file; a half line waits for its end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
 
-    def lines(self) -> list[bytes]:
-        """Whole lines that are new."""
+    def read_new_lines(self) -> list[bytes]:
+        """Return the complete lines that are new."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -36,7 +36,7 @@ class LineTail:
 
 
 class RunFileFollower:
-    """Carries measurements, spans and progress of one run into the reports."""
+    """Passes metrics, spans and progress of one run to the reports."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class RunFileFollower:
         self._warned: set[str] = set()
         self._reports = reports
 
-    def pass_over_spans(self) -> None:
-        """An earlier supervisor has told those that are there."""
+    def skip_spans(self) -> None:
+        """Skip the existing spans: an earlier supervisor has reported them."""
         self._spans.lines()
 
-    def look(self) -> None:
-        """Pass on what is new."""
+    def report_news(self) -> None:
+        """Report what is new."""
         metrics = _parse_lines(StepMetrics, self._metrics.lines())
         self._reports.measured([replace(m, at=self._local(m.at)) for m in metrics])
         self._reports.spent([self._dated(s) for s in _parse_lines(Span, self._spans.lines())])

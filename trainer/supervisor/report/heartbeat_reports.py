@@ -1,4 +1,4 @@
-"""What the next heartbeats have to tell: kept until the service has answered, and bounded."""
+"""Data for the next heartbeats, kept until the service has answered, and bounded."""
 
 import asyncio
 import math
@@ -39,7 +39,7 @@ class HeartbeatPayload:
 
 
 class HeartbeatReports:
-    """Measurements, commits, spans and troubles on their way to the service."""
+    """Metrics, commits, spans and troubles on their way to the service."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()  # something that the service should hear at once
@@ -56,60 +56,60 @@ class HeartbeatReports:
         self._on: dict[str, Trouble] = {}  # troubles that last, by kind
         self._validated: deque[tuple[int, float]] = deque(maxlen=VALIDATIONS_KEPT)
 
-    def measured(self, metrics: Sequence[StepMetrics]) -> None:
-        """Rank 0 has measured these; the next heartbeat is soon enough."""
+    def add_metrics(self, metrics: Sequence[StepMetrics]) -> None:
+        """Add metrics of rank 0 for the next regular heartbeat."""
         self._metrics.extend(metrics)
         losses = [(m.step, m.valid_loss) for m in metrics if m.valid_loss is not None]
         self._validated.extend((step, loss) for step, loss in losses if math.isfinite(loss))
 
-    def spent(self, spans: Sequence[Span]) -> None:
-        """The node's time went into these."""
+    def add_spans(self, spans: Sequence[Span]) -> None:
+        """Add spans of the node's time."""
         self._spans.extend(spans)
 
-    def committed(self, entries: Sequence[Committed]) -> None:
-        """HEAD names these."""
+    def add_committed(self, entries: Sequence[Committed]) -> None:
+        """Add checkpoints that HEAD names now."""
         self._committed.extend(entries)
         if entries:
             self.changed.set()
 
-    def troubled(self, kind: str, message: str, since: float) -> None:
-        """This delays or drops checkpoints; told once, until it is mended."""
+    def begin_trouble(self, kind: str, message: str, since: float) -> None:
+        """Report a trouble that delays checkpoints, once until it ends."""
         if kind not in self._on:
             self._on[kind] = Trouble(kind=kind, message=message, since=since)
             self._troubles.append(self._on[kind])
             self.changed.set()
 
-    def said(self, kind: str, message: str, at: float) -> None:
-        """This is what the node does now, for the user to know."""
+    def add_notice(self, kind: str, message: str, at: float) -> None:
+        """Report what the node does now, for the user."""
         self._troubles.append(Trouble(kind=kind, message=message, since=at))
         self.changed.set()
 
-    def mended(self, kind: str, now: float) -> None:
-        """Trouble of this kind is over, if there was any."""
+    def end_trouble(self, kind: str, now: float) -> None:
+        """Report that trouble of this kind is over, if there was any."""
         if kind in self._on:
             self._troubles.append(replace(self._on.pop(kind), until=now))
             self.changed.set()
 
-    def settled(self, now: float) -> None:
-        """A run has ended, and with it all that delayed its checkpoints."""
+    def end_all_troubles(self, now: float) -> None:
+        """End all troubles: the run has ended."""
         for kind in list(self._on):
-            self.mended(kind, now)
+            self.end_trouble(kind, now)
 
-    def started(self, step: int) -> None:
-        """A trainer starts from the state after ``step``; its first own step will be news."""
+    def begin_run(self, step: int) -> None:
+        """Record that a trainer starts from the state after ``step``."""
         self.fresh = True
         self.step, self.save_cost = step, None
         self._validated.clear()
 
-    def stepped(self, step: int) -> None:
-        """The trainer has finished ``step``."""
+    def record_step(self, step: int) -> None:
+        """Record that the trainer has finished ``step``."""
         if self.fresh and step > self.step:
             self.changed.set()
             self.fresh = False
         self.step = step
 
-    def batch(self) -> HeartbeatPayload:
-        """The oldest that fit into one heartbeat."""
+    def next_payload(self) -> HeartbeatPayload:
+        """Return the oldest data that fits into one heartbeat."""
         return HeartbeatPayload(
             metrics=tuple(self._metrics)[:METRICS_SENT],
             committed=tuple(self._committed),
@@ -119,28 +119,28 @@ class HeartbeatReports:
             gpu_errors=self._new_gpu_errors(),
         )
 
-    def gpus_read(self, reading: GpuReading) -> None:
-        """Keep a reading of the GPUs for the next heartbeat; errors never become fewer."""
+    def record_gpus(self, reading: GpuReading) -> None:
+        """Keep a reading of the GPUs for the next heartbeat; counts never fall."""
         self._gpus = reading.loads
         now, before = vars(reading.errors), vars(self._gpu_errors)
         self._gpu_errors = GpuErrors(**{name: max(now[name], before[name]) for name in now})
 
     def _new_gpu_errors(self) -> GpuErrors | None:
-        """Those that the service has not heard of."""
+        """Return the GPU errors that the service has not been told."""
         now, heard = vars(self._gpu_errors), vars(self._gpu_errors_heard)
         new = {name: now[name] - heard[name] for name in now}
         return GpuErrors(**new) if any(new.values()) else None
 
     def undelivered(self, step: int) -> tuple[StepMetrics, ...]:
-        """Measurements of steps up to ``step`` that the service has not answered."""
+        """Return metrics up to ``step`` that the service has not answered."""
         return tuple(m for m in self._metrics if m.step <= step)
 
     def valid_loss(self, step: int) -> float | None:
-        """As last measured in this run, up to ``step``."""
+        """Return the last validation loss of this run, up to ``step``."""
         return next((loss for at, loss in reversed(self._validated) if at <= step), None)
 
-    def answered(self, batch: HeartbeatPayload) -> None:
-        """Forget what the service has heard; go on at once where more is waiting."""
+    def mark_delivered(self, batch: HeartbeatPayload) -> None:
+        """Drop what the service has answered; send at once if more waits."""
         _drop_sent(self._metrics, batch.metrics)
         _drop_sent(self._committed, batch.committed)
         _drop_sent(self._spans, batch.spans)
@@ -154,7 +154,7 @@ class HeartbeatReports:
 
 
 def _drop_sent(kept: deque[T], heard: Sequence[T]) -> None:
-    """Drop what was heard; some of it may have been pushed out meanwhile."""
+    """Drop sent items; some may have been pushed out meanwhile."""
     ids = {id(item) for item in heard}
     while kept and id(kept[0]) in ids:
         kept.popleft()

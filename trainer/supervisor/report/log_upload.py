@@ -1,4 +1,4 @@
-"""What each local rank prints, appended to its blob every two seconds, each byte once."""
+"""Append each local rank's output to its log blob every two seconds, each byte once."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +22,7 @@ BLOCKS = 50_000  # that an append blob can have
 
 
 class AppendBlob:
-    """One rank's log blob. A lost answer never doubles a line: every append names its position."""
+    """One rank's log blob. Each append names its position, so a lost answer doubles nothing."""
 
     def __init__(self, container: JobContainer, name: str) -> None:
         self._container = container
@@ -33,21 +33,21 @@ class AppendBlob:
         self._unsure = False  # it was sent, and no answer came
 
     @property
-    def full(self) -> bool:
-        """True when the blob takes no more blocks."""
+    def is_full(self) -> bool:
+        """Whether the blob takes no more blocks."""
         return self.blocks >= BLOCKS
 
-    def worth_while(self, size: int) -> bool:
-        """True when ``size`` bytes deserve a block: the fewer are left, the more it takes."""
+    def is_worth_a_block(self, size: int) -> bool:
+        """Return whether ``size`` bytes deserve a block; stricter as blocks run out."""
         scarce = max(self.blocks - BLOCKS // 2, 0)
         return size > 0 and size >= min(scarce * 8, APPEND_BYTES)
 
-    def hold(self, data: bytes) -> None:
-        """Take over the next piece; ``push`` sends it."""
+    def set_pending(self, data: bytes) -> None:
+        """Take over the next piece; ``send_pending`` sends it."""
         self._held = data
 
-    async def push(self) -> None:
-        """Return once the piece that is held is in the blob; a BlobError leaves it held."""
+    async def send_pending(self) -> None:
+        """Send the pending piece; after a BlobError it stays pending."""
         while self._held:
             if self._position < 0 or self._unsure:
                 await self._look()
@@ -69,7 +69,7 @@ class AppendBlob:
             self._held = b""
 
     async def _look(self) -> None:
-        """Find out where the blob's end is, and whether the piece we are unsure of got there."""
+        """Look up the blob's end, and whether an unconfirmed piece arrived."""
         access = self._container.access
         try:
             seen = await access.once(self._blob.get_blob_properties)
@@ -89,7 +89,7 @@ class AppendBlob:
 
 
 class RankLog:
-    """One local rank's output files, and how far they were handed over."""
+    """One local rank's output files, and how far they were sent."""
 
     def __init__(self, files: Callable[[], list[Path]], blob: AppendBlob) -> None:
         self._files = files
@@ -97,7 +97,7 @@ class RankLog:
         self._taken: dict[Path, int] = {}
 
     async def flush(self, *, last: bool) -> None:
-        """Send what has been printed since the last flush; half lines wait for their end."""
+        """Send new output; half lines wait for their end."""
         await self._blob.push()
         for path in self._files():
             while piece := self._next(path, last=last):
@@ -108,7 +108,7 @@ class RankLog:
                 await self._blob.push()
 
     def tail(self, size: int) -> str:
-        """The newest ``size`` bytes of each file, whatever was sent of them."""
+        """Return the last ``size`` bytes of each file."""
         return "".join(_tail(path, size) for path in self._files())
 
     def _next(self, path: Path, *, last: bool) -> bytes:
@@ -135,7 +135,7 @@ class LogUploads:
         }
 
     async def flush(self, *, last: bool = False) -> list[str]:
-        """Send everybody's news; returns what went wrong, to be tried again next time."""
+        """Send all new output; return errors, to be retried next time."""
         wrong = []
         for log in self._ranks.values():
             try:
@@ -145,17 +145,17 @@ class LogUploads:
         return wrong
 
     def tail(self, ranks: list[int]) -> str:
-        """The last 64 KiB of these ranks together, and of the launcher where they said nothing."""
+        """Return the last 64 KiB of these ranks' output, or of the launcher's if there is none."""
         share = ERROR_TAIL_BYTES // max(len(ranks), 1) // 2  # each has two files
         said = "".join(self._ranks[r].tail(share) for r in ranks)
         return said or self.launcher_tail()
 
     def launcher_tail(self) -> str:
-        """The last 64 KiB of what the launcher itself said."""
+        """Return the last 64 KiB of the launcher's own output."""
         return _tail(self._folder / "launcher.log", ERROR_TAIL_BYTES)
 
     def _files(self, local: int) -> list[Path]:
-        """Where torchrun puts one local rank's output."""
+        """Return torchrun's output files of one local rank."""
         return sorted(self._folder.glob(f"*/attempt_*/{local}/std*.log"))
 
 

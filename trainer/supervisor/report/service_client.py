@@ -1,4 +1,4 @@
-"""The node's side of the node protocol: register, heartbeat, directive. The node always calls."""
+"""HTTP client of the node protocol: register, heartbeat, directive. The node always calls."""
 
 import math
 from collections.abc import Callable
@@ -23,19 +23,19 @@ M = TypeVar("M", bound=Message)
 
 
 class ServiceCallError(Exception):
-    """The service did not answer as hoped. Go on, and try again later."""
+    """The call failed. Go on, and retry later."""
 
 
 class ServiceUnreachableError(ServiceCallError):
-    """No answer, or one that says that the service is unwell."""
+    """No answer, or a server error."""
 
 
 class NodeUnauthorizedError(ServiceCallError):
-    """401, 403 or 404: the service does not know us (any more). Register again."""
+    """401, 403 or 404: the service does not know this node. Register again."""
 
 
 class StaleNodeError(ServiceCallError):
-    """409: what the node does is stale; ``code`` says what."""
+    """409: the node's epoch or generation is stale; see ``code``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class AttemptOverError(ServiceCallError):
 
 
 class ServiceClient:
-    """HTTP client of the control plane. Tries once; whoever calls decides about trying again."""
+    """HTTP client of the service. It does not retry."""
 
     def __init__(self, config: NodeConfig, *, long_poll: float) -> None:
         self._config = config
@@ -59,7 +59,7 @@ class ServiceClient:
         self._seat: Registered | None = None
 
     async def register(self, registration: Registration) -> Registered:
-        """Say who this machine is; from then on the node's own token is used."""
+        """Register this machine; later calls use the node's own token."""
         request = self._http.build_request(
             "POST",
             "/internal/nodes",
@@ -70,7 +70,7 @@ class ServiceClient:
         return self._seat
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
-        """Say how things are."""
+        """Send a heartbeat."""
         seat = self._seated()
         request = self._http.build_request(
             "POST",
@@ -81,7 +81,7 @@ class ServiceClient:
         return _read(HeartbeatAnswer.from_json, await self._send(request))
 
     async def directive(self, after: int) -> Directive:
-        """Wait for a directive newer than ``after``; CARRY_ON when there is none for a while."""
+        """Wait for a directive newer than ``after``; CARRY_ON when there is none."""
         seat = self._seated()
         request = self._http.build_request(
             "GET",
@@ -133,7 +133,7 @@ def _read(parse: Callable[[bytes], M], response: httpx.Response) -> M:
 
 
 def _error_for(request: httpx.Request, response: httpx.Response) -> ServiceCallError:
-    """The error that a status other than 200 stands for."""
+    """Return the error for a status other than 200."""
     said = f"{request.url.path}: {response.status_code} {response.text[:500]}"
     match response.status_code:
         case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN | httpx.codes.NOT_FOUND:
@@ -147,7 +147,7 @@ def _error_for(request: httpx.Request, response: httpx.Response) -> ServiceCallE
 
 
 def _code(response: httpx.Response) -> str:
-    """``error.code`` of the answer's body, "" where there is none."""
+    """Return ``error.code`` of the answer's body, "" where there is none."""
     try:
         body = response.json()
         return str(body["error"]["code"])

@@ -1,4 +1,4 @@
-"""The node's conversation with the service: joining, heartbeats, directives, refusals."""
+"""The node's session with the service: registration, heartbeats, directives, errors."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class ServiceSession:
-    """Joins first; then ``heartbeats`` and ``directives`` run side by side until cancelled."""
+    """Registers; then ``send_heartbeats`` and ``follow_directives`` run until cancelled."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ServiceSession:
         self.stop_by = StopDeadline()
 
     async def join(self) -> tuple[VmInstance, Registered]:
-        """Find out who this machine is and register it, however long that takes."""
+        """Find this machine's identity and register it, however long that takes."""
         self._joining_since = self._given.clock.now(), self._given.clock.monotonic()
         async for attempt in self._given.stubborn(MetadataError):
             with attempt:
@@ -59,28 +59,28 @@ class ServiceSession:
         self._reports.spent([Span(name="join", started_at=now - self._joined_for, ended_at=now)])
         return self._instance, self._seat
 
-    async def heartbeats(self) -> None:
-        """Say how things are: regularly, and at once when something has changed."""
+    async def send_heartbeats(self) -> None:
+        """Send heartbeats regularly, and at once when something has changed."""
         while True:
             await self._speak(self._beat, self._until_news)
             await self._until_news(self._given.limits.heartbeat)
 
-    async def directives(self) -> None:
-        """Ask what to do, and do it."""
+    async def follow_directives(self) -> None:
+        """Poll for directives, and apply them."""
         while True:
             self._newer.clear()
             # A poll that hangs on a dead connection is given up when a heartbeat tells of more.
             await wait_first(self._speak(self._poll, asyncio.sleep), self._newer.wait())
 
-    async def told(self) -> None:
-        """Return once the service has heard of the node's present state."""
+    async def wait_until_reported(self) -> None:
+        """Return once the service knows the node's present state."""
         while not self._has_told():
             self._answered.clear()
             await self._answered.wait()
 
     @property
     def _joined_for(self) -> float:
-        """Seconds since the joining began, whatever the wall clock does."""
+        """Seconds since the joining began, by the monotonic clock."""
         return self._given.clock.monotonic() - self._joining_since[1]
 
     def _has_told(self) -> bool:
@@ -116,15 +116,15 @@ class ServiceSession:
             now=since + self._joined_for,  # by the wall clock that dated the spans
         )
 
-    async def regrant(self) -> None:
-        """Have fresh grants: a registration of the same boot brings them and changes nothing."""
+    async def renew_grants(self) -> None:
+        """Get fresh grants by registering the same boot again."""
         try:
             await self._rejoin(self._seat)
         except AttemptOverError as e:
             self._leave(e)
 
     async def _rejoin(self, seat: Registered) -> None:
-        """Register again, once, however many loops find that ``seat`` is not ours any more."""
+        """Register again once, although several loops may find ``seat`` outdated."""
         async with self._joining:
             if self._seat is seat:
                 self._seat = await self._register()
@@ -133,7 +133,7 @@ class ServiceSession:
     async def _speak(
         self, say: Callable[[], Awaitable[None]], wait: Callable[[float], Awaitable[None]]
     ) -> None:
-        """Say it until it is answered with 200; act upon every other answer."""
+        """Repeat the call until it is answered with 200; react to other answers."""
         try:
             async for attempt in self._given.stubborn(ServiceCallError, wait):
                 with attempt:

@@ -1,4 +1,4 @@
-"""Making a checkpoint exist: its manifest, then one compare-and-swap of HEAD. Node rank 0 only."""
+"""Commit a checkpoint: its manifest, then one compare-and-swap of HEAD. Node rank 0 only."""
 
 import asyncio
 import hashlib
@@ -38,13 +38,13 @@ log = logging.getLogger(__name__)
 
 
 async def read_head(container: JobContainer) -> tuple[Head, str]:
-    """HEAD and its ETag."""
+    """Return HEAD and its ETag."""
     data, etag = await container.read(HEAD)
     return Head.from_json(data), etag
 
 
 class Committer:
-    """Commits the saves of one generation as soon as every writer's record is in Blob."""
+    """Commits the saves of one generation once every writer's record is in Blob."""
 
     def __init__(
         self,
@@ -64,16 +64,16 @@ class Committer:
         self.dropped: list[str] = []  # folders that HEAD does not name any more
 
     @property
-    def idle(self) -> bool:
-        """True when nothing waits for a commit."""
+    def is_idle(self) -> bool:
+        """Whether nothing waits for a commit."""
         return not self._pending
 
-    def expect(self, save: RankSave) -> None:
-        """This node's part of the save is in Blob; the peers' will follow."""
+    def expect_commit(self, save: RankSave) -> None:
+        """Record that this node's part of the save is in Blob; peers' parts will follow."""
         self._pending[save.path] = save
 
-    async def recall(self) -> Committed | None:
-        """Expect what an earlier supervisor of rank 0's node sent and did not come to commit.
+    async def expect_earlier_saves(self) -> Committed | None:
+        """Expect what an earlier supervisor of rank 0's node sent and did not commit.
 
         Returns the model that HEAD names, if it does.
         """
@@ -87,8 +87,8 @@ class Committer:
                     await self._recall(f"{path}/{record}", head)
         return head.model
 
-    async def look(self) -> list[Committed]:
-        """Commit what is complete in Blob by now, oldest first. May raise StaleGeneration."""
+    async def commit_complete(self) -> list[Committed]:
+        """Commit what is complete in Blob, oldest first. May raise StaleGeneration."""
         done = []
         for save in sorted(self._pending.values(), key=lambda s: s.step):
             try:
@@ -103,7 +103,7 @@ class Committer:
         return done
 
     async def delete_dropped(self) -> None:
-        """Delete the checkpoints that HEAD has let go of, the manifest first; best effort."""
+        """Delete the checkpoints that HEAD has dropped, manifest first; best effort."""
         while self.dropped:
             prefix = f"{self.dropped.pop()}/"
             try:
@@ -119,7 +119,7 @@ class Committer:
         newest = head.newest.step if head.newest else -1
         ours = save.generation == self._generation.number == head.generation
         if ours and save.step >= newest and not (save.kind == "final" and head.model):
-            self.expect(save)
+            self.expect_commit(save)
 
     async def _commit(self, save: RankSave) -> Committed | None:
         manifest = await self._manifest(save)
@@ -131,12 +131,12 @@ class Committer:
         return entry
 
     async def _leave_measured(self, save: RankSave) -> None:
-        """No later generation does these steps again, and this machine may go at any moment."""
+        """Store undelivered metrics: no later generation repeats these steps."""
         if lines := [m.to_json() for m in self._undelivered(save.step)]:
             await self._container.put(f"{save.path}/{MEASURED}", "\n".join(lines).encode())
 
     async def _manifest(self, save: RankSave) -> Manifest | None:
-        """The manifest of a save, or None while a writer's part is missing."""
+        """Return the manifest of a save, or None while a writer's part is missing."""
         stored = await self._container.listing(f"{save.path}/")
         names = [rank_record(rank) for rank in range(save.writers)]
         if not all(name in stored for name in names):
@@ -165,7 +165,7 @@ class Committer:
         )
 
     async def _swap(self, entry: Committed) -> None:
-        """Have HEAD name the entry. Whatever became of a write, HEAD itself is asked again."""
+        """Make HEAD name the entry; after any failed write HEAD is read again."""
         let_go: set[str] = set()
         retention = await self._kept()
         checkpoint = self._generation.checkpoint
@@ -188,14 +188,14 @@ class Committer:
         raise BlobUnavailableError(f"{HEAD}: could not be written in {SWAP_ATTEMPTS} attempts")
 
     async def _kept(self) -> Retention:
-        """Which checkpoints the job keeps; its run spec never changes."""
+        """Return the job's retention; its run spec never changes."""
         if self._retention is None:
             data, _ = await self._container.read(RUN_SPEC)
             self._retention = RunSpec.from_json(data).retention
         return self._retention
 
     def _settle(self, entry: Committed) -> None:
-        """Forget the entry, and older checkpoints that HEAD would not take any more."""
+        """Forget the entry, and older checkpoints that HEAD would refuse now."""
         del self._pending[entry.path]
         late = [p for p, s in self._pending.items() if s.step < entry.step and s.kind != "final"]
         for path in late:
@@ -203,7 +203,7 @@ class Committer:
 
 
 def is_named(head: Head, entry: Committed) -> bool:
-    """True when HEAD names the very manifest that the entry speaks of."""
+    """Return whether HEAD names exactly this entry's manifest."""
     named = (*head.checkpoints, *((head.model,) if head.model else ()))
     return any((c.path, c.manifest_sha256) == (entry.path, entry.manifest_sha256) for c in named)
 
@@ -211,7 +211,7 @@ def is_named(head: Head, entry: Committed) -> bool:
 def build_manifest(
     records: Sequence[RankSave], stored: Mapping[str, StoredBlob], generation: Generation
 ) -> Manifest:
-    """The manifest of a save from all writers' records and the listing of its folder."""
+    """Build the manifest of a save from all writers' records and its folder's listing."""
     first = records[0]
     if any(_agreed_members(record) != _agreed_members(first) for record in records):
         raise CorruptError(f"{first.path}: the ranks' records disagree about what was saved")
@@ -234,7 +234,7 @@ def build_manifest(
 
 
 def _agreed_members(record: RankSave) -> tuple[object, ...]:
-    """What all ranks have to agree about."""
+    """Return the members in which all ranks' records must agree."""
     what = (record.path, record.writers, record.step, record.consumed_samples)
     return (*what, record.world_size, record.generation, record.kind, record.parameters_sha256)
 

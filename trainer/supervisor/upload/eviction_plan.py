@@ -1,7 +1,7 @@
-"""What to do with the seconds that Azure leaves a machine. Pure.
+"""Decide what to do in the seconds before an eviction. Pure.
 
-A save is worth what it saves: the steps since the last committed one. It is worth nothing when it
-cannot be whole in Blob in time, and then the wire belongs to what can.
+A save is worth the steps since the last commit. It is worth nothing if it cannot be complete in
+Blob in time; then the network belongs to earlier saves.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ LEISURE = 0.25  # of the time for a save, for a step: asked just after a look, t
 
 
 class EvictionChoice(Enum):
-    """What is done about a notice."""
+    """What to do about a notice."""
 
     FINISH_STEP = "finish the step that is under way, then save"
     SAVE_NOW = "drop what is done of the step, and save"
@@ -25,7 +25,7 @@ class EvictionChoice(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class EvictionOutlook:
-    """One node's part, as far as it was measured; None: not yet. Bytes and seconds."""
+    """Measurements of one node, in bytes and seconds; None: not measured yet."""
 
     left: float  # until this machine goes
     step: float | None  # one training step
@@ -37,7 +37,7 @@ class EvictionOutlook:
 
 @dataclass(frozen=True, kw_only=True)
 class EvictionDecision:
-    """The choice, and what it rests on."""
+    """The choice, and its reason."""
 
     choice: EvictionChoice
     needs: float | None = None  # seconds for a save now; None: nothing was measured
@@ -45,9 +45,9 @@ class EvictionDecision:
 
 
 def decide_on_eviction(outlook: EvictionOutlook) -> EvictionDecision:
-    """Choose by the time that a save needs, `t_boundary + (pending + size) / rate + t_commit`.
+    """Decide by the time that a save needs, `t_boundary + (pending + size) / rate + t_commit`.
 
-    Without a measurement a save is tried: it may fit, and nothing is lost by it.
+    Without measurements a save is tried: it may succeed and costs nothing.
     """
     if outlook.rate is None or outlook.step is None:
         return EvictionDecision(choice=EvictionChoice.SAVE_NOW, left=outlook.left)
@@ -62,7 +62,7 @@ def decide_on_eviction(outlook: EvictionOutlook) -> EvictionDecision:
 
 
 def seconds_to_save(outlook: EvictionOutlook) -> float:
-    """From the notice to the commit: the next micro-step's end, what is on its way, ours."""
+    """Return the seconds from the notice to the commit: micro-step, uploads, commit."""
     assert outlook.rate is not None
     assert outlook.step is not None
     boundary = outlook.step / outlook.micro_steps
@@ -71,25 +71,25 @@ def seconds_to_save(outlook: EvictionOutlook) -> float:
 
 
 def has_time_for_step(patience: float, step: float | None) -> bool:
-    """Whether a stop for which there are so many seconds may wait for the end of a step."""
+    """Return whether a stop with ``patience`` seconds may wait for the end of a step."""
     return step is not None and step <= LEISURE * patience
 
 
 def unsent_bytes(sizes: Sequence[int], sent: float) -> int:
-    """Bytes of saves that still have to go, when so many of the first one have."""
+    """Return the bytes of saves still to upload, when ``sent`` of the first one are."""
     first, *others = sizes or (0,)
     return max(first - int(sent), 0) + sum(others)
 
 
 def uncapped_rate(measured: float | None, cap: float) -> float | None:
-    """What uploads get from the wire once their cap is lifted, from what they had under it."""
+    """Estimate the upload rate without its cap, from the rate under it."""
     if measured is None or measured < USED * cap:
         return measured
     return UNCAPPED * cap
 
 
 def decision_message(verdict: EvictionDecision) -> str:
-    """For the user, about this machine."""
+    """Return the decision as a message to the user."""
     left = f"{verdict.left:.0f} s"
     if verdict.needs is None:
         return f"Azure takes the machine in {left}: saving at once"

@@ -1,4 +1,4 @@
-"""Saves on their way to Blob: data files first, then the ranks' records, then the folder goes."""
+"""Upload saves from the outbox: data files first, then the ranks' records; then delete them."""
 
 import shutil
 from collections.abc import Iterable
@@ -29,8 +29,8 @@ class Outbox:
         self.sent = 0  # bytes of data
 
     async def send_next(self) -> RankSave | None:
-        """Upload the oldest save to which all local ranks have added; None when there is none."""
-        whole = self.whole()
+        """Upload the oldest save that is complete on this node; None when there is none."""
+        whole = self.whole_saves()
         if not whole:
             return None
         save = whole[0][0]
@@ -42,19 +42,19 @@ class Outbox:
         return save
 
     def set_aside(self, save: RankSave) -> None:
-        """Take a save that can never be sent out of the way of the others; it stays on the disk."""
+        """Move a save that can never be sent out of the outbox; it stays on the disk."""
         folder = self._folder.save_folder(save.path)
         refused = self._folder.root / "refused"
         refused.mkdir(exist_ok=True)
         folder.rename(refused / folder.name)
 
-    def whole(self) -> list[list[RankSave]]:
-        """The records of each save that is whole as far as this node goes, oldest first."""
+    def whole_saves(self) -> list[list[RankSave]]:
+        """Return the records of each save that is complete on this node, oldest first."""
         saves = [r for f in _folders(self._folder.outbox) if (r := self._records(f))]
         return sorted(saves, key=lambda records: records[0].step)
 
     def _records(self, folder: Path) -> list[RankSave]:
-        """The local ranks' records, or none as long as one of them is missing."""
+        """Return the local ranks' records; none while one is missing."""
         paths = [p for rank in self._ranks if (p := folder / rank_record(rank)).exists()]
         records = [RankSave.from_json(p.read_bytes()) for p in paths]
         if not records or len(records) < sum(r < records[0].writers for r in self._ranks):
@@ -74,14 +74,14 @@ class Outbox:
         self._drop(folder)
 
     def _drop(self, folder: Path) -> None:
-        """Out of the outbox in one stroke: a folder that lost half its files would be corrupt."""
+        """Move the folder out of the outbox atomically, then delete it."""
         sent = self._folder.root / "sent"
         sent.mkdir(exist_ok=True)
         gone = folder.rename(sent / folder.name)
         shutil.rmtree(gone, ignore_errors=True)  # a trainer that makes room deletes it too
 
     async def _send_file(self, folder: Path, blob_path: str, file: SavedFile) -> SavedFile:
-        """Upload it; the file as the record in Blob has it, with its SHA-256."""
+        """Upload the file; return its record with SHA-256."""
         access, blob = self._container.access, self._container.blob(f"{blob_path}/{file.name}")
         try:
             hashes = await upload_file(

@@ -1,4 +1,4 @@
-"""From the trainer's outbox to a committed checkpoint: while it trains, and after it is gone."""
+"""Upload and commit the trainer's saves, during training and after its end."""
 
 import asyncio
 import logging
@@ -57,14 +57,14 @@ class SaveUploads:
         self.model: Committed | None = None
 
     @property
-    def pending(self) -> int:
-        """Bytes of saves that lie whole and, going by the last upload's rate, are not in Blob."""
+    def pending_bytes(self) -> int:
+        """Bytes of complete saves that are not in Blob yet, estimated by the last rate."""
         saves = [sum(f.size for r in records for f in r.files) for records in self._outbox.whole()]
         return unsent_bytes(saves, self._of_this_one())
 
     @property
     def rate(self) -> float | None:
-        """Bytes a second that wire and account give when nothing paces it; None: unknown."""
+        """Bytes a second of network and account without the cap; None: unknown."""
         rate = uncapped_rate(self._measured, self.paced_at)
         return rate if rate is None else min(rate, self._share)
 
@@ -73,16 +73,16 @@ class SaveUploads:
         return self._sent / self._seconds if self._seconds else None
 
     def _of_this_one(self) -> float:
-        """Bytes of the save under way that are in Blob by now, as fast as the last one went."""
+        """Estimate the bytes of the save under way that are in Blob by now."""
         if self._sending_since is None or self._measured is None:
             return 0.0
         return self._measured * (self._clock.monotonic() - self._sending_since)
 
-    async def work(self, wishes: StopRequests, *, recall: bool = False) -> None:
+    async def run_to_end(self, wishes: StopRequests, *, recall: bool = False) -> None:
         """Upload and commit until the trainer is gone and nothing is left, or time is up.
 
-        ``recall``: an earlier supervisor may have sent what it did not come to commit.
-        May raise StaleGeneration: then nothing more can be committed.
+        ``recall``: an earlier supervisor may have sent saves without committing them. Raises
+        StaleGeneration when nothing more can be committed.
         """
         lifting = asyncio.create_task(self._hurry(wishes))
         try:
@@ -94,7 +94,7 @@ class SaveUploads:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _hurry(self, wishes: StopRequests) -> None:
-        """From a stop or the last step on nobody trains any more: the wire is for saves."""
+        """Lift the rate limit after a stop request or the trainer's end."""
         await wait_first(wishes.heard(StopRequest.SAVE), wishes.trainer_gone.wait())
         self._pace.lift()
 
@@ -120,9 +120,9 @@ class SaveUploads:
             await self._pause(wishes)
 
     def _make_room(self, wishes: StopRequests) -> None:
-        """Have deleted what HEAD let go of, beside the uploads, until a stop is asked for.
+        """Delete dropped checkpoints beside the uploads, until a stop is requested.
 
-        It may be hundreds of blobs. What is left then the service's sweep finds.
+        There may be hundreds of blobs; the service's sweep deletes the rest.
         """
         if self._deleting is not None and self._deleting.done():
             self._deleting.result()
@@ -133,7 +133,7 @@ class SaveUploads:
             self._deleting = asyncio.create_task(deleting)
 
     async def _send(self) -> bool:
-        """Upload what lies whole in the outbox; True when nothing of it is left."""
+        """Upload the complete saves of the outbox; return whether nothing is left."""
         try:
             while save := await self._timed_send():
                 if self._commits:
@@ -161,7 +161,7 @@ class SaveUploads:
         return save
 
     async def _commit(self) -> bool:
-        """Commit what is complete in Blob; True when nothing is left to commit."""
+        """Commit what is complete in Blob; return whether nothing is left to commit."""
         try:
             if self._recall:
                 self.model = await self._committer.recall()
@@ -186,7 +186,7 @@ class SaveUploads:
             await wait_first(wishes.trainer_gone.wait(), seconds=back_off)
 
     def _worked(self) -> None:
-        """Everything that could be done was done; parts of peers may still be missing."""
+        """Record success; peers' parts may still be missing."""
         self._failures = 0
         self._reports.mended("uploads", self._clock.now())
 
