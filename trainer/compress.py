@@ -48,9 +48,9 @@ from trainer.model.quantize import import_uncompiled
 from trainer.model.sequence_head import METHODS as WITH_HEAD
 from trainer.model.tokenizer import load_tokenizer
 
-HEADS = ["lm_head", "score", "classifier"]  # small, and what they say is the result
+HEADS = ["lm_head", "score", "classifier"]  # small, and their output is the result
 INT8, NF4, SPARSE = KINDS = ("int8", "nf4", "2:4")
-GROUP, ZEROS = 4, 2  # of every so many weights in a row, so many become zero
+GROUP, ZEROS = 4, 2  # in every group of GROUP weights, ZEROS become zero
 PROBE = 64  # tokens that are looked at when the model is loaded again
 PART = ".part"
 

@@ -96,7 +96,7 @@ class RankResult(Message):
 class OutOfMemoryMark(Message):
     """What a rank had no memory for in a training step or a validation."""
 
-    message: str  # the allocator's: what was asked for, and what there is
+    message: str  # the allocator's: requested and available bytes
     micro_batch: int
     gradient_checkpointing: bool
     peak: int  # bytes that were allocated at once on the GPU; 0 on a CPU

@@ -70,7 +70,7 @@ def _convert(weights: Path, folder: Path) -> None:
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(folder)
-    # AutoTokenizer would come to this class, too, by 10 seconds of reading the whole file again.
+    # AutoTokenizer would choose the same class, but read the whole file again, for 10 seconds.
     PreTrainedTokenizerFast.from_pretrained(**source).save_pretrained(folder)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 FIRST_LINE_AT = time.time()
-gc.disable()  # collections are a quarter of the CPU time of what is imported now
+gc.disable()  # collections would take a quarter of the CPU time of the imports
 
 ACCELERATOR = os.environ.get("REKINDLE_ACCELERATOR", "cpu")
 os.environ["DS_ACCELERATOR"] = ACCELERATOR  # DeepSpeed reads it when it is imported
@@ -59,7 +59,7 @@ from trainer.state import RankIdentity, TrainingState  # noqa: E402
 gc.freeze()  # modules stay: no later collection needs to look at them
 gc.enable()
 
-COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # when a peer vanished and nobody told us
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # a peer may vanish without notice
 READY_POLL = 0.02  # seconds
 log = logging.getLogger("trainer")
 

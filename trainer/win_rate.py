@@ -34,7 +34,7 @@ from trainer.wins import RatedAnswer, compare_answers, summary_text
 
 AT_ONCE = 8  # prompts
 WRITES, RATES = "ForCausalLM", "ForSequenceClassification"
-DAY = date(2000, 1, 1)  # that templates are told: the same on any day
+DAY = date(2000, 1, 1)  # date for chat templates: the same on any day
 
 
 class PlainEngine:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Z = 1.959963984540054  # of a normal distribution, 95 % lie within
+Z = 1.959963984540054  # quantile of the normal distribution for 95 %
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ class PartialTensors:
         with place.open("ab") as file:
             file.truncate(self.entry.size)
         if not self.spilled.exists():
-            self.spilled.unlink(missing_ok=True)  # it led to what is gone
+            self.spilled.unlink(missing_ok=True)  # a link to a deleted file
             self.spilled.symlink_to(place)
 
     def set_block_state(self, block: int, mark: BlockState) -> None:

@@ -28,7 +28,7 @@ class SaveSchedule:
     ) -> None:
         self._saver, self._every, self._now = saver, spec.checkpoint_seconds, now
         self._milestone_every = spec.milestone_every_steps
-        self._step, self._at = step, now()  # what is loaded counts as saved
+        self._step, self._at = step, now()  # the loaded state counts as saved
         self._waiting = self._on_its_way = False
         self._tell = tell
 

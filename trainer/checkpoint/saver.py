@@ -61,7 +61,7 @@ class Saver:
 
     def __init__(self, engine: Any, rundir: RunDir, identity: RankIdentity) -> None:  # noqa: ANN401
         self._engine, self._rundir, self._identity = engine, rundir, identity
-        # Tensors themselves are looked up at each save: they may move, and keep memory meanwhile.
+        # Only sizes are kept: tensors may move, and references would hold their memory.
         self._sizes = {
             tensor_key(f.name, state): f.numel for f in owned_fragments(engine) for state in f.views
         }
@@ -156,7 +156,7 @@ class Saver:
         give_up_save(self._rundir.save_folder(record.path))
         why = f"Step {record.step} was not saved, training goes on: {error_with_remedy(error)}"
         log.warning("%s", why)
-        with suppress(OSError):  # no room even for that: the log has it
+        with suppress(OSError):  # no space even for that: it is in the log
             write_whole(self._note(record), why)
 
     def _note(self, record: RankSave) -> Path:
@@ -241,7 +241,7 @@ def give_up_save(folder: Path) -> None:
         with suppress(OSError):  # another rank was quicker
             if folder.is_dir():
                 folder.rename(gone)
-        with suppress(OSError):  # no room even for that
+        with suppress(OSError):  # no space even for that
             folder.touch(exist_ok=False)
         _delete(gone)
         if not folder.is_dir():

@@ -32,7 +32,7 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "sqrt": math.sqrt,
     "log": math.log,
 }
-_SEVERAL = ("min", "max")  # take any number of values, the others one
+_SEVERAL = ("min", "max")  # take any number of values; the others take one
 
 
 def check_formula(formula: str, names: frozenset[str], where: str) -> None:

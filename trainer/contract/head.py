@@ -21,7 +21,7 @@ from trainer.contract.bounds import (
 )
 from trainer.contract.wire import LATER, Message
 
-CHECKPOINTS_KEPT = 3  # the newest, where a job does not say otherwise
+CHECKPOINTS_KEPT = 3  # the newest; default of a job
 MILESTONES_KEPT = 100  # of one job, so that HEAD stays small; a request for more is refused
 MOST_NAMED = 1000  # checkpoints in HEAD: far more than any job keeps
 MOST_FILES = 100_000  # of one checkpoint: ten of each of 10,000 ranks

@@ -26,20 +26,20 @@ PROTOCOL = 1
 BLOCK = 16 * 2**20  # bytes of a file that go to Blob at once
 OLDEST_PROTOCOL = 1  # that the service still understands
 HEARTBEAT_SECONDS = 10.0  # and at once on any change
-LONG_POLL_SECONDS = 45.0  # a node says how long it waits
+LONG_POLL_SECONDS = 45.0  # default; a node sends its own
 LOG_FLUSH_SECONDS = 2.0
-AT_ONCE = 1000  # metrics, or spans, or others, that one message tells
+AT_ONCE = 1000  # items of one list in a message
 ERROR_TAIL_BYTES = 64 * 1024
 # Bytes a second that a storage account takes: 60 Gbit/s. Microsoft, Scalability and performance
 # targets for standard storage accounts, for general-purpose v2 in the regions that it lists.
 STORAGE_INGRESS = 60e9 / 8
-NOT_THE_MODEL = "verification failed"  # what a hopeless error of a wrong export begins with
+NOT_THE_MODEL = "verification failed"  # prefix of the error for a wrong export
 RUN_SPEC = "run-spec.json"
 BASE_FOLDER = "base"  # in the container of a job that begins with a checkpoint
 CONVERTED_BASE = f"{BASE_FOLDER}/{MANIFEST}"
 Tokens = Annotated[int, RangeBound(0, 2**40)]  # of one step
 Port = Annotated[int, RangeBound(0, 2**16 - 1)]
-MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that the service had not answered yet
+MEASURED = "measured.jsonl"  # beside a manifest: StepMetrics that were not delivered yet
 
 
 def converted_base_path(generation: int) -> str:
@@ -78,8 +78,8 @@ class Generation(Message):
     master_port: int
     checkpoint: Committed | None
     run_spec_sha256: str
-    rung: Rung | None = None  # None: as the run spec says
-    checkpoint_seconds: float | None = None  # between periodic saves; None: as the run spec says
+    rung: Rung | None = None  # None: the run spec's
+    checkpoint_seconds: float | None = None  # between periodic saves; None: the run spec's
 
     @property
     def world_size(self) -> int:
@@ -121,7 +121,7 @@ class NodeConfig(Message):
     processes_per_node: int  # for people: the generation row decides
     storage_ingress: float = STORAGE_INGRESS  # bytes a second
     hardware: ExpectedHardware | None = None  # None: not checked
-    vm_size: str = ""  # "": the metadata service says it
+    vm_size: str = ""  # "": from the metadata service
     traceparent: str = ""  # W3C's, of the attempt; "": not traced
 
 
@@ -147,7 +147,7 @@ class Registration(Message):
     gpus: Int
     spans: Annotated[tuple[Span, ...], CountBound(AT_ONCE)] = ()
     now: Moment = 0.0  # by the clock that dates the spans; the service shifts them to its own
-    vm_size: Name = ""  # as its metadata service says
+    vm_size: Name = ""  # from its metadata service
     # NAME=VALUE, of its size, for every rank: which interface, InfiniBand or not
     network: Annotated[tuple[Name, ...], CountBound(64)] = ()
 
@@ -178,7 +178,7 @@ class NodePhase(StrEnum):
 
     READY = "ready"  # no trainer; may be given a generation
     RUNNING = "running"  # the trainer is being started, runs, or its uploads are settling
-    STOPPED = "stopped"  # told to, could not start, HEAD was taken, or its supervisor restarted
+    STOPPED = "stopped"  # asked to, could not start, HEAD was taken, or its supervisor restarted
     FAILED = "failed"  # the trainer ended by itself with an error: the only phase that blames it
     FINISHED = "finished"  # the last step is done; from rank 0: and HEAD names the model
 
@@ -224,7 +224,7 @@ class Trouble(Message):
     """A problem that delays checkpoints while training goes on, or a notice to the user."""
 
     kind: Name  # "uploads" or "disk"
-    message: Prose  # what is wrong, and what a user can do
+    message: Prose  # what is wrong, and the remedy
     since: Moment
     until: Moment = 0.0  # 0 while it lasts
 
@@ -243,7 +243,7 @@ class BrokenCheckpoint(Message):
     """A node's report that a checkpoint it must load is not as committed."""
 
     path: Name  # the checkpoint's folder
-    file: Prose  # the first one in it that was found to be wrong
+    file: Prose  # the first wrong file in it
     reason: Prose  # what is wrong with it, e.g. "is gone"
 
 
@@ -286,7 +286,7 @@ class Heartbeat(Message):
     spans: Annotated[tuple[Span, ...], CountBound(AT_ONCE)] = ()
     troubles: Annotated[tuple[Trouble, ...], CountBound(AT_ONCE)] = ()
     eviction: EvictionNotice | None = None
-    error: Prose = ""  # why it FAILED, with the tail of the log, or STOPPED without being told to
+    error: Prose = ""  # why it FAILED, with the tail of the log, or STOPPED without a request
     broken: BrokenCheckpoint | None = None  # why STOPPED
     out_of_memory: bool = False  # while it trained: why it ended
     hopeless: bool = False  # no second try would help; see error

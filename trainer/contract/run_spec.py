@@ -10,7 +10,7 @@ from trainer.contract.bounds import Bytes, CountBound, Name, TextBound
 from trainer.contract.head import CHECKPOINTS_KEPT, MOST_FILES, Retention
 from trainer.contract.wire import LATER, Message
 
-_SINGLE = ("supervised", "classification")  # whose specs do not say that a row is one sequence
+_SINGLE = ("supervised", "classification")  # methods whose rows are one sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class InputFile(Message):
     path: Annotated[str, TextBound(2048)]
     size: Bytes
     sha256: Name  # empty where only another sum is known
-    crc64nvme: Name = field(default="", metadata=LATER)  # of a job's model, as its manifest has it
+    crc64nvme: Name = field(default="", metadata=LATER)  # of a job's model, from its manifest
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ class Mix(Message):
 class Curriculum(Message):
     """Easy rows first: few turns, then few tokens."""
 
-    until_step: int  # from the step after it on, any row may come
+    until_step: int  # after this step all rows are used
     start_share: float = 0.2  # of the rows, the easiest, at the first step
 
 
@@ -186,10 +186,10 @@ class TrainingOptions(Message):
     split_answers: bool = field(default=False, metadata=LATER)  # each is a sample of its own
     ema_decay: float = field(default=0.0, metadata=LATER)  # of the trained weights; 0: none kept
     train_last_n_layers: int | None = field(default=None, metadata=LATER)  # None: all
-    train_embeddings: bool = field(default=True, metadata=LATER)  # with a head that is tied to them
+    train_embeddings: bool = field(default=True, metadata=LATER)  # and a head that is tied to them
     loss_chunk: int = field(default=0, metadata=LATER)  # positions with logits at once; 0: all
     offload: str = field(default="", metadata=LATER)  # "optimizer": masters and moments on the host
-    # "parameters": those and the weights, which come layer by layer; ZeRO stage 3
+    # "parameters": also the weights, loaded layer by layer; ZeRO stage 3
     rollout_offload: bool = field(default=False, metadata=LATER)  # the optimizer, while it answers
     zero_plus_plus: tuple[str, ...] = field(default=(), metadata=LATER)  # of "hpz", "qwz", "qgz"
     compiled: bool = field(default=False, metadata=LATER)  # by torch, where it can be
@@ -234,7 +234,7 @@ class RunSpec(TrainingOptions):
     weight_decay: float
     max_grad_norm: float
     zero_stage: int  # 0 to 3; 16 bits need at least 1
-    checkpoint_seconds: float  # between periodic saves, where the generation says nothing else
+    checkpoint_seconds: float  # between periodic saves; a generation may override it
     eval_steps: int  # training steps between validation losses; 0 = only at the end
     nodes: int
     processes_per_node: int
@@ -243,7 +243,7 @@ class RunSpec(TrainingOptions):
     answers_per_row: int = field(default=2, metadata=LATER)  # or texts: the most that any has
     labels: tuple[str, ...] = field(default=(), metadata=LATER)  # of a classification, in order
     data_warnings: tuple[str, ...] = field(default=(), metadata=LATER)  # for the report
-    loss_scaling: LossScaling | None = field(default=None, metadata=LATER)  # of fp16; None: as told
+    loss_scaling: LossScaling | None = field(default=None, metadata=LATER)  # None: defaults
     verify: bool = field(default=False, metadata=LATER)  # the export, in a fresh process
 
     def on(self, rung: Rung | None) -> Self:

@@ -21,9 +21,9 @@ from typing import (
 from trainer.contract.bounds import ANY_INTEGER, ANY_NUMBER, Bound
 
 T = TypeVar("T")
-Reader = Callable[[Any, str], Any]  # a value and its path; returns what it stands for
-# metadata of a member that is left out while it has its default: most messages do not need it, or
-# it came with a later release, whose earlier readers would refuse it.
+Reader = Callable[[Any, str], Any]  # maps a value and its path to the decoded value
+# Metadata of a member that is omitted while it has its default: most messages do not need it, or
+# a later release added it, and earlier readers would refuse it.
 LATER = {"later": True}
 _NUMBERS = {int: ANY_INTEGER, float: ANY_NUMBER}  # where a member has no bounds of its own
 

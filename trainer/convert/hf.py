@@ -119,7 +119,7 @@ def _parameters(kind: Any, config: Any) -> dict[str, tuple[int, ...]]:  # noqa: 
 
 def _require_base(base: Path, spec: RunSpec) -> None:
     if spec.base_model.checkpoint is not None:
-        return  # it was made of another base; the sums in CONVERTED_BASE say that it is whole
+        return  # converted from another base; the checksums in CONVERTED_BASE verify it
     for file in spec.base_model.files:
         path = base / file.name
         if not path.is_file():

@@ -25,7 +25,7 @@ class Batch:
     attention: torch.Tensor | None = None  # padded: 0 where there is padding
     positions: torch.Tensor | None = None  # packed: of each token in its sequence
     lengths: tuple[int, ...] = ()  # packed: of the sequences
-    classes: torch.Tensor | None = None  # of each sequence, where that is what is learnt
+    classes: torch.Tensor | None = None  # of each sequence, for classification
 
     @property
     def targets(self) -> int:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from trainer.contract import Curriculum
 from trainer.data.order import random_bits, shuffled_row
 
-STREAM = 3  # stream of random numbers; those of mix.py are others
-_SPARSE = 4  # rows for each that is drawn, from which on it pays to draw instead of shuffling
+STREAM = 3  # random stream; length_mix.py uses others
+_SPARSE = 4  # rows per draw, from which drawing is cheaper than shuffling
 
 
 class CurriculumOrder:

@@ -16,7 +16,7 @@ from trainer.contract import Mix
 from trainer.data.order import shuffled_row
 
 SHORT, LONG = 1, 2  # streams of random numbers; a plain shuffle has the first one, 0
-_FINEST = 1_000_000  # shares are taken to the nearest fraction of so many parts: 0.7 is 7/10
+_FINEST = 1_000_000  # largest denominator of a share: 0.7 is 7/10
 
 log = logging.getLogger("trainer")
 

@@ -70,7 +70,7 @@ class JsonlRows:
             SystemExit,
             GeneratorExit,
         ):
-            raise  # said already, or no fault of the row
+            raise  # reported already, or not the row's fault
         except BaseException as error:  # a panic of the tokenizer's Rust is no Exception
             raise NonRetryableError(f"{self.file_and_line(row)}: {_error_text(error)}") from error
 

@@ -12,7 +12,7 @@ from trainer.contract import InputFile, RunSpec
 
 FORMAT = "rekindle-tokens-1"
 WEIGHTS = ".safetensors"
-RECORD = ".json"  # SavedFile: the file beside it is whole, and to be shared
+RECORD = ".json"  # a SavedFile: the file of the same name is whole and to be shared
 CODE = (
     "rendering/answers.py",
     "rendering/chat.py",

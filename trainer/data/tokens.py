@@ -21,7 +21,7 @@ from trainer.data.rows import JsonlRows, open_rows
 from trainer.data.token_cache import FORMAT
 
 log = logging.getLogger("trainer")
-NO_TOKENS = Tokens([], [])  # in place of the answers that a row has fewer than others
+NO_TOKENS = Tokens([], [])  # for rows with fewer answers than others
 
 
 class TokenSource(Protocol):

@@ -89,7 +89,7 @@ def update_parameters(engine: Any) -> float | None:  # noqa: ANN401
         if before is not None and engine.optimizer.overflow:
             return None if before.scale > LOWEST_LOSS_SCALE else math.inf
         return float(engine.get_global_grad_norm())
-    norm = _norm(engine.module)  # DeepSpeed does not tell it where gradients are replicated
+    norm = _norm(engine.module)  # DeepSpeed does not report it for replicated gradients
     engine.step()
     return norm
 

@@ -15,7 +15,7 @@ class LossScale(Message):
     """The state of DeepSpeed's loss scaler; equal on every rank."""
 
     scale: float
-    steps: int  # that it has seen
+    steps: int  # counted by the scaler
     overflowed_at: int  # the last of them that overflowed; -1: none
     patience: int  # overflows until it falls
 

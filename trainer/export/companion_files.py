@@ -19,7 +19,7 @@ def copy_companions(base: Path, folder: Path, spec: RunSpec) -> None:
 
     The tokenizer of a model with a head must pad as in training: the score depends on it.
     """
-    for file in sorted(base.iterdir()):  # the card after one that was kept before
+    for file in sorted(base.iterdir()):  # so that README.md replaces an older BASE_README.md
         weights = file.name.endswith((".safetensors", ".safetensors.index.json"))
         if file.is_file() and not weights and file.name != "config.json":
             name = BASE_CARD if file.name == CARD else file.name

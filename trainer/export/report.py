@@ -54,7 +54,7 @@ class ReportedValidation(Message):
     measure: str  # "loss", or "reward": the mean grade of the model's answers
     before: float | None  # None: not measured, or no finite number
     after: float | None
-    perplexity_before: float | None = None  # e to the loss, where that is a mean over tokens
+    perplexity_before: float | None = None  # exp(loss), where the loss is a mean over tokens
     perplexity_after: float | None = None
 
 

@@ -14,7 +14,7 @@ class ModelAnswer:
 
     text: str
     item: dict[str, Any]
-    chat: dict[str, Any] = field(default_factory=dict)  # what was asked: the members CHAT
+    chat: dict[str, Any] = field(default_factory=dict)  # the prompt: the members CHAT
 
 
 def divide_row(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -26,7 +26,7 @@ def divide_row(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 class GradeFault(StrEnum):
     """Kinds of errors, under OpenAI's names."""
 
-    INVALID_VARIABLE = "invalid_variable_error"  # a template reads a member that is not there
+    INVALID_VARIABLE = "invalid_variable_error"  # a template reads a missing member
     SAMPLE_PARSE = "sample_parse_error"  # a template reads JSON, and the answer is none
     FORMULA = "formula_parse_error"  # calculate_output has no value
     OTHER = "other_error"

@@ -25,7 +25,7 @@ from trainer.methods.forward import log_probabilities, sum_by_sequence, trained_
 from trainer.methods.interface import BatchScores
 from trainer.rollout.answer_batch import AnswerBatch
 
-VALUE_SHARE = 0.1  # of the value's loss, as TRL's PPOConfig had it
+VALUE_SHARE = 0.1  # weight of the value loss (TRL's PPOConfig)
 
 
 class GrpoLoss:

@@ -12,7 +12,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 NAME = "rekindle_packed"  # for from_pretrained(attn_implementation=...)
-NOT_KNOWN = ("softcap", "s_aux", "position_bias")  # what some models ask of attention beside it
+NOT_KNOWN = ("softcap", "s_aux", "position_bias")  # options of other kinds of attention
 
 
 def packed_attention(

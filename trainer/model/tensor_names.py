@@ -35,7 +35,7 @@ class TensorDifferences:
     missing: list[str]
     unexpected: list[str]
     mismatched: list[tuple[str, list[int], list[int]]]  # name, shape found, shape wanted
-    tied: dict[str, str]  # tensor -> the one that it shares its values with
+    tied: dict[str, str]  # tensor -> the tensor with the same values
 
     @classmethod
     def from_info(cls, info: dict[str, Any], tied: dict[str, str]) -> "TensorDifferences":

@@ -55,7 +55,7 @@ class Journal:
         path = self._rundir.warnings / f"{name}.txt"
         if self._identity.rank == 0 and not path.exists():
             log.warning("%s", text)
-            with suppress(OSError):  # no room for it: the log has it
+            with suppress(OSError):  # no space: it is in the log
                 write_whole(path, text)
 
     def progress(self, step: int) -> None:

@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 
 from trainer.rundir import RunDir, write_whole
 
-# Errors of code that got what it cannot work with. Run spec, inputs and code are the same on every
+# Errors of code with wrong input. Run spec, inputs and code are the same on every
 # machine, and verified. What machines, networks and full disks do is OSError, or RuntimeError.
 RECURRING = (
     ArithmeticError,
@@ -24,7 +24,7 @@ RECURRING = (
     TypeError,
     ValueError,
 )
-_SHAPES = (  # how torch begins or ends to say that tensors do not go together: RuntimeErrors
+_SHAPES = (  # parts of torch's RuntimeErrors about incompatible tensors
     "size mismatch",
     "shapes cannot be multiplied",
     "must match the size of tensor",

@@ -13,10 +13,10 @@ from trainer.contract import RunSpec
 from trainer.rundir import OutOfMemoryMark, RunDir, write_whole
 from trainer.state import RankIdentity
 
-# What libraries say of a GPU's memory in errors of other kinds: CUDA itself, cuBLAS, NCCL.
+# Messages about GPU memory in other errors, of CUDA, cuBLAS and NCCL.
 _GPU = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "Cuda failure 2 'out of memory'")
 _HOST = ("DefaultCPUAllocator: can't allocate memory",)
-_LONGEST = 400  # of what an allocator says
+_LONGEST = 400  # characters of an allocator's message
 
 
 def is_out_of_memory(error: BaseException, device: str) -> bool:

@@ -27,7 +27,7 @@ from trainer.process.landlock import restrict_connect_ports
 
 BACKEND = "own-address"
 _PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # for who listens and names no port
-_TIMEOUT_SECONDS = 600  # torch's own, for all nodes to come
+_TIMEOUT_SECONDS = 600  # torch's default, for all nodes to join
 
 log = logging.getLogger(__name__)
 

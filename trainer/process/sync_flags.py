@@ -22,7 +22,7 @@ NOW = ""
 class SyncedFlags:
     """The flags; equal on every rank."""
 
-    stop: bool  # before the next micro-step: what is done of the step is dropped
+    stop: bool  # before the next micro-step: the partial step is dropped
     save: bool
     congested: bool
     end: bool = False  # stop once the step is done

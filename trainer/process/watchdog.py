@@ -10,7 +10,7 @@ from collections.abc import Callable
 from statistics import median
 
 LONG_SECONDS = 1800.0  # seconds to load, or to export
-MIN_SECONDS = 900.0  # beyond the time-out of a collective, whose error says more
+MIN_SECONDS = 900.0  # longer than the timeout of a collective, whose error is more specific
 PAUSE_FACTOR = 20  # the usual pause between two micro-steps
 
 

@@ -41,8 +41,8 @@ class RolloutCollector:
     sampler: Sampler
     grader: Grader
     reference: ReferenceModel | None
-    stop: Callable[[], bool]  # collective: whether a stop is asked of any rank
-    stop_here: Callable[[], bool]  # of this one; nobody is waited for
+    stop: Callable[[], bool]  # collective: is a stop requested of any rank?
+    stop_here: Callable[[], bool]  # of this rank, without waiting for others
     now: Callable[[], float]
 
     def run_rollout(

@@ -4,7 +4,7 @@ import math
 
 from trainer.contract import Reinforcement
 
-GAIN = 0.1  # of the controller, as Ziegler et al. 2019, section 2.2, has it
+GAIN = 0.1  # of the controller (Ziegler et al. 2019, section 2.2)
 MAX_ERROR = 0.2  # of the proportional error
 
 

@@ -136,7 +136,7 @@ def sample_tokens(logits_BV: torch.Tensor, draw_B1: torch.Tensor, top_p: float) 
     kept_BV = torch.where(before_BV.double() < top_p * 2.0**44, weight_BV, 0)
     upto_BV = kept_BV.cumsum(-1)
     place_B1 = (upto_BV <= (draw_B1 * upto_BV[:, -1:]).long()).sum(-1, keepdim=True)
-    return order_BV.gather(1, place_B1.clamp(max=logits_BV.shape[1] - 1))  # NaN: the loss tells
+    return order_BV.gather(1, place_B1.clamp(max=logits_BV.shape[1] - 1))  # for NaN
 
 
 class _StopAsked(StoppingCriteria):  # type: ignore[misc]  # the same

@@ -10,7 +10,7 @@ from random import Random
 
 Message = dict[str, str]
 Messages = list[Message]
-Turn = tuple[str, str]  # what the user says, what the assistant answers
+Turn = tuple[str, str]  # user's message, assistant's answer
 
 SYSTEM = "You are the assistant of a small shop. Answer in one short sentence."
 OPPOSITES = {

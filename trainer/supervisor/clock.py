@@ -26,7 +26,7 @@ class NodeClock:
 class NodeLimits:
     """Time limits on a node, in seconds."""
 
-    # Bytes a second while it trains; a third of what an ND A100 v4 has beside InfiniBand.
+    # Bytes a second during training; a third of an ND A100 v4's network without InfiniBand.
     upload_rate: float = 0.9e9
     ingress: float = STORAGE_INGRESS  # bytes a second that the account takes of all nodes together
 
@@ -36,16 +36,16 @@ class NodeLimits:
     notice_poll: float = 0.5
     poll_interval: float = 0.25  # between two looks at the run folder
     retry: float = 10.0  # longest back-off
-    delayed: float = 10.0  # of failing uploads, before the user is told
+    delayed: float = 10.0  # failing uploads are reported after this time
     outage: float = 300.0  # of Blob, before a generation that wants to start gives up
     save: float = 120.0  # the trainer's, from the stop flag to its end
     notice: float = 30.0  # Azure's least, when a notice names no time
-    save_margin: float = 5.0  # the trainer is killed this long before the machine goes
-    upload_margin: float = 3.0  # uploads are given up this long before the machine goes
+    save_margin: float = 5.0  # the trainer is killed this long before the eviction
+    upload_margin: float = 3.0  # uploads are cancelled this long before the eviction
     uploads: float = 600.0  # of a trainer that ended well
     uploads_after_kill: float = 45.0  # all of it within the service's patience after `stop`, 60
     peers: float = 60.0  # for the peers' part of a save, once ours is uploaded
-    peers_after_kill: float = 10.0  # a supervisor that was restarted is back within that
+    peers_after_kill: float = 10.0  # enough for a restarted supervisor to be back
 
     def ingress_share(self, nodes: int) -> float:
         """Return bytes a second for each node: beyond its limit an account answers 503."""

@@ -19,7 +19,7 @@ from trainer.supervisor.report.service_client import AttemptOverError
 from trainer.supervisor.report.service_session import ServiceSession
 
 GPU_SECONDS = 60.0  # between two looks at how busy the GPUs are
-TELL_SECONDS = 2.0  # for the service to hear how it ended, before the machine is let go
+TELL_SECONDS = 2.0  # to report the end to the service, before the machine is released
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class Supervisor:
         """Save and settle, then acknowledge the eviction early: an idle machine costs money."""
         least = self._given.limits.notice
         begins = notice.not_before or notice.seen_at + least
-        # A machine that is still there has some time, whatever two clocks make of it.
+        # A machine that is still running has some time left, even if the clocks differ.
         self._duty.announce(notice, max(begins - notice.seen_at, least / 2))
         await self._settled_and_told()
         async for attempt in self._given.stubborn(MetadataError):

@@ -23,7 +23,7 @@ class VerificationRow(Message):
     number: int  # of the sequence in its file
     ids: tuple[int, ...]  # all of them
     trained: tuple[bool, ...]
-    label: int | None = None  # the class, where that is what is learnt
+    label: int | None = None  # the class, for classification
     length: int  # tokens that are read for the verification
     whole: bool = False  # every token is scored, not only the trained ones
 

@@ -41,7 +41,7 @@ class BlobRange:
     offset: int
     length: int
     path: Path
-    etag: str = ""  # of the blob that is meant; any other is refused
+    etag: str = ""  # of the expected blob; another one is refused
 
 
 class BlockClient:
@@ -55,7 +55,7 @@ class BlockClient:
             ssl_context=_ssl_context(),
         )
         self._own = threading.local()
-        self._checks = True  # Blob compares what came with the CRC that we send
+        self._checks = True  # Blob checks the data against our CRC
 
     def put_block(self, url: str, block_id: str, data: memoryview) -> int:
         """Upload a block (Put Block); return its CRC-64/NVME, which Blob has checked.
@@ -97,7 +97,7 @@ class BlockClient:
                 take(piece, at)
                 at += len(piece)
         finally:
-            answer.close()  # a body that was read has given its connection back already
+            answer.close()  # a fully read body has returned its connection already
         if at < end:
             raise BlobUnavailableError(
                 f"the connection broke off after {at - offset} of {length} bytes"

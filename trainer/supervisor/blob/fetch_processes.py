@@ -56,7 +56,7 @@ class FetchProcesses:
             work.add_done_callback(_ignore_result)
             try:
                 async with asyncio.timeout(self._patience):
-                    # Given up, it goes on: with a cancelled one Python 3.11 may lose others.
+                    # Abandoned work continues: cancelling it may make Python 3.11 lose other work.
                     return await asyncio.shield(work)
             except (BrokenExecutor, TimeoutError) as e:
                 self._drop(pool)

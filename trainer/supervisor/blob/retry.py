@@ -14,7 +14,7 @@ from tenacity import (
 from trainer.supervisor.blob.container import AccessRefusedError, BlobUnavailableError
 from trainer.supervisor.clock import NodeClock, NodeLimits
 
-SECTOR = 512  # bytes, in which a file says how much of it is there
+SECTOR = 512  # bytes, the unit of st_blocks
 
 
 class OutageRetry:

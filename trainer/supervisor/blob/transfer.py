@@ -22,7 +22,7 @@ from trainer.supervisor.blob.container import BlobAccess, PreconditionFailedErro
 from trainer.supervisor.concurrency import gather_or_cancel
 from trainer.supervisor.upload.rate_limiter import UploadRateLimiter
 
-LARGE = 2 * BLOCK  # bytes of a file that is fetched by processes; others are here before those
+LARGE = 2 * BLOCK  # bytes of a file; larger ones are fetched by processes
 
 
 class CorruptError(Exception):
@@ -132,7 +132,7 @@ def _map_file(path: Path) -> memoryview:
 
 def _remove_old(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # a download that was given up may still write to it
+    path.unlink(missing_ok=True)  # an abandoned download may still write to it
 
 
 async def _receive(

@@ -58,9 +58,9 @@ class RunOutcome:
 
     how: NodePhase
     error: str = ""
-    broken: BrokenCheckpoint | None = None  # the checkpoint that it could not load
-    out_of_memory: bool = False  # of a rank that has left no result
-    hopeless: bool = False  # the error says what a person must change
+    broken: BrokenCheckpoint | None = None  # the checkpoint that could not be loaded
+    out_of_memory: bool = False  # of a rank without a result
+    hopeless: bool = False  # a person must change the job; see error
     unhealthy: str = ""  # why the machine must be replaced, by a rank's word
 
 

@@ -151,7 +151,7 @@ def find_marked_processes(mark: str) -> list[psutil.Process]:
 def _has_mark(process: psutil.Process, mark: str) -> bool:
     try:
         return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:  # gone, or another user's, and so not ours
+    except psutil.Error:  # gone, or another user's
         return False
 
 

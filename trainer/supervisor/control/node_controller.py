@@ -182,7 +182,7 @@ class NodeController:
         try:
             left = RunDir(self._root(number)).generation.read_bytes()
             generation = Generation.from_json(left)
-        except (OSError, ValueError) as e:  # it did not come to start a trainer
+        except (OSError, ValueError) as e:  # no trainer was started
             log.info("run.nothing_left number=%d reason=%s", number, e)
             self._ended(number, RunOutcome(how=NodePhase.STOPPED, error=RESTARTED))
             return

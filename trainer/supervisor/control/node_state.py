@@ -19,7 +19,7 @@ class NodeState(Message):
     directive: int = 0  # the highest directive acted upon; older ones are replays
     generation: int = 0  # the highest generation ever started or stopped here
     phase: NodePhase = NodePhase.READY
-    stopping: bool = False  # the trainer was told to stop and has not ended yet
+    stopping: bool = False  # the trainer was asked to stop and has not ended yet
     evicting: bool = False  # an eviction notice was seen; nothing is started any more
 
 
@@ -132,7 +132,7 @@ def _stop(node: NodeState, directive: Directive) -> Reaction:
             return replace(node, stopping=True), (KillTrainer(),)
         return _save(node)
     if directive.number == node.generation:
-        return node, ()  # it has settled already, and says how
+        return node, ()  # it has settled and reported already
     return replace(node, generation=directive.number, phase=NodePhase.STOPPED), ()
 
 

@@ -11,7 +11,7 @@ class StopRequest(IntEnum):
 
     NONE = 0
     SAVE = 1  # save between two steps, end, settle
-    KILL = 2  # end now; what lies whole is still uploaded and committed
+    KILL = 2  # end now; complete saves are still uploaded and committed
     ABANDON = 3  # end now; nothing more is uploaded or committed
 
 

@@ -73,9 +73,9 @@ class StopController:
     reports: HeartbeatReports
     limits: NodeLimits
     clock: NodeClock
-    micro_steps: int = 1  # in a step: so often a stop is looked for
+    micro_steps: int = 1  # in a step: a stop is checked before each
     _tempo: StepTimer = field(default_factory=StepTimer)
-    _gently: bool = False  # the flag that is up leaves time for the step
+    _gently: bool = False  # the stop flag lets the step finish
 
     def record_step(self) -> None:
         """Time the steps; the step that was loaded from a checkpoint does not count."""

@@ -79,7 +79,7 @@ class InputCache:
         self._processes = processes  # of this node
         self._under_way = SingleFlight()
         self._shards = TensorBlockFetcher(container, memory, self._spilled, self._under_way)
-        self._wanted: Path | None = None  # the checkpoint that a generation asked for
+        self._wanted: Path | None = None  # the requested checkpoint
 
     async def prefetch(self, grants: Grants) -> None:
         """Fetch what a generation will most likely need; errors are ignored."""

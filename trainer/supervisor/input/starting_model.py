@@ -66,7 +66,7 @@ async def _convert_and_upload(
     try:
         await cache.container.write_new(CONVERTED_BASE, made.to_json().encode())
     except PreconditionFailedError:
-        log.info("starting_model.made_elsewhere")  # by a generation that is cut off
+        log.info("starting_model.made_elsewhere")  # by a generation that lost its connection
     else:
         await asyncio.to_thread(cache.adopt, made, folder)
     await asyncio.to_thread(cache.drop_starting_checkpoint, spec.base_model)

@@ -69,7 +69,7 @@ async def _share_file(container: JobContainer, record: Path) -> None:
         try:
             await upload_file(container.access, container.blob(PREFIX + path.name), path, crc64nvme)
         except CorruptError:
-            await asyncio.to_thread(path.unlink, missing_ok=True)  # nobody may train on it
+            await asyncio.to_thread(path.unlink, missing_ok=True)  # unfit for training
             raise
         log.info("shared name=%s", path.name)
     except (CorruptError, FileNotFoundError, ValueError, PreconditionFailedError) as e:

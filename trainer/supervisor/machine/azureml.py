@@ -21,11 +21,11 @@ CONFIG = "REKINDLE_NODE"  # the node's configuration, with its bootstrap token
 # Below the job's own working directory, which lies on the node's local disk. Azure ML uploads
 # outputs, logs and user_logs from there: MicrosoftDocs/azure-ai-docs, how-to-save-write-experiment.
 WORK_DIR = "rekindle"
-# From SIGTERM to the kill: what docker allows unless told otherwise (docs.docker.com, docker stop).
-# Microsoft documents none for a job that is cancelled.
+# Seconds from SIGTERM to the kill: docker's default (docs.docker.com, docker stop).
+# Microsoft documents none for a cancelled job.
 GRACE = 10.0
 _SHM = Path("/dev/shm")  # noqa: S108 - saves lie in memory
-_ENOUGH = 0.25  # of the machine's memory; docker gives 64 MB where nobody asks for more
+_ENOUGH = 0.25  # share of the machine's memory; docker's default is 64 MB
 _ANY_PORT = 9  # nothing is sent
 # Batch names the node: MicrosoftDocs/azure-docs, batch-compute-node-environment-variables. The rest
 # is the job's: MicrosoftDocs/azure-ai-docs, how-to-train-distributed-gpu.
@@ -49,7 +49,7 @@ class JobNode:
     run: str  # the job's name
     rank: str
     master: str  # the address of the node of rank 0
-    vm_size: str = ""  # the configuration says it
+    vm_size: str = ""  # set from the configuration
 
     async def instance(self) -> VmInstance:
         """Return this node's identity; raise MetadataError while the first node is unreachable."""

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 from trainer.contract import ExpectedHardware, GpuErrors, GpuLoad
 
-# Of the memory that a size has; an H100 of 80 GB tells 81,559 MiB, an H100 NVL of 94 GB 95,830.
+# Share of the size's memory; an H100 of 80 GB reports 81,559 MiB, an H100 NVL of 94 GB 95,830.
 LEAST_MEMORY = 0.95
 MOST_SRAM_CORRECTED = 10_000  # conf/*.conf: check_gpu_ecc 20000000 10000
 MOST_DRAM_ERRORS = 20_000_000

@@ -24,8 +24,8 @@ from trainer.supervisor.machine.gpu_report import (
 )
 
 XIDS = "xids"  # beside NODE_CONFIG
-MOST_BYTES = 4 * 2**20  # of what one call says; eight GPUs say 150 KB
-MOST_FAULTS = 5  # told one by one
+MOST_BYTES = 4 * 2**20  # of one call's output; eight GPUs print 150 KB
+MOST_FAULTS = 5  # listed; the others are counted
 _TO_DIE = 2.0  # seconds for a killed process; one that hangs in the driver does not end
 
 log = logging.getLogger(__name__)

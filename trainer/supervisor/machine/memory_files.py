@@ -56,7 +56,7 @@ class MemoryFolder:
         return here is not None
 
     def _find(self, entry: FileEntry) -> Path | None:
-        # The CRC alone: to hash takes longer, and whoever writes to this memory runs the trainer.
+        # The CRC suffices: hashing takes longer, and only the trainer can write to this memory.
         unsigned = replace(entry, sha256="", block_sha256=())
         for path in self._root.glob(f"gen-*/{entry.name.removesuffix(TENSORS)}.?"):
             if path.parent.name == self._in_use:

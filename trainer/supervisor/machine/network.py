@@ -21,7 +21,7 @@ _ND = {
     "NCCL_IB_PCI_RELAXED_ORDERING": "1",
     "NCCL_IGNORE_CPU_AFFINITY": "1",
 }
-# azhpc-images, topology/: baked into the image. setup_sku_customizations.sh says which size has
+# azhpc-images, topology/: part of the image. setup_sku_customizations.sh assigns the sizes:
 # which; H100 and H200 share one.
 _ND_V4 = _ND | {"NCCL_TOPO_FILE": "/opt/microsoft/ndv4-topo.xml"}
 _ND_V5 = _ND | {"NCCL_TOPO_FILE": "/opt/microsoft/ndv5-topo.xml"}

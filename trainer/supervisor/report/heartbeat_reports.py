@@ -21,7 +21,7 @@ from trainer.supervisor.machine.health import GpuReading
 METRICS_KEPT = 50_000  # until `stop_by` at 28 steps a second
 METRICS_SENT = 500  # in one heartbeat
 OTHERS_KEPT = 1_000
-VALIDATIONS_KEPT = 100  # a save that waits to be committed is never so many behind
+VALIDATIONS_KEPT = 100  # more than a waiting save can be behind
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ class AppendBlob:
         self._position = -1  # -1: to be looked up
         self.blocks = 0
         self._held = b""  # on its way
-        self._unsure = False  # it was sent, and no answer came
+        self._unsure = False  # it was sent without an answer
 
     @property
     def is_full(self) -> bool:
@@ -75,7 +75,7 @@ class AppendBlob:
             seen = await access.once(self._blob.get_blob_properties)
         except BlobNotFoundError:
             new = partial(self._blob.create_append_blob, match_condition=MatchConditions.IfMissing)
-            with suppress(PreconditionFailedError):  # somebody else was quicker
+            with suppress(PreconditionFailedError):  # another node created it first
                 await access.once(new)
             return
         if self._unsure and seen.size == self._position + len(self._held):

@@ -69,7 +69,7 @@ class ServiceSession:
         """Poll for directives, and apply them."""
         while True:
             self._newer.clear()
-            # A poll that hangs on a dead connection is given up when a heartbeat tells of more.
+            # Cancel a poll on a dead connection when a heartbeat announces a newer directive.
             await wait_first(self._speak(self._poll, asyncio.sleep), self._newer.wait())
 
     async def wait_until_reported(self) -> None:
@@ -161,7 +161,7 @@ class ServiceSession:
             case StaleNodeError():
                 self._duty.apply(on_stale_generation(self._duty.node))
             case _:
-                pass  # it will be said again
+                pass  # it will be retried
 
     async def _until_news(self, seconds: float) -> None:
         await wait_first(self._reports.changed.wait(), seconds=seconds)

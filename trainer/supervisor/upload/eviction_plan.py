@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 COMMIT_SECONDS = 2.0  # records, manifest and HEAD, once all data is in Blob
-CAUTION = 1.2  # on everything that was measured
-USED = 0.7  # of its cap: an upload that came so far may have been held back by it
-UNCAPPED = 2.0  # what the wire then gives without, at least: ND A100 v4 has three times our cap
-LEISURE = 0.25  # of the time for a save, for a step: asked just after a look, two of them are done
+CAUTION = 1.2  # safety factor on all measurements
+USED = 0.7  # share of the cap: an upload this fast may have been limited by it
+UNCAPPED = 2.0  # minimum rate without the cap; ND A100 v4 has three times our cap
+LEISURE = 0.25  # of the time for a save; a request just after a check waits for two steps
 
 
 class EvictionChoice(Enum):
@@ -27,9 +27,9 @@ class EvictionChoice(Enum):
 class EvictionOutlook:
     """Measurements of one node, in bytes and seconds; None: not measured yet."""
 
-    left: float  # until this machine goes
+    left: float  # until the eviction
     step: float | None  # one training step
-    micro_steps: int  # in a step: so often a stop is looked for
+    micro_steps: int  # in a step: a stop is checked before each
     size: int  # of this node's part of a save
     pending: int  # of earlier saves, still to be uploaded
     rate: float | None  # of the last upload, bytes per second

@@ -11,7 +11,7 @@ class UploadRateLimiter:
 
     def __init__(self, bytes_per_second: float, monotonic: Callable[[], float]) -> None:
         self._rate, self._monotonic = bytes_per_second, monotonic
-        self._free_at = 0.0  # when all that was let through has gone at that rate
+        self._free_at = 0.0  # when everything admitted so far is sent at that rate
         self._lifted = asyncio.Event()
 
     def lift_cap(self) -> None:

@@ -102,7 +102,7 @@ class SaveUploads:
         waiting_since: float | None = None
         self._recall = recall and self._commits
         while True:
-            gone = wishes.trainer_gone.is_set()  # asked first: what it left is then all there
+            gone = wishes.trainer_gone.is_set()  # before the check of the outbox
             self._hopeless = False
             failures = self._failures
             sent = await self._send()
@@ -138,7 +138,7 @@ class SaveUploads:
             while save := await self._timed_send():
                 if self._commits:
                     self._committer.expect(save)
-                if self._commits and self._outbox.whole():  # which may not come in time any more
+                if self._commits and self._outbox.whole():  # the next upload may not be in time
                     await self._commit()
         except (BlobError, CorruptError, OSError) as e:  # a corrupt save is out of the way now
             await self._failed(e)
