@@ -116,7 +116,7 @@ def load(folder: RunDir, ranks: range, mode: str) -> None:
         write_whole(folder.wanted(rank), WantedRanges(ranges=ranges).to_json())
     for file in files:
         coming = PartialTensors(folder.checkpoint / file.name, file)
-        while BlockState.MISSING in map(coming.at, range(len(file.blocks))):
+        while BlockState.MISSING in map(coming.block_state, range(len(file.blocks))):
             threading.Event().wait(0.005)
 
 

@@ -78,10 +78,10 @@ def train(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool
                 break
         if state.step == parts.spec.total_steps:
             progress_check.require_learned(spec, state)
-            if parts.agreement.reach().leaving:
+            if parts.agreement.sync_flags().is_leaving:
                 break
             return state, True
-        due = parts.identity.rank == 0 and saves.due(state.step + 1)
+        due = parts.identity.rank == 0 and saves.is_due(state.step + 1)
         state, agreed = _step(parts, state, save_due=due)
         if agreed.stop:
             break
@@ -89,9 +89,9 @@ def train(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool
             boundary = rng_state.capture_rng()
             break
         if agreed.save and state.step < parts.spec.total_steps:
-            saves.periodic(state, congested=agreed.congested)
+            saves.save_periodically(state, congested=agreed.congested)
     log.info("stopping after step %d", state.step)
-    saves.at_stop(state, boundary)
+    saves.save_at_stop(state, boundary)
     return state, False
 
 
@@ -103,7 +103,7 @@ def _step(
     method.begin(state.step + 1)
     prepared = parts.feed.step(state)
     if prepared is None:
-        return state, parts.agreement.reach()
+        return state, parts.agreement.sync_flags()
     batches = prepared.batches
     grades = sum_rewards_over_ranks(prepared.figures, engine.device, spec.reinforcement)
     tokens, units, seen = sum_over_ranks(
@@ -138,12 +138,12 @@ def _step(
         spike=spike,
         **grades.members,
     )
-    metrics = replace(metrics, **parts.pace.figures(metrics.step, seen, metrics.seconds))
+    metrics = replace(metrics, **parts.pace.step_metrics(metrics.step, seen, metrics.seconds))
     parts.journal.span_once("first_step", began, metrics.at)
     kl_beta = next_kl_weight(spec.reinforcement, prepared.beta, metrics.kl)
     moved = bool(done.norm) and rate > 0 and grades.differ
     experience = prepared.experience
-    after = state.after(spec.global_batch, metrics, experience, kl_beta, losses, moved=moved)
+    after = state.after_step(spec.global_batch, metrics, experience, kl_beta, losses, moved=moved)
     return _record(parts, after, grades.error), agreed
 
 
@@ -189,11 +189,11 @@ def _skip_update(
     if state.step == 0:
         units = parts.feed.units(state, parts.method.units)
         agreed = progress_check.require_targets(
-            parts.spec, units, parts.agreement.reach, parts.engine.device
+            parts.spec, units, parts.agreement.sync_flags, parts.engine.device
         )
         if agreed is not None:
             return None, agreed
-    agreed = parts.agreement.reach(save_due=save_due)
+    agreed = parts.agreement.sync_flags(save_due=save_due)
     if agreed.stop:
         return None, agreed
     ds.set_steps(parts.engine, state.step + 1)
@@ -210,10 +210,10 @@ def _accumulate(
     engine, agreed = parts.engine, SyncedFlags(stop=False, save=False, congested=False)
     loss, correct, margin = torch.zeros((), device=engine.device), 0, 0.0
     for batch in batches:
-        agreed = parts.agreement.reach(save_due=save_due)
+        agreed = parts.agreement.sync_flags(save_due=save_due)
         if agreed.stop:
             return None, agreed
-        with parts.pace.forward():
+        with parts.pace.time_forward():
             scores = parts.method.scores(engine, batch.to(engine.device))
         ds.accumulate_gradients(engine, scaled_loss(scores.loss, units, parts.identity.world_size))
         ds.end_micro_step(engine)

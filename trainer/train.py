@@ -187,7 +187,7 @@ def _build(
         ema.start_average(engine)
     method = make_method(MethodInputs(engine, base, spec, config))
     saver = Saver(engine, rundir, identity)
-    agreement = FlagSync(rundir, _flag_group(), lambda: saver.busy, watchdog.moved)
+    agreement = FlagSync(rundir, _flag_group(), lambda: saver.busy, watchdog.record_progress)
     journal.span("load_model", began, loaded_at := time.time())
     state = _resume(engine, spec, rundir, identity, journal)
     journal.span("load_checkpoint", loaded_at, time.time())

@@ -103,7 +103,7 @@ def got(blocks: BlockClient, url: str, offset: int, length: int) -> bytes:
     def take(piece: memoryview, at: int) -> None:
         taken[at - offset : at - offset + len(piece)] = piece
 
-    crc, whole = blocks.get(url, offset, length, take)
+    crc, whole = blocks.get_range(url, offset, length, take)
     assert whole == len(DATA)
     assert crc == checksums.crc64nvme(bytes(taken))
     return bytes(taken)
@@ -112,7 +112,7 @@ def got(blocks: BlockClient, url: str, offset: int, length: int) -> bytes:
 def test_a_block_goes_with_the_checksum_that_blob_computes(
     store: Store, blocks: BlockClient
 ) -> None:
-    crc = blocks.put(store.url, "one", memoryview(b"123456789"))
+    crc = blocks.put_block(store.url, "one", memoryview(b"123456789"))
 
     assert f"{crc:016x}" == "ae8b14860a799888"
     assert store.heard[0]["x-ms-content-crc64"] == "iJh5CoYUi64="
@@ -128,7 +128,7 @@ async def test_a_store_that_is_busy_is_asked_again(
 ) -> None:
     store.answers = [(503, code), (500, code)]
 
-    await access.stubbornly(lambda: access.blocks.put(store.url, "one", DATA))
+    await access.call_with_retries(lambda: access.blocks.put_block(store.url, "one", DATA))
 
     assert len(store.heard) == 3
 
@@ -138,7 +138,7 @@ async def test_a_connection_that_breaks_off_is_taken_up_again(
 ) -> None:
     store.breaks_off_after = 1_000_000
 
-    data = await access.stubbornly(lambda: got(access.blocks, store.url, 0, len(DATA)))
+    data = await access.call_with_retries(lambda: got(access.blocks, store.url, 0, len(DATA)))
 
     assert data == bytes(DATA)
     assert len(store.heard) == 2
@@ -148,7 +148,7 @@ def test_bytes_that_changed_on_their_way_are_an_error(store: Store, blocks: Bloc
     store.answers = [(400, "Crc64Mismatch")]
 
     with pytest.raises(BlobError, match="/job/blob: 400 Crc64Mismatch"):
-        blocks.put(store.url, "one", DATA)
+        blocks.put_block(store.url, "one", DATA)
 
 
 def test_a_store_that_knows_no_checksums_is_served_without(
@@ -156,7 +156,7 @@ def test_a_store_that_knows_no_checksums_is_served_without(
 ) -> None:
     store.answers = [(500, "FeatureNotSupported")]
     for name in ("one", "two"):
-        blocks.put(store.url, name, DATA)
+        blocks.put_block(store.url, name, DATA)
 
     assert ["x-ms-content-crc64" in headers for headers in store.heard] == [True, False, False]
 
@@ -165,10 +165,10 @@ def test_a_refusal_never_tells_the_sas(store: Store, blocks: BlockClient) -> Non
     store.answers = [(403, "AuthenticationFailed"), (302, "")]
 
     with pytest.raises(AccessRefusedError) as refused:
-        blocks.put(store.url, "one", DATA)
+        blocks.put_block(store.url, "one", DATA)
     with pytest.raises(BlobError) as sent_elsewhere:
-        blocks.put(store.url, "one", DATA)
+        blocks.put_block(store.url, "one", DATA)
     with pytest.raises(BlobUnavailableError) as nobody:
-        blocks.put("http://127.0.0.1:9/job/blob?sv=1&sig=secret", "one", DATA)
+        blocks.put_block("http://127.0.0.1:9/job/blob?sv=1&sig=secret", "one", DATA)
 
     assert not any("secret" in str(e.value) for e in (refused, sent_elsewhere, nobody))

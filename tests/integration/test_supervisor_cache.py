@@ -56,8 +56,8 @@ class TestPrefetch:
         committed = _commit(scene, 10, b"ten")
         await cache.prefetch(scene.job.grants)
         _withdraw(scene)
-        await cache.inputs(_spec(scene), scene.job.grants, folder)
-        await cache.checkpoint(committed, folder, 1, range(1))
+        await cache.link_inputs(_spec(scene), scene.job.grants, folder)
+        await cache.link_checkpoint(committed, folder, 1, range(1))
 
         assert folder.input(_spec(scene).training_file.path).read_bytes().startswith(b"{")
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
@@ -67,7 +67,7 @@ class TestPrefetch:
     ) -> None:
         older, newer = _commit(scene, 10, b"ten"), _commit(scene, 20, b"twenty")
         await cache.prefetch(scene.job.grants)
-        await cache.checkpoint(older, folder, 1, range(1))
+        await cache.link_checkpoint(older, folder, 1, range(1))
 
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
         kept = [p.name for p in folder.checkpoint.resolve().parent.iterdir()]
@@ -79,8 +79,8 @@ class TestPrefetch:
         await cache.prefetch(replace(scene.job.grants, inputs={}))
         spec = _spec(scene)
         with pytest.raises(CorruptError, match="no grant"):
-            await cache.inputs(spec, replace(scene.job.grants, inputs={}), folder)
-        await cache.inputs(spec, scene.job.grants, folder)
+            await cache.link_inputs(spec, replace(scene.job.grants, inputs={}), folder)
+        await cache.link_inputs(spec, scene.job.grants, folder)
 
         assert all(folder.input(f.path).exists() for f in spec.base_model.files)
 
@@ -96,7 +96,7 @@ class TestPrefetch:
         base = replace(spec.base_model, files=(replace(spec.base_model.files[0], **wrong),))
 
         with pytest.raises(CorruptError, match=f"{next(iter(wrong))} is [0-9a-f]+, not 0+"):
-            await cache.inputs(replace(spec, base_model=base), scene.job.grants, folder)
+            await cache.link_inputs(replace(spec, base_model=base), scene.job.grants, folder)
 
         assert not folder.input(base.files[0].path).exists()
 
@@ -108,7 +108,7 @@ class TestPrefetch:
         file = replace(spec.base_model.files[0], sha256="", crc64nvme=crc)
         base = replace(spec.base_model, files=(file,))
 
-        await cache.inputs(replace(spec, base_model=base), scene.job.grants, folder)
+        await cache.link_inputs(replace(spec, base_model=base), scene.job.grants, folder)
 
         assert folder.input(file.path).read_bytes() == b"weights" * 5000
 
@@ -124,7 +124,7 @@ class TestPrefetch:
         base = replace(spec.base_model, files=(file,))
 
         with pytest.raises(ForgedError, match="sha256 is"):
-            await cache.inputs(replace(spec, base_model=base), scene.job.grants, folder)
+            await cache.link_inputs(replace(spec, base_model=base), scene.job.grants, folder)
 
         assert not folder.input(file.path).exists()
 
@@ -136,7 +136,7 @@ class TestPrefetch:
         await scene.until(
             lambda: list(folder.root.parent.glob("memory/checkpoints/*/.rank-00000.bin.part"))
         )
-        await cache.checkpoint(committed, folder, 1, range(1))
+        await cache.link_checkpoint(committed, folder, 1, range(1))
         inode = (folder.checkpoint / "rank-00000.bin").stat().st_ino
         await ahead
 
@@ -151,16 +151,16 @@ class TestPrefetch:
 
         assert not list(folder.root.parent.glob(f"memory/checkpoints/*/{MANIFEST}"))
         with pytest.raises(CorruptError, match="crc64nvme is"):
-            await cache.checkpoint(committed, folder, 1, range(1))
+            await cache.link_checkpoint(committed, folder, 1, range(1))
 
     async def test_a_checkpoint_that_made_room_for_a_save_is_fetched_again(
         self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         committed = _commit(scene, 10, b"ten")
-        await cache.checkpoint(committed, folder, 1, range(1))
+        await cache.link_checkpoint(committed, folder, 1, range(1))
         folder.make_room()
         gone = not (folder.checkpoint / "rank-00000.bin").exists()
-        await cache.checkpoint(committed, folder, 1, range(1))
+        await cache.link_checkpoint(committed, folder, 1, range(1))
 
         assert gone
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
@@ -175,7 +175,7 @@ class TestTokens:
             await scene.until(lambda: scene.job.names("cache/"))
         await cache.prefetch(scene.job.grants)
         after = RunDir(folder.root.with_name("gen-0002"))
-        await cache.inputs(_spec(scene), scene.job.grants, after)
+        await cache.link_inputs(_spec(scene), scene.job.grants, after)
         await scene.until((after.cache / left.name).exists)
 
         assert (after.cache / left.name).read_bytes() == left.read_bytes()
@@ -183,10 +183,10 @@ class TestTokens:
     async def test_what_a_generation_did_not_come_to_upload_the_next_one_uploads(
         self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
-        await cache.inputs(_spec(scene), scene.job.grants, folder)
+        await cache.link_inputs(_spec(scene), scene.job.grants, folder)
         _leave(scene, folder, b"tokens")
         after = RunDir(folder.root.with_name("gen-0002"))
-        await cache.inputs(_spec(scene), scene.job.grants, after)
+        await cache.link_inputs(_spec(scene), scene.job.grants, after)
         shutil.rmtree(folder.root)
         async with _sharing(_container(scene), after):
             await scene.until(lambda: scene.job.names("cache/"))
@@ -227,7 +227,7 @@ class TestTokens:
         caplog.set_level("INFO")
         metadata = {"crc64nvme": "0" * 16}
         scene.job.container.upload_blob(f"cache/{_name(scene)}", b"tokens", metadata=metadata)
-        await cache.inputs(_spec(scene), scene.job.grants, folder)
+        await cache.link_inputs(_spec(scene), scene.job.grants, folder)
         await scene.until(lambda: "crc64nvme is" in caplog.text)
 
         assert not (folder.cache / _name(scene)).exists()
@@ -243,7 +243,7 @@ class TestTokens:
         container = Held(scene.access, scene.job.grants.job)
         cache = _cache(folder.root.parent / "node", container)
         await cache.prefetch(scene.job.grants)
-        await cache.inputs(_spec(scene), scene.job.grants, folder)
+        await cache.link_inputs(_spec(scene), scene.job.grants, folder)
         assert not (folder.cache / left.name).exists()
         container.let_go.set()
         await scene.until((folder.cache / left.name).exists)
@@ -262,11 +262,11 @@ class Held(JobContainer):
         super().__init__(access, url)
         self.let_go = asyncio.Event()
 
-    async def listing(self, prefix: str) -> dict[str, StoredBlob]:
+    async def list_blobs(self, prefix: str) -> dict[str, StoredBlob]:
         """As asked, but late."""
         self.asked += 1
         await self.let_go.wait()
-        return await super().listing(prefix)
+        return await super().list_blobs(prefix)
 
 
 def _cache(work: Path, container: JobContainer) -> InputCache:

@@ -93,7 +93,7 @@ class TestCommit:
         self, container: Flaky, client: ContainerClient, folder: RunDir, tmp_path: Path
     ) -> None:
         committer = await _saved(container, folder)
-        (entry,) = await committer.look()
+        (entry,) = await committer.commit_complete()
         there = RunDir(tmp_path / "elsewhere")
         await fetch_checkpoint(container, entry, there.checkpoint)
 
@@ -105,7 +105,7 @@ class TestCommit:
         data = client.download_blob(f"{PATH}/rank-00001.bin").readall()
         assert manifest.files[1].sha256 == hashlib.sha256(data).hexdigest()
         assert (there.checkpoint / "rank-00001.bin").stat().st_size == manifest.files[1].size
-        assert committer.idle
+        assert committer.is_idle
         assert not list(folder.outbox.iterdir())
 
     async def test_a_trainer_that_makes_room_meanwhile_costs_no_save(
@@ -131,9 +131,9 @@ class TestCommit:
         committer = await _saved(container, folder)
         client.delete_blob(f"{PATH}/rank-00001.json")
 
-        assert await committer.look() == []
+        assert await committer.commit_complete() == []
         assert _head(client).checkpoints == ()
-        assert not committer.idle
+        assert not committer.is_idle
 
     async def test_a_record_without_its_data_is_refused(
         self, container: Flaky, client: ContainerClient, folder: RunDir
@@ -141,8 +141,8 @@ class TestCommit:
         committer = await _saved(container, folder)
         client.delete_blob(f"{PATH}/rank-00001.bin")
 
-        assert await committer.look() == []
-        assert committer.idle
+        assert await committer.commit_complete() == []
+        assert committer.is_idle
         assert _head(client).checkpoints == ()
 
     async def test_ranks_that_disagree_are_refused(
@@ -154,7 +154,7 @@ class TestCommit:
         other = replace(record, consumed_samples=record.consumed_samples + 1)
         client.upload_blob(name, other.to_json(), overwrite=True)
 
-        assert await committer.look() == []
+        assert await committer.commit_complete() == []
         assert _head(client).checkpoints == ()
 
     @pytest.mark.parametrize("lands", [True, False])
@@ -163,7 +163,7 @@ class TestCommit:
     ) -> None:
         committer = await _saved(container, folder)
         container.failures, container.lands = 2, lands
-        (entry,) = await committer.look()
+        (entry,) = await committer.commit_complete()
 
         assert _head(client).checkpoints == (entry,)
 
@@ -173,23 +173,23 @@ class TestCommit:
         await _saved(container, folder)  # and then it was killed
         heir = Committer(container, GENERATION, NodeClock())
 
-        assert await heir.recall() is None
-        (entry,) = await heir.look()
+        assert await heir.expect_earlier_saves() is None
+        (entry,) = await heir.commit_complete()
         assert _head(client).checkpoints == (entry,)
-        await heir.recall()
-        assert heir.idle  # what HEAD names is not committed twice
+        await heir.expect_earlier_saves()
+        assert heir.is_idle  # what HEAD names is not committed twice
 
     async def test_measurements_that_nobody_has_heard_are_left_beside_the_checkpoint(
         self, container: Flaky, client: ContainerClient, folder: RunDir
     ) -> None:
         reports = HeartbeatReports()
-        reports.measured([metrics(step) for step in (9, 10, 11)])
+        reports.add_metrics([metrics(step) for step in (9, 10, 11)])
         for rank in (0, 1):
             save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
         committer = Committer(container, GENERATION, NodeClock(), reports.undelivered)
         while sent := await Outbox(container, folder, range(2)).send_next():
-            committer.expect(sent)
-        await committer.look()
+            committer.expect_commit(sent)
+        await committer.commit_complete()
 
         left = client.download_blob(f"{PATH}/{MEASURED}").readall().splitlines()
         assert [StepMetrics.from_json(line).step for line in left] == [9, 10]
@@ -200,9 +200,9 @@ class TestCommit:
         await _saved(container, folder)
         client.upload_blob(HEAD, Head(generation=2).to_json(), overwrite=True)
         heir = Committer(container, replace(GENERATION, number=2), NodeClock())
-        await heir.recall()
+        await heir.expect_earlier_saves()
 
-        assert heir.idle
+        assert heir.is_idle
 
     async def test_a_newer_generation_keeps_us_out(
         self, container: Flaky, client: ContainerClient, folder: RunDir
@@ -210,7 +210,7 @@ class TestCommit:
         committer = await _saved(container, folder)
         client.upload_blob(HEAD, Head(generation=2).to_json(), overwrite=True)
         with pytest.raises(StaleGeneration):
-            await committer.look()
+            await committer.commit_complete()
 
         assert _head(client) == Head(generation=2)
 
@@ -221,9 +221,9 @@ class TestCommit:
         fenced = Head(generation=2).to_json()
         racing = Racing(container.access, client, container, fenced)
         committer = Committer(racing, GENERATION, NodeClock())
-        committer.expect(_record(client))
+        committer.expect_commit(_record(client))
         with pytest.raises(StaleGeneration):
-            await committer.look()
+            await committer.commit_complete()
 
         assert _head(client) == Head(generation=2)
 
@@ -233,7 +233,7 @@ class TestCommit:
         path = model_path(10, "g1")
         save(folder, GENERATION, 0, 10, path, 1, "final")
         committer = await _sent(container, folder)
-        (entry,) = await committer.look()
+        (entry,) = await committer.commit_complete()
 
         assert _head(client).model == entry
         assert _head(client).checkpoints == ()
@@ -247,8 +247,8 @@ class TestCommit:
                 save(folder, GENERATION, rank, step, checkpoint_path(step, "g1"), 2, "periodic")
             outbox = Outbox(container, folder, range(2))
             while sent := await outbox.send_next():
-                committer.expect(sent)
-            await committer.look()
+                committer.expect_commit(sent)
+            await committer.commit_complete()
         await committer.delete_dropped()
 
         assert [c.step for c in _head(client).checkpoints] == [20, 30, 40]
@@ -263,13 +263,13 @@ class TestCommit:
         committer = Committer(container, GENERATION, NodeClock())
         for ranks in (range(1), range(2)):
             while sent := await Outbox(container, folder, ranks).send_next():
-                committer.expect(sent)
+                committer.expect_commit(sent)
         save(folder, GENERATION, 1, 20, checkpoint_path(20, "g1"), 2, "periodic")
         await Outbox(container, folder, range(1, 2)).send_next()
-        await committer.look()
+        await committer.commit_complete()
 
         assert [c.step for c in _head(client).checkpoints] == [20]
-        assert committer.idle
+        assert committer.is_idle
 
     async def test_a_corrupt_save_does_not_block_the_ones_after_it(
         self, container: Flaky, client: ContainerClient, folder: RunDir
@@ -280,7 +280,7 @@ class TestCommit:
         (folder.save_folder(PATH) / "rank-00001.bin").write_bytes(b"flipped")
         with pytest.raises(CorruptError):
             await _sent(container, folder)
-        await (await _sent(container, folder)).look()
+        await (await _sent(container, folder)).commit_complete()
 
         assert [c.step for c in _head(client).checkpoints] == [20]
 
@@ -290,7 +290,7 @@ class TestFetch:
         self, container: Flaky, folder: RunDir
     ) -> None:
         committer = await _saved(container, folder)
-        (entry,) = await committer.look()
+        (entry,) = await committer.commit_complete()
         other = replace(entry, manifest_sha256="0" * 64)
         with pytest.raises(CorruptError, match=r"manifest\.json"):
             await fetch_checkpoint(container, other, folder.checkpoint)
@@ -363,7 +363,7 @@ async def _saved(container: JobContainer, folder: RunDir) -> Committer:
 async def _sent(container: JobContainer, folder: RunDir) -> Committer:
     committer = Committer(container, GENERATION, NodeClock())
     while sent := await Outbox(container, folder, range(2)).send_next():
-        committer.expect(sent)
+        committer.expect_commit(sent)
     return committer
 
 
@@ -371,7 +371,7 @@ async def _forged(
     container: JobContainer, client: ContainerClient, folder: RunDir, change: dict[str, object]
 ) -> Committed:
     """A commit whose manifest was made to say something else of its first file."""
-    (entry,) = await (await _saved(container, folder)).look()
+    (entry,) = await (await _saved(container, folder)).commit_complete()
     name = f"{PATH}/manifest.json"
     told = json.loads(client.download_blob(name).readall())
     FileEntry.from_dict(told["files"][0])

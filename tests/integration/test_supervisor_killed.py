@@ -38,23 +38,23 @@ class Mortal(BlobAccess):
         self._left, self._answered = last, answered
         self.made = 0
 
-    async def once(self, call: Callable[[], T]) -> T:
+    async def call_once(self, call: Callable[[], T]) -> T:
         """As ever, until its time has come."""
         self.made += 1
         if self.made < self._left:
-            return await super().once(call)
+            return await super().call_once(call)
         if self.made == self._left and self._answered:
-            await super().once(call)
+            await super().call_once(call)
         raise Killed
 
 
 async def committed(container: JobContainer, folder: RunDir) -> None:
     """What a supervisor does with a whole save, and with what an earlier one has begun."""
     committer = Committer(container, GENERATION, NodeClock())
-    await committer.recall()
+    await committer.expect_earlier_saves()
     while sent := await Outbox(container, folder, range(2)).send_next():
-        committer.expect(sent)
-    await committer.look()
+        committer.expect_commit(sent)
+    await committer.commit_complete()
     await committer.delete_dropped()
 
 

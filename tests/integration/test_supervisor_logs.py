@@ -23,12 +23,12 @@ class Deaf(BlobAccess):
 
     loses = ""
 
-    async def once(self, call: Callable[[], T]) -> T:
+    async def call_once(self, call: Callable[[], T]) -> T:
         """Call, or not, and say that no answer came."""
         loses, self.loses = self.loses, ""
         if loses == "request":
             raise BlobUnavailableError("no answer")
-        result = await super().once(call)
+        result = await super().call_once(call)
         if loses == "answer":
             raise BlobUnavailableError("no answer")
         return result

@@ -110,8 +110,8 @@ async def _committed(
     committer = Committer(container, generation, NodeClock(), valid_loss=LOSSES.get)
     save(folder, generation, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
     while sent := await Outbox(container, folder, range(1)).send_next():
-        committer.expect(sent)
-    (entry,) = await committer.look()
+        committer.expect_commit(sent)
+    (entry,) = await committer.commit_complete()
     await committer.delete_dropped()
     return entry
 
@@ -178,15 +178,15 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
         client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
         access, folder, wishes = BlobAccess(), RunDir(tmp_path), StopRequests(QUICK, NodeClock())
         container = Overloaded(access, job.grants.job)
-        working = asyncio.create_task(_uploads(container, folder).work(wishes))
+        working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
         for step in (10, 20, 30, 40):
             save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
             await _names(job, step)
         at_once = len(container.begun) - len(container.given_up)
-        wishes.ask(StopRequest.SAVE)
+        wishes.request(StopRequest.SAVE)
         await until(_looked(lambda: container.given_up), bool)
         save(folder, GENERATION, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
-        wishes.gone(ended_well=True)
+        wishes.trainer_ended(ended_well=True)
         await asyncio.wait_for(working, 30.0)
         access.close()
 
@@ -205,13 +205,13 @@ async def test_checkpoints_that_head_lets_go_of_are_deleted_while_it_trains(
         client.upload_blob(RUN_SPEC, asked.to_json(), overwrite=True)
         access, folder, wishes = BlobAccess(), RunDir(tmp_path), StopRequests(QUICK, NodeClock())
         container = JobContainer(access, job.grants.job)
-        working = asyncio.create_task(_uploads(container, folder).work(wishes))
+        working = asyncio.create_task(_uploads(container, folder).run_to_end(wishes))
         for step in (10, 20, 30):
             save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
             await _names(job, step)
         left = _looked(lambda: {name.split("/")[1] for name in job.names("checkpoints/")})
         await until(left, lambda folders: folders == {checkpoint_path(30, "g1").split("/")[1]})
-        wishes.gone(ended_well=True)
+        wishes.trainer_ended(ended_well=True)
         await asyncio.wait_for(working, 30.0)
         access.close()
 
@@ -223,11 +223,11 @@ class Stalled(BlockClient):
         super().__init__(16)
         self.over = threading.Event()
 
-    def put(self, url: str, block_id: str, data: memoryview) -> int:
+    def put_block(self, url: str, block_id: str, data: memoryview) -> int:
         """As it is, but for that one."""
         if "step-00000020" in url:
             self.over.wait(60.0)
-        return super().put(url, block_id, data)
+        return super().put_block(url, block_id, data)
 
 
 async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
@@ -241,12 +241,12 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
         for step, kind in ((10, "periodic"), (20, "stop")):
             save(folder, GENERATION, 0, step, checkpoint_path(step, "g1"), 1, kind)
         uploads = _uploads(JobContainer(access, job.grants.job), folder)
-        working = asyncio.create_task(uploads.work(wishes))
+        working = asyncio.create_task(uploads.run_to_end(wishes))
         await _names(job, 10)
         # As fast as the first one went, the second would be there by now.
-        await until(_looked(lambda: uploads.pending), lambda left: left == 0)
+        await until(_looked(lambda: uploads.pending_bytes), lambda left: left == 0)
         stalled.over.set()
-        wishes.gone(ended_well=True)
+        wishes.trainer_ended(ended_well=True)
         await asyncio.wait_for(working, 30.0)
         access.close()
 

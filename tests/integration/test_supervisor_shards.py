@@ -43,7 +43,7 @@ class Watched(BlockClient):
         self.asked: list[TensorBlock] = []
         self.full: int | None = None
 
-    def get(
+    def get_range(
         self, url: str, offset: int, length: int, take: Take, etag: str = ""
     ) -> tuple[int, int]:
         """As it is, and noted."""
@@ -53,7 +53,7 @@ class Watched(BlockClient):
             self.asked.append(TensorBlock(name, offset // BLOCK))
             if self.full is not None and len(self.asked) > self.full and not again:
                 raise OSError(errno.ENOSPC, "no room")
-        return super().get(url, offset, length, take, etag)
+        return super().get_range(url, offset, length, take, etag)
 
 
 @dataclass
@@ -68,11 +68,13 @@ class Node:
 
     async def lay(self, committed: Committed) -> None:
         """As a run does before the ranks load."""
-        await self.cache.checkpoint(committed, self.folder, self.world, self.ranks)
+        await self.cache.link_checkpoint(committed, self.folder, self.world, self.ranks)
 
     async def serve(self, committed: Committed) -> None:
         """And while they do."""
-        await self.cache.serve(committed, self.folder, self.world, self.ranks, _patiently)
+        await self.cache.serve_tensor_blocks(
+            committed, self.folder, self.world, self.ranks, _patiently
+        )
 
     def load(self, rank: int, cut: Cut) -> list[Fragment]:
         """As a rank does."""
@@ -208,7 +210,7 @@ async def test_a_byte_that_differs_is_told_with_its_file_and_its_block_is_not_ma
     assert (told.value.finding.path, told.value.finding.file) == (PATH, wrong.file)
     assert f"of the {BLOCK} bytes at {2 * BLOCK}" in told.value.finding.reason
     coming = PartialTensors(node.folder.checkpoint / wrong.file, entry_of(manifest, 1))
-    assert coming.at(2) is BlockState.MISSING
+    assert coming.block_state(2) is BlockState.MISSING
 
 
 async def test_a_forged_block_of_the_same_crc_is_found_by_its_sha256(
@@ -223,7 +225,7 @@ async def test_a_forged_block_of_the_same_crc_is_found_by_its_sha256(
         await node.serve(committed)
 
     coming = PartialTensors(node.folder.checkpoint / wrong.file, entry_of(manifest, 1))
-    assert coming.at(2) is BlockState.MISSING
+    assert coming.block_state(2) is BlockState.MISSING
 
 
 @pytest.mark.parametrize("gone", [True, False])
@@ -287,7 +289,7 @@ async def test_what_memory_has_no_room_for_is_read_from_the_disk(
 
     assert await node.whole(committed, flat)
     marks = [
-        PartialTensors(node.folder.checkpoint / f.name, f).at(number)
+        PartialTensors(node.folder.checkpoint / f.name, f).block_state(number)
         for f in manifest.files
         for number in range(len(f.blocks))
     ]
@@ -383,7 +385,7 @@ def entry_of(manifest: Manifest, rank: int) -> FileEntry:
 
 async def at(coming: PartialTensors, block: int) -> BlockState:
     """Where it is."""
-    return coming.at(block)
+    return coming.block_state(block)
 
 
 async def count(node: Node) -> int:

@@ -50,7 +50,7 @@ class TestTransfer:
         path, back = tmp_path / "there", tmp_path / "back"
         crc = _write(path, bytes(range(256)) * (size // 256) + bytes(size % 256))
         await upload_file(container.access, container.blob("file"), path, crc)
-        stored = (await container.listing("file"))[""]
+        stored = (await container.list_blobs("file"))[""]
 
         blob = container.blob("file")
         assert await download_blob(container.access, blob, back, size, stored.etag) == crc
@@ -63,10 +63,10 @@ class TestTransfer:
         crc = _write(tmp_path / "file", b"same")
         blob = container.blob("file")
         await upload_file(container.access, blob, tmp_path / "file", crc)
-        before = await container.listing("file")
+        before = await container.list_blobs("file")
         await upload_file(container.access, blob, tmp_path / "file", crc)
 
-        assert await container.listing("file") == before
+        assert await container.list_blobs("file") == before
 
     async def test_another_file_is_never_overwritten(
         self, container: JobContainer, tmp_path: Path
@@ -86,7 +86,7 @@ class TestTransfer:
         with pytest.raises(CorruptError, match="file"):
             await upload_file(container.access, container.blob("file"), tmp_path / "file", crc)
 
-        assert await container.listing("file") == {}
+        assert await container.list_blobs("file") == {}
 
     async def test_a_block_whose_crc_is_not_the_one_that_was_told_is_not_uploaded(
         self, container: JobContainer, tmp_path: Path
@@ -106,7 +106,7 @@ class TestTransfer:
         assert list(hashes) == [
             hashlib.sha256(part).hexdigest() for part in (bytes(BLOCK), b"more")
         ]
-        assert (await container.listing("file"))[""].crc64nvme == told.crc64nvme
+        assert (await container.list_blobs("file"))[""].crc64nvme == told.crc64nvme
 
     async def test_a_blob_of_another_size_is_refused(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
@@ -119,7 +119,7 @@ class TestTransfer:
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
     ) -> None:
         client.upload_blob("file", b"1234")
-        etag = (await container.listing("file"))[""].etag
+        etag = (await container.list_blobs("file"))[""].etag
         client.upload_blob("file", b"1234", overwrite=True)
         with pytest.raises(PreconditionFailedError):
             await download_blob(container.access, container.blob("file"), tmp_path / "f", 4, etag)
@@ -141,7 +141,7 @@ class TestTransfer:
     async def test_a_store_that_is_down_is_unavailable(self, container: JobContainer) -> None:
         container.renew("http://127.0.0.1:9/account/container?sig=none")
         with pytest.raises(BlobUnavailableError):
-            await container.access.once(container.blob("x").get_blob_properties)
+            await container.access.call_once(container.blob("x").get_blob_properties)
 
     async def test_an_error_never_tells_the_sas(self, container: JobContainer) -> None:
         container.renew("http://127.0.0.1:9/account/container?sp=racwdl&sig=secret")

@@ -127,12 +127,12 @@ class Saver:
 def test_what_a_save_has_cost_is_told_once_it_is_committed() -> None:
     saver, told, now = Saver(), list[SaveCost](), 0.0
     saves = SaveSchedule(saver, SPEC, lambda: now, 0, told.append)  # type: ignore[arg-type]
-    saves.periodic(TrainingState(step=1), congested=False)
-    saves.due(1)
+    saves.save_periodically(TrainingState(step=1), congested=False)
+    saves.is_due(1)
     on_its_way = list(told)
     saver.busy, now = False, 2.0
-    saves.due(1)
-    saves.due(1)
+    saves.is_due(1)
+    saves.is_due(1)
 
     assert on_its_way == []
     assert told == [SaveCost(stall=0.5, upload=2.0, blocks=0)]
@@ -218,9 +218,9 @@ def test_each_multiple_of_a_milestone_is_saved_however_long_the_interval(
     saves = SaveSchedule(saver, spec, lambda: 0.0, 7)  # type: ignore[arg-type]  # resumed at step 7
     saved = []
     for step in range(8, 35):
-        if saves.due(step):
+        if saves.is_due(step):
             congested = step in {20, 21}  # earlier saves are on their way
-            saves.periodic(TrainingState(step=step), congested=congested)
+            saves.save_periodically(TrainingState(step=step), congested=congested)
             saved += [] if congested else [step]
 
     assert saved == marks
@@ -231,7 +231,7 @@ def test_a_step_that_waits_with_its_save_says_so_once_until_it_is_saved(
 ) -> None:
     saves = SaveSchedule(Saver(), SPEC, lambda: 0.0, 0)  # type: ignore[arg-type]  # as above
     for step, congested in enumerate([True, True, False, True], start=1):
-        saves.periodic(TrainingState(step=step), congested=congested)
+        saves.save_periodically(TrainingState(step=step), congested=congested)
 
     waited = [record.args for record in caplog.records if "on their way" in record.msg]
     assert waited == [(1,), (4,)]

@@ -120,10 +120,10 @@ def test_the_steps_of_a_milestone_that_broke_make_another_one() -> None:
 
 def test_a_checkpoint_has_the_loss_that_was_measured_last_before_it_in_the_same_run() -> None:
     reports = HeartbeatReports()
-    reports.measured([replace(metrics(10), valid_loss=0.5), metrics(11)])
-    reports.measured([replace(metrics(20), valid_loss=float("nan"))])
-    reports.measured([replace(metrics(30), valid_loss=0.4)])
+    reports.add_metrics([replace(metrics(10), valid_loss=0.5), metrics(11)])
+    reports.add_metrics([replace(metrics(20), valid_loss=float("nan"))])
+    reports.add_metrics([replace(metrics(30), valid_loss=0.4)])
 
     assert [reports.valid_loss(step) for step in (9, 10, 29, 30, 99)] == [None, 0.5, 0.5, 0.4, 0.4]
-    reports.started(8)
+    reports.begin_run(8)
     assert reports.valid_loss(99) is None

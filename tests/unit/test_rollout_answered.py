@@ -92,32 +92,32 @@ def test_what_is_written_is_read_bit_for_bit(
 
 def test_the_oldest_give_way_and_the_stale_are_dropped() -> None:
     start = ReplayState(replay=(answer(1, born=1), answer(2, born=5), answer(3, born=6)))
-    after = start.after([answer(9, born=8)], consumed=10, oldest=4, capacity=2)
+    after = start.after_step([answer(9, born=8)], consumed=10, oldest=4, capacity=2)
 
     assert names(after.replay) == [(3, 0), (9, 0)]
 
 
 def test_without_a_capacity_nothing_is_kept() -> None:
     start = ReplayState(waiting=(answer(4), answer(8)))
-    after = start.after([answer(4)], consumed=8, oldest=0, capacity=0)
+    after = start.after_step([answer(4)], consumed=8, oldest=0, capacity=0)
 
     assert (names(after.waiting), names(after.replay)) == ([(8, 0)], [])
 
 
 def test_what_is_drawn_follows_from_the_step_alone() -> None:
     store = ReplayState(replay=tuple(answer(n) for n in range(50)))
-    first, again = (store.drawn(5, seed=7, step=3, rank=1) for _ in range(2))
+    first, again = (store.draw_replay(5, seed=7, step=3, rank=1) for _ in range(2))
 
     assert names(tuple(first)) == names(tuple(again))
     assert len(set(names(tuple(first)))) == 5
-    assert names(tuple(first)) != names(tuple(store.drawn(5, seed=7, step=4, rank=1)))
-    assert names(tuple(first)) != names(tuple(store.drawn(5, seed=7, step=3, rank=0)))
+    assert names(tuple(first)) != names(tuple(store.draw_replay(5, seed=7, step=4, rank=1)))
+    assert names(tuple(first)) != names(tuple(store.draw_replay(5, seed=7, step=3, rank=0)))
 
 
 def test_more_than_there_are_is_all_of_them() -> None:
     store = ReplayState(replay=(answer(1), answer(2)))
 
-    assert sorted(names(tuple(store.drawn(9, 7, 3, 0)))) == [(1, 0), (2, 0)]
+    assert sorted(names(tuple(store.draw_replay(9, 7, 3, 0)))) == [(1, 0), (2, 0)]
 
 
 @given(st.integers(1, 4), st.integers(1, 4))

@@ -113,7 +113,7 @@ def collector(
 
 def roll(asked: RolloutCollector, micros: Sequence[Sequence[int]]) -> tuple[list[Any], RewardSums]:
     """A rollout that nobody stops."""
-    found = asked.rollout(micros, beta=0.0, born=0)
+    found = asked.run_rollout(micros, beta=0.0, born=0)
     assert found is not None
     return found
 
@@ -151,7 +151,7 @@ def test_a_prompt_that_leaves_no_room_is_not_even_asked() -> None:
 def test_what_was_cut_short_by_a_stop_is_dropped_however_it_was_graded() -> None:
     asked = iter([False, True])
     model, grader = Model(), Grader(lambda _: Grade(0.0, "cut short"))
-    found = collector(model, grader, stop=lambda: next(asked)).rollout([[0]], beta=0.0, born=0)
+    found = collector(model, grader, stop=lambda: next(asked)).run_rollout([[0]], beta=0.0, born=0)
 
     assert found is None
 
@@ -199,7 +199,7 @@ def test_ranks_with_little_or_nothing_to_do_answer_in_as_many_groups(micro_batch
     for mine in ranks:
         looks: list[bool] = []
         asked = collector(Model(), Grader(), spec=spec, stop=partial(_look, looks))
-        asked.rollout(mine, beta=0.0, born=0)
+        asked.run_rollout(mine, beta=0.0, born=0)
         counts.add(len(looks))
 
     assert len(counts) == 1

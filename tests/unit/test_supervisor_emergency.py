@@ -101,11 +101,11 @@ def test_an_upload_that_its_cap_held_back_says_that_the_wire_has_more() -> None:
 
 def test_the_time_of_a_step_is_that_of_the_last_few() -> None:
     tempo = StepTimer()
-    tempo.heard(10, 100.0)
+    tempo.record_step(10, 100.0)
     unknown = tempo.seconds
     for n in range(1, 30):
-        tempo.heard(10 + n, 100.0 + 3.0 * n)
-        tempo.heard(10 + n, 101.0 + 3.0 * n)  # heard of again: it is no step
+        tempo.record_step(10 + n, 100.0 + 3.0 * n)
+        tempo.record_step(10 + n, 101.0 + 3.0 * n)  # heard of again: it is no step
 
     assert unknown is None
     assert tempo.seconds == pytest.approx(3.0)
@@ -137,7 +137,7 @@ GENERATION = Generation(
 class Wire:
     """Of a machine that has uploaded a save before."""
 
-    pending: int = 0
+    pending_bytes: int = 0
     rate: float | None = 2.0 * GB
 
 
@@ -167,9 +167,9 @@ class Machine:
             limits=NodeLimits(),
             clock=clock,
         )
-        self.folder.lay_stop()
-        self.reports.started(10)
-        self.stopping.followed()
+        self.folder.prepare_stop_flag()
+        self.reports.begin_run(10)
+        self.stopping.record_step()
 
     def time(self) -> float:
         """Now."""
@@ -178,8 +178,8 @@ class Machine:
     def comes_to(self, step: int, after: float) -> None:
         """The trainer has loaded or finished a step, so many seconds later."""
         self.at += after
-        self.reports.stepped(step)
-        self.stopping.followed()
+        self.reports.record_step(step)
+        self.stopping.record_step()
 
     def trains(self, step_seconds: float) -> None:
         """It loads for long, and does three steps of its own."""
@@ -207,8 +207,8 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_what_loading_took_is_not_taken_for_steps(machine: Machine) -> None:
     machine.trains(2.0)
-    machine.stopping.machine_goes(30.0)
-    machine.stopping.save()
+    machine.stopping.set_machine_deadline(30.0)
+    machine.stopping.request_save()
 
     assert machine.flag == AFTER_STEP
     assert machine.wishes.strongest is StopRequest.SAVE
@@ -219,15 +219,15 @@ def test_a_machine_that_stays_ends_its_step_first_if_that_is_short(
     machine: Machine, step_seconds: float, asked: str
 ) -> None:
     machine.trains(step_seconds)
-    machine.stopping.save()
+    machine.stopping.request_save()
 
     assert machine.flag == asked
-    assert machine.reports.batch().troubles == ()
+    assert machine.reports.next_payload().troubles == ()
 
 
 def test_a_machine_that_has_measured_no_step_saves_at_once(machine: Machine) -> None:
     machine.comes_to(11, 300.0)
-    machine.stopping.save()
+    machine.stopping.request_save()
 
     assert machine.flag == NOW
 
@@ -237,8 +237,8 @@ def test_a_stop_that_was_in_no_hurry_is_in_one_once_the_machine_is_to_go(
     machine: Machine, seconds: float, asked: str
 ) -> None:
     machine.trains(20.0)
-    machine.stopping.save()
-    machine.stopping.machine_goes(seconds)
+    machine.stopping.request_save()
+    machine.stopping.set_machine_deadline(seconds)
 
     assert machine.flag == asked
     assert machine.wishes.strongest is StopRequest.SAVE
@@ -246,14 +246,14 @@ def test_a_stop_that_was_in_no_hurry_is_in_one_once_the_machine_is_to_go(
 
 def test_a_notice_before_any_stop_asks_nothing_by_itself(machine: Machine) -> None:
     machine.trains(2.0)
-    machine.stopping.machine_goes(30.0)
+    machine.stopping.set_machine_deadline(30.0)
 
     assert machine.flag is None
 
 
 def test_before_its_first_own_step_a_trainer_has_nothing_to_save(machine: Machine) -> None:
     machine.comes_to(10, 300.0)
-    machine.stopping.save()
+    machine.stopping.request_save()
 
     assert machine.wishes.strongest is StopRequest.KILL
 
@@ -267,16 +267,16 @@ def test_a_stop_does_not_cut_the_upload_of_a_trainer_that_has_ended(
     for number in range(own_steps):
         machine.comes_to(11 + number, 2.0)
     machine.ends()
-    machine.wishes.gone(ended_well=True)
-    machine.wire.pending = 140 * GB
+    machine.wishes.trainer_ended(ended_well=True)
+    machine.wire.pending_bytes = 140 * GB
     machine.at += 100.0
     if noticed:
-        machine.stopping.machine_goes(60.0)
-    machine.stopping.save()
+        machine.stopping.set_machine_deadline(60.0)
+    machine.stopping.request_save()
 
-    assert not machine.wishes.uploads_over
+    assert not machine.wishes.is_upload_time_over
     machine.at += 56.0
-    assert not machine.wishes.uploads_over
+    assert not machine.wishes.is_upload_time_over
     assert machine.flag is None
 
 
@@ -285,25 +285,25 @@ def test_what_all_ranks_have_ended_is_not_killed_while_the_launcher_still_runs(
 ) -> None:
     machine.trains(2.0)
     machine.ends()
-    machine.wire.pending = 140 * GB
-    machine.stopping.machine_goes(30.0)
-    machine.stopping.save()
+    machine.wire.pending_bytes = 140 * GB
+    machine.stopping.set_machine_deadline(30.0)
+    machine.stopping.request_save()
 
-    assert not machine.wishes.to_be_killed
+    assert not machine.wishes.must_be_killed
 
 
 def test_a_kill_long_after_the_trainer_ended_leaves_what_is_on_its_way_its_45_seconds(
     machine: Machine,
 ) -> None:
-    machine.wishes.gone(ended_well=True)
+    machine.wishes.trainer_ended(ended_well=True)
     waiting_since = machine.at
     machine.at += 100.0
-    machine.wishes.ask(StopRequest.KILL)
+    machine.wishes.request(StopRequest.KILL)
     machine.at += 9.9
-    assert not machine.wishes.peers_over(waiting_since)
+    assert not machine.wishes.is_peer_time_over(waiting_since)
     machine.at += 35.0
-    assert not machine.wishes.uploads_over
+    assert not machine.wishes.is_upload_time_over
     machine.at += 0.2
 
-    assert machine.wishes.peers_over(waiting_since)
-    assert machine.wishes.uploads_over
+    assert machine.wishes.is_peer_time_over(waiting_since)
+    assert machine.wishes.is_upload_time_over

@@ -17,7 +17,7 @@ def left(tmp_path: Path) -> Path:
     """What rank 3 of generation 1 saved last."""
     folder = RunDir(tmp_path / "run")
     folder.root.mkdir()
-    MemoryFolder(tmp_path / "memory").lay(folder, 1)
+    MemoryFolder(tmp_path / "memory").assign_folder(folder, 1)
     path = folder.memory / "rank-00003.b"
     path.write_bytes(b"state")
     return path
@@ -34,7 +34,7 @@ def test_the_newest_save_of_a_crashed_trainer_is_not_fetched_again(
     target = tmp_path / "checkpoint" / "rank-00003.safetensors"
     memory = MemoryFolder(tmp_path / "memory")
 
-    assert memory.give(entry_of(left), target)
+    assert memory.reuse_file(entry_of(left), target)
     memory.keep_only(2)
 
     assert not left.exists()
@@ -45,29 +45,29 @@ def test_a_save_that_differs_in_one_byte_is_another_one(left: Path, tmp_path: Pa
     entry = entry_of(left)
     left.write_bytes(b"stats")
 
-    assert not MemoryFolder(tmp_path / "memory").give(entry, tmp_path / "target")
+    assert not MemoryFolder(tmp_path / "memory").reuse_file(entry, tmp_path / "target")
 
 
 def test_what_a_trainer_still_saves_into_is_given_to_nobody(left: Path, tmp_path: Path) -> None:
     memory = MemoryFolder(tmp_path / "memory")
-    memory.lay(RunDir(tmp_path / "run"), 1)
+    memory.assign_folder(RunDir(tmp_path / "run"), 1)
 
-    assert not memory.give(entry_of(left), tmp_path / "target")
+    assert not memory.reuse_file(entry_of(left), tmp_path / "target")
 
 
 def test_another_ranks_save_is_another_one(left: Path, tmp_path: Path) -> None:
     other = entry_of(left, "rank-00004.safetensors")
 
-    assert not MemoryFolder(tmp_path / "memory").give(other, tmp_path / "target")
+    assert not MemoryFolder(tmp_path / "memory").reuse_file(other, tmp_path / "target")
 
 
 async def test_uploads_keep_to_their_pace_until_it_is_lifted() -> None:
     pace, began = UploadRateLimiter(1_000_000, time.monotonic), time.monotonic()
     for _ in range(3):
-        await pace.turn(100_000)
+        await pace.wait_for_turn(100_000)
     spent = time.monotonic() - began
-    pace.lift()
-    await pace.turn(10**12)
-    await pace.turn(10**12)
+    pace.lift_cap()
+    await pace.wait_for_turn(10**12)
+    await pace.wait_for_turn(10**12)
 
     assert spent >= 0.2

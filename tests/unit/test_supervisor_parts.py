@@ -41,74 +41,74 @@ ALONE = RankIdentity(
 class TestReports:
     def test_what_was_not_answered_is_sent_again(self) -> None:
         reports = HeartbeatReports()
-        reports.measured([_metrics(1)])
-        reports.spent([_span("load")])
-        first = reports.batch()
-        reports.measured([_metrics(2)])
+        reports.add_metrics([_metrics(1)])
+        reports.add_spans([_span("load")])
+        first = reports.next_payload()
+        reports.add_metrics([_metrics(2)])
 
-        assert reports.batch().metrics == (*first.metrics, _metrics(2))
-        assert reports.batch().spans == first.spans
+        assert reports.next_payload().metrics == (*first.metrics, _metrics(2))
+        assert reports.next_payload().spans == first.spans
 
     def test_what_was_answered_is_sent_no_more(self) -> None:
         reports = HeartbeatReports()
-        reports.measured([_metrics(1)])
-        batch = reports.batch()
-        reports.measured([_metrics(2)])
-        reports.answered(batch)
+        reports.add_metrics([_metrics(1)])
+        batch = reports.next_payload()
+        reports.add_metrics([_metrics(2)])
+        reports.mark_delivered(batch)
 
-        assert [m.step for m in reports.batch().metrics] == [2]
+        assert [m.step for m in reports.next_payload().metrics] == [2]
 
     def test_an_outage_keeps_the_newest(self) -> None:
         reports = HeartbeatReports()
-        reports.measured([_metrics(step) for step in range(METRICS_KEPT + 7)])
+        reports.add_metrics([_metrics(step) for step in range(METRICS_KEPT + 7)])
 
-        batch = reports.batch()
+        batch = reports.next_payload()
         assert len(batch.metrics) == METRICS_SENT
         assert batch.metrics[0].step == 7
 
     def test_what_was_pushed_out_while_it_was_sent_confuses_nothing(self) -> None:
         reports = HeartbeatReports()
-        reports.measured([_metrics(step) for step in range(METRICS_KEPT)])
-        batch = reports.batch()
-        reports.measured([_metrics(METRICS_KEPT + n) for n in range(METRICS_SENT - 1)])
-        reports.answered(batch)
+        reports.add_metrics([_metrics(step) for step in range(METRICS_KEPT)])
+        batch = reports.next_payload()
+        reports.add_metrics([_metrics(METRICS_KEPT + n) for n in range(METRICS_SENT - 1)])
+        reports.mark_delivered(batch)
 
-        assert reports.batch().metrics[0].step == METRICS_SENT
+        assert reports.next_payload().metrics[0].step == METRICS_SENT
 
     def test_a_backlog_is_told_at_once(self) -> None:
         reports = HeartbeatReports()
-        reports.measured([_metrics(step) for step in range(METRICS_SENT + 1)])
-        reports.answered(reports.batch())
+        reports.add_metrics([_metrics(step) for step in range(METRICS_SENT + 1)])
+        reports.mark_delivered(reports.next_payload())
 
         assert reports.changed.is_set()
 
     def test_gpu_errors_are_told_until_they_are_answered_and_then_no_more(self) -> None:
         reports = HeartbeatReports()
-        reports.gpus_read(GpuReading(errors=GpuErrors(corrected=5)))
-        first = reports.batch()
-        reports.gpus_read(GpuReading(errors=GpuErrors(corrected=7, fatal_xids=1)))
-        again = reports.batch()  # the first was not answered
-        reports.answered(again)
-        reports.gpus_read(GpuReading())  # the driver does not answer
-        quiet = reports.batch()
-        reports.gpus_read(GpuReading(errors=GpuErrors(corrected=8, fatal_xids=1)))
+        reports.record_gpus(GpuReading(errors=GpuErrors(corrected=5)))
+        first = reports.next_payload()
+        reports.record_gpus(GpuReading(errors=GpuErrors(corrected=7, fatal_xids=1)))
+        again = reports.next_payload()  # the first was not answered
+        reports.mark_delivered(again)
+        reports.record_gpus(GpuReading())  # the driver does not answer
+        quiet = reports.next_payload()
+        reports.record_gpus(GpuReading(errors=GpuErrors(corrected=8, fatal_xids=1)))
 
         assert first.gpu_errors == GpuErrors(corrected=5)
         assert again.gpu_errors == GpuErrors(corrected=7, fatal_xids=1)
         assert quiet.gpu_errors is None
-        assert reports.batch().gpu_errors == GpuErrors(corrected=1)
+        assert reports.next_payload().gpu_errors == GpuErrors(corrected=1)
 
     def test_commits_and_first_steps_are_news_but_later_steps_are_not(self) -> None:
         reports = HeartbeatReports()
-        reports.started(10)
-        reports.stepped(10)  # what the trainer has loaded is no step of its own
+        reports.begin_run(10)
+        reports.record_step(10)  # what the trainer has loaded is no step of its own
         assert not reports.changed.is_set()
-        reports.stepped(11)
+        reports.record_step(11)
         assert reports.changed.is_set()
         reports.changed.clear()
-        reports.stepped(12)
+        reports.record_step(12)
         assert not reports.changed.is_set()
-        reports.committed([_committed()])
+        reports.add_committed([_committed()])
 
         assert reports.changed.is_set()
 
@@ -116,32 +116,32 @@ class TestReports:
         self, tmp_path: Path
     ) -> None:
         reports = HeartbeatReports()
-        reports.troubled("disk", "full", since=5.0)
-        reports.settled(9.0)
-        RunFileFollower(RunDir(tmp_path), reports, NodeClock(), lambda at: at).look()
+        reports.begin_trouble("disk", "full", since=5.0)
+        reports.end_all_troubles(9.0)
+        RunFileFollower(RunDir(tmp_path), reports, NodeClock(), lambda at: at).report_news()
 
-        told = [(t.kind, t.since, t.until) for t in reports.batch().troubles]
+        told = [(t.kind, t.since, t.until) for t in reports.next_payload().troubles]
         assert told == [("disk", 5.0, 0.0), ("disk", 5.0, 9.0)]
 
 
 class TestTails:
     def test_a_half_line_waits_for_its_end(self, tmp_path: Path) -> None:
         tail = LineTail(tmp_path / "file")
-        assert tail.lines() == []
+        assert tail.read_new_lines() == []
         (tmp_path / "file").write_text("one\ntw")
-        assert tail.lines() == [b"one"]
+        assert tail.read_new_lines() == [b"one"]
         (tmp_path / "file").write_text("one\ntwo\n")
 
-        assert tail.lines() == [b"two"]
+        assert tail.read_new_lines() == [b"two"]
 
     def test_what_the_trainer_warns_of_is_said_once(self, tmp_path: Path) -> None:
         folder, reports = RunDir(tmp_path), HeartbeatReports()
         follower = RunFileFollower(folder, reports, NodeClock(), lambda at: at)
         for text in ("the loss jumps", "the loss jumps higher"):
             Journal(folder, ALONE).warn("spike", text)
-            follower.look()
+            follower.report_news()
 
-        told = [(t.kind, t.message) for t in reports.batch().troubles]
+        told = [(t.kind, t.message) for t in reports.next_payload().troubles]
         assert told == [("training", "the loss jumps")]
 
     def test_a_line_that_makes_no_sense_is_left_out(self, tmp_path: Path) -> None:
@@ -150,13 +150,13 @@ class TestTails:
         folder.spans.write_text(_span("load").to_json() + "\n")
         folder.progress.write_text("3")
         folder.save_cost.write_text(SaveCost(stall=0.5, upload=2.0, blocks=1).to_json())
-        RunFileFollower(folder, reports, NodeClock(), lambda at: at + 60.0).look()
+        RunFileFollower(folder, reports, NodeClock(), lambda at: at + 60.0).report_news()
 
-        batch = reports.batch()
+        batch = reports.next_payload()
         assert [m.step for m in batch.metrics] == [3]
         assert [s.name for s in batch.spans] == ["load"]
         measured = reports.save_cost
-        reports.started(3)
+        reports.begin_run(3)
         assert (measured, reports.save_cost) == (SaveCost(stall=0.5, upload=2.0, blocks=1), None)
         assert batch.metrics[0].at == _metrics(3).at + 60.0  # by the service's clock
         assert reports.step == 3
@@ -206,25 +206,25 @@ class TestOutbox:
     def test_a_save_is_whole_once_every_local_rank_has_added_to_it(self, folder: RunDir) -> None:
         outbox = _outbox(folder, range(2, 4))
         save(folder, GENERATION, 2, 10, "checkpoints/step-10-n", 4, "stop")
-        assert outbox.whole() == []
+        assert outbox.whole_saves() == []
         save(folder, GENERATION, 3, 10, "checkpoints/step-10-n", 4, "stop")
 
-        assert [[r.rank for r in records] for records in outbox.whole()] == [[2, 3]]
+        assert [[r.rank for r in records] for records in outbox.whole_saves()] == [[2, 3]]
 
     def test_a_model_needs_its_one_writer_only(self, folder: RunDir) -> None:
         save(folder, GENERATION, 0, 10, "models/step-10-n", 1, "final")
 
-        assert [[r.rank for r in rs] for rs in _outbox(folder, range(4)).whole()] == [[0]]
+        assert [[r.rank for r in rs] for rs in _outbox(folder, range(4)).whole_saves()] == [[0]]
 
     def test_older_saves_go_first(self, folder: RunDir) -> None:
         for step in (30, 10, 20):
             save(folder, GENERATION, 0, step, f"checkpoints/step-{step}-n", 1, "periodic")
 
-        steps = [records[0].step for records in _outbox(folder, range(1)).whole()]
+        steps = [records[0].step for records in _outbox(folder, range(1)).whole_saves()]
         assert steps == [10, 20, 30]
 
     def test_an_outbox_that_was_never_made_is_empty(self, folder: RunDir) -> None:
-        assert _outbox(folder, range(1)).whole() == []
+        assert _outbox(folder, range(1)).whole_saves() == []
 
 
 class TestMemory:
@@ -288,13 +288,13 @@ class TestPatience:
 
 def test_a_log_spares_its_last_blocks_for_much_at_once() -> None:
     blob = AppendBlob(JobContainer(BlobAccess(), "http://127.0.0.1:9/a/c"), "logs/x")
-    assert blob.worth_while(1)
+    assert blob.is_worth_a_block(1)
     blob.blocks = BLOCKS - 100
-    assert not blob.worth_while(1000)
-    assert blob.worth_while(300_000)
+    assert not blob.is_worth_a_block(1000)
+    assert blob.is_worth_a_block(300_000)
     blob.blocks = BLOCKS
 
-    assert blob.full
+    assert blob.is_full
 
 
 GENERATION = Generation(

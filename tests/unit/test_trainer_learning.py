@@ -348,10 +348,10 @@ def test_that_nothing_was_learnt_so_far_is_remembered_until_a_step_teaches() -> 
     metrics = StepMetrics(
         step=1, loss=1.0, learning_rate=1.0, grad_norm=0.0, tokens=1, seconds=1.0, at=0.0
     )
-    one = TrainingState().after(2, metrics, moved=False)
-    two = one.after(2, metrics, moved=False)
-    three = two.after(2, metrics, moved=True)
-    four = three.after(2, metrics, moved=False)
+    one = TrainingState().after_step(2, metrics, moved=False)
+    two = one.after_step(2, metrics, moved=False)
+    three = two.after_step(2, metrics, moved=True)
+    four = three.after_step(2, metrics, moved=False)
 
     assert [state.unmoved for state in (one, two, three, four)] == [True, True, False, False]
 
@@ -360,7 +360,7 @@ def test_gradients_that_all_overflow_in_fp16_are_told_from_gradients_of_zero() -
     metrics = StepMetrics(
         step=1, loss=1.0, learning_rate=1.0, grad_norm=0.0, tokens=1, seconds=1.0, at=0.0
     )
-    one = TrainingState().after(2, replace(metrics, skipped=True), moved=False)
+    one = TrainingState().after_step(2, replace(metrics, skipped=True), moved=False)
 
     with pytest.raises(NothingLearnedError, match="have overflowed in fp16"):
         require_learned(SPEC, one)

@@ -153,7 +153,7 @@ def laid(folder: Path, files: dict[str, bytes], manifest: Manifest) -> Path:
     partitioned.write({n: d for n, d in files.items() if n not in coming}, folder)
     for file in manifest.files:
         if file.blocks:
-            PartialTensors(folder / file.name, file).lay()
+            PartialTensors(folder / file.name, file).create()
     (folder / MANIFEST).write_text(manifest.to_json())
     return folder
 
@@ -174,11 +174,11 @@ def arrive(
         place = coming.path
         if spill:
             place = folder / "disk" / block.file
-            coming.lay_spilled(place)
+            coming.create_spilled(place)
         with place.open("r+b") as file:
             file.seek(offset)
             file.write(files[block.file][offset : offset + length])
-        coming.mark(block.number, BlockState.SPILLED if spill else BlockState.HERE)
+        coming.set_block_state(block.number, BlockState.SPILLED if spill else BlockState.HERE)
 
 
 def touched(

@@ -205,9 +205,9 @@ def test_a_stop_in_the_middle_of_a_step_drops_it_and_saves_the_boundary(rig: Rig
 
 
 def test_a_stop_with_time_left_ends_the_step_first(rig: Rig) -> None:
-    rig.rundir.lay_stop()
+    rig.rundir.prepare_stop_flag()
     rig.engine.after_micro_step = lambda count: (
-        rig.rundir.raise_stop(after_step=True) if count == 3 else None
+        rig.rundir.raise_stop_flag(after_step=True) if count == 3 else None
     )
 
     state, finished = rig.run()
@@ -383,7 +383,7 @@ def test_a_stop_while_a_step_is_prepared_leaves_the_state_as_it_was(rig: Rig) ->
 
 def evaluation(rig: Rig, batches: Callable[[], Iterator[Batch]]) -> LossEvaluation:
     """On these batches."""
-    return LossEvaluation(rig.engine, batches, lambda: rig.parts.agreement.reach().leaving)
+    return LossEvaluation(rig.engine, batches, lambda: rig.parts.agreement.sync_flags().is_leaving)
 
 
 def stopping_validation(rig: Rig, after: int) -> Callable[[], Iterator[Batch]]:

@@ -112,7 +112,7 @@ def test_a_step_takes_only_rows_that_are_easy_enough_for_it(
 
     taken = Counter(order.row(step * batch + n) for n in range(batch))
 
-    assert order.allowed(step) == allowed
+    assert order.rows_allowed(step) == allowed
     if step < 4:
         assert min(taken) >= rows - allowed, "the last are the shortest"
         assert max(taken.values()) <= -(-batch // allowed)

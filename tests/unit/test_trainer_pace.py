@@ -67,8 +67,8 @@ def test_the_slowest_rank_is_held_against_the_median_one() -> None:
 def test_ranks_are_looked_at_now_and_then_and_a_rank_alone_is_not_slow() -> None:
     pace = UtilizationMeter(Engine(), SPEC, ME)
 
-    assert pace.figures(COMPARE_EVERY - 1, 8, 1.0) == {}
-    found = pace.figures(COMPARE_EVERY, 8, 1.0)
+    assert pace.step_metrics(COMPARE_EVERY - 1, 8, 1.0) == {}
+    found = pace.step_metrics(COMPARE_EVERY, 8, 1.0)
 
     assert set(found) == {"peak_memory"}
     assert 2**20 < found["peak_memory"] <= peak_memory(torch.device("cpu"))
@@ -91,4 +91,4 @@ def test_a_weight_costs_less_where_it_is_not_trained_and_nothing_where_it_is_loo
 def test_no_share_of_a_peak_is_told_of_a_machine_whose_peak_nobody_knows() -> None:
     pace = UtilizationMeter(Engine(), replace(SPEC, precision="bf16"), ME)
 
-    assert "mfu" not in pace.figures(COMPARE_EVERY, 1e6, 1.0)
+    assert "mfu" not in pace.step_metrics(COMPARE_EVERY, 1e6, 1.0)

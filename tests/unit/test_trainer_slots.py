@@ -23,7 +23,7 @@ def slots_of(root: Path, sizes: dict[str, int]) -> list[SaveSlot]:
 def test_a_slot_is_a_safetensors_file_of_what_was_copied_into_it(tmp_path: Path) -> None:
     slot = slots_of(tmp_path, SIZES)[0]
     slot.flat.copy_(torch.arange(7))
-    saved = slot.hand_over(tmp_path, 2)
+    saved = slot.link_into(tmp_path, 2)
 
     path = tmp_path / tensors_name(2)
     read = load_file(path)
@@ -35,7 +35,7 @@ def test_a_slot_is_a_safetensors_file_of_what_was_copied_into_it(tmp_path: Path)
 
 
 def test_a_rank_that_owns_nothing_saves_an_empty_file(tmp_path: Path) -> None:
-    slots_of(tmp_path, {})[0].hand_over(tmp_path, 2)
+    slots_of(tmp_path, {})[0].link_into(tmp_path, 2)
 
     assert load_file(tmp_path / tensors_name(2)) == {}
 
@@ -44,12 +44,12 @@ def test_a_slot_is_taken_until_its_save_has_left_the_outbox(tmp_path: Path) -> N
     folder = tmp_path / "outbox"
     folder.mkdir()
     first, second = slots_of(tmp_path, SIZES)
-    first.hand_over(folder, 2)
-    taken = first.free, second.free
+    first.link_into(folder, 2)
+    taken = first.is_free, second.is_free
     folder.rename(tmp_path / "sent")
 
     assert taken == (False, True)
-    assert first.free
+    assert first.is_free
 
 
 def test_a_full_memory_is_told_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -177,14 +177,14 @@ def test_errors_that_are_none_of_pythons_own_name_the_line_too(
 
     with (
         pytest.raises(NonRetryableError, match=rf"line 4: {type(error).__name__}: "),
-        rows.named(3),
+        rows.name_row_in_errors(3),
     ):
         raise error
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), MemoryError(), KeyboardInterrupt()])
 def test_what_is_no_fault_of_a_row_stays_as_it_is(data: Path, error: BaseException) -> None:
-    with pytest.raises(type(error)), JsonlRows(data, chat).named(3):
+    with pytest.raises(type(error)), JsonlRows(data, chat).name_row_in_errors(3):
         raise error
 
 

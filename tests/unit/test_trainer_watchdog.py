@@ -10,8 +10,8 @@ HANGS = """
 import threading, time
 from trainer.process.watchdog import Watchdog
 watchdog = Watchdog(time.monotonic, long=60.0, floor=0.3)
-watchdog.moved()
-watchdog.moved()
+watchdog.record_progress()
+watchdog.record_progress()
 def stuck():
     threading.Event().wait(60.0)
 stuck()
@@ -66,10 +66,10 @@ import itertools, sys
 from trainer.process.watchdog import Watchdog
 times = itertools.accumulate([0.0] + [float(sys.argv[1])] * 9)
 watchdog = Watchdog(lambda: next(times))
-patience = [watchdog.patience]
+patience = [watchdog.timeout_seconds]
 for _ in range(9):
-    watchdog.moved()
-print(patience[0], watchdog.patience)
+    watchdog.record_progress()
+print(patience[0], watchdog.timeout_seconds)
 """
 
 

@@ -103,7 +103,7 @@ def open_checkpoint(folder: Path, run_spec_sha256: str) -> CheckpointFiles:
     files = {file.name: file for file in manifest.files}
     ranks = range(manifest.world_size)
     for rank in ranks:
-        CheckpointFiles(folder, (), files).require(folder / index_name(rank))
+        CheckpointFiles(folder, (), files).require_whole_file(folder / index_name(rank))
     return CheckpointFiles(
         folder, tuple(_read_index(folder, rank, manifest) for rank in ranks), files
     )
@@ -166,7 +166,7 @@ def plan_reads(fragments: Sequence[Fragment], checkpoint: CheckpointFiles) -> li
     for fragment in fragments:
         for copy in plan_copies(fragment.start, fragment.numel, pieces[fragment.name]):
             if copy.rank not in files:
-                files[copy.rank] = checkpoint.tensors(copy.rank)
+                files[copy.rank] = checkpoint.open_tensors(copy.rank)
             tensors = files[copy.rank]
             for state, view in fragment.views.items():
                 begin = tensors.layout.offsets[tensor_key(fragment.name, state)] + 4 * copy.source

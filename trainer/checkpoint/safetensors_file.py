@@ -91,7 +91,7 @@ class TensorsFile:
             begin = upto
 
     def _wait(self, partial: PartialTensors, block: int) -> mmap.mmap:
-        while (mark := partial.at(block)) is BlockState.MISSING:
+        while (mark := partial.block_state(block)) is BlockState.MISSING:
             _POLL.wait(POLL_SECONDS)
         if mark not in self._maps:
             self._maps[mark] = _mapped(partial.path if mark is BlockState.HERE else partial.spilled)

@@ -80,7 +80,7 @@ class Saver:
         """Whether a save is in progress; a free slot is then kept for the save of a stop."""
         if self._writing is not None and not self._writing.done():
             return True
-        return self._slots.done() and not all(slot.free for slot in self._slots.result())
+        return self._slots.done() and not all(slot.is_free for slot in self._slots.result())
 
     def save(self, state: TrainingState, randomness: RngState, kind: str) -> None:
         """Copy this rank's state and return; writing continues in a thread."""
@@ -124,7 +124,7 @@ class Saver:
             self._slots = self._thread.submit(self._make_slots)
         while slots := self._slots.result():
             for slot in slots:
-                if slot.free:
+                if slot.is_free:
                     return slot
             _POLL.wait(POLL_SECONDS)
         return None
@@ -174,7 +174,7 @@ class Saver:
     def _write_into(self, folder: Path, save: _Save) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         rank = self._identity.rank
-        tensors = save.slot.hand_over(folder, rank)
+        tensors = save.slot.link_into(folder, rank)
         index = folder / index_name(rank)
         index.write_text(save.index.to_json(), encoding="utf-8")
         files = [tensors, describe_file(index, index.name)]

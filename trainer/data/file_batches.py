@@ -38,7 +38,7 @@ def build_file_source(
         return feed, None
     kept = _tokens(rundir, spec, spec.validation_file, tokenizer)
     batches = partial(evaluation_batches, kept, pad_id, spec, identity)
-    return feed, LossEvaluation(engine, batches, lambda: agreement.reach().leaving)
+    return feed, LossEvaluation(engine, batches, lambda: agreement.sync_flags().is_leaving)
 
 
 def _sum_over_ranks(device: torch.device, mine: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -35,10 +35,10 @@ class Prompts:
     def __getitem__(self, row: int) -> ChatPrompt:
         """Return the prompt; raise NonRetryableError that names a broken line."""
         (found,) = self._rows[row]
-        with self._rows.named(row):
+        with self._rows.name_row_in_errors(row):
             ids = prompt_ids(self._tokenizer, found, self._today)
         return ChatPrompt(ids, *divide_row(found))
 
     def file_and_line(self, row: int) -> str:
         """Return file and line of the row."""
-        return self._rows.place(row)
+        return self._rows.file_and_line(row)

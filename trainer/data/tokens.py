@@ -56,7 +56,7 @@ class TokenizedOnDemand:
         """Return the sequence; raise NonRetryableError that names a broken line."""
         row, place = divmod(sequence, self._per_row)
         found = self._rows[row]
-        with self._rows.named(row):
+        with self._rows.name_row_in_errors(row):
             self._require_room(len(found))
             return self._tokens(found[place]) if place < len(found) else NO_TOKENS
 

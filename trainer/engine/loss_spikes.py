@@ -71,8 +71,8 @@ def record_loss(
     if math.isnan(loss):
         return seen, None
     before = seen or LossHistory()
-    now = before.after(loss, guard)
-    usual = before.usual
+    now = before.with_loss(loss, guard)
+    usual = before.median_loss
     return now, loss / usual if usual is not None and now.above >= guard.steps else None
 
 

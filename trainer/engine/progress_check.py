@@ -58,7 +58,7 @@ def require_targets(
     for number, part in enumerate(units, 1):
         found += part
         if number % _CHECK_EVERY == 0:
-            if (agreed := reach()).leaving:
+            if (agreed := reach()).is_leaving:
                 return agreed
             if sum_over_ranks(found, device=device)[0]:
                 return None

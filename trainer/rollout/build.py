@@ -39,7 +39,7 @@ def build_rollout_source(
     assert settings is not None
     kept = bool(settings.beta or settings.beta_end or settings.kl_target)
 
-    sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.stop_asked_here)
+    sampler = Sampler(engine, tokenizer, settings, spec.seed, agreement.is_stop_requested_here)
     judge = _reward_model(spec, rundir, engine)
     folder = rundir.root / "grader" / f"rank-{identity.rank:05d}"
     grader = make_grader(settings.grader, folder, judge)
@@ -55,15 +55,15 @@ def build_rollout_source(
             grader=grader,
             reference=reference,
             stop=stop,
-            stop_here=agreement.stop_asked_here,
+            stop_here=agreement.is_stop_requested_here,
             now=time.monotonic,
         )
 
-    asked = collector(spec.training_file, lambda: agreement.reach().leaving)
+    asked = collector(spec.training_file, lambda: agreement.sync_flags().is_leaving)
     feed = RolloutSource(asked, settings, identity)
     if spec.validation_file is None:
         return feed, None
-    validation = collector(spec.validation_file, lambda: agreement.reach().leaving)
+    validation = collector(spec.validation_file, lambda: agreement.sync_flags().is_leaving)
     return feed, RewardEvaluation(validation, identity)
 
 

@@ -96,7 +96,7 @@ class RolloutCollector:
         """Answer the prompts; those without room for an answer are skipped."""
         fit = [s for s, prompt in asked.items() if len(prompt.ids) < self.spec.max_seq_len]
         if short := sorted(asked.keys() - set(fit)):
-            first = self.prompts.place(self._row(short[0]))
+            first = self.prompts.file_and_line(self._row(short[0]))
             log.warning("%d prompts leave no room for an answer, as %s", len(short), first)
         draws = [(sample, number) for sample in fit for number in range(self._answers)]
         found = self.sampler.answers([asked[sample].ids for sample, _ in draws], draws)
@@ -148,7 +148,7 @@ class RolloutCollector:
         )
 
     def _placed(self, sample: int, error: str) -> str:
-        return f"{self.prompts.place(self._row(sample))}: {error}"
+        return f"{self.prompts.file_and_line(self._row(sample))}: {error}"
 
     def _passed(self, rows: Sequence[GradedAnswer]) -> list[GradedAnswer]:
         """Add the log-probabilities that the losses need; a pass is made even without rows."""

@@ -45,5 +45,7 @@ class RewardEvaluation:
         prompts = [collector.prompts[row] for row in rows]
         fit = [prompt for prompt in prompts if len(prompt.ids) < longest]
         found = collector.sampler.answers([prompt.ids for prompt in fit], None)
-        cut = [(p, collector.room(p, answer)) for p, answer in zip(fit, found, strict=True)]
+        cut = [
+            (p, collector.cut_to_context(p, answer)) for p, answer in zip(fit, found, strict=True)
+        ]
         return [grade.score for grade in collector.grade(cut)]

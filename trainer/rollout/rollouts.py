@@ -41,7 +41,7 @@ class RolloutSource:
         experience, figures = state.experience, None
         if state.step % self._settings.steps_per_rollout == 0:
             with offload_optimizer(self._collector.engine, self._spec.rollout_offload):
-                found = self._collector.rollout(self._ahead(state), beta, state.step)
+                found = self._collector.run_rollout(self._ahead(state), beta, state.step)
             if found is None:
                 return None
             experience, figures = replace(experience, waiting=tuple(found[0])), found[1]
@@ -60,7 +60,7 @@ class RolloutSource:
         """Yield how many prompts leave room for an answer: no answers exist yet."""
         spec, me = self._spec, self._me
         last = spec.total_steps * spec.global_batch
-        rows = self._collector.rows(range(state.consumed_samples, last))
+        rows = self._collector.rows_of_samples(range(state.consumed_samples, last))
         for mine in micro_batch_samples(0, len(rows), spec.micro_batch, me.world_size, me.rank):
             yield sum(self._collector.leaves_room(rows[place]) for place in mine)
 
@@ -81,7 +81,7 @@ class RolloutSource:
 
     def _fresh(self, experience: ReplayState, consumed: int) -> list[list[GradedAnswer]]:
         return [
-            [row for sample in micro for row in experience.of(sample)]
+            [row for sample in micro for row in experience.waiting_answers(sample)]
             for micro in self._samples(consumed)
         ]
 
@@ -92,7 +92,7 @@ class RolloutSource:
         share, me = self._settings.replay_share, self._me
         every = round(share / (1 - share) * self._spec.global_batch * self._settings.answers)
         count = every * (me.rank + 1) // me.world_size - every * me.rank // me.world_size
-        old = experience.drawn(count, self._spec.seed, step, me.rank)
+        old = experience.draw_replay(count, self._spec.seed, step, me.rank)
         return [micro + old[n :: len(micros)] for n, micro in enumerate(micros)]
 
     def _left(
@@ -105,7 +105,7 @@ class RolloutSource:
         keep = settings.replay_capacity // self._me.world_size if settings.replay_share else 0
         after = state.consumed_samples + self._spec.global_batch
         old = {(row.sample, row.number) for row in experience.replay}
-        return experience.after(
+        return experience.after_step(
             [row for name, row in used.items() if name not in old],
             consumed=after,
             oldest=state.step + 1 - settings.replay_max_age,

@@ -55,7 +55,7 @@ class Supervisor:
             return
         now, seconds = self._given.clock.now(), self._given.limits.notice
         notice = EvictionNotice(event_id="sigterm", not_before=now + seconds, seen_at=now)
-        self._duty.announce(notice, seconds)
+        self._duty.announce_eviction(notice, seconds)
         self._group.create_task(self._leave_when_settled())
 
     async def _join(self) -> None:
@@ -72,20 +72,25 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             self._group = group
             tools = self._tools(self._seat)
-            self._duty.take_up(self._seat, tools, group)
-            loops = (talk.heartbeats(), talk.directives(), self._notices(), self._deadline())
+            self._duty.start(self._seat, tools, group)
+            loops = (
+                talk.send_heartbeats(),
+                talk.follow_directives(),
+                self._notices(),
+                self._deadline(),
+            )
             once = (self._read_gpus(), self._prefetch(tools))
             tasks = [group.create_task(loop) for loop in (*loops, *once)]
             await self._duty.left.wait()
             for task in tasks:
                 task.cancel()
-            await self._duty.end()
+            await self._duty.abandon_and_wait()
             await tools.cache.close()
 
     async def _read_gpus(self) -> None:
         """Read GPU loads and errors for the heartbeats, once a minute."""
         while self._given.health.expected is not None:
-            self._reports.gpus_read(await self._given.health.read_gpus())
+            self._reports.record_gpus(await self._given.health.read_gpus())
             await asyncio.sleep(GPU_SECONDS)
 
     async def _prefetch(self, tools: RunServices) -> None:
@@ -93,7 +98,7 @@ class Supervisor:
         began = tools.clock.now()
         await tools.cache.prefetch(self._seat.grants)
         span = Span(name="prefetch", started_at=began, ended_at=tools.clock.now())
-        tools.reports.spent([span])
+        tools.reports.add_spans([span])
 
     def _tools(self, seat: Registered) -> RunServices:
         container = JobContainer(self._given.access, seat.grants.job)
@@ -111,8 +116,8 @@ class Supervisor:
             reports=self._reports,
             limits=self._given.limits,
             clock=self._given.clock,
-            local=self._time.of,
-            regrant=self._conversation.regrant,
+            local=self._time.from_wall_clock,
+            regrant=self._conversation.renew_grants,
         )
 
     async def _notices(self) -> None:
@@ -136,9 +141,9 @@ class Supervisor:
         least = self._given.limits.notice
         begins = notice.not_before or notice.seen_at + least
         # A machine that is still running has some time left, even if the clocks differ.
-        self._duty.announce(notice, max(begins - notice.seen_at, least / 2))
+        self._duty.announce_eviction(notice, max(begins - notice.seen_at, least / 2))
         await self._settled_and_told()
-        async for attempt in self._given.stubborn(MetadataError):
+        async for attempt in self._given.retry_forever(MetadataError):
             with attempt:
                 await self._given.metadata.acknowledge(notice.event_id)
         log.info("notice.acknowledged event=%s", notice.event_id)
@@ -148,11 +153,11 @@ class Supervisor:
         self._duty.left.set()
 
     async def _settled_and_told(self) -> None:
-        await self._duty.settled()
-        await wait_first(self._conversation.told(), seconds=TELL_SECONDS)
+        await self._duty.wait_until_settled()
+        await wait_first(self._conversation.wait_until_reported(), seconds=TELL_SECONDS)
 
     async def _deadline(self) -> None:
         while True:
-            if self._conversation.stop_by.passed(self._given.clock.monotonic()):
+            if self._conversation.stop_by.has_passed(self._given.clock.monotonic()):
                 self._duty.apply(on_stop_by_passed(self._duty.node))
-            await asyncio.sleep(self._given.limits.pulse)
+            await asyncio.sleep(self._given.limits.poll_interval)

@@ -38,9 +38,9 @@ class Told(HeartbeatReports):
         super().__init__()
         self._folder = folder
 
-    def committed(self, entries: Sequence[Committed]) -> None:
+    def add_committed(self, entries: Sequence[Committed]) -> None:
         """HEAD names these."""
-        super().committed(entries)
+        super().add_committed(entries)
         for entry in entries:
             path = committed_file(self._folder, entry.step)
             part = path.with_suffix(".part")
@@ -71,15 +71,15 @@ async def work(case: Case) -> None:
     uploads = SaveUploads(
         _world(case), container, Told(folder), limits, clock, _nothing, lambda _: ()
     )
-    MemoryFolder(memory_of(folder)).lay(RunDir(folder), GENERATION)
-    working = asyncio.ensure_future(uploads.work(wishes))
+    MemoryFolder(memory_of(folder)).assign_folder(RunDir(folder), GENERATION)
+    working = asyncio.ensure_future(uploads.run_to_end(wishes))
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         number = int(line.split()[1])
         entry = Committed.from_json(committed_file(folder, number).read_bytes())
         await _load(case, container, entry)
         print("loaded", flush=True)
-    wishes.gone(ended_well=True)
+    wishes.trainer_ended(ended_well=True)
     await working
     access.close()
 
@@ -89,8 +89,8 @@ async def _load(case: Case, container: JobContainer, entry: Committed) -> None:
     folder, ranks = RunDir(Path(case.folder)), range(case.ranks)
     memory = MemoryFolder(memory_of(folder.root) / "loaded")
     cache = InputCache(folder.root / "cache", memory, container, case.ranks)
-    await cache.checkpoint(entry, folder, case.ranks, ranks)
-    await cache.serve(entry, folder, case.ranks, ranks, _once)
+    await cache.link_checkpoint(entry, folder, case.ranks, ranks)
+    await cache.serve_tensor_blocks(entry, folder, case.ranks, ranks, _once)
 
 
 async def _once(work: Callable[[], Awaitable[None]]) -> None:

@@ -156,7 +156,7 @@ def receive_range(blocks: BlockClient, part: BlobRange) -> tuple[int, int]:
                 written = os.pwrite(file.fileno(), piece, at)
                 piece, at = piece[written:], at + written
 
-        return blocks.get(part.url, part.offset, part.length, write, part.etag)
+        return blocks.get_range(part.url, part.offset, part.length, write, part.etag)
 
 
 def _pieces(data: memoryview) -> Iterable[bytes]:

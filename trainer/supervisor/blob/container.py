@@ -130,7 +130,7 @@ class JobContainer:
     async def read(self, name: str) -> tuple[bytes, str]:
         """Return a small blob and its ETag; raise BlobNotFoundError."""
         download = partial(_download, self.blob(name))
-        return await self.access.stubbornly(download)
+        return await self.access.call_with_retries(download)
 
     async def write(self, name: str, data: bytes, *, if_match: str) -> str:
         """Overwrite the blob with that ETag; return the new ETag.
@@ -145,17 +145,19 @@ class JobContainer:
             etag=if_match,
             match_condition=MatchConditions.IfNotModified,
         )
-        return _etag((await self.access.once(upload))["etag"])
+        return _etag((await self.access.call_once(upload))["etag"])
 
     async def overwrite(self, name: str, data: bytes) -> None:
         """Write a small blob, over an existing one."""
-        await self.access.stubbornly(partial(self.blob(name).upload_blob, data, overwrite=True))
+        await self.access.call_with_retries(
+            partial(self.blob(name).upload_blob, data, overwrite=True)
+        )
 
     async def write_new(self, name: str, data: bytes) -> None:
         """Write a small immutable blob; raise PreconditionFailedError if another one exists."""
         try:
             blob = self.blob(name)
-            await self.access.stubbornly(partial(blob.upload_blob, data, overwrite=False))
+            await self.access.call_with_retries(partial(blob.upload_blob, data, overwrite=False))
         except PreconditionFailedError:
             there, _ = await self.read(name)
             if there != data:
@@ -163,12 +165,12 @@ class JobContainer:
 
     async def list_blobs(self, prefix: str) -> dict[str, StoredBlob]:
         """Return the blobs under ``prefix``, by the rest of their names."""
-        return await self.access.stubbornly(partial(_listing, self._client, prefix))
+        return await self.access.call_with_retries(partial(_listing, self._client, prefix))
 
     async def delete(self, name: str) -> None:
         """Delete one blob; a missing one is fine."""
         try:
-            await self.access.stubbornly(self.blob(name).delete_blob)
+            await self.access.call_with_retries(self.blob(name).delete_blob)
         except BlobNotFoundError:
             return
 

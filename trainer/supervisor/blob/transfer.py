@@ -51,11 +51,11 @@ async def upload_file(
 
     async def stage(offset: int, length: int) -> tuple[int, str]:
         if pace is not None:
-            await pace.turn(length)
+            await pace.wait_for_turn(length)
         block = data[offset : offset + length]
-        put = partial(access.blocks.put, blob.url, _block_id(offset), block)
-        crc = await access.stubbornly(put)
-        return crc, await access.once(partial(_sha256, block)) if blocks else ""
+        put = partial(access.blocks.put_block, blob.url, _block_id(offset), block)
+        crc = await access.call_with_retries(put)
+        return crc, await access.call_once(partial(_sha256, block)) if blocks else ""
 
     sums = await gather_or_cancel(stage(offset, length) for offset, length in spans)
     staged = [crc for crc, _ in sums]
@@ -69,9 +69,9 @@ async def upload_file(
         match_condition=MatchConditions.IfMissing,
     )
     try:
-        await access.stubbornly(commit)
+        await access.call_with_retries(commit)
     except PreconditionFailedError:
-        there = await access.stubbornly(blob.get_blob_properties)
+        there = await access.call_with_retries(blob.get_blob_properties)
         if (there.size, (there.metadata or {}).get("crc64nvme")) != (len(data), crc64nvme):
             raise
     return tuple(sha256 for _, sha256 in sums) if blocks else ()

@@ -121,26 +121,28 @@ class GenerationRun:
 
     def set_machine_deadline(self, seconds: float) -> None:
         """Record that Azure takes the machine in ``seconds``: everything must end by then."""
-        self._stopping.machine_goes(seconds)
+        self._stopping.set_machine_deadline(seconds)
 
     def save(self) -> None:
         """Ask the trainer to save between two steps and to end, unless it has ended."""
         self._follow()
-        self._stopping.save()
+        self._stopping.request_save()
 
     def kill(self) -> None:
         """Kill the trainer; complete saves are still uploaded and committed."""
-        self._wishes.ask(StopRequest.KILL)
+        self._wishes.request(StopRequest.KILL)
 
     def abandon(self) -> None:
         """Kill the trainer; upload and commit nothing more."""
-        self._wishes.ask(StopRequest.ABANDON)
+        self._wishes.request(StopRequest.ABANDON)
 
     async def run_to_end(self) -> RunOutcome:
         """Run the generation; return once all processes are gone and uploads are settled."""
         self._began = self._tools.clock.now()
         try:
-            if not await self._unless(StopRequest.SAVE, self._patience.sit_out(self._claim)):
+            if not await self._unless(
+                StopRequest.SAVE, self._patience.run_until_outage_ends(self._claim)
+            ):
                 return RunOutcome(how=NodePhase.STOPPED)
             process = await self._tools.launcher.start(self._world, self._spec.nccl)
             if await self._unless(StopRequest.SAVE, self._supply(process)):
@@ -159,11 +161,11 @@ class GenerationRun:
 
     async def salvage_saves(self) -> RunOutcome:
         """Settle the saves that an earlier supervisor's trainer left; no process of it lives."""
-        self._follower.pass_over_spans()
+        self._follower.skip_spans()
         self._follow()
-        self._wishes.ask(StopRequest.SAVE)
-        self._wishes.gone(ended_well=self._how() is not NodePhase.FAILED)
-        uploading = asyncio.create_task(self._uploads.work(self._wishes, recall=True))
+        self._wishes.request(StopRequest.SAVE)
+        self._wishes.trainer_ended(ended_well=self._how() is not NodePhase.FAILED)
+        uploading = asyncio.create_task(self._uploads.run_to_end(self._wishes, recall=True))
         try:
             await self._unless(StopRequest.ABANDON, self._settle(uploading))
         except StaleGeneration as e:
@@ -178,7 +180,7 @@ class GenerationRun:
 
     async def _supply(self, process: Process) -> None:
         """Fetch while the ranks start; stop when they have ended."""
-        await wait_first(self._patience.sit_out(self._fetch), process.wait())
+        await wait_first(self._patience.run_until_outage_ends(self._fetch), process.wait())
 
     async def _claim(self) -> None:
         """Check that HEAD belongs to this generation; read the run spec."""
@@ -191,35 +193,35 @@ class GenerationRun:
             )
         self._spec = await fetch_run_spec(container, generation, folder)
         write_whole(folder.generation, generation.to_json())
-        self._tools.memory.lay(folder, generation.number)
-        folder.lay_stop()
+        self._tools.memory.assign_folder(folder, generation.number)
+        folder.prepare_stop_flag()
 
     async def _fetch(self) -> None:
         """Fetch what the ranks wait for, then tell them."""
         generation, folder, cache = self._world.generation, self._world.folder, self._tools.cache
         spec, size = self._spec.on(generation.rung), generation.world_size
         self._stopping.micro_steps = micro_steps(spec.global_batch, spec.micro_batch, size)
-        await cache.inputs(spec, self._grants, folder)
+        await cache.link_inputs(spec, self._grants, folder)
         if spec.base_model.checkpoint is not None:
             await link_converted_base(spec, self._grants, self._world, cache, self._tools.launcher)
         self._spent("fetch_inputs")
         write_whole(folder.ready, "")
         if generation.checkpoint is not None:
-            await cache.checkpoint(generation.checkpoint, folder, size, self._world.ranks)
+            await cache.link_checkpoint(generation.checkpoint, folder, size, self._world.ranks)
             self._spent("fetch_checkpoint")
         await asyncio.to_thread(self._tools.memory.keep_only, generation.number)
 
     def _spent(self, name: str) -> None:
         """Report the time since the last span under this name."""
         now = self._tools.clock.now()
-        self._tools.reports.spent([Span(name=name, started_at=self._began, ended_at=now)])
+        self._tools.reports.add_spans([Span(name=name, started_at=self._began, ended_at=now)])
         self._began = now
 
     async def _trained(self, process: Process) -> RunOutcome:
         """Run from the start of the trainer to the end of its uploads."""
         shipping = asyncio.create_task(self._ship_logs())
         sharing = asyncio.create_task(self._share())
-        uploading = asyncio.create_task(self._uploads.work(self._wishes))
+        uploading = asyncio.create_task(self._uploads.run_to_end(self._wishes))
         loading = asyncio.create_task(self._load())
         try:
             await self._until_gone(process, uploading, loading)
@@ -241,15 +243,15 @@ class GenerationRun:
         world = self._world
         checkpoint, size = world.generation.checkpoint, world.generation.world_size
         if checkpoint is not None:
-            await self._tools.cache.serve(
-                checkpoint, world.folder, size, world.ranks, self._patience.sit_out
+            await self._tools.cache.serve_tensor_blocks(
+                checkpoint, world.folder, size, world.ranks, self._patience.run_until_outage_ends
             )
 
     async def _until_gone(
         self, process: Process, uploading: asyncio.Task[None], loading: asyncio.Task[None]
     ) -> None:
         """Wait until no process of the trainer is left; kill it when it must end."""
-        while process.returncode is None and not self._wishes.to_be_killed:
+        while process.returncode is None and not self._wishes.must_be_killed:
             if uploading.done():
                 uploading.result()  # raises: it never ends well before the trainer does
             if loading.done() and not loading.cancelled():
@@ -258,15 +260,15 @@ class GenerationRun:
             await self._free_what_is_loaded(loading)
             await wait_first(
                 process.wait(),
-                self._wishes.heard(StopRequest.KILL),
-                seconds=self._tools.limits.pulse,
+                self._wishes.wait_for(StopRequest.KILL),
+                seconds=self._tools.limits.poll_interval,
             )
         if self._wishes.strongest is StopRequest.ABANDON:
             uploading.cancel()
         await self._tools.launcher.kill_all()
         await process.wait()
         self._follow()
-        self._wishes.gone(ended_well=self._ended_by_itself())
+        self._wishes.trainer_ended(ended_well=self._ended_by_itself())
 
     async def _free_what_is_loaded(self, loading: asyncio.Task[None]) -> None:
         if not self._freed and not self._tools.reports.fresh:
@@ -277,8 +279,8 @@ class GenerationRun:
     async def _settle(self, uploading: asyncio.Task[None]) -> None:
         if self._wishes.strongest is StopRequest.ABANDON:
             return
-        while not uploading.done() and not self._wishes.uploads_over:
-            await asyncio.wait({uploading}, timeout=self._tools.limits.pulse)
+        while not uploading.done() and not self._wishes.is_upload_time_over:
+            await asyncio.wait({uploading}, timeout=self._tools.limits.poll_interval)
         if uploading.done():
             uploading.result()
 
@@ -322,7 +324,7 @@ class GenerationRun:
     def _last_words(self, process: Process, why: str) -> str:
         folder, ranks = self._world.folder, self._world.ranks
         silent = [rank for rank in ranks if read_result(folder, rank) is None]
-        cause = "killed" if self._wishes.to_be_killed else f"launcher exit {process.returncode}"
+        cause = "killed" if self._wishes.must_be_killed else f"launcher exit {process.returncode}"
         ended = f"{why}ranks {silent} ended without a result ({cause})"
         said = f"{ended}\n{self._logs.tail(silent)}"
         return (
@@ -335,8 +337,8 @@ class GenerationRun:
 
     def _follow(self) -> None:
         try:
-            self._follower.look()
-            self._stopping.followed()
+            self._follower.report_news()
+            self._stopping.record_step()
         except (OSError, ValueError) as e:
             log.warning("trainer.not_followed reason=%s", e)
 
@@ -365,7 +367,7 @@ class GenerationRun:
         """Run the work, or cancel it on this request; return whether it completed."""
         task = asyncio.ensure_future(work)
         try:
-            await wait_first(self._wishes.heard(wish), asyncio.wait({task}))
+            await wait_first(self._wishes.wait_for(wish), asyncio.wait({task}))
             if self._wishes.strongest >= wish and not task.done():
                 return False
             task.result()

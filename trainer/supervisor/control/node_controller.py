@@ -84,7 +84,7 @@ class NodeController:
         self._grants = grants
         self._tools.container.renew(grants.job)
         if self._run is not None:
-            self._run.renew(grants)
+            self._run.renew_grants(grants)
 
     def apply(self, reaction: Reaction) -> None:
         """Write the new state to disk, then carry out its effects."""
@@ -110,7 +110,7 @@ class NodeController:
         self.notice = notice
         self._tools.reports.changed.set()
         if self._run is not None:
-            self._run.machine_goes(seconds)
+            self._run.set_machine_deadline(seconds)
         self.apply(on_eviction_notice(self.node))
 
     async def wait_until_settled(self) -> None:
@@ -174,7 +174,7 @@ class NodeController:
     def _waited(self) -> None:
         """Report the time that the node waited for its generation."""
         since, now = self._waiting_since, self._tools.clock.now()
-        self._tools.reports.spent([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
+        self._tools.reports.add_spans([Span(name="wait_for_nodes", started_at=since, ended_at=now)])
 
     def _salvage(self) -> None:
         """Settle what an earlier supervisor's run left; its trainer is gone."""
@@ -199,14 +199,14 @@ class NodeController:
             generation=generation, member=member, folder=RunDir(root), logs=root / "logs"
         )
         checkpoint = generation.checkpoint
-        self._tools.reports.started(checkpoint.step if checkpoint else 0)
+        self._tools.reports.begin_run(checkpoint.step if checkpoint else 0)
         return GenerationRun(world, self._grants, self._tools)
 
     def _root(self, number: int) -> Path:
         return self._work / f"gen-{number:04d}"
 
     async def _settle(self, run: GenerationRun, number: int) -> None:
-        ending = await run.salvage()
+        ending = await run.salvage_saves()
         self._ended(number, replace(ending, error=ending.error or RESTARTED))
 
     async def _live(
@@ -215,20 +215,20 @@ class NodeController:
         if before is not None:
             await before  # it was abandoned
         await asyncio.to_thread(_remove_runs, self._work)
-        self._ended(generation.number, await self._examined(await run.life()))
+        self._ended(generation.number, await self._examined(await run.run_to_end()))
 
     async def _examined(self, ending: RunOutcome) -> RunOutcome:
         """Check the machine before its trainer is blamed: a broken GPU causes any error."""
         if ending.how is NodePhase.FAILED and not self.unhealthy:
             health = self._tools.health
             self.unhealthy = ending.unhealthy or await health.find_faults()
-            self._tools.reports.gpus_read(await health.read_gpus())  # while the machine is there
+            self._tools.reports.record_gpus(await health.read_gpus())  # while the machine is there
         return replace(ending, hopeless=ending.hopeless and not self.unhealthy)
 
     def _ended(self, number: int, ending: RunOutcome) -> None:
         log.info("run.ended number=%d how=%s %s", number, ending.how, ending.error)
         self._waiting_since = now = self._tools.clock.now()
-        self._tools.reports.settled(now)
+        self._tools.reports.end_all_troubles(now)
         if number == self.node.generation:
             self.error, self.broken = ending.error, ending.broken
             self.out_of_memory, self.hopeless = ending.out_of_memory, ending.hopeless

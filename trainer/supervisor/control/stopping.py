@@ -80,7 +80,7 @@ class StopController:
     def record_step(self) -> None:
         """Time the steps; the step that was loaded from a checkpoint does not count."""
         if not self.reports.fresh:
-            self._tempo.heard(self.reports.step, self.clock.monotonic())
+            self._tempo.record_step(self.reports.step, self.clock.monotonic())
 
     def request_save(self) -> None:
         """Ask the trainer to save between two steps and to end.
@@ -89,9 +89,9 @@ class StopController:
         never comes: then it is killed. Once it has ended, its saves are uploaded without a limit.
         """
         if self._ended:
-            self.wishes.ask(StopRequest.SAVE)
+            self.wishes.request(StopRequest.SAVE)
         elif self.reports.fresh:
-            self.wishes.ask(StopRequest.KILL)
+            self.wishes.request(StopRequest.KILL)
         elif (verdict := self._verdict()) is None:
             self._raise(gently=has_time_for_step(self.limits.save, self._tempo.seconds))
         else:
@@ -99,7 +99,7 @@ class StopController:
 
     def set_machine_deadline(self, seconds: float) -> None:
         """Record that Azure takes the machine; make an unhurried stop urgent."""
-        self.wishes.machine_goes(seconds)
+        self.wishes.set_machine_deadline(seconds)
         if not self._gently or self._ended:
             return
         verdict = self._verdict()
@@ -116,25 +116,25 @@ class StopController:
 
     def _obey(self, verdict: EvictionDecision) -> None:
         log.info("notice.verdict choice=%s needs=%s", verdict.choice.name, verdict.needs)
-        self.reports.said("notice", decision_message(verdict), self.clock.now())
+        self.reports.add_notice("notice", decision_message(verdict), self.clock.now())
         if verdict.choice is EvictionChoice.RELY:
-            self.wishes.ask(StopRequest.KILL)
+            self.wishes.request(StopRequest.KILL)
         else:
             self._raise(gently=verdict.choice is EvictionChoice.FINISH_STEP)
 
     def _raise(self, *, gently: bool) -> None:
         self._gently = gently
         try:
-            self.world.folder.raise_stop(after_step=gently)
+            self.world.folder.raise_stop_flag(after_step=gently)
         except OSError as e:
             log.warning("stop.not_raised reason=%s", e)
-            self.wishes.ask(StopRequest.KILL)
+            self.wishes.request(StopRequest.KILL)
         else:
-            self.wishes.ask(StopRequest.SAVE)
+            self.wishes.request(StopRequest.SAVE)
 
     def _verdict(self) -> EvictionDecision | None:
         """Return the decision for the time that is left; None without an eviction."""
-        left = self.wishes.left
+        left = self.wishes.seconds_left
         if left is None:
             return None
         outlook = EvictionOutlook(
@@ -142,7 +142,7 @@ class StopController:
             step=self._tempo.seconds,
             micro_steps=self.micro_steps,
             size=self.memory.save_size(self.world.folder),
-            pending=self.traffic.pending,
+            pending=self.traffic.pending_bytes,
             rate=self.traffic.rate,
         )
         return decide_on_eviction(outlook)

@@ -165,30 +165,30 @@ class InputCache:
         data = await asyncio.to_thread(_read_if_present, here / MANIFEST)
         laid = LocalCheckpoint(committed.path, here, Manifest.from_json(data))
         await gather_or_cancel(
-            self._shards.serve(laid, world_size, rank, folder.wanted(rank), patiently)
+            self._shards.serve_rank(laid, world_size, rank, folder.wanted(rank), patiently)
             for rank in ranks
         )
 
     async def drop_checkpoint(self) -> None:
         """Free the memory of the checkpoint: every rank has loaded it."""
         if self._wanted is not None:
-            await self._under_way.end([self._wanted])
+            await self._under_way.cancel([self._wanted])
             for folder in (self._wanted, self._spilled / self._wanted.name):
                 await asyncio.to_thread(drop_checkpoint, folder)
 
     async def close(self) -> None:
         """Cancel the fetches under way."""
-        await self._under_way.end()
+        await self._under_way.cancel()
 
     async def _input(self, file: InputFile, grants: Grants) -> None:
         path = path_inside(self._inputs, file.path)
         work = partial(fetch_input, self.container, grants, file, path)
-        await self._under_way.once(path, work)
+        await self._under_way.run_once(path, work)
 
     async def _own(self, made: ConvertedBase) -> None:
         paths = {path_inside(self._inputs, file.path): file for file in made.files}
         await gather_or_cancel(
-            self._under_way.once(path, partial(fetch_job_file, self.container, file, path))
+            self._under_way.run_once(path, partial(fetch_job_file, self.container, file, path))
             for path, file in paths.items()
         )
 
@@ -203,7 +203,7 @@ class InputCache:
         """Fetch all that the ranks will read, if the world size is the one that saved."""
         laid = await self._checkpoint(committed, len(ranks), ranks)
         for rank in ranks:
-            await self._shards.bring(laid, own_blocks(laid.manifest, len(ranks), rank))
+            await self._shards.fetch_blocks(laid, own_blocks(laid.manifest, len(ranks), rank))
 
     async def _checkpoint(
         self, committed: Committed, world_size: int, ranks: range
@@ -213,7 +213,7 @@ class InputCache:
         data = data or await read_manifest(self.container, committed)
         manifest = parse_manifest(data, committed.path)
         whole = files_needed_whole(manifest, world_size, ranks)
-        laid = [self._shards.lay(file, folder) for file in manifest.files if file.blocks]
+        laid = [self._shards.prepare_file(file, folder) for file in manifest.files if file.blocks]
         await gather_or_cancel(
             [*laid, *(self._file(committed.path, file, folder) for file in whole)]
         )
@@ -222,11 +222,11 @@ class InputCache:
 
     async def _file(self, path: str, file: FileEntry, folder: Path) -> None:
         target = path_inside(folder, file.name)
-        await self._under_way.once(target, partial(self._bring, path, file, target))
+        await self._under_way.run_once(target, partial(self._bring, path, file, target))
 
     async def _bring(self, path: str, file: FileEntry, target: Path) -> None:
         """Take the file from this machine's memory, else from Blob; spill to disk when full."""
-        if await asyncio.to_thread(self._memory.give, file, target):
+        if await asyncio.to_thread(self._memory.reuse_file, file, target):
             return
         try:
             await fetch_checkpoint_file(self.container, path, file, target)
@@ -240,7 +240,7 @@ class InputCache:
     def _begin_tokens(self, spec: RunSpec) -> None:
         for file in data_files(spec):
             path = self._tokens / tokens_name(spec, file)
-            self._under_way.begin(path, partial(fetch_tokens, self.container, path))
+            self._under_way.start(path, partial(fetch_tokens, self.container, path))
 
     def _folder_of(self, committed: Committed) -> Path:
         """Return the folder of a checkpoint, which is named by its manifest's hash."""
@@ -250,7 +250,7 @@ class InputCache:
         """Delete other checkpoints: one may be the largest thing on the disk."""
         places = (self._memory.checkpoints, self._spilled)
         others = [p for place in places for p in place.glob("*") if p.name != wanted.name]
-        await self._under_way.end(others)
+        await self._under_way.cancel(others)
         for folder in others:
             await asyncio.to_thread(drop_checkpoint, folder)
 

@@ -178,7 +178,7 @@ async def fetch_block(
         why = f"crc64nvme is {crc}, not {entry.blocks[number]}, {where}"
         raise BrokenCheckpointError(path, entry.name, why)
     if entry.block_sha256:
-        sha256 = await container.access.once(partial(sha256_of_part, target, *span))
+        sha256 = await container.access.call_once(partial(sha256_of_part, target, *span))
         if entry.block_sha256[number : number + 1] != (sha256,):
             why = f"sha256 of the {span[1]} bytes at {span[0]} is {sha256}, not as committed"
             raise BrokenCheckpointError(path, entry.name, why)

@@ -47,7 +47,7 @@ async def link_converted_base(
             await _convert_and_upload(spec, grants, world, cache, launcher)
         else:
             await asyncio.sleep(POLL_SECONDS)
-    await cache.converted_base(made, world.folder)
+    await cache.link_converted_base(made, world.folder)
     if leads:
         await _delete_others(container, made)
 
@@ -57,7 +57,7 @@ async def _convert_and_upload(
 ) -> None:
     folder = world.folder.root / CONVERTED
     if not folder.exists():  # else its upload broke off
-        sources = await cache.starting_checkpoint(spec.base_model, grants)
+        sources = await cache.fetch_starting_checkpoint(spec.base_model, grants)
         await launcher.convert(sources.checkpoint, folder, sources.base, sources.run_spec)
     path = converted_base_path(world.generation.number)
     files = await asyncio.to_thread(_describe_files, folder)
@@ -68,7 +68,7 @@ async def _convert_and_upload(
     except PreconditionFailedError:
         log.info("starting_model.made_elsewhere")  # by a generation that lost its connection
     else:
-        await asyncio.to_thread(cache.adopt, made, folder)
+        await asyncio.to_thread(cache.adopt_converted_base, made, folder)
     await asyncio.to_thread(cache.drop_starting_checkpoint, spec.base_model)
 
 
@@ -105,7 +105,7 @@ async def _delete_others(container: JobContainer, made: ConvertedBase) -> None:
     """Delete what other generations left; best effort."""
     kept = {file.path.split("/", 1)[1] for file in made.files} | {CONVERTED_BASE}
     try:
-        for name in await container.listing(f"{BASE_FOLDER}/"):
+        for name in await container.list_blobs(f"{BASE_FOLDER}/"):
             if (whole := f"{BASE_FOLDER}/{name}") not in kept:
                 await container.delete(whole)
     except BlobError as e:

@@ -97,8 +97,8 @@ class TensorBlockFetcher:
     async def prepare_file(self, file: FileEntry, folder: Path) -> None:
         """Create the file for its blocks, or reuse a trainer's file on this node."""
         coming = PartialTensors(path_inside(folder, file.name), file)
-        coming.forget_lost()
-        await self._under_way.once(coming.path, partial(self._lay, coming))
+        coming.unmark_lost()
+        await self._under_way.run_once(coming.path, partial(self._lay, coming))
 
     async def fetch_blocks(self, laid: LocalCheckpoint, blocks: Iterable[TensorBlock]) -> None:
         """Fetch these blocks in this order, unless they are there."""
@@ -127,31 +127,31 @@ class TensorBlockFetcher:
 
     async def _lay(self, coming: PartialTensors) -> None:
         if coming.whole.exists() or await asyncio.to_thread(
-            self._memory.give, coming.entry, coming.whole
+            self._memory.reuse_file, coming.entry, coming.whole
         ):
             return
         try:
-            coming.lay()
+            coming.create()
         except OSError as e:
             if not is_disk_full(e):
                 raise
             elsewhere = PartialTensors(self._on_disk(coming.whole), coming.entry)
-            elsewhere.lay()
+            elsewhere.create()
             coming.path.unlink(missing_ok=True)
             coming.path.symlink_to(elsewhere.path)
 
     async def _bring(self, laid: LocalCheckpoint, block: TensorBlock) -> None:
-        coming = laid.coming(block.file)
+        coming = laid.partial_file(block.file)
         name = coming.path.with_name(f"{coming.path.name}#{block.number}")  # never there
-        await self._under_way.once(name, partial(self._fetch, laid.path, coming, block.number))
+        await self._under_way.run_once(name, partial(self._fetch, laid.path, coming, block.number))
 
     async def _fetch(self, path: str, coming: PartialTensors, number: int) -> None:
         """Fetch a block into the node's memory; onto the disk when that is full."""
-        if coming.whole.exists() or coming.at(number) is not BlockState.MISSING:
+        if coming.whole.exists() or coming.block_state(number) is not BlockState.MISSING:
             return
         try:
             await fetch_block(self._container, path, coming.entry, number, coming.path)
-            coming.mark(number, BlockState.HERE)
+            coming.set_block_state(number, BlockState.HERE)
         except OSError as e:
             if not is_disk_full(e):
                 raise
@@ -159,9 +159,9 @@ class TensorBlockFetcher:
 
     async def _spill(self, path: str, coming: PartialTensors, number: int) -> None:
         place = self._on_disk(coming.spilled)
-        coming.lay_spilled(place)
+        coming.create_spilled(place)
         await fetch_block(self._container, path, coming.entry, number, place)
-        coming.mark(number, BlockState.SPILLED)
+        coming.set_block_state(number, BlockState.SPILLED)
 
     def _on_disk(self, path: Path) -> Path:
         return self._spilled / path.parent.name / path.name

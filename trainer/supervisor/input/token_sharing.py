@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 async def fetch_tokens(container: JobContainer, path: Path) -> None:
     """Fetch a file of tokens; raise BlobNotFoundError when no generation uploaded it."""
     name = PREFIX + path.name
-    there = (await container.listing(name)).get("")
+    there = (await container.list_blobs(name)).get("")
     if there is None:
         raise BlobNotFoundError(f"{name}: not made yet")
     part = path.with_name(f".{path.name}.part")

@@ -56,23 +56,25 @@ class RunFileFollower:
 
     def skip_spans(self) -> None:
         """Skip the existing spans: an earlier supervisor has reported them."""
-        self._spans.lines()
+        self._spans.read_new_lines()
 
     def report_news(self) -> None:
         """Report what is new."""
-        metrics = _parse_lines(StepMetrics, self._metrics.lines())
-        self._reports.measured([replace(m, at=self._local(m.at)) for m in metrics])
-        self._reports.spent([self._dated(s) for s in _parse_lines(Span, self._spans.lines())])
+        metrics = _parse_lines(StepMetrics, self._metrics.read_new_lines())
+        self._reports.add_metrics([replace(m, at=self._local(m.at)) for m in metrics])
+        self._reports.add_spans(
+            [self._dated(s) for s in _parse_lines(Span, self._spans.read_new_lines())]
+        )
         if skipped := sorted(self._skipped.glob("rank-*")):
-            self._reports.troubled("disk", skipped[0].read_text(), self._clock.now())
+            self._reports.begin_trouble("disk", skipped[0].read_text(), self._clock.now())
         else:
-            self._reports.mended("disk", self._clock.now())
+            self._reports.end_trouble("disk", self._clock.now())
         for warning in sorted(self._warnings.glob("*.txt")):
             if warning.name not in self._warned:
                 self._warned.add(warning.name)
-                self._reports.said("training", warning.read_text(), self._clock.now())
+                self._reports.add_notice("training", warning.read_text(), self._clock.now())
         if self._progress.exists() and (step := int(self._progress.read_text())):
-            self._reports.stepped(step)
+            self._reports.record_step(step)
         if self._save_cost.exists():
             self._reports.save_cost = SaveCost.from_json(self._save_cost.read_bytes())
 

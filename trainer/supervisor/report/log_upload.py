@@ -57,7 +57,7 @@ class AppendBlob:
     async def _send(self) -> None:
         call = partial(self._blob.append_block, self._held, appendpos_condition=self._position)
         try:
-            await self._container.access.once(call)
+            await self._container.access.call_once(call)
         except PreconditionFailedError:
             self._position = -1  # another node wrote here, too
         except BlobUnavailableError:
@@ -72,11 +72,11 @@ class AppendBlob:
         """Look up the blob's end, and whether an unconfirmed piece arrived."""
         access = self._container.access
         try:
-            seen = await access.once(self._blob.get_blob_properties)
+            seen = await access.call_once(self._blob.get_blob_properties)
         except BlobNotFoundError:
             new = partial(self._blob.create_append_blob, match_condition=MatchConditions.IfMissing)
             with suppress(PreconditionFailedError):  # another node created it first
-                await access.once(new)
+                await access.call_once(new)
             return
         if self._unsure and seen.size == self._position + len(self._held):
             self._held = b""
@@ -98,14 +98,14 @@ class RankLog:
 
     async def flush(self, *, last: bool) -> None:
         """Send new output; half lines wait for their end."""
-        await self._blob.push()
+        await self._blob.send_pending()
         for path in self._files():
             while piece := self._next(path, last=last):
-                if self._blob.full or not (last or self._blob.worth_while(len(piece))):
+                if self._blob.is_full or not (last or self._blob.is_worth_a_block(len(piece))):
                     break
                 self._taken[path] = self._taken.get(path, 0) + len(piece)
-                self._blob.hold(piece)
-                await self._blob.push()
+                self._blob.set_pending(piece)
+                await self._blob.send_pending()
 
     def tail(self, size: int) -> str:
         """Return the last ``size`` bytes of each file."""

@@ -51,12 +51,14 @@ class ServiceSession:
     async def join(self) -> tuple[VmInstance, Registered]:
         """Find this machine's identity and register it, however long that takes."""
         self._joining_since = self._given.clock.now(), self._given.clock.monotonic()
-        async for attempt in self._given.stubborn(MetadataError):
+        async for attempt in self._given.retry_forever(MetadataError):
             with attempt:
                 self._instance = await self._given.metadata.instance()
         self._seat = await self._register()
         now = self._given.clock.now()  # from here on by the service's clock
-        self._reports.spent([Span(name="join", started_at=now - self._joined_for, ended_at=now)])
+        self._reports.add_spans(
+            [Span(name="join", started_at=now - self._joined_for, ended_at=now)]
+        )
         return self._instance, self._seat
 
     async def send_heartbeats(self) -> None:
@@ -90,12 +92,12 @@ class ServiceSession:
         return (told.phase, told.generation) == (node.phase, node.generation)
 
     async def _register(self) -> Registered:
-        async for attempt in self._given.stubborn(ServiceCallError):
+        async for attempt in self._given.retry_forever(ServiceCallError):
             with attempt:
                 sent = self._given.clock.monotonic()
                 seat = await self._given.service.register(self._registration())
-                self.stop_by.heard(sent=sent, now=seat.now, stop_by=seat.stop_by)
-                self._time.heard(sent=sent, now=seat.now)
+                self.stop_by.extend(sent=sent, now=seat.now, stop_by=seat.stop_by)
+                self._time.record_answer(sent=sent, now=seat.now)
                 return seat
         raise AssertionError("retried for ever")
 
@@ -128,14 +130,14 @@ class ServiceSession:
         async with self._joining:
             if self._seat is seat:
                 self._seat = await self._register()
-                self._duty.sit(self._seat)
+                self._duty.on_registered(self._seat)
 
     async def _speak(
         self, say: Callable[[], Awaitable[None]], wait: Callable[[float], Awaitable[None]]
     ) -> None:
         """Repeat the call until it is answered with 200; react to other answers."""
         try:
-            async for attempt in self._given.stubborn(ServiceCallError, wait):
+            async for attempt in self._given.retry_forever(ServiceCallError, wait):
                 with attempt:
                     await self._say(say)
         except AttemptOverError as e:
@@ -168,7 +170,7 @@ class ServiceSession:
 
     async def _beat(self) -> None:
         self._reports.changed.clear()
-        batch = self._reports.batch()
+        batch = self._reports.next_payload()
         self._seq += 1
         node, sent = self._duty.node, self._given.clock.monotonic()
         heartbeat = Heartbeat(
@@ -193,9 +195,9 @@ class ServiceSession:
             gpu_errors=batch.gpu_errors,
         )
         answer = await self._given.service.heartbeat(heartbeat)
-        self.stop_by.heard(sent=sent, now=answer.now, stop_by=answer.stop_by)
-        self._time.heard(sent=sent, now=answer.now)
-        self._reports.answered(batch)
+        self.stop_by.extend(sent=sent, now=answer.now, stop_by=answer.stop_by)
+        self._time.record_answer(sent=sent, now=answer.now)
+        self._reports.mark_delivered(batch)
         self._told = heartbeat
         self._answered.set()
         if answer.directive_seq > self._duty.node.directive:
@@ -205,12 +207,12 @@ class ServiceSession:
         clock = self._given.clock
         after, sent = self._duty.node.directive, clock.monotonic()
         directive = await self._given.service.directive(after)
-        self.stop_by.heard(sent=sent, now=directive.now, stop_by=directive.stop_by)
+        self.stop_by.extend(sent=sent, now=directive.now, stop_by=directive.stop_by)
         if directive.grants is not None:
-            self._duty.renew(directive.grants)
+            self._duty.renew_grants(directive.grants)
         self._duty.apply(on_directive(self._duty.node, directive))
-        if directive.seq <= after and clock.monotonic() - sent < self._given.limits.pulse:
-            await asyncio.sleep(self._given.limits.pulse)  # the service does not wait; we do
+        if directive.seq <= after and clock.monotonic() - sent < self._given.limits.poll_interval:
+            await asyncio.sleep(self._given.limits.poll_interval)  # the service does not wait
 
     def _free_port(self) -> int:
         try:

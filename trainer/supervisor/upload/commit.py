@@ -80,7 +80,7 @@ class Committer:
         head, _ = await read_head(self._container)
         named = {c.path for c in head.checkpoints}
         for folder in ("checkpoints/", "models/"):
-            stored = await self._container.listing(folder)
+            stored = await self._container.list_blobs(folder)
             for name in stored:
                 path, _, record = f"{folder}{name}".rpartition("/")
                 if record == rank_record(0) and path not in named:
@@ -107,7 +107,7 @@ class Committer:
         while self.dropped:
             prefix = f"{self.dropped.pop()}/"
             try:
-                names = await self._container.listing(prefix)
+                names = await self._container.list_blobs(prefix)
                 for name in sorted(names, key=lambda n: n != MANIFEST):
                     await self._container.delete(prefix + name)
             except BlobError as e:
@@ -133,11 +133,11 @@ class Committer:
     async def _leave_measured(self, save: RankSave) -> None:
         """Store undelivered metrics: no later generation repeats these steps."""
         if lines := [m.to_json() for m in self._undelivered(save.step)]:
-            await self._container.put(f"{save.path}/{MEASURED}", "\n".join(lines).encode())
+            await self._container.overwrite(f"{save.path}/{MEASURED}", "\n".join(lines).encode())
 
     async def _manifest(self, save: RankSave) -> Manifest | None:
         """Return the manifest of a save, or None while a writer's part is missing."""
-        stored = await self._container.listing(f"{save.path}/")
+        stored = await self._container.list_blobs(f"{save.path}/")
         names = [rank_record(rank) for rank in range(save.writers)]
         if not all(name in stored for name in names):
             return None

@@ -59,7 +59,9 @@ class SaveUploads:
     @property
     def pending_bytes(self) -> int:
         """Bytes of complete saves that are not in Blob yet, estimated by the last rate."""
-        saves = [sum(f.size for r in records for f in r.files) for records in self._outbox.whole()]
+        saves = [
+            sum(f.size for r in records for f in r.files) for records in self._outbox.whole_saves()
+        ]
         return unsent_bytes(saves, self._of_this_one())
 
     @property
@@ -95,8 +97,8 @@ class SaveUploads:
 
     async def _hurry(self, wishes: StopRequests) -> None:
         """Lift the rate limit after a stop request or the trainer's end."""
-        await wait_first(wishes.heard(StopRequest.SAVE), wishes.trainer_gone.wait())
-        self._pace.lift()
+        await wait_first(wishes.wait_for(StopRequest.SAVE), wishes.trainer_gone.wait())
+        self._pace.lift_cap()
 
     async def _work(self, wishes: StopRequests, *, recall: bool) -> None:
         waiting_since: float | None = None
@@ -129,7 +131,9 @@ class SaveUploads:
             self._deleting = None
         idle = self._deleting is None and wishes.strongest is StopRequest.NONE
         if idle and self._committer.dropped:
-            deleting = wait_first(wishes.heard(StopRequest.SAVE), self._committer.delete_dropped())
+            deleting = wait_first(
+                wishes.wait_for(StopRequest.SAVE), self._committer.delete_dropped()
+            )
             self._deleting = asyncio.create_task(deleting)
 
     async def _send(self) -> bool:
@@ -137,8 +141,10 @@ class SaveUploads:
         try:
             while save := await self._timed_send():
                 if self._commits:
-                    self._committer.expect(save)
-                if self._commits and self._outbox.whole():  # the next upload may not be in time
+                    self._committer.expect_commit(save)
+                if (
+                    self._commits and self._outbox.whole_saves()
+                ):  # the next upload may not be in time
                     await self._commit()
         except (BlobError, CorruptError, OSError) as e:  # a corrupt save is out of the way now
             await self._failed(e)
@@ -164,9 +170,9 @@ class SaveUploads:
         """Commit what is complete in Blob; return whether nothing is left to commit."""
         try:
             if self._recall:
-                self.model = await self._committer.recall()
+                self.model = await self._committer.expect_earlier_saves()
                 self._recall = False
-            entries = await self._committer.look()
+            entries = await self._committer.commit_complete()
         except BlobError as e:
             await self._failed(e)
             return False
@@ -174,21 +180,23 @@ class SaveUploads:
             await self._failed(e)
             self._hopeless = True
             return False
-        self._reports.committed(entries)
+        self._reports.add_committed(entries)
         self.model = next((e for e in entries if e.kind == "final"), self.model)
-        return self._committer.idle
+        return self._committer.is_idle
 
     async def _pause(self, wishes: StopRequests) -> None:
         if wishes.trainer_gone.is_set():
-            await asyncio.sleep(self._limits.pulse)
+            await asyncio.sleep(self._limits.poll_interval)
         else:
-            back_off = min(self._limits.pulse * 2 ** min(self._failures, 10), self._limits.retry)
+            back_off = min(
+                self._limits.poll_interval * 2 ** min(self._failures, 10), self._limits.retry
+            )
             await wait_first(wishes.trainer_gone.wait(), seconds=back_off)
 
     def _worked(self) -> None:
         """Record success; peers' parts may still be missing."""
         self._failures = 0
-        self._reports.mended("uploads", self._clock.now())
+        self._reports.end_trouble("uploads", self._clock.now())
 
     async def _failed(self, error: Exception) -> None:
         now = self._clock.now()
@@ -201,12 +209,12 @@ class SaveUploads:
                 "Checkpoints cannot be uploaded at the moment; training goes on, and the newest "
                 f"waits on the node: {error}"
             )
-            self._reports.troubled("uploads", message, self._failing_since)
+            self._reports.begin_trouble("uploads", message, self._failing_since)
         if isinstance(error, AccessRefusedError):
             await self._regrant()
 
 
 def _is_time_over(wishes: StopRequests, waiting_since: float | None) -> bool:
     if waiting_since is None:
-        return wishes.uploads_over
-    return wishes.peers_over(waiting_since)
+        return wishes.is_upload_time_over
+    return wishes.is_peer_time_over(waiting_since)
