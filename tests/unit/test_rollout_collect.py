@@ -81,7 +81,7 @@ class Rows:
     def __getitem__(self, row: int) -> ChatPrompt:
         return ChatPrompt([1] * self._lengths[row], {}, {})
 
-    def place(self, row: int) -> str:
+    def file_and_line(self, row: int) -> str:
         return f"prompts.jsonl, line {row + 1}"
 
 
