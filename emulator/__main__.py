@@ -18,7 +18,7 @@ from emulator.app import arm, metadata_service
 from emulator.core import catalog
 from emulator.core.store import StateUnreadable, occupy
 from emulator.core.tls import certificates
-from emulator.fabric import Fabric, Settings
+from emulator.fabric import EmulatorSettings, Fabric
 from emulator.options import parser
 
 LOOPBACK = "127.0.0.1"
@@ -28,7 +28,7 @@ class _CannotServe(Exception):
     """The folder or a port cannot be had; the text says what to do."""
 
 
-class Connection(H11Protocol):
+class AbortableConnection(H11Protocol):
     """One whose requests can break it: `scope["state"]["hang_up"]()`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
@@ -37,7 +37,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
 
 
-class Server(uvicorn.Server):
+class EmulatorServer(uvicorn.Server):
     """A server that leaves the signals to `main`, which has two of them to end."""
 
     @contextlib.contextmanager
@@ -110,10 +110,10 @@ def _listen(host: str, port: int, option: str) -> socket.socket:
     return listener
 
 
-def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> Settings:
+def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> EmulatorSettings:
     # The second number keeps the VMs of two emulators on one machine apart.
     prefix = f"127.{64 + arm_port % 128}" if sys.platform == "linux" else ""
-    return Settings(
+    return EmulatorSettings(
         folder=folder,
         images=options.images,
         create_seconds=options.create_seconds,
@@ -138,10 +138,10 @@ def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> Setti
     )
 
 
-def _server(application: Starlette, certificate: Path | None = None) -> Server:
+def _server(application: Starlette, certificate: Path | None = None) -> EmulatorServer:
     config = uvicorn.Config(
         application,
-        http=Connection,
+        http=AbortableConnection,
         ssl_certfile=certificate,
         lifespan="off",
         log_level="warning",
@@ -149,10 +149,10 @@ def _server(application: Starlette, certificate: Path | None = None) -> Server:
         proxy_headers=False,  # nobody says for another where a call comes from
         timeout_graceful_shutdown=1,
     )
-    return Server(config)
+    return EmulatorServer(config)
 
 
-def _end_on_signals(servers: list[Server]) -> None:
+def _end_on_signals(servers: list[EmulatorServer]) -> None:
     def end() -> None:
         for server in servers:
             server.should_exit = True

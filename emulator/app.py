@@ -12,7 +12,7 @@ from emulator.arm import operations, registrations, request_log, resource_groups
 from emulator.arm.api_versions import Types
 from emulator.arm.front_door import AnyCaseRoute, FrontDoor, broken, hung_up, refuse
 from emulator.arm.request_log import Logged
-from emulator.arm.throttling import Throttled
+from emulator.arm.throttling import ThrottlingMiddleware
 from emulator.compute import scale_set_routes
 from emulator.core.errors import ArmError
 from emulator.deployments import routes as deployments
@@ -23,7 +23,7 @@ from emulator.faults import routes as faults
 from emulator.faults.fault_answers import Faulty
 from emulator.machines import maintenance, metadata
 from emulator.market import routes as market
-from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, Part
+from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, AzurePart
 from emulator.resources import routes as resources
 from emulator.resources.table import KINDS
 from emulator.weather import routes as weather
@@ -32,7 +32,7 @@ LOCATION = SUBSCRIPTION + COMPUTE + "/locations/{location}"
 
 FEATURE = SUBSCRIPTION + "/providers/Microsoft.Features/providers/{namespace}/features/{feature}"
 
-CORE = Part(
+CORE = AzurePart(
     arm=[
         ("GET", SUBSCRIPTION + "/operationresults/{operation}", operations.result),
         ("GET", SUBSCRIPTION + "/resourceGroups", resource_groups.list_all),
@@ -102,7 +102,7 @@ def _application(fabric: Fabric, routes: list[AnyCaseRoute]) -> Starlette:
         middleware=[
             Middleware(Logged, fabric=fabric),
             Middleware(FrontDoor, fabric=fabric, types=TYPES),
-            Middleware(Throttled, fabric=fabric),
+            Middleware(ThrottlingMiddleware, fabric=fabric),
             Middleware(Faulty, fabric=fabric),
         ],
         exception_handlers={

@@ -18,13 +18,13 @@ from emulator.compute.scale_in import surplus
 from emulator.core import provisioning
 from emulator.core.agenda import Agenda, Found
 from emulator.core.errors import GUEST
-from emulator.core.state import Instance, Operation, ScaleSet
-from emulator.core.store import Store
+from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow
+from emulator.core.store import StateFile
 from emulator.core.virtual_time import going_on
 from emulator.machines import processes
-from emulator.machines.processes import Machine, Processes
+from emulator.machines.processes import MachineSpec, Processes
 from emulator.market.metering import Meters
-from emulator.weather import Weather, allocation
+from emulator.weather import CapacityWeather, allocation
 
 LONGEST_SLEEP = 1.0  # seconds between two looks
 SHORTEST_SLEEP = 0.02
@@ -34,7 +34,7 @@ Chore = Callable[["Fabric", float], bool]  # done in each step; says whether it 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class EmulatorSettings:
     """How this emulator behaves."""
 
     folder: Path
@@ -63,10 +63,12 @@ class Settings:
 class Fabric:
     """The state, and the loop that carries it forward."""
 
-    def __init__(self, settings: Settings, metadata_url: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: EmulatorSettings, metadata_url: str, clock: Callable[[], float]
+    ) -> None:
         self.settings = settings
         self.metadata_base = metadata_url
-        self._store = Store(settings.folder)
+        self._store = StateFile(settings.folder)
         self.state = self._store.state
         self._clock = clock
         self._time = going_on(self.state.globals.time, clock, settings.speed)
@@ -74,7 +76,7 @@ class Fabric:
         self._store.commit()
         self.requests = RequestLog(settings.requests_kept)
         self._agenda = Agenda(self.state)
-        self.weather = Weather(
+        self.weather = CapacityWeather(
             settings.folder / "weather.json",
             settings.weather,
             foresight=settings.notice_seconds + LONGEST_SLEEP * settings.speed,
@@ -116,15 +118,15 @@ class Fabric:
             self._finish(self.now(), killed)
             self._commit()
 
-    def folder(self, instance: Instance) -> Path:
+    def folder(self, instance: InstanceRow) -> Path:
         """Where the VM's disk and console lie."""
         return self.settings.folder / "vms" / instance.vm_id
 
-    def metadata_url(self, instance: Instance) -> str:
+    def metadata_url(self, instance: InstanceRow) -> str:
         """Where the VM's processes find their metadata service."""
         return f"{self.metadata_base}/vm/{instance.token}"
 
-    def running(self, instance: Instance) -> bool:
+    def running(self, instance: InstanceRow) -> bool:
         """Whether the VM is up; one that was never booted is not."""
         if self.settings.hollow:
             return instance.booted and instance.phase == "allocated" and not instance.stopped
@@ -140,15 +142,15 @@ class Fabric:
             for instance in list(scale_set.instances.values()):
                 yield scale_set, instance
 
-    def operations(self, target: str, kind: str) -> list[Operation]:
+    def operations(self, target: str, kind: str) -> list[OperationRow]:
         """Return the unfinished operations of one kind on one resource."""
         return [o for o in self._agenda.operations(target) if o.kind == kind]
 
-    def due(self, kinds: Container[str]) -> list[Operation]:
+    def due(self, kinds: Container[str]) -> list[OperationRow]:
         """Return the unfinished operations of these kinds that are due."""
         return [o for o in self._agenda.due_operations(self.now()) if o.kind in kinds]
 
-    def under_way(self) -> Iterator[Operation]:
+    def under_way(self) -> Iterator[OperationRow]:
         """Every unfinished operation."""
         return self._agenda.under_way()
 
@@ -178,10 +180,10 @@ class Fabric:
         for instance in self._agenda.due_evictions(now):
             self.doom(instance, "evicted")
 
-    def _due(self, now: float) -> list[Operation]:
+    def _due(self, now: float) -> list[OperationRow]:
         return [o for o in self._agenda.due_operations(now) if o.kind in KINDS]
 
-    def _begin_operation(self, operation: Operation, now: float) -> None:
+    def _begin_operation(self, operation: OperationRow, now: float) -> None:
         for scale_set in self._sets(operation.target):
             if operation.kind in ALLOCATING:
                 self._allocate(scale_set, operation, now)
@@ -190,7 +192,7 @@ class Fabric:
             else:
                 self._doom(scale_set, operation)
 
-    def _sets(self, target: str) -> list[ScaleSet]:
+    def _sets(self, target: str) -> list[ScaleSetRow]:
         """Return the scale set of this key, or those of the resource group of this key."""
         if "/providers/" not in target:
             inside = target + "/"
@@ -199,13 +201,13 @@ class Fabric:
         found = self.state.scale_sets.get(target)
         return [found] if found else []
 
-    def _concerning(self, scale_set: ScaleSet) -> list[Operation]:
+    def _concerning(self, scale_set: ScaleSetRow) -> list[OperationRow]:
         """Return the unfinished operations on a scale set or on its resource group."""
         key = scale_set.owner or scale_set.key
         targets = (scale_set.key, key.partition("/providers/")[0])
         return [o for target in targets for o in self._agenda.operations(target)]
 
-    def _allocate(self, scale_set: ScaleSet, operation: Operation, now: float) -> None:
+    def _allocate(self, scale_set: ScaleSetRow, operation: OperationRow, now: float) -> None:
         """Give room to the instances being created, to all or to none; doom surplus ones."""
         waiting = self._waiting(scale_set, operation)
         if operation.late:  # the others first
@@ -222,7 +224,7 @@ class Fabric:
             for instance in surplus(scale_set):
                 self.state.change(instance, doom="surplus")
 
-    def _waiting(self, scale_set: ScaleSet, operation: Operation) -> list[Instance]:
+    def _waiting(self, scale_set: ScaleSetRow, operation: OperationRow) -> list[InstanceRow]:
         """Return the instances that the operation allocates; restores have their own."""
         others = {
             name
@@ -237,7 +239,7 @@ class Fabric:
         ]
 
     def _fail(
-        self, scale_set: ScaleSet, operation: Operation, why: dict[str, str], now: float
+        self, scale_set: ScaleSetRow, operation: OperationRow, why: dict[str, str], now: float
     ) -> None:
         """End the operation, and with it the instances that wait for room in vain."""
         for instance in self._waiting(scale_set, operation):
@@ -254,8 +256,8 @@ class Fabric:
         self.state.end(operation, now, why)
 
     def grant(
-        self, scale_set: ScaleSet, waiting: list[Instance]
-    ) -> tuple[list[Instance], dict[str, str] | None]:
+        self, scale_set: ScaleSetRow, waiting: list[InstanceRow]
+    ) -> tuple[list[InstanceRow], dict[str, str] | None]:
         """Who of those who wait gets a machine, and why not all do."""
         return allocation.grant(self.state, self.weather, scale_set, waiting, self.now())
 
@@ -265,7 +267,7 @@ class Fabric:
             self.state.change(instance, booted=True)
             if self.settings.hollow:
                 continue
-            machine = Machine(
+            machine = MachineSpec(
                 folder=self.folder(instance),
                 user_data=base64.b64decode(scale_set.custom_data) or b"#cloud-config\n",
                 metadata_url=self.metadata_url(instance),
@@ -298,7 +300,7 @@ class Fabric:
         for operation in self._agenda.outdated_operations(now):
             self.state.remove(operation)
 
-    def _done(self, operation: Operation) -> bool:
+    def _done(self, operation: OperationRow) -> bool:
         targets = self._sets(operation.target)
         if operation.kind == "delete_instances":
             return not any(set(operation.instance_ids) & set(s.instances) for s in targets)
@@ -307,7 +309,7 @@ class Fabric:
             return not going and not any(self._waiting(s, operation) for s in targets)
         return not any(s.instances for s in targets)
 
-    def _settle(self, operation: Operation) -> None:
+    def _settle(self, operation: OperationRow) -> None:
         if operation.kind in provisioning.DELETING:
             for scale_set in self._sets(operation.target):
                 self.state.remove(scale_set)
@@ -322,18 +324,18 @@ class Fabric:
         if found := self.state.groups.get(group):
             self.state.remove(found)
 
-    def doom(self, instance: Instance, why: str) -> None:
+    def doom(self, instance: InstanceRow, why: str) -> None:
         """Have an instance killed, unless it is to be killed already."""
         if not self.state.now(instance).doom:
             self.state.change(instance, doom=why)
 
-    def _doom(self, scale_set: ScaleSet, operation: Operation) -> None:
+    def _doom(self, scale_set: ScaleSetRow, operation: OperationRow) -> None:
         """Have what is deleted killed."""
         for instance in scale_set.instances.values():
             if operation.kind != "delete_instances" or instance.key in operation.instance_ids:
                 self.doom(instance, "deleted")
 
-    def _forget(self, instance: Instance) -> None:
+    def _forget(self, instance: InstanceRow) -> None:
         """Drop a killed instance as its scale set's eviction policy says."""
         scale_set = self.state.scale_sets[instance.set_key]
         alive: dict[str, Any] = {"doom": "", "eviction": None}

@@ -14,7 +14,7 @@ COMPUTE = "/providers/Microsoft.Compute"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class AzurePart:
     """Where it answers, and what it does as time passes."""
 
     arm: Sequence[Route] = ()  # over TLS, in the place of Azure's public addresses

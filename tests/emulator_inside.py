@@ -12,10 +12,10 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 
-from emulator.__main__ import Connection, Server
+from emulator.__main__ import AbortableConnection, EmulatorServer
 from emulator.app import arm, metadata_service
 from emulator.core.tls import certificates
-from emulator.fabric import Fabric, Settings
+from emulator.fabric import EmulatorSettings, Fabric
 from tests.clock import Clock
 from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT
 from tests.waiting import until
@@ -55,7 +55,7 @@ class Inside:
 @asynccontextmanager
 async def emulator_inside(folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[Inside]:  # noqa: ANN401 - whatever Settings take
     """An emulator with its state in ``folder``: open it again there and it has restarted."""
-    made = Settings(folder=folder, hollow=True, **settings)
+    made = EmulatorSettings(folder=folder, hollow=True, **settings)
     fabric = Fabric(made, "http://metadata", lambda: clock().timestamp())
     app = arm(fabric)
     service = httpx.ASGITransport(app=app, raise_app_exceptions=True)
@@ -83,11 +83,11 @@ async def over_tls(inside: Inside) -> AsyncIterator[Reached]:
     """Its ARM on a port of this machine, for Azure's own clients; time goes on as before."""
     ca, key = certificates(inside.fabric.settings.folder / "tls")
     quiet: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "access_log": False}
-    config = uvicorn.Config(inside.app, http=Connection, ssl_certfile=key, **quiet)
+    config = uvicorn.Config(inside.app, http=AbortableConnection, ssl_certfile=key, **quiet)
     # Only where the protocol is named does asyncio send small answers at once (40 ms each).
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    server = Server(config)
+    server = EmulatorServer(config)
     serving = asyncio.create_task(server.serve([listener]))
     await until(lambda: _is_up(server), bool, interval=0.01)
     try:
@@ -97,5 +97,5 @@ async def over_tls(inside: Inside) -> AsyncIterator[Reached]:
         await serving
 
 
-async def _is_up(server: Server) -> bool:
+async def _is_up(server: EmulatorServer) -> bool:
     return server.started

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.faults import harm
-from emulator.machines.processes import Machine, Processes, init_pid, kill
+from emulator.machines.processes import MachineSpec, Processes, init_pid, kill
 from tests.emulator_process import wait_for
 
 
@@ -23,7 +23,7 @@ class Vm:
 
     def boot_from(self, user_data: str, images: dict[str, Any] | None = None) -> None:
         """Boot it with user data of any kind."""
-        machine = Machine(
+        machine = MachineSpec(
             folder=self.folder,
             user_data=user_data.encode(),
             metadata_url=self.url,

@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.access import assignments, roles
 from emulator.access.assignments import ASSIGNMENT, Assignment, within
-from emulator.access.enforcement import Caller
+from emulator.access.enforcement import ArmCaller
 from emulator.access.identity.directory import TENANT, by_object
 from emulator.arm.front_door import fabric_of, page, read_json
 from emulator.core.errors import ArmError, group_not_found, invalid
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.core.timestamps import timestamp
 
 FIXED = ("roleDefinitionId", "principalId", "scope")
@@ -36,7 +36,7 @@ async def put(request: Request) -> Response:
         raise invalid(text, "RoleDefinitionDoesNotExist")
     if "principalType" not in told and by_object(fabric.state, told["principalId"]) is None:
         raise _nobody(told["principalId"])
-    resource = Resource(
+    resource = ResourceRow(
         id=_id(request),
         type=ASSIGNMENT,
         location="global",
@@ -160,7 +160,7 @@ def _filter(text: str, scope: str) -> Callable[[Assignment], bool]:
     return fits
 
 
-def _shown(resource: Resource) -> dict[str, Any]:
+def _shown(resource: ResourceRow) -> dict[str, Any]:
     told = {"principalType": "ServicePrincipal", "condition": None, "conditionVersion": None}
     properties = told | resource.body["properties"]
     return {
@@ -177,14 +177,14 @@ def _dates(request: Request) -> dict[str, str]:
     return {"createdOn": at, "updatedOn": at, "createdBy": by, "updatedBy": by}
 
 
-def _plain(resource: Resource, name: str) -> str:
+def _plain(resource: ResourceRow, name: str) -> str:
     """Return a member that is fixed, normalized: lower case, the GUID of a role only."""
     told = str(resource.body["properties"][name]).lower()
     return told.rpartition("/")[2] if name == "roleDefinitionId" else told
 
 
-def _caller(request: Request) -> Caller:
-    caller: Caller = request.scope["caller"]
+def _caller(request: Request) -> ArmCaller:
+    caller: ArmCaller = request.scope["caller"]
     return caller
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from emulator.access import roles
 from emulator.access.roles import Role
-from emulator.core.state import Resource, State
+from emulator.core.state import EmulatorState, ResourceRow
 
 ASSIGNMENT = "Microsoft.Authorization/roleAssignments"
 
@@ -15,7 +15,7 @@ ASSIGNMENT = "Microsoft.Authorization/roleAssignments"
 class Assignment:
     """One of them."""
 
-    resource: Resource
+    resource: ResourceRow
     principal_id: str
     role_id: str  # the GUID, in lower case
     scope: str
@@ -27,14 +27,14 @@ class Assignment:
         return told
 
 
-def every(state: State) -> Iterator[Assignment]:
+def every(state: EmulatorState) -> Iterator[Assignment]:
     """All of them, in the order in which they were made."""
     for resource in state.resources.values():
         if resource.type == ASSIGNMENT:
             yield _assignment(resource)
 
 
-def roles_at(state: State, object_id: str, scope: str) -> Iterator[Role]:
+def roles_at(state: EmulatorState, object_id: str, scope: str) -> Iterator[Role]:
     """Iterate over the roles that a principal has at a scope, inherited ones too."""
     for assignment in every(state):
         held = assignment.principal_id == object_id and within(scope, assignment.scope)
@@ -48,7 +48,7 @@ def within(inner: str, outer: str) -> bool:
     return inner.lower().rstrip("/") == plain or inner.lower().startswith(plain + "/")
 
 
-def _assignment(resource: Resource) -> Assignment:
+def _assignment(resource: ResourceRow) -> Assignment:
     told = resource.body["properties"]
     role = str(told["roleDefinitionId"]).rpartition("/")[2].lower()
     return Assignment(resource, str(told["principalId"]).lower(), role, str(told["scope"]))

@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.access import assignments, enforcement, roles
 from emulator.access.actions import Need
-from emulator.access.enforcement import Caller
+from emulator.access.enforcement import ArmCaller
 from emulator.access.roles import DEFINITION, Role
 from emulator.arm.front_door import fabric_of, page, read_json
 from emulator.core.errors import ArmError, invalid
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 
 _FILTER = re.compile(r"(roleName|type) eq '((?:[^']|'')*)'", re.IGNORECASE)
 
@@ -54,7 +54,7 @@ async def put(request: Request) -> Response:
                 "different name."
             )
             raise ArmError(409, "RoleDefinitionWithSameNameExists", text)
-    resource = Resource(
+    resource = ResourceRow(
         id=_id(name, _subscription(request)),
         type=DEFINITION,
         location="global",
@@ -109,7 +109,7 @@ def _checked(told: dict[str, Any]) -> dict[str, Any]:
 
 def _check_scopes(request: Request, *scopes: str) -> None:
     """Raise ArmError 403 unless the caller may write role definitions at each of the scopes."""
-    caller: Caller = request.scope["caller"]
+    caller: ArmCaller = request.scope["caller"]
     for scope in scopes:
         enforcement.demand(fabric_of(request), caller, Need(f"{DEFINITION}/write", scope))
 

@@ -43,14 +43,14 @@ _RESOURCE = re.compile(r"/subscriptions/[^/]+/.*/providers/[^/]+/.+", re.IGNOREC
 
 
 @dataclass(frozen=True)
-class Caller:
+class ArmCaller:
     """Who signed in."""
 
     client_id: str
     object_id: str
 
 
-def check(fabric: Fabric, caller: Caller, method: str, path: str) -> Sees | None:
+def check(fabric: Fabric, caller: ArmCaller, method: str, path: str) -> Sees | None:
     """Raise ArmError 403 unless a role of the caller allows the request.
 
     Who may see some rows of a list and not all gets the list, and here what they see of it.
@@ -64,7 +64,7 @@ def check(fabric: Fabric, caller: Caller, method: str, path: str) -> Sees | None
     return readable(fabric, caller) if need.action.lower() == EVERYTHING_IN_GROUP else None
 
 
-def demand(fabric: Fabric, caller: Caller, need: Need) -> None:
+def demand(fabric: Fabric, caller: ArmCaller, need: Need) -> None:
     """Raise ArmError 403 unless a role of the caller allows it."""
     if permitted(fabric, caller, need):
         return
@@ -77,7 +77,7 @@ def demand(fabric: Fabric, caller: Caller, need: Need) -> None:
     )
 
 
-def check_links(fabric: Fabric, caller: Caller, method: str, path: str, body: bytes) -> None:
+def check_links(fabric: Fabric, caller: ArmCaller, method: str, path: str, body: bytes) -> None:
     """Raise ArmError 403 unless the caller may use every resource that the body names."""
     need = needed(method, path)
     # What a deployment makes is asked for one by one.
@@ -101,7 +101,7 @@ def check_links(fabric: Fabric, caller: Caller, method: str, path: str, body: by
     )
 
 
-def permitted(fabric: Fabric, caller: Caller, need: Need) -> bool:
+def permitted(fabric: Fabric, caller: ArmCaller, need: Need) -> bool:
     """Whether a role allows it; everything is allowed where nothing is enforced."""
     if fabric.settings.access == "open":
         return True
@@ -111,7 +111,7 @@ def permitted(fabric: Fabric, caller: Caller, need: Need) -> bool:
     return any(role.allows(need.action) for role in held)
 
 
-def readable(fabric: Fabric, caller: Caller) -> Sees:
+def readable(fabric: Fabric, caller: ArmCaller) -> Sees:
     """Whether the caller may read the resource or group with an id; looks roles up once."""
     if fabric.settings.access == "open":
         return lambda _: True
@@ -124,12 +124,12 @@ def readable(fabric: Fabric, caller: Caller) -> Sees:
     return fits
 
 
-def sees(fabric: Fabric, caller: Caller, group_id: str) -> bool:
+def sees(fabric: Fabric, caller: ArmCaller, group_id: str) -> bool:
     """Whether a list of resource groups shows this one to the caller."""
     return permitted(fabric, caller, Need(SEE_GROUP, group_id))
 
 
-def sees_subscription(fabric: Fabric, caller: Caller, subscription: str) -> bool:
+def sees_subscription(fabric: Fabric, caller: ArmCaller, subscription: str) -> bool:
     """Whether the caller has any role in the subscription."""
     inside = f"/subscriptions/{subscription}"
     return fabric.settings.access == "open" or any(
@@ -137,19 +137,19 @@ def sees_subscription(fabric: Fabric, caller: Caller, subscription: str) -> bool
     )
 
 
-def _own(fabric: Fabric, caller: Caller) -> Iterator[Assignment]:
+def _own(fabric: Fabric, caller: ArmCaller) -> Iterator[Assignment]:
     found = assignments.every(fabric.state)
     return (a for a in found if a.principal_id == caller.object_id)
 
 
-def _held(fabric: Fabric, caller: Caller) -> Iterator[tuple[str, Role]]:
+def _held(fabric: Fabric, caller: ArmCaller) -> Iterator[tuple[str, Role]]:
     """Iterate over the roles of the caller, each with its scope."""
     for assignment in _own(fabric, caller):
         if role := roles.find(fabric.state, assignment.role_id):
             yield assignment.scope, role
 
 
-def _reads_some(fabric: Fabric, caller: Caller, need: Need) -> bool:
+def _reads_some(fabric: Fabric, caller: ArmCaller, need: Need) -> bool:
     """Whether a role somewhere in the subscription allows it; who reads nothing is to hear so."""
     inside = need.scope.partition("/providers/")[0]
     held = [role for scope, role in _held(fabric, caller) if within(scope, inside)]

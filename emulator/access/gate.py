@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from emulator.access import enforcement
-from emulator.access.enforcement import Caller
+from emulator.access.enforcement import ArmCaller
 from emulator.access.identity import tokens
 from emulator.fabric import Fabric
 
@@ -22,7 +22,7 @@ def admit(fabric: Fabric, request: Request) -> None:
     """
     host = request.url.hostname or ""
     claims = tokens.check(fabric, request.headers.get("authorization", ""), host)
-    caller = Caller(str(claims["appid"]), str(claims["oid"]))
+    caller = ArmCaller(str(claims["appid"]), str(claims["oid"]))
     request.scope["principal"], request.scope["caller"] = caller.client_id, caller
     if fabric.settings.access == "enforced":
         path = re.sub(f"^{HISTORY}", "", request.url.path, flags=re.IGNORECASE)

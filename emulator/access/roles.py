@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from emulator.core.state import Resource, State
+from emulator.core.state import EmulatorState, ResourceRow
 
 DEFINITION = "Microsoft.Authorization/roleDefinitions"
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
@@ -39,7 +39,7 @@ def matches(patterns: list[str] | None, action: str) -> bool:
     return any(_expression(p).fullmatch(action) for p in patterns or ())
 
 
-def all_roles(state: State) -> Iterator[Role]:
+def all_roles(state: EmulatorState) -> Iterator[Role]:
     """Iterate over the built-in roles, then the custom ones."""
     yield from built_in().values()
     for resource in state.resources.values():
@@ -47,7 +47,7 @@ def all_roles(state: State) -> Iterator[Role]:
             yield custom(resource)
 
 
-def find(state: State, definition_id: str) -> Role | None:
+def find(state: EmulatorState, definition_id: str) -> Role | None:
     """Return the role whose GUID ends the id, in any form of the id."""
     name = definition_id.rstrip("/").rpartition("/")[2].lower()
     return built_in().get(name) or next((r for r in all_roles(state) if r.id == name), None)
@@ -68,7 +68,7 @@ def built_in() -> dict[str, Role]:
     }
 
 
-def custom(resource: Resource) -> Role:
+def custom(resource: ResourceRow) -> Role:
     """Return the custom role that a resource holds."""
     told = resource.body["properties"]
     return Role(

@@ -2,7 +2,7 @@
 
 from emulator.access import assignment_requests, definition_requests
 from emulator.access.identity import admin_calls, cloud, identities, managed, sign_in
-from emulator.parts import GROUP, SUBSCRIPTION, Part
+from emulator.parts import GROUP, SUBSCRIPTION, AzurePart
 
 AUTHORIZATION = "/providers/Microsoft.Authorization"
 DEFINITIONS = "/{scope:path}" + AUTHORIZATION + "/roleDefinitions"
@@ -10,7 +10,7 @@ ASSIGNMENTS = "/{scope:path}" + AUTHORIZATION + "/roleAssignments"
 IN_GROUP = GROUP + identities.PROVIDER
 IDENTITY = IN_GROUP + "/{name}"
 
-PART = Part(
+PART = AzurePart(
     arm=[
         ("GET", "/metadata/endpoints", cloud.endpoints),
         ("GET", "/{tenant}/v2.0/.well-known/openid-configuration", sign_in.openid_configuration),

@@ -23,7 +23,7 @@ SET_CHILD_SUBREAPER = 36  # prctl(2)
 Process = subprocess.Popen[bytes]
 
 
-class Task:
+class OrderTask:
     """One order that is being carried out."""
 
     def __init__(self, order: Path) -> None:
@@ -110,11 +110,11 @@ def main() -> None:
         ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     orders = Path("azureml").absolute()
     orders.mkdir(exist_ok=True)
-    tasks: dict[Path, Task] = {}
+    tasks: dict[Path, OrderTask] = {}
     over: set[Path] = set()
     while True:
         for order in sorted(set(orders.glob("*.json")) - over - set(tasks)):
-            tasks[order] = Task(order)
+            tasks[order] = OrderTask(order)
         for order in [order for order, task in tasks.items() if task.look()]:
             over.add(order)
             del tasks[order]

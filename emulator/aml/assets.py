@@ -10,7 +10,7 @@ from starlette.requests import Request
 from emulator.arm.front_door import fabric_of
 from emulator.arm.resource_groups import find_group
 from emulator.core.errors import ArmError, resource_not_found
-from emulator.core.state import Resource, group_id
+from emulator.core.state import ResourceRow, group_id
 from emulator.fabric import Fabric
 
 PROVIDER = "Microsoft.MachineLearningServices"
@@ -27,7 +27,7 @@ def workspace_id(request: Request) -> str:
     return f"{group}/providers/{WORKSPACE}/{names['workspace']}"
 
 
-def find_workspace(request: Request) -> Resource:
+def find_workspace(request: Request) -> ResourceRow:
     """Return the workspace that the path names, or raise ArmError."""
     find_group(request)
     found = fabric_of(request).state.resources.get(workspace_id(request).lower())
@@ -39,31 +39,31 @@ def find_workspace(request: Request) -> Resource:
     return found
 
 
-def refuse_while_going(workspace: Resource) -> None:
+def refuse_while_going(workspace: ResourceRow) -> None:
     """Raise ArmError if it is being deleted."""
     if workspace.provisioning_state == "Deleting":
         raise user_error(409, f"Workspace {workspace.name} is being deleted.")
 
 
-def lookup(fabric: Fabric, id_: str) -> Resource | None:
+def lookup(fabric: Fabric, id_: str) -> ResourceRow | None:
     """Return the resource with this id, in upper or lower case."""
     return fabric.state.resources.get(id_.lower())
 
 
-def of_type(fabric: Fabric, kind: str, below: Resource | None = None) -> list[Resource]:
+def of_type(fabric: Fabric, kind: str, below: ResourceRow | None = None) -> list[ResourceRow]:
     """Return all resources of a type, or those of one workspace."""
     start = f"{below.key}/" if below else ""
     rows = list(fabric.state.resources.values())
     return [r for r in rows if r.type == kind and r.key.startswith(start)]
 
 
-def properties(resource: Resource) -> dict[str, Any]:
+def properties(resource: ResourceRow) -> dict[str, Any]:
     """Return the properties that are shown."""
     shown: dict[str, Any] = resource.body["properties"]
     return shown
 
 
-def private(resource: Resource) -> dict[str, Any]:
+def private(resource: ResourceRow) -> dict[str, Any]:
     """Return the properties that are not shown."""
     hidden: dict[str, Any] = resource.body["private"]
     return hidden
@@ -71,10 +71,10 @@ def private(resource: Resource) -> dict[str, Any]:
 
 def amend(
     fabric: Fabric,
-    resource: Resource,
+    resource: ResourceRow,
     shown: dict[str, Any] | None = None,
     **hidden: Any,  # noqa: ANN401 - JSON
-) -> Resource:
+) -> ResourceRow:
     """Change some properties that are shown, and (by name) some that are not."""
     body = fabric.state.now(resource).body
     parts = {
@@ -84,7 +84,7 @@ def amend(
     return fabric.state.change(resource, body=body | parts)
 
 
-def shown(resource: Resource, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+def shown(resource: ResourceRow, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     """Return the resource as ARM answers it; ``more`` replaces some of its properties."""
     rest = {k: v for k, v in resource.body.items() if k not in ("properties", "private")}
     return {
@@ -101,6 +101,6 @@ def user_error(status: int, message: str) -> ArmError:
     return ArmError(status, "UserError", message)
 
 
-def region(resource: Resource) -> str:
+def region(resource: ResourceRow) -> str:
     """Return the region of a compute or job. Those with a location are listed on their own."""
     return str(private(resource)["region"])

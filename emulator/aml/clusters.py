@@ -18,7 +18,7 @@ from emulator.compute import scale_sets
 from emulator.compute.usages import check_quota
 from emulator.core.catalog import catalog
 from emulator.core.errors import ArmError
-from emulator.core.state import Resource, ScaleSet
+from emulator.core.state import ResourceRow, ScaleSetRow
 from emulator.fabric import Fabric
 from emulator.faults import scale_set_faults
 
@@ -32,7 +32,7 @@ def tend(fabric: Fabric, now: float) -> bool:
     return any(changed)
 
 
-def _tend(fabric: Fabric, compute: Resource, now: float) -> bool:
+def _tend(fabric: Fabric, compute: ResourceRow, now: float) -> bool:
     if compute.provisioning_state == "Deleting" or fabric.operations(compute.key, "put"):
         return False
     scale_set = set_of(fabric, compute)
@@ -50,7 +50,7 @@ def _tend(fabric: Fabric, compute: Resource, now: float) -> bool:
     return changed or _grow(fabric, compute, scale_set, now)
 
 
-def _note_refusal(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) -> bool:
+def _note_refusal(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: float) -> bool:
     """Keep why nodes could not be allocated, and try again later."""
     if scale_set.error is None:
         return False
@@ -59,12 +59,12 @@ def _note_refusal(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: f
     return True
 
 
-def _refused(fabric: Fabric, compute: Resource, code: str, message: str, now: float) -> None:
+def _refused(fabric: Fabric, compute: ResourceRow, code: str, message: str, now: float) -> None:
     errors = [{"error": {"code": code, "message": message}}]
     amend(fabric, compute, errors=errors, retry_at=now + RETRY)
 
 
-def _note_idle(fabric: Fabric, compute: Resource, now: float) -> bool:
+def _note_idle(fabric: Fabric, compute: ResourceRow, now: float) -> bool:
     """Remember since when each node has stood idle."""
     before: dict[str, float] = private(compute)["idle_since"]
     idle = [n.instance.instance_id for n in free(fabric, compute)]
@@ -74,7 +74,7 @@ def _note_idle(fabric: Fabric, compute: Resource, now: float) -> bool:
     return after != before
 
 
-def _shrink(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) -> bool:
+def _shrink(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: float) -> bool:
     """Let go what is broken or replaced, and what has been idle for too long."""
     found = nodes(fabric, compute)
     broken = [n.instance.instance_id for n in found if n.state == "unusable"]
@@ -102,7 +102,7 @@ def _shrink(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) 
     return True
 
 
-def _replaced(fabric: Fabric, compute: Resource) -> list[str]:
+def _replaced(fabric: Fabric, compute: ResourceRow) -> list[str]:
     """Return the preempted nodes whose places are taken, or not needed."""
     found = nodes(fabric, compute)
     lost = [n.instance.instance_id for n in found if n.instance.phase == "deallocated"]
@@ -110,7 +110,7 @@ def _replaced(fabric: Fabric, compute: Resource) -> list[str]:
     return lost[max(target(fabric, compute) - ready, 0) :] if lost else []
 
 
-def _grow(fabric: Fabric, compute: Resource, scale_set: ScaleSet, now: float) -> bool:
+def _grow(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: float) -> bool:
     """Ask for the nodes that are missing."""
     missing = target(fabric, compute) - sum(n.there for n in nodes(fabric, compute))
     busy = fabric.operations(scale_set.key, "put")
@@ -139,14 +139,14 @@ def _in_words_of_ml(error: ArmError) -> tuple[str, str]:
     return ("ClusterCoreQuotaReached" if quota else error.code), error.message
 
 
-def _make_set(fabric: Fabric, compute: Resource, now: float) -> ScaleSet:
+def _make_set(fabric: Fabric, compute: ResourceRow, now: float) -> ScaleSetRow:
     """Make the scale set behind a cluster, empty."""
     inner = properties(compute)["properties"]
     # An evicted node is shown as preempted until another takes its place.
     spot: dict[str, Any] = {"priority": "Spot", "evictionPolicy": "Deallocate"}
     boot = f"#!/bin/sh\nexec {shlex.join([sys.executable, '-I', '-S', str(AGENT)])}\n"
     group, name = place(compute)
-    scale_set = ScaleSet(
+    scale_set = ScaleSetRow(
         subscription=compute.subscription,
         group=group,
         name=name,

@@ -7,7 +7,7 @@ from typing import Any
 from emulator.aml.assets import COMPUTE, amend, properties, user_error
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import catalog, region_name
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{1,22}[A-Za-z0-9]")
@@ -29,7 +29,7 @@ def given(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
+def new(id_: str, region: str, body: dict[str, Any], now: float) -> ResourceRow:
     """Return a new cluster; in the workspace's region unless it says."""
     name = id_.rpartition("/")[2]
     if not NAME.fullmatch(name):
@@ -47,7 +47,7 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
     if inner["vmPriority"] not in PRIORITIES:
         raise user_error(400, f"vmPriority must be one of {', '.join(PRIORITIES)}.")
     scale, idle_seconds = scaled(inner, inner.get("scaleSettings"))
-    return Resource(
+    return ResourceRow(
         id=id_,
         type=COMPUTE,
         location="",
@@ -71,7 +71,7 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> Resource:
     )
 
 
-def resize(fabric: Fabric, compute: Resource, body: dict[str, Any]) -> Resource:
+def resize(fabric: Fabric, compute: ResourceRow, body: dict[str, Any]) -> ResourceRow:
     """Change the scale settings and tags of a cluster; the rest is fixed."""
     if compute.provisioning_state == "Deleting":
         raise user_error(409, f"Compute {compute.name} is being deleted.")
@@ -85,7 +85,7 @@ def resize(fabric: Fabric, compute: Resource, body: dict[str, Any]) -> Resource:
     return fabric.state.change(compute, body=compute.body | tags)
 
 
-def set_scale(fabric: Fabric, compute: Resource, settings: dict[str, Any]) -> Resource:
+def set_scale(fabric: Fabric, compute: ResourceRow, settings: dict[str, Any]) -> ResourceRow:
     """Set its minimum and maximum of nodes, and how soon it scales down."""
     inner = properties(compute)["properties"]
     scale, idle_seconds = scaled(inner, inner["scaleSettings"] | settings)

@@ -24,7 +24,7 @@ from emulator.arm.front_door import fabric_of, page, read_json
 from emulator.compute.usages import Region, limit, used_cores
 from emulator.core.catalog import catalog
 from emulator.core.errors import ArmError, invalid
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 
@@ -146,7 +146,7 @@ async def usages(request: Request) -> Response:
     return JSONResponse({"value": rows})
 
 
-def find(request: Request) -> Resource:
+def find(request: Request) -> ResourceRow:
     """Return the compute that the path names, or raise ArmError."""
     find_workspace(request)
     if (found := _lookup(request)) is None:
@@ -155,15 +155,15 @@ def find(request: Request) -> Resource:
     return found
 
 
-def _lookup(request: Request) -> Resource | None:
+def _lookup(request: Request) -> ResourceRow | None:
     return lookup(fabric_of(request), _id(request, find_workspace(request)))
 
 
-def _id(request: Request, workspace: Resource) -> str:
+def _id(request: Request, workspace: ResourceRow) -> str:
     return f"{workspace.id}/computes/{request.path_params['compute']}"
 
 
-def _check_new(fabric: Fabric, compute: Resource) -> None:
+def _check_new(fabric: Fabric, compute: ResourceRow) -> None:
     """Raise ArmError if the name is taken in the region, or no node can ever be had there."""
     others = [c for c in of_type(fabric, COMPUTE) if c.name.lower() == compute.name.lower()]
     if any(region(other) == region(compute) for other in others):
@@ -183,7 +183,7 @@ def _check_new(fabric: Fabric, compute: Resource) -> None:
         )
 
 
-def _accept(request: Request, fabric: Fabric, compute: Resource, *, new: bool) -> Response:
+def _accept(request: Request, fabric: Fabric, compute: ResourceRow, *, new: bool) -> Response:
     fabric.state.put(compute)
     operation = operations.begin(
         fabric,
@@ -200,7 +200,7 @@ def _accept(request: Request, fabric: Fabric, compute: Resource, *, new: bool) -
     )
 
 
-def _body(fabric: Fabric, compute: Resource) -> dict[str, Any]:
+def _body(fabric: Fabric, compute: ResourceRow) -> dict[str, Any]:
     """Return the compute with the states of its nodes."""
     facts, inner = private(compute), properties(compute)["properties"]
     found = nodes.nodes(fabric, compute)
@@ -227,7 +227,7 @@ def _body(fabric: Fabric, compute: Resource) -> dict[str, Any]:
     )
 
 
-def _provisioning(fabric: Fabric, compute: Resource) -> str:
+def _provisioning(fabric: Fabric, compute: ResourceRow) -> str:
     """Return the cluster's provisioning state, which its nodes do not change."""
     state = compute.provisioning_state
     if state == "Succeeded" and fabric.operations(compute.key, "put"):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from emulator.aml.assets import ENVIRONMENT, lookup, properties, user_error
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
 
 NOUN, FIXED = "Environment", "image"
@@ -11,7 +11,7 @@ DEFAULTS: dict[str, Any] = {"environmentType": "UserCreated", "osType": "Linux"}
 CURATED = "mcr.microsoft.com/azureml/curated"  # the images behind the registry "azureml"
 
 
-def check(_fabric: Fabric, _workspace: Resource, wanted: dict[str, Any]) -> None:
+def check(_fabric: Fabric, _workspace: ResourceRow, wanted: dict[str, Any]) -> None:
     """Raise ArmError unless this is an image."""
     if not (wanted.get("image") or wanted.get("build")):
         raise user_error(400, "An environment needs an image or a build context.")

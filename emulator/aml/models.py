@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from emulator.aml.assets import lookup, user_error
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
 
 NOUN, FIXED = "Model", "modelUri"
@@ -18,7 +18,7 @@ URI = re.compile(
 )
 
 
-def check(fabric: Fabric, workspace: Resource, wanted: dict[str, Any]) -> None:
+def check(fabric: Fabric, workspace: ResourceRow, wanted: dict[str, Any]) -> None:
     """Raise ArmError unless this is a model, of a job that there is."""
     found = URI.fullmatch(str(wanted.get("modelUri")))
     if not found:

@@ -6,7 +6,7 @@ So an Azure ML node is a VM like any other: quota, capacity, evictions and meter
 from dataclasses import dataclass
 
 from emulator.aml.assets import JOB, of_type, private, properties
-from emulator.core.state import Instance, Resource, ScaleSet, scale_set_id
+from emulator.core.state import InstanceRow, ResourceRow, ScaleSetRow, scale_set_id
 from emulator.fabric import Fabric
 
 NODE_STATES = ("idle", "running", "preparing", "unusable", "leaving", "preempted")
@@ -14,11 +14,11 @@ GROUP = "azureml-nodes-"  # how the groups of hidden sets begin
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """One node of a cluster."""
 
-    scale_set: ScaleSet
-    instance: Instance
+    scale_set: ScaleSetRow
+    instance: InstanceRow
     state: str  # one of NODE_STATES
     run: str | None  # the job that holds it
 
@@ -39,7 +39,7 @@ class Node:
         return self.state not in ("leaving", "unusable") and self.instance.phase != "deallocated"
 
 
-def nodes(fabric: Fabric, compute: Resource) -> list[Node]:
+def nodes(fabric: Fabric, compute: ResourceRow) -> list[ClusterNode]:
     """Return every node of the cluster, the oldest first."""
     if (scale_set := set_of(fabric, compute)) is None:
         return []
@@ -49,16 +49,16 @@ def nodes(fabric: Fabric, compute: Resource) -> list[Node]:
     found = []
     for name, instance in scale_set.instances.items():
         state = "leaving" if name in leaving else _state(fabric, instance, held)
-        found.append(Node(scale_set, instance, state, held.get(name)))
+        found.append(ClusterNode(scale_set, instance, state, held.get(name)))
     return found
 
 
-def free(fabric: Fabric, compute: Resource) -> list[Node]:
+def free(fabric: Fabric, compute: ResourceRow) -> list[ClusterNode]:
     """Return the nodes that a job can have."""
     return [n for n in nodes(fabric, compute) if n.state == "idle"]
 
 
-def target(fabric: Fabric, compute: Resource) -> int:
+def target(fabric: Fabric, compute: ResourceRow) -> int:
     """Return how many nodes the cluster wants, for its jobs and its minimum."""
     if compute.provisioning_state == "Deleting":
         return 0
@@ -67,30 +67,30 @@ def target(fabric: Fabric, compute: Resource) -> int:
     return max(int(scale["minNodeCount"]), min(wanted, int(scale["maxNodeCount"])))
 
 
-def allocation_state(fabric: Fabric, compute: Resource) -> str:
+def allocation_state(fabric: Fabric, compute: ResourceRow) -> str:
     """Return Steady, or Resizing while nodes come and go."""
     moving = any(n.state in ("preparing", "leaving") for n in nodes(fabric, compute))
     short = sum(n.there for n in nodes(fabric, compute)) < target(fabric, compute)
     return "Resizing" if moving or short else "Steady"
 
 
-def place(compute: Resource) -> tuple[str, str]:
+def place(compute: ResourceRow) -> tuple[str, str]:
     """Return group and name of the hidden set; they differ for a later compute of this name."""
     mark = str(private(compute)["guid"])[:8]
     return f"{GROUP}{mark}", f"{compute.name}-{mark}"
 
 
-def set_of(fabric: Fabric, compute: Resource) -> ScaleSet | None:
+def set_of(fabric: Fabric, compute: ResourceRow) -> ScaleSetRow | None:
     """Return the hidden set behind a cluster, once there is one."""
     return fabric.state.scale_sets.get(set_key(compute))
 
 
-def set_key(compute: Resource) -> str:
+def set_key(compute: ResourceRow) -> str:
     """Return the key of the hidden set behind a cluster."""
     return scale_set_id(compute.subscription, *place(compute)).lower()
 
 
-def jobs(fabric: Fabric, compute: Resource) -> list[Resource]:
+def jobs(fabric: Fabric, compute: ResourceRow) -> list[ResourceRow]:
     """Return the jobs of a cluster that want or hold nodes."""
     return [
         job
@@ -100,14 +100,14 @@ def jobs(fabric: Fabric, compute: Resource) -> list[Resource]:
     ]
 
 
-def needs(job: Resource) -> int:
+def needs(job: ResourceRow) -> int:
     """Return how many nodes a job is to have; one that is being cancelled wants no others."""
     if properties(job)["status"] == "CancelRequested":
         return len(private(job)["nodes"])
     return int(properties(job)["resources"]["instanceCount"])
 
 
-def _state(fabric: Fabric, instance: Instance, held: dict[str, str]) -> str:
+def _state(fabric: Fabric, instance: InstanceRow, held: dict[str, str]) -> str:
     if instance.doom:
         return "leaving"
     if instance.eviction or instance.phase == "deallocated":
@@ -119,7 +119,7 @@ def _state(fabric: Fabric, instance: Instance, held: dict[str, str]) -> str:
     return "running" if instance.instance_id in held else "idle"
 
 
-def _held(fabric: Fabric, compute: Resource) -> dict[str, str]:
+def _held(fabric: Fabric, compute: ResourceRow) -> dict[str, str]:
     """Return the job that holds each instance."""
     rows = jobs(fabric, compute)
     return {name: job.name for job in rows for name in private(job)["nodes"]}

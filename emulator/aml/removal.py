@@ -8,14 +8,14 @@ from starlette.requests import Request
 from emulator.aml.assets import COMPUTE, PROVIDER, WORKSPACE, of_type
 from emulator.arm import operations
 from emulator.arm.front_door import base_url
-from emulator.core.state import Operation, Resource, ScaleSet
+from emulator.core.state import OperationRow, ResourceRow, ScaleSetRow
 from emulator.fabric import Fabric
 
 KIND = "delete_azureml"  # of operations
 NEVER = 10 * 365 * 86400.0  # seconds until a deletion ends by itself: it ends with the last node
 
 
-def begin(fabric: Fabric, resource: Resource, location: str) -> Operation:
+def begin(fabric: Fabric, resource: ResourceRow, location: str) -> OperationRow:
     """Begin deleting a workspace or a cluster; a second call joins the first."""
     if running := fabric.operations(resource.key, KIND):
         return running[0]
@@ -29,7 +29,7 @@ def begin(fabric: Fabric, resource: Resource, location: str) -> Operation:
     )
 
 
-def headers(request: Request, operation: Operation, what: str) -> dict[str, str]:
+def headers(request: Request, operation: OperationRow, what: str) -> dict[str, str]:
     """Return the headers with the address of the operation."""
     here = f"{base_url(request)}/subscriptions/{operation.subscription}/providers/{PROVIDER}"
     query = f"{operation.id}?api-version={request.query_params['api-version']}&service=new"
@@ -54,7 +54,7 @@ def _mark(fabric: Fabric) -> bool:
     return bool(found)
 
 
-def _lost(fabric: Fabric, compute: Resource) -> bool:
+def _lost(fabric: Fabric, compute: ResourceRow) -> bool:
     parts = compute.key.split("/")
     group = fabric.state.groups.get("/".join(parts[:5]))
     workspace = fabric.state.resources.get("/".join(parts[:9]))
@@ -71,7 +71,7 @@ def _empty(fabric: Fabric) -> bool:
     return bool(fresh)
 
 
-def _delete(fabric: Fabric, scale_set: ScaleSet) -> None:
+def _delete(fabric: Fabric, scale_set: ScaleSetRow) -> None:
     operations.preempt(fabric, scale_set.key, "put")
     fabric.state.change(scale_set, provisioning_state="Deleting")
     operations.begin(
@@ -103,5 +103,5 @@ def _close(fabric: Fabric, now: float) -> bool:
     return bool(over)
 
 
-def _going(resource: Resource) -> bool:
+def _going(resource: ResourceRow) -> bool:
     return resource.provisioning_state == "Deleting"

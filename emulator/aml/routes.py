@@ -5,7 +5,7 @@ from emulator.aml.assets import PROVIDER, WORKSPACE
 from emulator.aml.command_jobs import history, jobs, preemption, runs
 from emulator.arm import operations
 from emulator.fabric import Fabric
-from emulator.parts import GROUP, SUBSCRIPTION, Part
+from emulator.parts import GROUP, SUBSCRIPTION, AzurePart
 
 LOCATION = f"{SUBSCRIPTION}/providers/{PROVIDER}/locations/{{location}}"
 ONE = f"{GROUP}/providers/{WORKSPACE}/{{workspace}}"
@@ -28,7 +28,7 @@ def tend(fabric: Fabric, now: float) -> bool:
     return any(moved)
 
 
-PART = Part(
+PART = AzurePart(
     arm=[
         ("GET", f"{SUBSCRIPTION}/providers/{WORKSPACE}", workspaces.list_all),
         ("GET", f"{GROUP}/providers/{WORKSPACE}", workspaces.list_in_group),

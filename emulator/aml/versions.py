@@ -9,7 +9,7 @@ from emulator.aml import environments, models
 from emulator.aml.assets import PROVIDER, find_workspace, lookup, of_type, properties, user_error
 from emulator.aml.assets import shown as as_arm
 from emulator.arm.front_door import fabric_of, page, read_json
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 
 KINDS = {"environments": environments, "models": models}
 
@@ -34,7 +34,7 @@ async def put(request: Request) -> Response:
         | {name: value for name, value in wanted.items() if value is not None}
         | {"provisioningState": "Succeeded"}
     )
-    version = Resource(
+    version = ResourceRow(
         id=old.id if old else id_,
         type=_type(request),
         location="",
@@ -100,22 +100,22 @@ def _container(request: Request, name: str) -> dict[str, Any]:
     }
 
 
-def _find(request: Request) -> Resource:
+def _find(request: Request) -> ResourceRow:
     if (found := lookup(fabric_of(request), _id(request))) is None:
         raise user_error(404, f"{KINDS[_kind(request)].NOUN} {_name(request)} is not found.")
     return found
 
 
-def _all(request: Request) -> list[Resource]:
+def _all(request: Request) -> list[ResourceRow]:
     return of_type(fabric_of(request), _type(request), find_workspace(request))
 
 
-def _versions(request: Request) -> list[Resource]:
+def _versions(request: Request) -> list[ResourceRow]:
     middle = f"/{_kind(request)}/{request.path_params['name']}/versions/".lower()
     return [r for r in _all(request) if middle in r.key]
 
 
-def _wanted(request: Request, version: Resource) -> bool:
+def _wanted(request: Request, version: ResourceRow) -> bool:
     view = request.query_params.get("listViewType", "ActiveOnly").lower()
     return view == "all" or bool(properties(version)["isArchived"]) is (view == "archivedonly")
 

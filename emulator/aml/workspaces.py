@@ -23,7 +23,7 @@ from emulator.arm.resource_groups import find_group
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import region_name
 from emulator.core.errors import elsewhere, invalid
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 
 MEMBERS = ("tags", "sku", "kind", "identity")  # beside the properties
 
@@ -39,7 +39,7 @@ async def put(request: Request) -> Response:
     location = region_name(body.get("location") or (old or group).location)
     if old and old.location != location:
         raise elsewhere(old.name, old.location, group.name, location)
-    workspace = old or Resource(
+    workspace = old or ResourceRow(
         id=workspace_id(request),
         type=WORKSPACE,
         location=location,
@@ -121,7 +121,7 @@ def _members(body: dict[str, Any]) -> dict[str, Any]:
     return {k: body[k] for k in MEMBERS if k in body} | tags
 
 
-def _body(request: Request, workspace: Resource) -> dict[str, object]:
+def _body(request: Request, workspace: ResourceRow) -> dict[str, object]:
     """Return it as ARM answers it; the port may be another than when it was made."""
     here, state = f"{base_url(request)}/discovery", workspace.provisioning_state
     return shown(workspace, discoveryUrl=here, provisioningState=state)

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from emulator.arm.front_door import base_url, fabric_of
 from emulator.arm.views import scale_set_body
 from emulator.core.errors import PREEMPTED, ArmError
-from emulator.core.state import Operation, Resource, ResourceGroup, ScaleSet
+from emulator.core.state import OperationRow, ResourceGroup, ResourceRow, ScaleSetRow
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 
@@ -19,16 +19,16 @@ RETRY_AFTER = {"Retry-After": "1"}
 def begin(
     fabric: Fabric,
     kind: str,
-    target: ResourceGroup | ScaleSet | Resource,
+    target: ResourceGroup | ScaleSetRow | ResourceRow,
     *,
     seconds: float,
     location: str = "",
     instance_ids: tuple[str, ...] = (),
     alone: bool = False,
-) -> Operation:
+) -> OperationRow:
     """Open an operation that is carried out ``seconds`` from now; ``location``: its own."""
     now = fabric.now()
-    operation = Operation(
+    operation = OperationRow(
         id=str(uuid.uuid4()),
         kind=kind,
         subscription=target.subscription,
@@ -51,7 +51,7 @@ def preempt(fabric: Fabric, target: str, *kinds: str) -> float | None:
     return due
 
 
-def headers(request: Request, operation: Operation) -> dict[str, str]:
+def headers(request: Request, operation: OperationRow) -> dict[str, str]:
     """Where to ask how it goes."""
     here = f"{base_url(request)}/subscriptions/{operation.subscription}"
     version = request.query_params["api-version"]
@@ -77,14 +77,14 @@ async def result(request: Request) -> Response:
     return _result(request, _find(request))
 
 
-def _find(request: Request) -> Operation:
+def _find(request: Request) -> OperationRow:
     name = request.path_params["operation"]
     if (operation := fabric_of(request).state.operations.get(name.lower())) is None:
         raise ArmError(404, "NotFound", f"The operation '{name}' was not found; it may be over.")
     return operation
 
 
-def _status(operation: Operation) -> dict[str, Any]:
+def _status(operation: OperationRow) -> dict[str, Any]:
     body: dict[str, Any] = {
         "name": operation.id,
         "startTime": timestamp(operation.accepted_at),
@@ -99,7 +99,7 @@ def _status(operation: Operation) -> dict[str, Any]:
     return body
 
 
-def _result(request: Request, operation: Operation) -> Response:
+def _result(request: Request, operation: OperationRow) -> Response:
     if operation.status == "InProgress":
         return Response(status_code=202, headers=headers(request, operation))
     if operation.error:

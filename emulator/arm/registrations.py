@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of
 from emulator.core.errors import ArmError
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
 
 KIND = "Microsoft.Resources/registrations"  # ours: Azure shows these in no list of resources
@@ -48,7 +48,7 @@ async def show(request: Request) -> Response:
 async def change(request: Request) -> Response:
     """Register or unregister, at once; Azure takes minutes for a feature."""
     fabric, (path, _, order) = fabric_of(request), request.url.path.rpartition("/")
-    made = Resource(id=path, type=KIND, location="global", body={}, created_at=fabric.now())
+    made = ResourceRow(id=path, type=KIND, location="global", body={}, created_at=fabric.now())
     fabric.state.remove(made)
     if (order.lower() == "register") is _is_feature(path):
         fabric.state.put(made)

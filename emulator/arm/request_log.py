@@ -25,7 +25,7 @@ SECRET = re.compile(r"(?i)\b(sig|token|secret|password|code|key)=[^&]*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class LoggedRequest:
     """One request. ``principal`` is the client id of its token, or the name of the VM."""
 
     id: int
@@ -42,10 +42,10 @@ class RequestLog:
     """So many entries; older ones are forgotten."""
 
     def __init__(self, size: int) -> None:
-        self.entries: deque[Entry] = deque(maxlen=size)
+        self.entries: deque[LoggedRequest] = deque(maxlen=size)
         self._next = 1
 
-    def add(self, make: Callable[[int], Entry]) -> None:
+    def add(self, make: Callable[[int], LoggedRequest]) -> None:
         """Keep one more, under the next id."""
         self.entries.append(make(self._next))
         self._next += 1
@@ -77,7 +77,7 @@ class Logged:
         finally:
             seconds = time.perf_counter() - began
             self._fabric.requests.add(
-                lambda number: Entry(
+                lambda number: LoggedRequest(
                     id=number,
                     at=at,
                     method=scope["method"],
@@ -120,13 +120,13 @@ def _looks(path: str) -> bool:
     return path == "/" or path.startswith("/_emulator/")
 
 
-def _filter(method: str, path: str, since: int) -> Callable[[Entry], bool]:
+def _filter(method: str, path: str, since: int) -> Callable[[LoggedRequest], bool]:
     try:
         wanted = re.compile(path, re.IGNORECASE)
     except re.error as error:
         raise invalid(f"'path' is no regular expression: {error}.") from None
 
-    def fits(entry: Entry) -> bool:
+    def fits(entry: LoggedRequest) -> bool:
         same = method.upper() in ("", entry.method)
         return same and entry.id > since and wanted.search(entry.path) is not None
 

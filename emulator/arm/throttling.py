@@ -15,7 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from emulator.arm.throttling_policies import ARM_LIMITS, Limit, Policy, policy_of
+from emulator.arm.throttling_policies import ARM_LIMITS, BucketLimit, ThrottlingPolicy, policy_of
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 
@@ -32,10 +32,10 @@ Key = tuple[str, ...]
 
 
 @dataclass
-class Bucket:
+class TokenBucket:
     """Tokens that come back a portion at a time."""
 
-    limit: Limit
+    limit: BucketLimit
     tokens: int
     filled_at: float
     refused: int = 0  # since the last portion
@@ -53,14 +53,14 @@ class Bucket:
         return max(math.ceil(self.filled_at + self.limit.every - now), 1)
 
 
-class Throttled:
+class ThrottlingMiddleware:
     """ASGI middleware: counts, tells what is left, and refuses what is too much."""
 
     def __init__(self, app: ASGIApp, *, fabric: Fabric) -> None:
         self._app = app
         self._fabric = fabric
         self._times = 1 if fabric.settings.throttling == "azure" else PLENTY
-        self._buckets: dict[Key, Bucket] = {}
+        self._buckets: dict[Key, TokenBucket] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a token from every bucket that the request is measured by, or refuse it."""
@@ -70,7 +70,7 @@ class Throttled:
             await self._app(scope, receive, send)
             return
         now, kind = self._fabric.now(), ARM_LIMITS.get(scope["method"], "writes")
-        arm = self._bucket(("arm", found[1], kind), Limit.of_arm(kind), now)
+        arm = self._bucket(("arm", found[1], kind), BucketLimit.of_arm(kind), now)
         buckets = self._compute_buckets(scope["method"], path, found[1], now)
         left = [(f"x-ms-ratelimit-remaining-subscription-{kind}", arm, "")]
         left += [(REMAINING, bucket, f"Microsoft.Compute/{name};") for name, bucket in buckets]
@@ -86,13 +86,13 @@ class Throttled:
 
     def _compute_buckets(
         self, method: str, path: str, subscription: str, now: float
-    ) -> list[tuple[str, Bucket]]:
+    ) -> list[tuple[str, TokenBucket]]:
         """Of Microsoft.Compute, with the names under which they are told."""
         known = self._fabric.state.scale_sets
         policy = policy_of(method, path, exists=path in known)
         if policy is None:
             return []
-        rows: list[tuple[str, Bucket]] = []
+        rows: list[tuple[str, TokenBucket]] = []
         if policy.resource:
             key = ("resource", policy.name, _resource(policy, path))
             rows.append((f"{policy.name}Resource", self._bucket(key, policy.resource, now)))
@@ -109,12 +109,14 @@ class Throttled:
             return state.groups[found[0]].location
         return ""
 
-    def _bucket(self, key: Key, limit: Limit, now: float) -> Bucket:
+    def _bucket(self, key: Key, limit: BucketLimit, now: float) -> TokenBucket:
         if len(self._buckets) > KEPT:
             self._drop_full(now)
         if key not in self._buckets:
-            large = Limit(limit.refill * self._times, limit.capacity * self._times, limit.every)
-            self._buckets[key] = Bucket(large, large.capacity, now)
+            large = BucketLimit(
+                limit.refill * self._times, limit.capacity * self._times, limit.every
+            )
+            self._buckets[key] = TokenBucket(large, large.capacity, now)
         self._buckets[key].fill(now)
         return self._buckets[key]
 
@@ -125,13 +127,13 @@ class Throttled:
                 del self._buckets[key]
 
 
-def _resource(policy: Policy, path: str) -> str:
+def _resource(policy: ThrottlingPolicy, path: str) -> str:
     """Return the part of the path that names the measured resource."""
     found = re.match(rf".*?{policy.measured}", path)
     return found[0] if found else path
 
 
-def _telling(send: Send, left: list[tuple[str, Bucket, str]]) -> Send:
+def _telling(send: Send, left: list[tuple[str, TokenBucket, str]]) -> Send:
     """Send with the headers; a planted fault that has its own keeps them."""
 
     async def send_telling(message: Message) -> None:
@@ -157,7 +159,7 @@ def _too_many_for_arm(kind: str, subscription: str, wait: int) -> Response:
     return JSONResponse({"error": error}, 429, {"Retry-After": str(wait)})
 
 
-def _too_many(name: str, bucket: Bucket, now: float) -> Response:
+def _too_many(name: str, bucket: TokenBucket, now: float) -> Response:
     bucket.refused += 1
     window = {
         "operationGroup": name,

@@ -8,7 +8,7 @@ MINUTE = 60.0
 
 
 @dataclass(frozen=True)
-class Limit:
+class BucketLimit:
     """A bucket's size, and how much comes back how often."""
 
     refill: int
@@ -16,18 +16,18 @@ class Limit:
     every: float = MINUTE  # seconds
 
     @classmethod
-    def of_arm(cls, kind: str) -> "Limit":
+    def of_arm(cls, kind: str) -> "BucketLimit":
         """Of Azure Resource Manager itself."""
         return cls(25, 250, 1.0) if kind == "reads" else cls(10, 200, 1.0)
 
 
 @dataclass(frozen=True)
-class Policy:
+class ThrottlingPolicy:
     """The limits that one group of operations shares."""
 
     name: str
-    subscription: Limit
-    resource: Limit | None = None
+    subscription: BucketLimit
+    resource: BucketLimit | None = None
     measured: str = ""  # the part of the path that names the resource
 
 
@@ -38,25 +38,29 @@ VMS = "/providers/microsoft.compute/virtualmachines"
 VM = VMS + "/[^/]+"
 OPERATION = "/providers/microsoft.compute/locations/[^/]+/operations/[^/]+"
 
-SOME = Limit(4, 12)
-READ = Limit(12, 36)
-CREATE_SET = Policy("CreateVMScaleSet", Limit(125, 375), SOME, SET)
-UPDATE_SET = Policy("UpdateVMScaleSet", Limit(500, 1500), SOME, SET)
-ACT_ON_SET = Policy("UpdateVMScaleSet", Limit(500, 1500))
-DELETE_SET = Policy("DeleteVMScaleSet", Limit(175, 525), SOME, SET)
-STOP_SET = Policy("DeleteVMScaleSet", Limit(175, 525))
-GET_SET = Policy("GetVMScaleSet", Limit(800, 2400), READ, SET)
-LOOK_INTO_SET = Policy("HighCostGetVMScaleSet", Limit(360, 1080), Limit(10, 30), SET)
-LIST_SETS = Policy("HighCostGetVMScaleSet", Limit(360, 1080))
-UPDATE_SET_VM = Policy("UpdateVMScaleSetVM", Limit(500, 1500), SOME, SET_VM)
-DELETE_SET_VM = Policy("DeleteVMScaleSetVM", Limit(500, 1500), SOME, SET_VM)
-GET_SET_VM = Policy("GetVMScaleSetVM", Limit(2000, 6000), READ, SET_VM)
-PUT_VM = Policy("PutVM", Limit(500, 1500), SOME, VM)
-UPDATE_VM = Policy("UpdateVM", Limit(500, 1500), SOME, VM)
-DELETE_VM = Policy("DeleteVM", Limit(500, 1500), SOME, VM)
-GET_VM = Policy("LowCostGet", Limit(8000, 24000), READ, VM)
-LIST_VMS = Policy("HighCostGet", Limit(300, 900))
-GET_OPERATION = Policy("GetOperation", Limit(5000, 15000), Limit(15, 45), OPERATION)
+SOME = BucketLimit(4, 12)
+READ = BucketLimit(12, 36)
+CREATE_SET = ThrottlingPolicy("CreateVMScaleSet", BucketLimit(125, 375), SOME, SET)
+UPDATE_SET = ThrottlingPolicy("UpdateVMScaleSet", BucketLimit(500, 1500), SOME, SET)
+ACT_ON_SET = ThrottlingPolicy("UpdateVMScaleSet", BucketLimit(500, 1500))
+DELETE_SET = ThrottlingPolicy("DeleteVMScaleSet", BucketLimit(175, 525), SOME, SET)
+STOP_SET = ThrottlingPolicy("DeleteVMScaleSet", BucketLimit(175, 525))
+GET_SET = ThrottlingPolicy("GetVMScaleSet", BucketLimit(800, 2400), READ, SET)
+LOOK_INTO_SET = ThrottlingPolicy(
+    "HighCostGetVMScaleSet", BucketLimit(360, 1080), BucketLimit(10, 30), SET
+)
+LIST_SETS = ThrottlingPolicy("HighCostGetVMScaleSet", BucketLimit(360, 1080))
+UPDATE_SET_VM = ThrottlingPolicy("UpdateVMScaleSetVM", BucketLimit(500, 1500), SOME, SET_VM)
+DELETE_SET_VM = ThrottlingPolicy("DeleteVMScaleSetVM", BucketLimit(500, 1500), SOME, SET_VM)
+GET_SET_VM = ThrottlingPolicy("GetVMScaleSetVM", BucketLimit(2000, 6000), READ, SET_VM)
+PUT_VM = ThrottlingPolicy("PutVM", BucketLimit(500, 1500), SOME, VM)
+UPDATE_VM = ThrottlingPolicy("UpdateVM", BucketLimit(500, 1500), SOME, VM)
+DELETE_VM = ThrottlingPolicy("DeleteVM", BucketLimit(500, 1500), SOME, VM)
+GET_VM = ThrottlingPolicy("LowCostGet", BucketLimit(8000, 24000), READ, VM)
+LIST_VMS = ThrottlingPolicy("HighCostGet", BucketLimit(300, 900))
+GET_OPERATION = ThrottlingPolicy(
+    "GetOperation", BucketLimit(5000, 15000), BucketLimit(15, 45), OPERATION
+)
 
 # Method, end of the path, policy; the first that fits. A list of instances is in no table of
 # Microsoft's: it is measured as the instance view of the scale set, whose cost it has.
@@ -87,7 +91,7 @@ RULES = [
 ]
 
 
-def policy_of(method: str, path: str, *, exists: bool) -> Policy | None:
+def policy_of(method: str, path: str, *, exists: bool) -> ThrottlingPolicy | None:
     """Return the policy that limits a request; ``path`` is in lower case."""
     for methods, pattern, policy in RULES:
         if method in methods.split() and pattern.search(path):

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 
 from emulator.compute import filled_in
-from emulator.core.state import Instance, ResourceGroup, ScaleSet, group_id
+from emulator.core.state import InstanceRow, ResourceGroup, ScaleSetRow, group_id
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 from emulator.machines import processes
@@ -33,7 +33,7 @@ def group_body(group: ResourceGroup) -> dict[str, Any]:
     }
 
 
-def scale_set_body(scale_set: ScaleSet, *, user_data: bool = False) -> dict[str, Any]:
+def scale_set_body(scale_set: ScaleSetRow, *, user_data: bool = False) -> dict[str, Any]:
     """Return a scale set as ARM shows it: its model with what Azure adds, and user data."""
     facts = {
         "provisioningState": scale_set.provisioning_state,
@@ -61,7 +61,7 @@ def scale_set_body(scale_set: ScaleSet, *, user_data: bool = False) -> dict[str,
     }
 
 
-def scale_set_view(fabric: Fabric, scale_set: ScaleSet) -> dict[str, Any]:
+def scale_set_view(fabric: Fabric, scale_set: ScaleSetRow) -> dict[str, Any]:
     """Return the instance view of a scale set, with the cause of a failed allocation."""
     states = Counter(provisioning(i).lower() for i in scale_set.instances.values())
     return {
@@ -76,8 +76,8 @@ def scale_set_view(fabric: Fabric, scale_set: ScaleSet) -> dict[str, Any]:
 
 def instance_body(
     fabric: Fabric,
-    scale_set: ScaleSet,
-    instance: Instance,
+    scale_set: ScaleSetRow,
+    instance: InstanceRow,
     *,
     view: bool,
     user_data: bool = False,
@@ -105,8 +105,8 @@ def instance_body(
 
 def virtual_machine_body(
     fabric: Fabric,
-    scale_set: ScaleSet,
-    instance: Instance,
+    scale_set: ScaleSetRow,
+    instance: InstanceRow,
     *,
     view: bool,
     user_data: bool = False,
@@ -128,7 +128,7 @@ def virtual_machine_body(
     }
 
 
-def instance_view(fabric: Fabric, scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+def instance_view(fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
     """How one VM is doing; its parts as in VirtualMachine_Get_InstanceView of Azure's specs."""
     code = provisioning(instance).lower()
     made = _status(f"ProvisioningState/{code}", f"Provisioning {code}")
@@ -154,7 +154,7 @@ def instance_view(fabric: Fabric, scale_set: ScaleSet, instance: Instance) -> di
     }
 
 
-def power(fabric: Fabric, instance: Instance) -> str:
+def power(fabric: Fabric, instance: InstanceRow) -> str:
     """Return the power state; empty until there is a machine."""
     if instance.phase in ("creating", "failed"):
         return ""
@@ -170,7 +170,7 @@ def power(fabric: Fabric, instance: Instance) -> str:
     return "running" if seen else "stopped"
 
 
-def provisioning(instance: Instance) -> str:
+def provisioning(instance: InstanceRow) -> str:
     """Return the provisioning state of one VM."""
     if instance.busy == "delete_instances" or instance.doom in ("evicted", "deleted", "surplus"):
         return "Deleting"
@@ -181,7 +181,7 @@ def provisioning(instance: Instance) -> str:
     return "Failed" if instance.error else "Succeeded"
 
 
-def _machine(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+def _machine(scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
     profile = scale_set.profile
     name = (filled_in.cards(profile) or [{}])[0].get("name") or "primary"
     card = f"{scale_set.vm_resource_id(instance)}/networkInterfaces/{name}"
@@ -198,7 +198,7 @@ def _machine(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
     }
 
 
-def _around(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+def _around(scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
     zones = {"zones": [instance.zone]} if instance.zone else {}
     etag = f'"{scale_set.etag}.{instance.etag}"'
     identity = {k: v for k, v in scale_set.model.items() if k == "identity"}
@@ -206,7 +206,7 @@ def _around(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
 
 
 def _asked_for(
-    fabric: Fabric, scale_set: ScaleSet, instance: Instance, *, view: bool, user_data: bool
+    fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow, *, view: bool, user_data: bool
 ) -> dict[str, Any]:
     asked: dict[str, Any] = {}
     if view:
@@ -217,7 +217,7 @@ def _asked_for(
     return asked
 
 
-def _set_status(scale_set: ScaleSet) -> dict[str, Any]:
+def _set_status(scale_set: ScaleSetRow) -> dict[str, Any]:
     state = scale_set.provisioning_state.lower()
     if scale_set.error is None or scale_set.provisioning_state != "Failed":
         return _status(f"ProvisioningState/{state}", f"Provisioning {state}")
@@ -229,7 +229,7 @@ def _failed(why: dict[str, str]) -> dict[str, Any]:
     return failed | {"level": "Error", "message": why["message"]}
 
 
-def _agent(instance: Instance) -> dict[str, Any]:
+def _agent(instance: InstanceRow) -> dict[str, Any]:
     ready = _status("ProvisioningState/succeeded", "Ready")
     message = "GuestAgent is running and accepting new configurations."
     ready |= {"message": message, "time": timestamp(instance.created_at)}

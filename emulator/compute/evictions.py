@@ -6,11 +6,16 @@ from email.utils import formatdate
 from typing import Any
 
 from emulator.core.errors import ArmError
-from emulator.core.state import Eviction, Instance, ScaleSet, State
+from emulator.core.state import EmulatorState, Eviction, InstanceRow, ScaleSetRow
 
 
 def announce(
-    state: State, instance: Instance, now: float, seconds: float, *, lingers: bool = False
+    state: EmulatorState,
+    instance: InstanceRow,
+    now: float,
+    seconds: float,
+    *,
+    lingers: bool = False,
 ) -> None:
     """Give notice of an eviction in ``seconds``; one that is announced already stands."""
     _check(state.scale_sets[instance.set_key], instance)
@@ -19,14 +24,16 @@ def announce(
         state.change(instance, eviction=eviction, incarnation=instance.incarnation + 1)
 
 
-def strike(state: State, instance: Instance, at: float, *, lingers: bool = False) -> None:
+def strike(
+    state: EmulatorState, instance: InstanceRow, at: float, *, lingers: bool = False
+) -> None:
     """Evict at that time; no event is ever shown of it."""
     _check(state.scale_sets[instance.set_key], instance)
     eviction = Eviction(_event_id(), at, announced=False, lingers=lingers)
     state.change(instance, eviction=eviction)
 
 
-def acknowledge(state: State, instance: Instance, event_id: str) -> bool:
+def acknowledge(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
     """Start an announced event now, as the VM agreed; return whether it has this event."""
     instance = state.now(instance)
     eviction = instance.eviction
@@ -37,7 +44,7 @@ def acknowledge(state: State, instance: Instance, event_id: str) -> bool:
     return True
 
 
-def document(scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+def document(scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
     """Return the Scheduled Events document of one VM."""
     eviction = instance.eviction
     events = []
@@ -61,7 +68,7 @@ def _event(vm_name: str, eviction: Eviction) -> dict[str, Any]:
     }
 
 
-def _check(scale_set: ScaleSet, instance: Instance) -> None:
+def _check(scale_set: ScaleSetRow, instance: InstanceRow) -> None:
     name = scale_set.vm_name(instance)
     if not scale_set.spot:
         raise ArmError(

@@ -8,7 +8,7 @@ VirtualMachineScaleSetVM_Get_WithResilientVMDeletionStatus. Nothing of it is sto
 from typing import Any
 
 from emulator.compute import images
-from emulator.core.state import Instance, ScaleSet
+from emulator.core.state import InstanceRow, ScaleSetRow
 
 Json = dict[str, Any]
 CARDS = "networkInterfaceConfigurations"
@@ -54,7 +54,7 @@ def system(given: Json, computer_name: str) -> Json:
     return {"computerName": computer_name, **users, **SYSTEM, **_configuration(given)}
 
 
-def storage(scale_set: ScaleSet, vm: Instance) -> Json:
+def storage(scale_set: ScaleSetRow, vm: InstanceRow) -> Json:
     """Return the storageProfile of one VM: its disks have names and ids."""
     told = scale_set.profile.get("storageProfile") or {}
     image = dict(told.get("imageReference") or {})
@@ -76,7 +76,7 @@ def storage(scale_set: ScaleSet, vm: Instance) -> Json:
     }  # fmt: skip
 
 
-def _disk(scale_set: ScaleSet, vm: Instance, given: Json, kind: str) -> Json:
+def _disk(scale_set: ScaleSetRow, vm: InstanceRow, given: Json, kind: str) -> Json:
     owner = scale_set.vm_name(vm)
     owner = owner if scale_set.flexible else f"{scale_set.name}_{owner}"
     name = f"{owner}_{kind}_{vm.vm_id.replace('-', '')}"

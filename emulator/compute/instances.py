@@ -10,7 +10,7 @@ from emulator.compute import evictions
 from emulator.compute.instance_query import unsupported
 from emulator.compute.scale_sets import find_scale_set, refused_of_flexible
 from emulator.core.errors import ArmError, instance_not_found, invalid, marked_for_deletion
-from emulator.core.state import Instance, ScaleSet
+from emulator.core.state import InstanceRow, ScaleSetRow
 
 
 async def list_all(request: Request) -> Response:
@@ -58,7 +58,7 @@ async def simulate_eviction(request: Request) -> Response:
     return evict(request, find_instance(request)[1])
 
 
-def evict(request: Request, instance: Instance) -> Response:
+def evict(request: Request, instance: InstanceRow) -> Response:
     """Announce the eviction of this one."""
     fabric = fabric_of(request)
     evictions.announce(fabric.state, instance, fabric.now(), fabric.settings.notice_seconds)
@@ -66,7 +66,7 @@ def evict(request: Request, instance: Instance) -> Response:
     return Response(status_code=204)
 
 
-def begin_deletion(request: Request, scale_set: ScaleSet, ids: tuple[str, ...]) -> Response:
+def begin_deletion(request: Request, scale_set: ScaleSetRow, ids: tuple[str, ...]) -> Response:
     """Begin deleting some instances, at once with forceDeletion; the capacity falls with them."""
     fabric = fabric_of(request)
     if scale_set.provisioning_state == "Deleting":
@@ -85,7 +85,7 @@ def begin_deletion(request: Request, scale_set: ScaleSet, ids: tuple[str, ...]) 
     return Response(status_code=202, headers=operations.headers(request, operation))
 
 
-def find_instance(request: Request) -> tuple[ScaleSet, Instance]:
+def find_instance(request: Request) -> tuple[ScaleSetRow, InstanceRow]:
     """Return the instance that the path names, or raise ArmError."""
     scale_set = find_scale_set(request)
     name = request.path_params["instance"]

@@ -4,13 +4,13 @@ Every order but ``start`` begins with the death of the VM's processes: it is the
 ``doom`` until the fabric has killed them, as an eviction would be.
 """
 
-from emulator.core.state import Instance, ScaleSet, State
+from emulator.core.state import EmulatorState, InstanceRow, ScaleSetRow
 
 KILLING = ("deallocate", "powerOff", "restart", "redeploy")
 ORDERS = ("start", *KILLING)
 
 
-def wipes(scale_set: ScaleSet, instance: Instance) -> bool:
+def wipes(scale_set: ScaleSetRow, instance: InstanceRow) -> bool:
     """Whether the disk of a killed VM is lost; one on the host is, when the VM leaves it."""
     if instance.doom == "redeploy":
         return scale_set.ephemeral
@@ -19,7 +19,7 @@ def wipes(scale_set: ScaleSet, instance: Instance) -> bool:
     return instance.doom not in ("deallocate", "powerOff", "restart")
 
 
-def settle(state: State, instance: Instance) -> bool:
+def settle(state: EmulatorState, instance: InstanceRow) -> bool:
     """Give a killed VM the state that its owner ordered; False if it was no such order."""
     doom = instance.doom
     if doom not in KILLING:

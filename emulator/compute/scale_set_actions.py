@@ -16,7 +16,7 @@ from emulator.compute.instances import begin_deletion, find_instance, not_active
 from emulator.compute.rules.scale_set_form import ORDER, formed
 from emulator.compute.scale_sets import find_scale_set
 from emulator.core.errors import PREEMPTED, marked_for_deletion, missing, not_allowed
-from emulator.core.state import Instance, Operation, ScaleSet
+from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow
 from emulator.fabric import Fabric
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -58,13 +58,20 @@ async def delete_instances(request: Request) -> Response:
     return begin_deletion(request, scale_set, ids)
 
 
-def begin_alone(request: Request, scale_set: ScaleSet, kind: str, instance: Instance) -> Response:
+def begin_alone(
+    request: Request, scale_set: ScaleSetRow, kind: str, instance: InstanceRow
+) -> Response:
     """Accept the order for one instance, of which its scale set shows nothing."""
     return begin(request, scale_set, kind, (instance.instance_id,), alone=True)
 
 
 def begin(
-    request: Request, scale_set: ScaleSet, kind: str, ids: tuple[str, ...], *, alone: bool = False
+    request: Request,
+    scale_set: ScaleSetRow,
+    kind: str,
+    ids: tuple[str, ...],
+    *,
+    alone: bool = False,
 ) -> Response:
     """Accept the order for these instances; it overtakes what was ordered of them before."""
     fabric = fabric_of(request)
@@ -87,7 +94,7 @@ def begin(
     return Response(status_code=202, headers=operations.headers(request, operation))
 
 
-def check_possible(scale_set: ScaleSet, instances: list[Instance], kind: str) -> None:
+def check_possible(scale_set: ScaleSetRow, instances: list[InstanceRow], kind: str) -> None:
     """Raise ArmError for an order that the VMs cannot carry out."""
     if kind == "deallocate" and scale_set.ephemeral:
         raise not_allowed(
@@ -99,7 +106,7 @@ def check_possible(scale_set: ScaleSet, instances: list[Instance], kind: str) ->
         raise not_allowed("The operation requires the VM to be running (or set to run).")
 
 
-def overtake(fabric: Fabric, scale_set: ScaleSet, ids: tuple[str, ...]) -> None:
+def overtake(fabric: Fabric, scale_set: ScaleSetRow, ids: tuple[str, ...]) -> None:
     """Cancel the unfinished orders to any of these instances."""
     for kind in KINDS:
         for operation in fabric.operations(scale_set.key, kind):
@@ -108,7 +115,7 @@ def overtake(fabric: Fabric, scale_set: ScaleSet, ids: tuple[str, ...]) -> None:
                 release(fabric, scale_set, operation)
 
 
-def release(fabric: Fabric, scale_set: ScaleSet, operation: Operation) -> None:
+def release(fabric: Fabric, scale_set: ScaleSetRow, operation: OperationRow) -> None:
     """Mark the instances of an ended order as no longer busy with it."""
     for name in operation.instance_ids:
         if (instance := scale_set.instances.get(name)) and instance.busy == operation.kind:
@@ -135,7 +142,7 @@ def carry_out(fabric: Fabric, now: float) -> bool:
 
 
 def _begin(
-    fabric: Fabric, scale_set: ScaleSet, operation: Operation, instances: list[Instance]
+    fabric: Fabric, scale_set: ScaleSetRow, operation: OperationRow, instances: list[InstanceRow]
 ) -> None:
     kind = operation.kind
     if kind == "start":
@@ -153,29 +160,29 @@ def _begin(
                 fabric.doom(instance, kind)
 
 
-def _switch_on(fabric: Fabric, instance: Instance) -> None:
+def _switch_on(fabric: Fabric, instance: InstanceRow) -> None:
     if instance.stopped or instance.phase == "deallocated":
         fabric.state.change(instance, phase="allocated", stopped=False, booted=False)
 
 
-def _concerns(kind: str, instance: Instance) -> bool:
+def _concerns(kind: str, instance: InstanceRow) -> bool:
     """Whether the instance is in a state that the order changes."""
     if kind == "deallocate":
         return instance.phase == "allocated"
     return instance.phase == "allocated" and not (kind == "powerOff" and instance.stopped)
 
 
-def _all(scale_set: ScaleSet) -> tuple[str, ...]:
+def _all(scale_set: ScaleSetRow) -> tuple[str, ...]:
     """Those that orders to the whole scale set reach."""
     return tuple(i.instance_id for i in scale_set.instances.values() if i.phase != "creating")
 
 
-def _named(scale_set: ScaleSet, named: list[str]) -> tuple[str, ...]:
+def _named(scale_set: ScaleSetRow, named: list[str]) -> tuple[str, ...]:
     if unknown := [name for name in named if name not in scale_set.instances]:
         raise not_active(unknown[0])
     return tuple(dict.fromkeys(named))
 
 
-def _check_not_deleting(scale_set: ScaleSet, kind: str) -> None:
+def _check_not_deleting(scale_set: ScaleSetRow, kind: str) -> None:
     if scale_set.provisioning_state == "Deleting":
         raise marked_for_deletion(kind, scale_set.name)

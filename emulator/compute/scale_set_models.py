@@ -9,7 +9,7 @@ from emulator.compute.rules import profile_rules, spot_rules
 from emulator.compute.rules.scale_set_form import SCALE_SET, formed
 from emulator.core.catalog import check_location, region_name
 from emulator.core.errors import ArmError, change_not_allowed, elsewhere, invalid, missing
-from emulator.core.state import ResourceGroup, ScaleSet
+from emulator.core.state import ResourceGroup, ScaleSetRow
 
 MODEL = ("location", "tags", "sku", "identity", "zones", "plan", "properties")
 UPDATABLE = tuple(member for member in MODEL if member != "location")
@@ -28,7 +28,7 @@ FIXED_IN_PROFILE = (
 )
 
 
-def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> ScaleSet:
+def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> ScaleSetRow:
     """Return a new scale set as its first PUT describes it, or raise ArmError."""
     body = formed(body, SCALE_SET)
     flexible = (body.get("properties") or {}).get("orchestrationMode") == "Flexible"
@@ -46,7 +46,7 @@ def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> Sc
         security = profile.get("securityProfile") or {}
         profile["securityProfile"] = {"securityType": "Standard"} | security
     model["location"] = place
-    return ScaleSet(
+    return ScaleSetRow(
         subscription=group.subscription,
         group=group.name,
         name=name,
@@ -57,7 +57,7 @@ def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> Sc
     )
 
 
-def merged(old: ScaleSet, body: dict[str, Any]) -> ScaleSet:
+def merged(old: ScaleSetRow, body: dict[str, Any]) -> ScaleSetRow:
     """Return a version of the scale set with the body merged in, or raise ArmError."""
     body = formed(body, SCALE_SET)
     changes, custom_data = _without_secrets({k: body[k] for k in MODEL if body.get(k) is not None})
@@ -101,7 +101,7 @@ def _merge(old: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _check_changes(old: ScaleSet, fresh: ScaleSet) -> None:
+def _check_changes(old: ScaleSetRow, fresh: ScaleSetRow) -> None:
     """Raise ArmError for a change of what is fixed once a scale set is made."""
     before, after = old.model["properties"], fresh.model["properties"]
     for member in FIXED:
@@ -124,7 +124,7 @@ def _check_changes(old: ScaleSet, fresh: ScaleSet) -> None:
     _check_price(old, fresh)
 
 
-def _check_price(old: ScaleSet, fresh: ScaleSet) -> None:
+def _check_price(old: ScaleSetRow, fresh: ScaleSetRow) -> None:
     if spot_rules.max_price(old.profile) == spot_rules.max_price(fresh.profile):
         return
     if fresh.model["properties"].get("upgradePolicy", {}).get("mode") == "Manual":
@@ -141,7 +141,7 @@ def _check_price(old: ScaleSet, fresh: ScaleSet) -> None:
             )
 
 
-def _in_profile(scale_set: ScaleSet, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
+def _in_profile(scale_set: ScaleSetRow, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
     found: Any = scale_set.profile
     if path[0] == "osDisk":
         found = found.get("storageProfile") or {}
@@ -150,7 +150,7 @@ def _in_profile(scale_set: ScaleSet, path: tuple[str, ...]) -> Any:  # noqa: ANN
     return found or None
 
 
-def _made_from(scale_set: ScaleSet) -> tuple[Any, ...]:
+def _made_from(scale_set: ScaleSetRow) -> tuple[Any, ...]:
     """All that an instance has of its scale set."""
     size = scale_set.model["sku"].get("name")
     return scale_set.profile, scale_set.custom_data, size, scale_set.model.get("tags")

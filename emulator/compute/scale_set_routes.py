@@ -4,7 +4,7 @@ from emulator.compute import instances, scale_set_actions, scale_sets, virtual_m
 from emulator.compute.power import ORDERS
 from emulator.compute.scale_set_actions import on_instance, on_set
 from emulator.machines import boot_diagnostics
-from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, Part
+from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, AzurePart
 
 IN_GROUP = GROUP + COMPUTE
 SETS = "/virtualMachineScaleSets"
@@ -13,7 +13,7 @@ INSTANCE = SET + "/virtualMachines/{instance}"
 MACHINES = "/virtualMachines"
 MACHINE = IN_GROUP + MACHINES + "/{vm}"
 
-PART = Part(
+PART = AzurePart(
     arm=[
         ("GET", SUBSCRIPTION + COMPUTE + SETS, scale_sets.list_all),
         ("GET", IN_GROUP + SETS, scale_sets.list_in_group),

@@ -23,7 +23,7 @@ from emulator.compute.rules import (
     spot_rules,
 )
 from emulator.compute.usages import check_quota
-from emulator.core.catalog import Offer, catalog
+from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.errors import (
     ArmError,
     invalid,
@@ -31,8 +31,8 @@ from emulator.core.errors import (
     scale_set_not_found,
     sku_not_available,
 )
-from emulator.core.fault import Fault
-from emulator.core.state import Instance, Operation, ScaleSet, scale_set_id
+from emulator.core.fault import FaultRow
+from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow, scale_set_id
 from emulator.fabric import Fabric
 from emulator.faults import scale_set_faults
 from emulator.market import restrictions
@@ -110,7 +110,7 @@ async def delete(request: Request) -> Response:
     return Response(status_code=202, headers=operations.headers(request, running[0]))
 
 
-def grow(fabric: Fabric, scale_set: ScaleSet, count: int, kind: str = "put") -> list[str]:
+def grow(fabric: Fabric, scale_set: ScaleSetRow, count: int, kind: str = "put") -> list[str]:
     """Add instances in an operation of this kind; return their ids. The caller says `changed`."""
     scale_set = fabric.state.resize(scale_set, count)
     fresh = _add_instances(fabric, scale_set, count)
@@ -119,13 +119,13 @@ def grow(fabric: Fabric, scale_set: ScaleSet, count: int, kind: str = "put") -> 
     return fresh
 
 
-def check_room_in_quota(fabric: Fabric, scale_set: ScaleSet, more: int) -> None:
+def check_room_in_quota(fabric: Fabric, scale_set: ScaleSetRow, more: int) -> None:
     """Raise ArmError if so many more instances exceed a quota."""
     larger = scale_set.resized(len(scale_set.instances) + more)
     check_quota(fabric, larger, _offer(scale_set).size.vcpus)
 
 
-def find_scale_set(request: Request) -> ScaleSet:
+def find_scale_set(request: Request) -> ScaleSetRow:
     """Return the scale set that the path names, or raise ArmError 404."""
     find_group(request)
     if (found := _lookup(request)) is None:
@@ -133,7 +133,7 @@ def find_scale_set(request: Request) -> ScaleSet:
     return found
 
 
-def refused_of_flexible(call: str, scale_set: ScaleSet) -> Exception:
+def refused_of_flexible(call: str, scale_set: ScaleSetRow) -> Exception:
     """Return the error for a call that only Uniform scale sets answer."""
     return invalid(
         f"Operation 'VirtualMachineScaleSets.{call}' is not allowed on Virtual Machine Scale Set "
@@ -142,18 +142,20 @@ def refused_of_flexible(call: str, scale_set: ScaleSet) -> Exception:
     )
 
 
-def _lookup(request: Request) -> ScaleSet | None:
+def _lookup(request: Request) -> ScaleSetRow | None:
     names = request.path_params
     key = scale_set_id(names["subscription"], names["group"], names["name"]).lower()
     return fabric_of(request).state.scale_sets.get(key)
 
 
-def _check_not_deleting(scale_set: ScaleSet) -> None:
+def _check_not_deleting(scale_set: ScaleSetRow) -> None:
     if scale_set.provisioning_state == "Deleting":
         raise marked_for_deletion(UPDATE, scale_set.name)
 
 
-def _update(request: Request, fabric: Fabric, old: ScaleSet, changes: dict[str, Any]) -> Response:
+def _update(
+    request: Request, fabric: Fabric, old: ScaleSetRow, changes: dict[str, Any]
+) -> Response:
     _check_not_deleting(old)
     return _accept(request, fabric, scale_set_models.merged(old, changes))
 
@@ -161,7 +163,7 @@ def _update(request: Request, fabric: Fabric, old: ScaleSet, changes: dict[str, 
 def _accept(
     request: Request,
     fabric: Fabric,
-    scale_set: ScaleSet,
+    scale_set: ScaleSetRow,
     *,
     new: bool = False,
 ) -> Response:
@@ -185,7 +187,7 @@ def _accept(
     return JSONResponse(body, status_code=201 if new else 200, headers=answer)
 
 
-def _settle_on(sizes: list[str], fabric: Fabric, scale_set: ScaleSet) -> ScaleSet:
+def _settle_on(sizes: list[str], fabric: Fabric, scale_set: ScaleSetRow) -> ScaleSetRow:
     """Give the scale set the first size that it may have, or raise ArmError for the last."""
     *others, last = [replace(scale_set, mixed_size=size) for size in sizes]
     for sized in others:
@@ -194,7 +196,7 @@ def _settle_on(sizes: list[str], fabric: Fabric, scale_set: ScaleSet) -> ScaleSe
     return _checked(fabric, last)
 
 
-def _checked(fabric: Fabric, scale_set: ScaleSet) -> ScaleSet:
+def _checked(fabric: Fabric, scale_set: ScaleSetRow) -> ScaleSetRow:
     """Return the scale set if its size can be had, or raise ArmError."""
     restrictions.check(fabric, scale_set)
     check_quota(fabric, scale_set, _offer(scale_set).size.vcpus)
@@ -202,7 +204,7 @@ def _checked(fabric: Fabric, scale_set: ScaleSet) -> ScaleSet:
     return scale_set
 
 
-def _offer(scale_set: ScaleSet) -> Offer:
+def _offer(scale_set: ScaleSetRow) -> SizeOffer:
     name = scale_set.mixed_size or scale_set.model["sku"].get("name")
     spot_rules.check_size(scale_set.profile, str(name))
     if not name or catalog().size(str(name)) is None:
@@ -212,13 +214,13 @@ def _offer(scale_set: ScaleSet) -> Offer:
     raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
-def _spot_price(fabric: Fabric, scale_set: ScaleSet) -> Decimal:
+def _spot_price(fabric: Fabric, scale_set: ScaleSetRow) -> Decimal:
     price = fabric.weather.spot_price(scale_set.location, scale_set.vm_size, fabric.now())
     assert price is not None, "it is sold there: there is an offer"
     return price
 
 
-def _carry_out(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> Operation:
+def _carry_out(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -> OperationRow:
     """Take over the model and the new instances; open the operation that allocates them.
 
     An update that adds none may end as early as the one that it overtakes.
@@ -235,12 +237,12 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> Oper
     return operation
 
 
-def _add_instances(fabric: Fabric, scale_set: ScaleSet, count: int) -> list[str]:
+def _add_instances(fabric: Fabric, scale_set: ScaleSetRow, count: int) -> list[str]:
     fresh, zones = [], scale_set.model.get("zones") or [""]
     first = scale_set.next_instance
     for number in range(first, first + count):
         name = f"{scale_set.name}_{uuid.uuid4().hex[:8]}" if scale_set.flexible else str(number)
-        instance = Instance(
+        instance = InstanceRow(
             set_key=scale_set.key,
             instance_id=name,
             vm_id=str(uuid.uuid4()),

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from emulator.arm.front_door import fabric_of, page
 from emulator.core.catalog import catalog, region_name
 from emulator.core.errors import ArmError, quota_exceeded
-from emulator.core.state import ScaleSet
+from emulator.core.state import ScaleSetRow
 from emulator.fabric import Fabric
 
 REGULAR_QUOTA = 10_000  # cores per region and per family; never the one that bites
@@ -51,7 +51,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Quota:
+class RegionQuota:
     """One limit; ``name`` as it is written, ``text`` as people read it."""
 
     name: str
@@ -66,12 +66,12 @@ async def list_all(request: Request) -> Response:
     return page(request, [_row(fabric, region, quota) for quota in quotas(fabric, region)])
 
 
-def quotas(fabric: Fabric, region: Region) -> list[Quota]:
+def quotas(fabric: Fabric, region: Region) -> list[RegionQuota]:
     """Every quota of the region, with the limit that is in force."""
     wanted = {name: text for name, (text, _) in COUNTED.items()}
     wanted |= {"cores": "Total Regional vCPUs", "lowPriorityCores": "Total Regional Spot vCPUs"}
     wanted |= {size.family: _family_text(size.family) for size in catalog().sizes.values()}
-    return [Quota(n, text, limit(fabric, region, n)) for n, text in wanted.items()]
+    return [RegionQuota(n, text, limit(fabric, region, n)) for n, text in wanted.items()]
 
 
 def limit(fabric: Fabric, region: Region, name: str, *, hidden: bool = False) -> int:
@@ -82,7 +82,7 @@ def limit(fabric: Fabric, region: Region, name: str, *, hidden: bool = False) ->
     return start
 
 
-def used(fabric: Fabric, region: Region, quota: Quota) -> int:
+def used(fabric: Fabric, region: Region, quota: RegionQuota) -> int:
     """How much of a quota is used."""
     here = _here(fabric, region)
     match quota.name:
@@ -108,7 +108,7 @@ def used_cores(
     return sum(_holding(s) * _size_of(s).vcpus for s in here if s.spot is spot)
 
 
-def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
+def check_quota(fabric: Fabric, wanted: ScaleSetRow, vcpus: int) -> None:
     """Raise ArmError if bringing the scale set to its capacity exceeds a quota of the region."""
     region = Region(wanted.subscription, wanted.location)
     coming = max(0, wanted.capacity - len(wanted.instances))
@@ -126,7 +126,7 @@ def check_quota(fabric: Fabric, wanted: ScaleSet, vcpus: int) -> None:
             raise quota_exceeded(shown, wanted.location, limit=most, usage=usage, more=more)
 
 
-def used_up(fabric: Fabric, wanted: ScaleSet, code: str) -> ArmError:
+def used_up(fabric: Fabric, wanted: ScaleSetRow, code: str) -> ArmError:
     """Return the refusal as if not one more core were allowed."""
     region = Region(wanted.subscription, wanted.location)
     usage = used_cores(fabric, region, spot=wanted.spot, hidden=bool(wanted.owner))
@@ -140,14 +140,14 @@ def used_up(fabric: Fabric, wanted: ScaleSet, code: str) -> ArmError:
     )
 
 
-def _holding(scale_set: ScaleSet) -> int:
+def _holding(scale_set: ScaleSetRow) -> int:
     """Instances that count: all of a scale set's; of Azure ML's nodes not the preempted ones."""
     return sum(
         not scale_set.owner or i.phase != "deallocated" for i in scale_set.instances.values()
     )
 
 
-def _here(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSet]:
+def _here(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSetRow]:
     """Return the scale sets of a region; ``hidden``: those of Azure ML, which has its own quota.
 
     MicrosoftDocs/azure-ai-docs, machine-learning/how-to-manage-quotas.md.
@@ -162,7 +162,7 @@ def _here(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSet
     ]
 
 
-def _size_of(scale_set: ScaleSet) -> Any:  # noqa: ANN401 - a Size
+def _size_of(scale_set: ScaleSetRow) -> Any:  # noqa: ANN401 - a Size
     size = catalog().size(scale_set.vm_size)
     assert size, f"{scale_set.vm_size} was checked when {scale_set.name} was put"
     return size
@@ -173,7 +173,7 @@ def _family_text(family: str) -> str:
     return f"Standard {short[len('standard') :]} Family vCPUs"
 
 
-def _row(fabric: Fabric, region: Region, quota: Quota) -> dict[str, Any]:
+def _row(fabric: Fabric, region: Region, quota: RegionQuota) -> dict[str, Any]:
     return {
         "unit": "Count",
         "currentValue": used(fabric, region, quota),

@@ -12,7 +12,7 @@ from emulator.compute import instances, scale_set_actions
 from emulator.compute.instance_query import scale_set_filter
 from emulator.compute.scale_set_actions import Handler
 from emulator.core.errors import marked_for_deletion, resource_not_found
-from emulator.core.state import Instance, ScaleSet
+from emulator.core.state import InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 
 
@@ -71,7 +71,7 @@ def ordered(kind: str) -> Handler:
     return handler
 
 
-def find_vm(request: Request) -> tuple[ScaleSet, Instance]:
+def find_vm(request: Request) -> tuple[ScaleSetRow, InstanceRow]:
     """Return the virtual machine that the path names, or raise ArmError."""
     group = find_group(request)
     if (found := _lookup(request)) is None:
@@ -80,7 +80,7 @@ def find_vm(request: Request) -> tuple[ScaleSet, Instance]:
     return found
 
 
-def _lookup(request: Request) -> tuple[ScaleSet, Instance] | None:
+def _lookup(request: Request) -> tuple[ScaleSetRow, InstanceRow] | None:
     names = request.path_params
     start = f"/subscriptions/{names['subscription']}/resourcegroups/{names['group']}/".lower()
     wanted = names["vm"].lower()
@@ -109,6 +109,6 @@ def _status_of(row: dict[str, Any]) -> dict[str, Any]:
     return {k: row[k] for k in ("id", "name", "type", "location")} | {"properties": properties}
 
 
-def _flexible(fabric: Fabric, start: str) -> list[ScaleSet]:
+def _flexible(fabric: Fabric, start: str) -> list[ScaleSetRow]:
     sets = fabric.state.scale_sets.values()
     return [s for s in sets if s.flexible and s.key.startswith(start)]

@@ -5,17 +5,17 @@ import itertools
 from collections.abc import Iterator
 
 from emulator.core.rows import Path
-from emulator.core.state import Instance, Operation, ScaleSet, State
+from emulator.core.state import EmulatorState, InstanceRow, OperationRow, ScaleSetRow
 
 OPERATIONS_KEPT = 3600.0  # seconds after their end; then polling answers NotFound
 AT_ONCE = 0.0  # a time that is always over
-Found = tuple[ScaleSet, Instance]
+Found = tuple[ScaleSetRow, InstanceRow]
 
 
 class Agenda:
     """Which operations and evictions are due, which VMs to boot and kill, and whose a token is."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: EmulatorState) -> None:
         self._state = state
         self._changes = state.ledger.follow()
         self._by_target: dict[str, dict[str, None]] = {}  # unfinished operations
@@ -32,7 +32,7 @@ class Agenda:
         for path in state.rows():
             self._look(path)
 
-    def operations(self, target: str) -> list[Operation]:
+    def operations(self, target: str) -> list[OperationRow]:
         """Return the unfinished operations on one resource."""
         self._catch_up()
         found = (self._state.operations.get(name) for name in self._by_target.get(target, ()))
@@ -45,27 +45,29 @@ class Agenda:
         self._unsettled.clear()
         return found
 
-    def under_way(self) -> Iterator[Operation]:
+    def under_way(self) -> Iterator[OperationRow]:
         """Every unfinished operation."""
         self._catch_up()
         names = [name for names in self._by_target.values() for name in names]
         return (o for name in names if (o := self._state.operations.get(name)))
 
-    def due_operations(self, now: float) -> list[Operation]:
+    def due_operations(self, now: float) -> list[OperationRow]:
         """Those whose time has come and that are not over."""
         return [
-            row for row in self._due(now) if isinstance(row, Operation) and row.ended_at is None
+            row for row in self._due(now) if isinstance(row, OperationRow) and row.ended_at is None
         ]
 
-    def outdated_operations(self, now: float) -> list[Operation]:
+    def outdated_operations(self, now: float) -> list[OperationRow]:
         """Those that ended so long ago that nobody may ask any more."""
         return [
-            row for row in self._due(now) if isinstance(row, Operation) and row.ended_at is not None
+            row
+            for row in self._due(now)
+            if isinstance(row, OperationRow) and row.ended_at is not None
         ]
 
-    def due_evictions(self, now: float) -> list[Instance]:
+    def due_evictions(self, now: float) -> list[InstanceRow]:
         """Return the instances whose eviction is due."""
-        return [row for row in self._due(now) if isinstance(row, Instance)]
+        return [row for row in self._due(now) if isinstance(row, InstanceRow)]
 
     def doomed(self) -> list[Found]:
         """Return the instances that are to be killed."""
@@ -128,7 +130,7 @@ class Agenda:
 
     def _look_at_instance(self, path: Path) -> None:
         found = self._state.row_at(path)
-        instance = found if isinstance(found, Instance) else None
+        instance = found if isinstance(found, InstanceRow) else None
         _keep(self._doomed, path, wanted=bool(instance and instance.doom))
         _keep(self._fresh, path, wanted=bool(instance and _bootable(instance)))
         token = instance.token if instance else None
@@ -138,7 +140,7 @@ class Agenda:
             if token:
                 self._by_token[token], self._tokens[path] = path, token
 
-    def _look_at_operation(self, name: str, operation: Operation | None) -> None:
+    def _look_at_operation(self, name: str, operation: OperationRow | None) -> None:
         if operation is None:
             return
         self._unsettled[operation.target] = None
@@ -152,16 +154,16 @@ class Agenda:
     def _time(self, path: Path) -> float | None:
         """When the row wants to be looked at."""
         match self._state.row_at(path):
-            case Operation(status="InProgress") as operation:
+            case OperationRow(status="InProgress") as operation:
                 return operation.due_at
-            case Operation(ended_at=ended) if ended is not None:
+            case OperationRow(ended_at=ended) if ended is not None:
                 return ended + OPERATIONS_KEPT
-            case Instance(eviction=eviction) if eviction:
+            case InstanceRow(eviction=eviction) if eviction:
                 return AT_ONCE if eviction.acknowledged else eviction.not_before
         return None
 
 
-def _bootable(instance: Instance) -> bool:
+def _bootable(instance: InstanceRow) -> bool:
     waiting = instance.phase == "allocated" and not instance.booted
     return waiting and not instance.doom and not instance.stopped
 

@@ -23,7 +23,7 @@ from emulator.core.errors import invalid
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class VmSize:
     """A VM size."""
 
     name: str
@@ -50,10 +50,10 @@ class Location:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
+class SizeOffer:
     """One size in one region, in US dollars per hour."""
 
-    size: Size
+    size: VmSize
     location: str
     location_name: str
     on_demand: Decimal
@@ -67,21 +67,21 @@ class Offer:
 class Catalog:
     """All sizes, regions and offers."""
 
-    sizes: dict[str, Size]  # by name in lower case
+    sizes: dict[str, VmSize]  # by name in lower case
     regions: dict[str, Location]
-    offers: tuple[Offer, ...]
-    by_place: dict[tuple[str, str], Offer]  # by size and region in lower case
+    offers: tuple[SizeOffer, ...]
+    by_place: dict[tuple[str, str], SizeOffer]  # by size and region in lower case
 
     @property
     def locations(self) -> frozenset[str]:
         """The names of all regions."""
         return frozenset(self.regions)
 
-    def size(self, name: str) -> Size | None:
+    def size(self, name: str) -> VmSize | None:
         """Look a size up, in any case."""
         return self.sizes.get(name.lower())
 
-    def offer(self, name: str, location: str) -> Offer | None:
+    def offer(self, name: str, location: str) -> SizeOffer | None:
         """Return the offer of a size in a region, or None if it is not sold there."""
         return self.by_place.get((name.lower(), location.lower()))
 
@@ -122,13 +122,13 @@ def read(*more: Path) -> Catalog:
     told: dict[str, dict[str, Any]] = {"sizes": {}, "locations": {}}
     for data, kind in product((common, own, *added), told):
         told[kind] |= data.get(kind, {})
-    sizes = {n.lower(): Size(name=n, **members) for n, members in told["sizes"].items()}
+    sizes = {n.lower(): VmSize(name=n, **members) for n, members in told["sizes"].items()}
     regions = {n: _location(n, members) for n, members in told["locations"].items()}
     rows = [row for data in (*added, own) for row in data.get("prices", [])]
     rows += [
         _common(size, place, prices[size]) for size, place in product(prices, regions.values())
     ]
-    by_place: dict[tuple[str, str], Offer] = {}
+    by_place: dict[tuple[str, str], SizeOffer] = {}
     for offer in (_offer(row, sizes, regions) for row in rows):
         by_place.setdefault((offer.size.name.lower(), offer.location), offer)
     offers = tuple(by_place.values())
@@ -154,8 +154,10 @@ def _location(name: str, members: dict[str, Any]) -> Location:
     return Location(name=name, display=members["display"], meter=members["meter"], zones=zones)
 
 
-def _offer(row: dict[str, Any], sizes: dict[str, Size], regions: dict[str, Location]) -> Offer:
-    return Offer(
+def _offer(
+    row: dict[str, Any], sizes: dict[str, VmSize], regions: dict[str, Location]
+) -> SizeOffer:
+    return SizeOffer(
         size=sizes[row["size"].lower()],
         location=row["location"],
         location_name=regions[row["location"]].meter,

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from emulator.core.rows import Row
+from emulator.core.rows import FrozenRow
 
 
 @dataclass(frozen=True, slots=True)
-class Fault(Row):
+class FaultRow(FrozenRow):
     """A fault that is planted; see `emulator.faults.planted`. Empty members match anything."""
 
     table: ClassVar[str] = "faults"

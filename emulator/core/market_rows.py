@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from emulator.core.rows import Row
+from emulator.core.rows import FrozenRow
 
 
 @dataclass(frozen=True, slots=True)
-class Restriction(Row):
+class Restriction(FrozenRow):
     """A size that the subscription may not have in a region, or in some of its zones."""
 
     table: ClassVar[str] = "restrictions"
@@ -23,7 +23,7 @@ class Restriction(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class PlantedPrice(Row):
+class PlantedPrice(FrozenRow):
     """A row of the price list beside the catalog's; ``alone``: in place of them."""
 
     table: ClassVar[str] = "planted_prices"
@@ -41,7 +41,7 @@ class PlantedPrice(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Metered(Row):
+class MeteredUsage(FrozenRow):
     """How long one instance of a scale set was allocated, and what an hour cost meanwhile.
 
     One that was deallocated and started again has a second record.

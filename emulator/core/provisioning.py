@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable
 
-from emulator.core.state import Operation, ScaleSet, State
+from emulator.core.state import EmulatorState, OperationRow, ScaleSetRow
 
 DELETING = ("delete", "delete_group")
 
 
-def settle(state: State, scale_set: ScaleSet, under_way: Iterable[Operation]) -> None:
+def settle(state: EmulatorState, scale_set: ScaleSetRow, under_way: Iterable[OperationRow]) -> None:
     """Say what is going on, or how it ended; ``under_way`` are all that concern the scale set."""
     found = _state(scale_set, [o for o in under_way if not o.alone])
     if scale_set.provisioning_state != found:
         state.change(scale_set, provisioning_state=found)
 
 
-def _state(scale_set: ScaleSet, under_way: list[Operation]) -> str:
+def _state(scale_set: ScaleSetRow, under_way: list[OperationRow]) -> str:
     if any(operation.kind in DELETING for operation in under_way):
         return "Deleting"
     if under_way:

@@ -1,7 +1,7 @@
 """Frozen rows, of which the state is made, and a ledger of those that changed.
 
 A row is a frozen dataclass, and the dicts and lists in it are frozen too, as deep as they go. Only
-`emulator.core.state.State` puts another row in its place, and notes that in the ledger.
+`emulator.core.state.EmulatorState` puts another row in its place, and notes that in the ledger.
 """
 
 import copy
@@ -12,11 +12,11 @@ from types import UnionType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin
 
 Path = tuple[str, ...]  # ("operations", ID) or ("scale_sets", KEY, "instances", ID)
-R = TypeVar("R", bound="Row")
+R = TypeVar("R", bound="FrozenRow")
 
 
 @dataclass
-class Changes:
+class RowChanges:
     """The rows that changed since one follower last looked, in the order in which they did."""
 
     touched: dict[Path, None] = field(default_factory=dict)  # removed ones too
@@ -32,11 +32,11 @@ class Ledger:
     """Reports changes to its followers."""
 
     def __init__(self) -> None:
-        self._followers: list[Changes] = []
+        self._followers: list[RowChanges] = []
 
-    def follow(self) -> Changes:
+    def follow(self) -> RowChanges:
         """Return the changes from now on; the follower clears them."""
-        self._followers.append(Changes())
+        self._followers.append(RowChanges())
         return self._followers[-1]
 
     def note(self, path: Path, *, new: bool = False, removed: bool = False) -> None:
@@ -88,7 +88,7 @@ def frozen(value: Any) -> Any:  # noqa: ANN401 - JSON
     return FrozenList(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
-class Row:
+class FrozenRow:
     """Base of the frozen dataclasses that the state keeps, each in its table under its key."""
 
     __slots__ = ()
@@ -115,9 +115,9 @@ class Row:
         return {name: getattr(self, name) for name in _layout(type(self)).rows}
 
 
-def to_text(row: Row) -> str:
+def to_text(row: FrozenRow) -> str:
     """Return the row as JSON."""
-    return json.dumps(row.plain(), default=Row.plain, separators=(",", ":"))
+    return json.dumps(row.plain(), default=FrozenRow.plain, separators=(",", ":"))
 
 
 def from_plain(kind: type[R], data: dict[str, Any]) -> R:
@@ -134,13 +134,13 @@ class _Layout:
     """The fields of a kind of rows, without its tables."""
 
     json: tuple[str, ...]  # those that hold dicts and lists
-    rows: dict[str, type[Row] | None]  # all, with the kind of row that one holds
+    rows: dict[str, type[FrozenRow] | None]  # all, with the kind of row that one holds
 
 
-_LAYOUTS: dict[type[Row], _Layout] = {}
+_LAYOUTS: dict[type[FrozenRow], _Layout] = {}
 
 
-def _layout(kind: type[Row]) -> _Layout:
+def _layout(kind: type[FrozenRow]) -> _Layout:
     if kind not in _LAYOUTS:
         hints = {f.name: _members(f.type) for f in fields(kind) if not f.metadata.get("table")}
         json_ = [n for n, parts in hints.items() if {get_origin(p) for p in parts} & {dict, list}]
@@ -150,7 +150,7 @@ def _layout(kind: type[Row]) -> _Layout:
 
 
 def _is_row(hint: Any) -> bool:  # noqa: ANN401 - any type's
-    return isinstance(hint, type) and issubclass(hint, Row)
+    return isinstance(hint, type) and issubclass(hint, FrozenRow)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any type's

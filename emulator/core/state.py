@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from emulator.core.fault import Fault
-from emulator.core.market_rows import Metered, PlantedPrice, Restriction
-from emulator.core.rows import Ledger, Path, R, Row
+from emulator.core.fault import FaultRow
+from emulator.core.market_rows import MeteredUsage, PlantedPrice, Restriction
+from emulator.core.rows import FrozenRow, Ledger, Path, R
 from emulator.core.virtual_time import Anchor
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction(Row):
+class Eviction(FrozenRow):
     """Azure's wish to have a Spot instance back."""
 
     event_id: str
@@ -29,7 +29,7 @@ class Eviction(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Instance(Row):
+class InstanceRow(FrozenRow):
     """One VM of a scale set.
 
     ``phase`` is creating, allocated, deallocated (evicted but kept), or failed (no machine).
@@ -72,7 +72,7 @@ class Instance(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleSet(Row):
+class ScaleSetRow(FrozenRow):
     """One scale set: the model as Azure would answer it, and what Azure keeps to itself.
 
     All versions of a row share ``instances``, in which only the state puts and removes instances.
@@ -93,7 +93,7 @@ class ScaleSet(Row):
     owner: str = ""  # key of the resource of another service that it is hidden behind
     version: int = 0  # of what instances are made from
     mixed_size: str = ""  # which of the sizes of an instance mix its instances have
-    instances: Mapping[str, Instance] = field(default_factory=dict, metadata={"table": True})
+    instances: Mapping[str, InstanceRow] = field(default_factory=dict, metadata={"table": True})
 
     @property
     def key(self) -> str:
@@ -142,16 +142,16 @@ class ScaleSet(Row):
         storage = self.profile.get("storageProfile") or {}
         return bool((storage.get("osDisk") or {}).get("diffDiskSettings"))
 
-    def resized(self, capacity: int) -> "ScaleSet":
+    def resized(self, capacity: int) -> "ScaleSetRow":
         """Return a version that should have so many instances."""
         return replace(self, model=self.model | {"sku": self.model["sku"] | {"capacity": capacity}})
 
-    def vm_name(self, instance: Instance) -> str:
+    def vm_name(self, instance: InstanceRow) -> str:
         """Return the name of one instance, as ARM and the metadata service give it."""
         name = instance.instance_id
         return name if self.flexible else f"{self.name}_{name}"
 
-    def computer_name(self, instance: Instance) -> str:
+    def computer_name(self, instance: InstanceRow) -> str:
         """Return the host name of one instance: the prefix with its id in base 36, six digits."""
         prefix = (self.profile.get("osProfile") or {}).get("computerNamePrefix") or self.name
         if self.flexible:
@@ -162,7 +162,7 @@ class ScaleSet(Row):
             digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
         return f"{prefix}{digits:0>6}".lower()
 
-    def vm_resource_id(self, instance: Instance) -> str:
+    def vm_resource_id(self, instance: InstanceRow) -> str:
         """Return the resource id of one instance."""
         if self.flexible:
             return virtual_machine_id(self.subscription, self.group, instance.instance_id)
@@ -170,7 +170,7 @@ class ScaleSet(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceGroup(Row):
+class ResourceGroup(FrozenRow):
     """A named folder of resources."""
 
     table: ClassVar[str] = "groups"
@@ -187,7 +187,7 @@ class ResourceGroup(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Resource(Row):
+class ResourceRow(FrozenRow):
     """Any other ARM resource: what was put, as it is answered."""
 
     table: ClassVar[str] = "resources"
@@ -222,7 +222,7 @@ class Resource(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Row):
+class OperationRow(FrozenRow):
     """A long operation.
 
     ``kind`` is put, restore, delete, delete_instances or delete_group, or an action.
@@ -257,7 +257,7 @@ class Operation(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Globals(Row):
+class Globals(FrozenRow):
     """The values that exist once."""
 
     table: ClassVar[str] = "globals"
@@ -271,25 +271,34 @@ class Globals(Row):
         return ""
 
 
-KINDS: tuple[type[Row], ...] = (
-    *(Globals, ResourceGroup, ScaleSet, Operation, Fault, Resource, Restriction, PlantedPrice),
-    Metered,
+KINDS: tuple[type[FrozenRow], ...] = (
+    *(
+        Globals,
+        ResourceGroup,
+        ScaleSetRow,
+        OperationRow,
+        FaultRow,
+        ResourceRow,
+        Restriction,
+        PlantedPrice,
+    ),
+    MeteredUsage,
 )
 
 
-class State:
+class EmulatorState:
     """Everything that survives a restart of the emulator; the only place where rows change."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.groups: Mapping[str, ResourceGroup] = {}
-        self.scale_sets: Mapping[str, ScaleSet] = {}
-        self.operations: Mapping[str, Operation] = {}
-        self.faults: Mapping[str, Fault] = {}
-        self.resources: Mapping[str, Resource] = {}
+        self.scale_sets: Mapping[str, ScaleSetRow] = {}
+        self.operations: Mapping[str, OperationRow] = {}
+        self.faults: Mapping[str, FaultRow] = {}
+        self.resources: Mapping[str, ResourceRow] = {}
         self.restrictions: Mapping[str, Restriction] = {}
         self.planted_prices: Mapping[str, PlantedPrice] = {}
-        self.metered: Mapping[str, Metered] = {}
+        self.metered: Mapping[str, MeteredUsage] = {}
         self._globals = {"": Globals()}
 
     @property
@@ -313,45 +322,45 @@ class State:
         """Change members of a row as the state has it now; return the new version."""
         return self.put(replace(self.now(row), **members))
 
-    def remove(self, row: Row) -> None:
+    def remove(self, row: FrozenRow) -> None:
         """Remove a row with all rows in it, if it is there."""
         if self.row_at(row.row_path) is None:
             return
-        for instance in list(row.instances.values()) if isinstance(row, ScaleSet) else ():
+        for instance in list(row.instances.values()) if isinstance(row, ScaleSetRow) else ():
             self.remove(instance)
         del self._table(row.row_path)[row.key]
         self.ledger.note(row.row_path, removed=True)
 
-    def resize(self, scale_set: ScaleSet, more: int) -> ScaleSet:
+    def resize(self, scale_set: ScaleSetRow, more: int) -> ScaleSetRow:
         """Add to the capacity of a scale set, or take from it, down to 0."""
         now = self.now(scale_set)
         return self.put(now.resized(max(now.capacity + more, 0)))
 
     def end(
         self,
-        operation: Operation,
+        operation: OperationRow,
         now: float,
         error: dict[str, str] | None = None,
         status: str = "",
-    ) -> Operation:
+    ) -> OperationRow:
         """Close an operation: Succeeded without an error, Failed with one, or with ``status``."""
         status = status or ("Failed" if error else "Succeeded")
         return self.change(operation, status=status, error=error, ended_at=now)
 
-    def row_at(self, path: Path) -> Row | None:
+    def row_at(self, path: Path) -> FrozenRow | None:
         """Return the row that is there, or None."""
         if len(path) > 2 and path[1] not in self.scale_sets:
             return None
-        found: Row | None = self._table(path).get(path[-1])
+        found: FrozenRow | None = self._table(path).get(path[-1])
         return found
 
-    def rows(self) -> dict[Path, Row]:
+    def rows(self) -> dict[Path, FrozenRow]:
         """Return every row by its path; a scale set comes before its instances."""
         tables = [self._table((kind.table, "")) for kind in KINDS]
         tables += [dict(scale_set.instances) for scale_set in self.scale_sets.values()]
         return {row.row_path: row for table in tables for row in table.values()}
 
-    def visible(self, subscription: str = "") -> list[ScaleSet]:
+    def visible(self, subscription: str = "") -> list[ScaleSetRow]:
         """Return the scale sets of a subscription, or of all, without those of other services."""
         start = f"/subscriptions/{subscription}/".lower() if subscription else ""
         return [s for s in self.scale_sets.values() if s.key.startswith(start) and not s.owner]

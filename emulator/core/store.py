@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from emulator.core.rows import from_plain, to_text
-from emulator.core.state import KINDS, Instance, State
+from emulator.core.state import KINDS, EmulatorState, InstanceRow
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS kept (path TEXT NOT NULL UNIQUE, body TEXT NOT NULL)"
 PUT = "INSERT INTO kept VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET body = excluded.body"
@@ -43,7 +43,7 @@ def occupy(folder: Path) -> TextIO:
     return file
 
 
-class Store:
+class StateFile:
     """The state, and the file that follows it."""
 
     def __init__(self, folder: Path) -> None:
@@ -102,12 +102,12 @@ def _open(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def _load(file: sqlite3.Connection) -> State:
+def _load(file: sqlite3.Connection) -> EmulatorState:
     lines = file.execute("SELECT path, body FROM kept ORDER BY rowid").fetchall()
     found = sorted(((json.loads(p), b) for p, b in lines), key=lambda line: len(line[0]))
-    state = State()
+    state = EmulatorState()
     for path, body in found:
-        kind = Instance if len(path) > 2 else TABLES.get(path[0])
+        kind = InstanceRow if len(path) > 2 else TABLES.get(path[0])
         if kind and (len(path) == 2 or path[1] in state.scale_sets):
             state.put(from_plain(kind, json.loads(body)))
     return state

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator.core.rows import Row
+from emulator.core.rows import FrozenRow
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor(Row):
+class Anchor(FrozenRow):
     """The moment at which time was last set going."""
 
     real: float

@@ -35,7 +35,7 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A function with its arguments."""
 
     name: str
@@ -43,14 +43,14 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Member:
+class MemberAccess:
     """A member of an object or an element of an array."""
 
     target: "Node"
     key: "Node"
 
 
-Node = Literal | Call | Member
+Node = Literal | FunctionCall | MemberAccess
 
 
 class Scope(Protocol):
@@ -129,21 +129,21 @@ class _Nodes(Transformer[Token, Node]):
 
     def call(self, name: Token, *arguments: Node) -> Node:
         """Return the call of a function."""
-        return Call(str(name), arguments)
+        return FunctionCall(str(name), arguments)
 
     def member(self, target: Node, name: Token) -> Node:
         """Return the member of an object."""
-        return Member(target, Literal(str(name)))
+        return MemberAccess(target, Literal(str(name)))
 
     def element(self, target: Node, key: Node) -> Node:
         """Return the element of an array or an object."""
-        return Member(target, key)
+        return MemberAccess(target, key)
 
 
 def _value(node: Node, scope: Scope) -> Any:  # noqa: ANN401 - JSON
     if isinstance(node, Literal):
         return node.value
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         return scope.call(node.name, [_value(part, scope) for part in node.arguments])
     return _member(_value(node.target, scope), _value(node.key, scope))
 

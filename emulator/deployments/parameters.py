@@ -4,7 +4,7 @@ from typing import Any
 
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 from emulator.deployments.refusals import invalid_template
-from emulator.deployments.scopes import Scope
+from emulator.deployments.scopes import TemplateScope
 
 Json = Any
 TYPES: dict[str, tuple[type, ...]] = {
@@ -18,7 +18,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def resolve(declared: Json, given: Json, scope: Scope) -> dict[str, Json]:
+def resolve(declared: Json, given: Json, scope: TemplateScope) -> dict[str, Json]:
     """Return the value of every parameter, or raise ArmError."""
     if not isinstance(declared, dict) or not isinstance(given, dict):
         raise invalid_template("The template parameters must be an object.")
@@ -29,7 +29,7 @@ def resolve(declared: Json, given: Json, scope: Scope) -> dict[str, Json]:
         if not isinstance(rules, dict) or str(rules.get("type")).lower() not in TYPES:
             raise invalid_template(f"The template parameter '{name}' has no valid type.")
         _check_rules(name, rules)
-        inner = Scope(scope.place, values, scope.variables)
+        inner = TemplateScope(scope.place, values, scope.variables)
         values[name] = _value(name, rules, passed.get(name.lower()), inner)
         _check(name, rules, values[name])
     return values
@@ -71,7 +71,7 @@ def _check_rules(name: str, rules: Json) -> None:
         raise invalid_template(f"The allowedValues of the parameter '{name}' must be an array.")
 
 
-def _value(name: str, rules: Json, passed: Json, scope: Scope) -> Json:
+def _value(name: str, rules: Json, passed: Json, scope: TemplateScope) -> Json:
     if isinstance(passed, dict) and "value" in passed:
         return passed["value"]
     if "defaultValue" in rules:

@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from emulator.access.actions import Need, needed
-from emulator.access.enforcement import Caller, permitted
+from emulator.access.enforcement import ArmCaller, permitted
 from emulator.core.errors import ArmError
 from emulator.deployments import templates
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate, is_expression
 from emulator.deployments.refusals import invalid_resource, not_allowed, not_valid
-from emulator.deployments.scopes import Scope
-from emulator.deployments.templates import Plan, Step
+from emulator.deployments.scopes import TemplateScope
+from emulator.deployments.templates import DeploymentPlan, Step
 from emulator.fabric import Fabric
 from emulator.resources.kinds import Draft
 from emulator.resources.kinds import check as hold
@@ -27,9 +27,9 @@ Json = Any
 CATCH_ALL = {path for _, path, _ in PART.arm}
 
 
-def check(fabric: Fabric, request: Request, name: str, plan: Plan) -> None:
+def check(fabric: Fabric, request: Request, name: str, plan: DeploymentPlan) -> None:
     """Raise ArmError with all that ARM or the resource providers have against a plan."""
-    caller: Caller = request.scope["caller"]
+    caller: ArmCaller = request.scope["caller"]
     asked = [(s, needed("PUT", s.id)) for s in plan.steps if s.wanted]
     lacking = [(s, n) for s, n in asked if n and not permitted(fabric, caller, n)]
     if lacking:
@@ -47,7 +47,7 @@ def check(fabric: Fabric, request: Request, name: str, plan: Plan) -> None:
         raise not_valid(name, str(uuid.uuid4()), details)
 
 
-def partly(name: str, value: Json, scope: Scope) -> Json:
+def partly(name: str, value: Json, scope: TemplateScope) -> Json:
     """Evaluate the expressions in a value that need no running deployment."""
     try:
         return evaluate(value, scope)
@@ -68,7 +68,7 @@ def open_ended(value: Json) -> bool:
     return isinstance(value, str) and is_expression(value)
 
 
-def _lack(caller: Caller, step: Step, need: Need) -> str:
+def _lack(caller: ArmCaller, step: Step, need: Need) -> str:
     return (
         f"Authorization failed for template resource '{step.name}' of type '{step.type}'. The "
         f"client '{caller.client_id}' with object id '{caller.object_id}' does not have "

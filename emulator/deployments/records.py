@@ -1,6 +1,6 @@
 """Deployments in the state: what is answered of them, and what it takes to carry them out.
 
-A deployment is a `Resource` whose body has, beside its properties, the template, the operations
+A deployment is a `ResourceRow` whose body has, beside its properties, the template, the operations
 done so far and, while it runs, ``run``: what was passed to it, and how far it got.
 """
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from emulator.access.identity.directory import TENANT
 from emulator.arm.views import group_body
-from emulator.core.state import Resource, ResourceGroup
+from emulator.core.state import ResourceGroup, ResourceRow
 from emulator.core.timestamps import timestamp
 from emulator.deployments import parameters
-from emulator.deployments.scopes import Place
-from emulator.deployments.templates import Plan
+from emulator.deployments.scopes import DeploymentPlace
+from emulator.deployments.templates import DeploymentPlan
 from emulator.fabric import Fabric
 from emulator.resources.resource_ids import parse
 
@@ -27,14 +27,14 @@ def deployment_id(group_id: str, name: str) -> str:
     return f"{group_id}/providers/{DEPLOYMENTS}/{name}"
 
 
-def running(resource: Resource) -> bool:
+def running(resource: ResourceRow) -> bool:
     """Whether it is a deployment that is not over."""
     return resource.type == DEPLOYMENTS and bool(resource.body.get("run"))
 
 
-def place(group: ResourceGroup) -> Place:
+def place(group: ResourceGroup) -> DeploymentPlace:
     """Return the values of `resourceGroup()` and `subscription()` in a deployment."""
-    return Place(
+    return DeploymentPlace(
         subscription={
             "id": f"/subscriptions/{group.subscription}",
             "subscriptionId": group.subscription,
@@ -45,7 +45,7 @@ def place(group: ResourceGroup) -> Place:
     )
 
 
-def new(fabric: Fabric, id_: str, plan: Plan, asked: Json, call: Json) -> Resource:
+def new(fabric: Fabric, id_: str, plan: DeploymentPlan, asked: Json, call: Json) -> ResourceRow:
     """Return a new deployment; ``call`` is what a PUT of its resources needs."""
     properties = summary(fabric, plan)
     properties["provisioningState"] = "Running"
@@ -54,7 +54,7 @@ def new(fabric: Fabric, id_: str, plan: Plan, asked: Json, call: Json) -> Resour
         "call": call,
         "steps": {},
     }
-    return Resource(
+    return ResourceRow(
         id=id_,
         type=DEPLOYMENTS,
         location="",
@@ -68,13 +68,13 @@ def new(fabric: Fabric, id_: str, plan: Plan, asked: Json, call: Json) -> Resour
     )
 
 
-def close(fabric: Fabric, resource: Resource, **properties: Json) -> None:
+def close(fabric: Fabric, resource: ResourceRow, **properties: Json) -> None:
     """End a deployment with these properties, and forget what was passed to it: secrets too."""
     ended = {"properties": resource.body["properties"] | properties, "run": None}
     fabric.state.change(resource, body=resource.body | ended)
 
 
-def summary(fabric: Fabric, plan: Plan) -> dict[str, Json]:
+def summary(fabric: Fabric, plan: DeploymentPlan) -> dict[str, Json]:
     """Return the properties of a deployment that is valid."""
     return {
         "parameters": parameters.shown(plan.declared, plan.scope.parameters),
@@ -86,7 +86,7 @@ def summary(fabric: Fabric, plan: Plan) -> dict[str, Json]:
     }
 
 
-def body(resource: Resource) -> dict[str, Json]:
+def body(resource: ResourceRow) -> dict[str, Json]:
     """Return a deployment as ARM answers it."""
     return {
         "id": resource.id,

@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse, Response
 from emulator.arm.front_door import base_url, fabric_of, page, read_json
 from emulator.arm.resource_groups import find_group
 from emulator.core.errors import invalid
-from emulator.core.state import Resource, group_id
+from emulator.core.state import ResourceRow, group_id
 from emulator.deployments import preflight, records, refusals, templates
-from emulator.deployments.templates import Plan
+from emulator.deployments.templates import DeploymentPlan
 
 Json = Any
 RETRY_AFTER = {"Retry-After": "1"}
@@ -90,7 +90,7 @@ def _names(request: Request) -> tuple[str, str]:
     return records.deployment_id(group, names["deployment"]), names["deployment"]
 
 
-def _found(request: Request) -> Resource:
+def _found(request: Request) -> ResourceRow:
     find_group(request)
     id_, name = _names(request)
     if (deployment := fabric_of(request).state.resources.get(id_.lower())) is None:
@@ -98,7 +98,7 @@ def _found(request: Request) -> Resource:
     return deployment
 
 
-async def _planned(request: Request, name: str) -> tuple[Json, Plan]:
+async def _planned(request: Request, name: str) -> tuple[Json, DeploymentPlan]:
     """Return the properties in the body and the plan of its template, or raise ArmError."""
     group = find_group(request)
     if not re.fullmatch(records.NAME, name):

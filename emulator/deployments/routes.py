@@ -1,12 +1,12 @@
 """Where deployments answer."""
 
 from emulator.deployments import requests
-from emulator.parts import GROUP, Part
+from emulator.parts import GROUP, AzurePart
 
 ALL = GROUP + "/providers/Microsoft.Resources/deployments"
 ONE = ALL + "/{deployment}"
 
-PART = Part(
+PART = AzurePart(
     arm=[
         ("GET", ALL, requests.list_all),
         ("GET", ALL + "/", requests.list_all),  # as az asks

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from starlette.types import ASGIApp
 
 from emulator.core.errors import ArmError
-from emulator.core.state import Resource, group_id
+from emulator.core.state import ResourceRow, group_id
 from emulator.core.timestamps import timestamp
 from emulator.deployments import parameters, records, refusals, templates
 from emulator.deployments.calls import Answers, Calls, Unasked, refusal
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
-from emulator.deployments.scopes import Scope
+from emulator.deployments.scopes import TemplateScope
 from emulator.deployments.templates import Step
 from emulator.fabric import Fabric
 from emulator.resources.resource_ids import parse
@@ -50,7 +50,7 @@ class Runner:
         return False
 
 
-async def _advance(fabric: Fabric, app: ASGIApp, resource: Resource) -> None:
+async def _advance(fabric: Fabric, app: ASGIApp, resource: ResourceRow) -> None:
     await _Deployment(fabric, app, resource).advance()
 
 
@@ -66,7 +66,7 @@ def _break_off(fabric: Fabric, key: str, error: BaseException) -> None:
 class _Deployment:
     """One unfinished deployment."""
 
-    def __init__(self, fabric: Fabric, app: ASGIApp, resource: Resource) -> None:
+    def __init__(self, fabric: Fabric, app: ASGIApp, resource: ResourceRow) -> None:
         self._fabric = fabric
         self._resource = resource  # the newest version
         run = resource.body["run"]
@@ -174,7 +174,7 @@ class _Deployment:
             self._fail(step, shown.get("error") or {"code": status, "message": "It failed."})
         return True
 
-    async def _settled(self, value: Callable[[Scope], T]) -> T:
+    async def _settled(self, value: Callable[[TemplateScope], T]) -> T:
         """Return the result of ``value``, fetching the resources that its expressions refer to."""
         assert self._plan
         pending = (s for s in self._plan.steps if s.wanted)
@@ -255,7 +255,7 @@ def _as_arm_spells(name: str) -> str:
     return name[:few].lower() + name[few:]
 
 
-def _output(rules: Json, scope: Scope) -> dict[str, Json] | None:
+def _output(rules: Json, scope: TemplateScope) -> dict[str, Json] | None:
     if not evaluate(rules.get("condition", True), scope):
         return None
     kind = str(rules["type"])

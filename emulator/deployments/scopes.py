@@ -21,7 +21,7 @@ class Cloud(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class DeploymentPlace:
     """Where a deployment is."""
 
     subscription: dict[str, Json]
@@ -34,10 +34,10 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Scope:
+class TemplateScope:
     """Where the expressions of one template have their meaning."""
 
-    place: Place
+    place: DeploymentPlace
     parameters: dict[str, Json]
     variables: dict[str, Json]  # as written
     versions: dict[str, str] = field(default_factory=dict)  # resource id -> api-version
@@ -59,7 +59,7 @@ class Scope:
         return function(self, *map(str, values))
 
 
-def _parameters(scope: Scope, name: str) -> Json:
+def _parameters(scope: TemplateScope, name: str) -> Json:
     for known, value in scope.parameters.items():
         if known.lower() == name.lower():
             return value
@@ -69,7 +69,7 @@ def _parameters(scope: Scope, name: str) -> Json:
     )
 
 
-def _variables(scope: Scope, name: str) -> Json:
+def _variables(scope: TemplateScope, name: str) -> Json:
     name = name.lower()
     if name in scope.under_way:
         raise TemplateError(f"The template variable '{name}' refers to itself.")
@@ -82,7 +82,7 @@ def _variables(scope: Scope, name: str) -> Json:
     )
 
 
-def _providers(_scope: Scope, _namespace: str, kind: str) -> Json:
+def _providers(_scope: TemplateScope, _namespace: str, kind: str) -> Json:
     """Return a resource type's api-versions, for which the templates of `az vmss create` ask."""
     regions = [region.display for region in catalog().regions.values()]
     return {"resourceType": kind, "locations": regions, "apiVersions": [NEWEST]}
@@ -102,7 +102,7 @@ def join_id(base: str, kind: str, names: Sequence[str]) -> str:
     return "/".join((base, "providers", namespace, *steps))
 
 
-def _reference(scope: Scope, name: str, version: str = "", full: str = "") -> Json:
+def _reference(scope: TemplateScope, name: str, version: str = "", full: str = "") -> Json:
     """Return the properties of a resource, or (``full`` is Full) all of it."""
     if scope.cloud is None:
         raise NotYet(name)
@@ -111,7 +111,7 @@ def _reference(scope: Scope, name: str, version: str = "", full: str = "") -> Js
     return shown if full.lower() == "full" else shown.get("properties", {})
 
 
-def _resolve(scope: Scope, what: str) -> tuple[str, str]:
+def _resolve(scope: TemplateScope, what: str) -> tuple[str, str]:
     """Return the id and api-version that an id or a plain name refers to."""
     for known, version in scope.versions.items():
         short = known.lower().partition("/providers/")[2]

@@ -10,7 +10,7 @@ from typing import Any
 from emulator.deployments import parameters
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 from emulator.deployments.refusals import invalid_resource, invalid_template
-from emulator.deployments.scopes import Place, Scope, join_id
+from emulator.deployments.scopes import DeploymentPlace, TemplateScope, join_id
 
 Json = Any
 MOST_RESOURCES = 800
@@ -39,19 +39,19 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DeploymentPlan:
     """A template that was found to be in order."""
 
-    scope: Scope
+    scope: TemplateScope
     steps: list[Step]
     outputs: dict[str, Json]
     declared: dict[str, Json]  # parameters as the template has them
 
 
-def plan(template: Json, given: Json, place: Place) -> Plan:
+def plan(template: Json, given: Json, place: DeploymentPlace) -> DeploymentPlan:
     """Unroll a template with what is passed to it, or raise ArmError."""
     _check_form(template)
-    bare = Scope(place, {}, template.get("variables") or {})
+    bare = TemplateScope(place, {}, template.get("variables") or {})
     declared = template.get("parameters") or {}
     values = parameters.resolve(declared, given or {}, bare)
     scope = replace(bare, parameters=values)
@@ -66,7 +66,9 @@ def plan(template: Json, given: Json, place: Place) -> Plan:
         step.waits_for = _waits_for(step, steps, scope)
     _refuse_circles(steps)
     versions = {step.id: step.version for step in steps}
-    return Plan(replace(scope, versions=versions), steps, template.get("outputs") or {}, declared)
+    return DeploymentPlan(
+        replace(scope, versions=versions), steps, template.get("outputs") or {}, declared
+    )
 
 
 def body(step: Step) -> dict[str, Json]:
@@ -95,7 +97,7 @@ def _check_form(template: Json) -> None:
             raise invalid_template(f"The template output '{name}' needs a type and a value.")
 
 
-def _steps(template: Json, scope: Scope) -> Iterator[Step]:
+def _steps(template: Json, scope: TemplateScope) -> Iterator[Step]:
     for row in _rows(template["resources"]):
         yield from _unrolled(row, scope, parent=None)
 
@@ -108,7 +110,7 @@ def _rows(resources: Json) -> list[Json]:
     return resources
 
 
-def _unrolled(row: Json, scope: Scope, *, parent: Step | None) -> Iterator[Step]:
+def _unrolled(row: Json, scope: TemplateScope, *, parent: Step | None) -> Iterator[Step]:
     """Iterate over the step of one resource and those nested in it."""
     if not isinstance(row, dict) or not isinstance(row.get("type"), str) or "name" not in row:
         raise invalid_template(f"A template resource needs a type and a name: '{row}'.")
@@ -121,7 +123,7 @@ def _unrolled(row: Json, scope: Scope, *, parent: Step | None) -> Iterator[Step]
         yield from _unrolled(inner, scope, parent=step)
 
 
-def _step(row: dict[str, Json], scope: Scope, parent: Step | None) -> Step:
+def _step(row: dict[str, Json], scope: TemplateScope, parent: Step | None) -> Step:
     label = str(row["name"])
     name = str(_evaluated(label, row["name"], scope))
     kind = row["type"]
@@ -158,13 +160,13 @@ def _below(parent: Step, kind: str, name: str) -> tuple[str, str]:
     return kind, name
 
 
-def _base(name: str, row: dict[str, Json], scope: Scope) -> str:
+def _base(name: str, row: dict[str, Json], scope: TemplateScope) -> str:
     """Return the id that a resource's own segments follow: its `scope`, or the group."""
     given = str(_evaluated(name, row.get("scope") or scope.place.group_id, scope))
     return given.rstrip("/")
 
 
-def _evaluated(name: str, value: Json, scope: Scope) -> Json:
+def _evaluated(name: str, value: Json, scope: TemplateScope) -> Json:
     try:
         return evaluate(value, scope)
     except TemplateError as error:
@@ -189,7 +191,7 @@ def _refuse_doubles(steps: list[Step]) -> None:
             seen.add(step.key)
 
 
-def _waits_for(step: Step, steps: list[Step], scope: Scope) -> list[str]:
+def _waits_for(step: Step, steps: list[Step], scope: TemplateScope) -> list[str]:
     listed = step.raw.get("dependsOn") or []
     if not isinstance(listed, list):
         raise invalid_resource(step.name, "The resource property 'dependsOn' must be an array.")

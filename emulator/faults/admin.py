@@ -11,7 +11,7 @@ from emulator.arm.views import power
 from emulator.compute import evictions, scale_sets
 from emulator.compute.rules.scale_set_rules import LARGEST_SET
 from emulator.core.errors import ArmError, invalid, marked_for_deletion, refuse_unknown
-from emulator.core.state import Instance, ScaleSet
+from emulator.core.state import InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 from emulator.faults import planted
 from emulator.faults.vm_requests import named
@@ -105,7 +105,7 @@ async def virtual_machines(request: Request) -> Response:
     return JSONResponse({"value": [_row(fabric, s, i) for s, i in fabric.instances()]})
 
 
-def _find(fabric: Fabric, body: dict[str, Any]) -> tuple[ScaleSet, Instance]:
+def _find(fabric: Fabric, body: dict[str, Any]) -> tuple[ScaleSetRow, InstanceRow]:
     name, number = str(body.get("scale_set", "")), str(body.get("instance_id", ""))
     for scale_set, instance in fabric.instances():
         if scale_set.name.lower() == name.lower() and instance.instance_id == number:
@@ -118,7 +118,7 @@ def _find(fabric: Fabric, body: dict[str, Any]) -> tuple[ScaleSet, Instance]:
     )
 
 
-def _row(fabric: Fabric, scale_set: ScaleSet, instance: Instance) -> dict[str, Any]:
+def _row(fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
     folder = fabric.folder(instance)
     state = power(fabric, instance)
     return {

@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from emulator.core.fault import Fault
+from emulator.core.fault import FaultRow
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 from emulator.faults import planted
-from emulator.faults.planted import ANSWERS, Target
+from emulator.faults.planted import ANSWERS, FaultTarget
 
 NEVER = ("/_emulator/",)  # whoever plants a fault must be able to take it back
 LIMITED = {"PUT": "CreateVMScaleSet30Min", "DELETE": "DeleteVMScaleSet30Min"}
@@ -43,7 +43,7 @@ class Faulty:
         fabric.changed()
         await self._strike(fault, scope, again, send)
 
-    async def _strike(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _strike(self, fault: FaultRow, scope: Scope, receive: Receive, send: Send) -> None:
         match fault.kind, fault.when:
             case "throttle", _:
                 answer = _throttled(fault, scope["method"], self._fabric.now())
@@ -61,7 +61,7 @@ class Faulty:
                 await self._app(scope, receive, send)
 
 
-def _target(fabric: Fabric, request: Request, body: bytes) -> Target:
+def _target(fabric: Fabric, request: Request, body: bytes) -> FaultTarget:
     """Return the request as a target, with the region and size of its scale set."""
     path = request.url.path
     told = _told(body) if request.method == "PUT" else {}
@@ -69,7 +69,7 @@ def _target(fabric: Fabric, request: Request, body: bytes) -> Target:
         if f"{path.lower()}/".startswith(f"{scale_set.key}/"):
             told = scale_set.model | told
     sku = told.get("sku")
-    return Target(
+    return FaultTarget(
         method=request.method,
         path=path,
         region=str(told.get("location", "")),
@@ -95,7 +95,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-def _throttled(fault: Fault, method: str, now: float) -> Response:
+def _throttled(fault: FaultRow, method: str, now: float) -> Response:
     policy = LIMITED.get(method, "HighCostGet30Min")
     window = {
         "operationGroup": policy,
@@ -118,7 +118,7 @@ def _throttled(fault: Fault, method: str, now: float) -> Response:
     return JSONResponse({"error": error}, status_code=429, headers=headers)
 
 
-def _failed(fault: Fault) -> Response:
+def _failed(fault: FaultRow) -> Response:
     if fault.status == 502 and not fault.code:  # from a gateway on the way, not from ARM
         return HTMLResponse("<html><body><h1>502 Bad Gateway</h1></body></html>", status_code=502)
     code = fault.code or {503: "ServiceUnavailable"}.get(fault.status, "InternalServerError")

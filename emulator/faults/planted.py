@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from emulator.core.errors import invalid
-from emulator.core.fault import Fault
-from emulator.core.state import State
+from emulator.core.fault import FaultRow
+from emulator.core.state import EmulatorState
 from emulator.machines.pull_refusals import CODES
 
 # What a fault can be, and what it does. The first four meet any request, the others an order.
@@ -40,7 +40,7 @@ NUMBERS = ("seconds", "delay")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class FaultTarget:
     """What a fault may meet: a request, or an order for a scale set."""
 
     method: str
@@ -49,7 +49,7 @@ class Target:
     vm_size: str = ""
 
 
-def plant(state: State, body: dict[str, Any], now: float) -> Fault:
+def plant(state: EmulatorState, body: dict[str, Any], now: float) -> FaultRow:
     """Keep a new fault; ArmError for what is none."""
     given = dict(body)
     if given.get("kind") not in KINDS:
@@ -57,17 +57,19 @@ def plant(state: State, body: dict[str, Any], now: float) -> Fault:
     if given["kind"] in PULLS and given.get("code") not in CODES:
         raise invalid(f"'code' of a pull that fails must be one of {', '.join(CODES)}.")
     seconds = given.pop("seconds", None)
-    known = {field.name for field in fields(Fault)} - {"id", "until", "struck"}
+    known = {field.name for field in fields(FaultRow)} - {"id", "until", "struck"}
     if unknown := sorted(set(given) - known):
         raise invalid(f"A fault has no member {unknown[0]!r}; it has {', '.join(sorted(known))}.")
     for name, value in {**given, "seconds": seconds}.items():
         _check(name, value)
     until = None if seconds is None else now + seconds
-    fault = Fault(id=uuid.uuid4().hex, until=until, **given)
+    fault = FaultRow(id=uuid.uuid4().hex, until=until, **given)
     return state.put(fault)
 
 
-def take(state: State, kinds: Iterable[str], target: Target, now: float) -> Fault | None:
+def take(
+    state: EmulatorState, kinds: Iterable[str], target: FaultTarget, now: float
+) -> FaultRow | None:
     """Return the first fault of these kinds that matches the target, counting one more strike."""
     wanted = set(kinds)
     for fault in state.faults.values():
@@ -76,7 +78,7 @@ def take(state: State, kinds: Iterable[str], target: Target, now: float) -> Faul
     return None
 
 
-def clear(state: State, name: str, now: float) -> list[str]:
+def clear(state: EmulatorState, name: str, now: float) -> list[str]:
     """Forget one fault, or all; what they hold up goes on."""
     gone = [fault for fault in state.faults.values() if name in ("", fault.id)]
     for cleared in gone:
@@ -104,7 +106,7 @@ def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came
             raise invalid(f"'path' of a fault is no regular expression: {error}.") from error
 
 
-def _meets(fault: Fault, target: Target) -> bool:
+def _meets(fault: FaultRow, target: FaultTarget) -> bool:
     path = re.compile(fault.path, re.IGNORECASE) if fault.path else ORDINARY
     return (
         path.search(target.path) is not None

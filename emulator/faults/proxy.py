@@ -23,7 +23,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger for no time: the other side 
 _OWN = (b"proxy-connection", b"proxy-authorization", b"proxy-authenticate")
 
 
-class Broken(Exception):
+class ConnectionBroken(Exception):
     """This connection ends here."""
 
 
@@ -66,7 +66,7 @@ class Proxy:
         with self._changed:
             while mode := self._cut(where):
                 if mode == "reset":
-                    raise Broken
+                    raise ConnectionBroken
                 self._changed.wait()
 
     def _cut(self, where: str) -> str:
@@ -107,7 +107,7 @@ class _Line:
                     _acknowledge(self._near)
                     self._pass_on(request, stream)
                 self._end_tunnel()
-            except (Broken, OSError, ValueError):  # ValueError: what came is not HTTP
+            except (ConnectionBroken, OSError, ValueError):  # ValueError: what came is not HTTP
                 self.reset()
             finally:
                 self._leave()
@@ -152,7 +152,7 @@ class _Line:
         try:
             with far.makefile("rb") as stream:
                 self._pass(stream, self._near, -1)
-        except (Broken, OSError, ValueError):
+        except (ConnectionBroken, OSError, ValueError):
             self.reset()
         if self._far is far:  # the line has not gone on to another host
             with suppress(OSError):
@@ -165,7 +165,7 @@ class _Line:
             space = buffer if length < 0 else buffer[:length]
             if not (count := source.readinto1(space)):
                 if length > 0:
-                    raise Broken  # the client is gone in the middle of a request
+                    raise ConnectionBroken  # the client is gone in the middle of a request
                 return
             if sink is self._far:
                 _acknowledge(self._near)
@@ -215,7 +215,7 @@ def read_request(stream: BufferedReader) -> Request | None:
         return Request(where=target.decode("latin-1"), tunnel=True, head=b"", length=-1)
     url = urlsplit(target.decode("latin-1"))
     if url.scheme != "http" or url.hostname is None:
-        raise Broken
+        raise ConnectionBroken
     path = target.partition(b"://")[2]
     path = b"/" + path.partition(b"/")[2]
     kept = [line for line in headers if not line.lower().startswith(_OWN)]
@@ -239,7 +239,7 @@ def _length(headers: list[bytes]) -> int:
 
 def _line(stream: BufferedReader) -> bytes:
     if not (line := stream.readline(LONGEST_LINE)).endswith(b"\n"):
-        raise Broken
+        raise ConnectionBroken
     return line
 
 

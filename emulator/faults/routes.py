@@ -1,9 +1,9 @@
 """Where harm is done to VMs."""
 
 from emulator.faults import vm_requests
-from emulator.parts import Part
+from emulator.parts import AzurePart
 
-PART = Part(
+PART = AzurePart(
     admin=[
         ("POST", "/_emulator/partition", vm_requests.partition),
         ("POST", "/_emulator/disk", vm_requests.disk),

@@ -2,11 +2,11 @@
 
 from emulator.compute.usages import used_up
 from emulator.core.errors import disallowed_by_policy, refusal, sku_not_available
-from emulator.core.fault import Fault
-from emulator.core.state import Operation, ScaleSet
+from emulator.core.fault import FaultRow
+from emulator.core.state import OperationRow, ScaleSetRow
 from emulator.fabric import Fabric
 from emulator.faults import planted
-from emulator.faults.planted import Target
+from emulator.faults.planted import FaultTarget
 
 KINDS = {
     "PUT": (
@@ -19,15 +19,15 @@ CODES = {"put": "AllocationFailed", "delete": "InternalExecutionError"}  # unles
 VERY_LONG = 86_400.0  # seconds
 
 
-def met(fabric: Fabric, scale_set: ScaleSet, method: str) -> Fault | None:
+def met(fabric: Fabric, scale_set: ScaleSetRow, method: str) -> FaultRow | None:
     """Return the planted fault that this order for the scale set meets."""
-    target = Target(
+    target = FaultTarget(
         method=method, path=scale_set.id, region=scale_set.location, vm_size=scale_set.vm_size
     )
     return planted.take(fabric.state, KINDS[method], target, fabric.now())
 
 
-def refuse(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> None:
+def refuse(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -> None:
     """Raise ArmError if the fault refuses a create at once."""
     if fault is None or fault.kind not in ("sku_not_available", "quota", "policy"):
         return
@@ -40,7 +40,7 @@ def refuse(fabric: Fabric, scale_set: ScaleSet, fault: Fault | None) -> None:
     raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
-def hinder(fabric: Fabric, operation: Operation, fault: Fault | None) -> None:
+def hinder(fabric: Fabric, operation: OperationRow, fault: FaultRow | None) -> None:
     """Let the fault make the operation fail when it is due, or take very long."""
     if fault is None:
         return

@@ -15,7 +15,7 @@ from emulator.arm.front_door import base_url, fabric_of
 from emulator.compute import virtual_machines
 from emulator.compute.instances import find_instance
 from emulator.core.errors import ArmError, invalid, not_allowed
-from emulator.core.state import Instance, ScaleSet
+from emulator.core.state import InstanceRow, ScaleSetRow
 
 RETRIEVE = "/retrieveBootDiagnosticsData"
 BLOB = "/bootdiagnostics/{vm_id}/serialconsole.log"
@@ -53,7 +53,7 @@ async def serial_log(request: Request) -> Response:
     return Response(console.read_bytes(), media_type="application/octet-stream")
 
 
-def _urls(request: Request, scale_set: ScaleSet, instance: Instance) -> Response:
+def _urls(request: Request, scale_set: ScaleSetRow, instance: InstanceRow) -> Response:
     minutes = request.query_params.get(MINUTES, str(USUAL))
     if not minutes.isdecimal() or not 1 <= int(minutes[:9]) <= LONGEST:
         raise invalid(f"The value of parameter {MINUTES} is invalid.", target=MINUTES)
@@ -66,5 +66,5 @@ def _urls(request: Request, scale_set: ScaleSet, instance: Instance) -> Response
     return JSONResponse({"serialConsoleLogBlobUri": url})
 
 
-def _signature(instance: Instance, expires: str) -> str:
+def _signature(instance: InstanceRow, expires: str) -> str:
     return hmac.new(instance.token.encode(), expires.encode(), hashlib.sha256).hexdigest()

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from emulator.core.state import Instance, ScaleSet
+from emulator.core.state import InstanceRow, ScaleSetRow
 
 TEMPORARY_DISK_GIB = {"standard_nd96amsr_a100_v4": 6400, "standard_nd96asr_v4": 6000}
 
 
-def document(scale_set: ScaleSet, vm: Instance) -> dict[str, Any]:
+def document(scale_set: ScaleSetRow, vm: InstanceRow) -> dict[str, Any]:
     """All of it. Values are strings, and empty where there is nothing to say."""
     return {"compute": _compute(scale_set, vm), "network": _network(vm)}
 
 
-def _compute(scale_set: ScaleSet, vm: Instance) -> dict[str, Any]:
+def _compute(scale_set: ScaleSetRow, vm: InstanceRow) -> dict[str, Any]:
     tags = scale_set.model.get("tags") or {}
     profile = scale_set.profile
     image = _image(profile)
@@ -59,7 +59,7 @@ def _compute(scale_set: ScaleSet, vm: Instance) -> dict[str, Any]:
     }
 
 
-def _os(scale_set: ScaleSet, vm: Instance) -> dict[str, str]:
+def _os(scale_set: ScaleSetRow, vm: InstanceRow) -> dict[str, str]:
     told = scale_set.profile.get("osProfile") or {}
     password = _linux(scale_set.profile).get("disablePasswordAuthentication")
     return {
@@ -90,7 +90,7 @@ def _image(profile: dict[str, Any]) -> dict[str, str]:
     return image | {"exactVersion": str(told.get("exactVersion", ""))}
 
 
-def _storage(scale_set: ScaleSet, vm: Instance, image: dict[str, str]) -> dict[str, Any]:
+def _storage(scale_set: ScaleSetRow, vm: InstanceRow, image: dict[str, str]) -> dict[str, Any]:
     storage = scale_set.profile.get("storageProfile") or {}
     disk = storage.get("osDisk") or {}
     data = storage.get("dataDisks") or []
@@ -144,7 +144,7 @@ def _word(flag: object) -> str:
     return "true" if flag is True else "false"
 
 
-def _network(vm: Instance) -> dict[str, Any]:
+def _network(vm: InstanceRow) -> dict[str, Any]:
     addresses = [{"privateIpAddress": vm.address, "publicIpAddress": ""}]
     subnet = [{"address": vm.address.rpartition(".")[0] + ".0", "prefix": "24"}]
     return {

@@ -10,7 +10,7 @@ from email.utils import formatdate
 from typing import Any
 
 from emulator.core.errors import ArmError, invalid
-from emulator.core.state import Instance, ScaleSet, State
+from emulator.core.state import EmulatorState, InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 from emulator.machines import processes
 
@@ -27,7 +27,7 @@ _FAILED = "Host server is undergoing an emergency repair."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class PlatformEvent:
     """One event of one VM; kept in `Instance.maintenance` as JSON."""
 
     id: str
@@ -55,15 +55,15 @@ class Event:
 
 
 def announce(
-    state: State,
-    scale_set: ScaleSet,
-    instance: Instance,
+    state: EmulatorState,
+    scale_set: ScaleSetRow,
+    instance: InstanceRow,
     kind: str,
     now: float,
     *,
     notice: float | None = None,
     seconds: int | None = None,
-) -> Event:
+) -> PlatformEvent:
     """Schedule something; Azure gives no less notice than `NOTICE` says."""
     if kind not in NOTICE:
         raise invalid(f"'kind' must be one of {', '.join(NOTICE)}, not {kind!r}.")
@@ -73,7 +73,7 @@ def announce(
     if instance.phase != "allocated" or instance.doom:
         message = f"The VM '{scale_set.vm_name(instance)}' is not allocated."
         raise ArmError(409, "OperationNotAllowed", message)
-    event = Event(
+    event = PlatformEvent(
         id=str(uuid.uuid4()).upper(),
         kind=kind,
         not_before=now + (least if notice is None else notice),
@@ -84,15 +84,15 @@ def announce(
     return event
 
 
-def host_failed(fabric: Fabric, instance: Instance, now: float) -> None:
+def host_failed(fabric: Fabric, instance: InstanceRow, now: float) -> None:
     """Have the host of a VM fail: the event starts at once, and the VM boots on another host."""
     id_ = str(uuid.uuid4()).upper()
-    event = Event(id=id_, kind="Reboot", not_before=now, why=_FAILED, started_at=now)
+    event = PlatformEvent(id=id_, kind="Reboot", not_before=now, why=_FAILED, started_at=now)
     fabric.doom(instance, "redeploy")
     _put(fabric.state, instance, event)
 
 
-def agree(state: State, instance: Instance, event_id: str) -> bool:
+def agree(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
     """Start an announced event now, as the VM agreed; return whether it has this event."""
     for event in events(instance):
         if event.id.lower() == event_id.lower():
@@ -101,7 +101,7 @@ def agree(state: State, instance: Instance, event_id: str) -> bool:
     return False
 
 
-def call_off(state: State, instance: Instance) -> int:
+def call_off(state: EmulatorState, instance: InstanceRow) -> int:
     """Take back what is announced and has not begun; return how many that were."""
     kept = [e for e in events(instance) if e.started_at is not None]
     gone = len(instance.maintenance) - len(kept)
@@ -118,9 +118,9 @@ def call_off(state: State, instance: Instance) -> int:
     return gone
 
 
-def events(instance: Instance) -> list[Event]:
+def events(instance: InstanceRow) -> list[PlatformEvent]:
     """Everything that is announced or under way."""
-    return [Event(**row) for row in instance.maintenance]
+    return [PlatformEvent(**row) for row in instance.maintenance]
 
 
 def carry_on(fabric: Fabric, now: float) -> bool:
@@ -140,31 +140,33 @@ def carry_on(fabric: Fabric, now: float) -> bool:
     return changed
 
 
-def _begin(fabric: Fabric, instance: Instance, event: Event) -> None:
+def _begin(fabric: Fabric, instance: InstanceRow, event: PlatformEvent) -> None:
     if doom := DOOM.get(event.kind):
         fabric.doom(instance, doom)
     elif not fabric.settings.hollow:
         processes.freeze(fabric.folder(instance), fabric.metadata_url(instance))
 
 
-def _over(fabric: Fabric, instance: Instance, event: Event, now: float) -> bool:
+def _over(fabric: Fabric, instance: InstanceRow, event: PlatformEvent, now: float) -> bool:
     """Return whether an event is over: a freeze after its duration, a reboot once the VM is up."""
     if event.kind == "Freeze":
         return now >= (event.started_at or now) + event.seconds
     return not instance.doom and (fabric.running(instance) or instance.phase != "allocated")
 
 
-def _end(fabric: Fabric, instance: Instance, event: Event) -> None:
+def _end(fabric: Fabric, instance: InstanceRow, event: PlatformEvent) -> None:
     _replace(fabric.state, instance, event, [])
     if event.kind == "Freeze" and not fabric.settings.hollow:
         processes.thaw(fabric.folder(instance), fabric.metadata_url(instance))
 
 
-def _put(state: State, instance: Instance, event: Event) -> None:
+def _put(state: EmulatorState, instance: InstanceRow, event: PlatformEvent) -> None:
     _replace(state, instance, event, [asdict(event)])
 
 
-def _replace(state: State, instance: Instance, old: Event, new: list[dict[str, Any]]) -> None:
+def _replace(
+    state: EmulatorState, instance: InstanceRow, old: PlatformEvent, new: list[dict[str, Any]]
+) -> None:
     now = state.now(instance)
     others = [row for row in now.maintenance if row["id"] != old.id]
     state.change(now, maintenance=[*others, *new], incarnation=now.incarnation + 1)

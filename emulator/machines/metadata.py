@@ -9,10 +9,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from emulator.arm.front_door import fabric_of, read_json
 from emulator.compute import evictions
 from emulator.core.errors import ArmError
-from emulator.core.state import Instance, ScaleSet
+from emulator.core.state import InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 from emulator.faults import planted
-from emulator.faults.planted import Target
+from emulator.faults.planted import FaultTarget
 from emulator.machines import instance_document, maintenance
 from emulator.machines.pull_refusals import words
 
@@ -37,7 +37,7 @@ MOST_PER_SECOND = 5
 LOOK_SECONDS = 0.02
 
 
-class Refused(ArmError):
+class MetadataRefusal(ArmError):
     """An answer of status 400 or more as this service words it."""
 
     def __init__(self, status: int, message: str, **more: object) -> None:
@@ -69,7 +69,7 @@ async def instance(request: Request) -> Response:
         case "json" if isinstance(found, dict | list):
             return JSONResponse(found)
         case _:
-            raise Refused(400, "Bad request. A leaf is to be had with format=text only.")
+            raise MetadataRefusal(400, "Bad request. A leaf is to be had with format=text only.")
 
 
 async def scheduled_events(request: Request) -> Response:
@@ -92,9 +92,9 @@ async def pull(request: Request) -> Response:
     fabric, token = fabric_of(request), request.path_params["token"]
     image, found = request.query_params.get("image", ""), fabric.by_token(token)
     if found is None:
-        raise Refused(404, "This VM is gone.")
+        raise MetadataRefusal(404, "This VM is gone.")
     scale_set = found[0]
-    target = Target(
+    target = FaultTarget(
         method="PULL",
         path=f"{scale_set.id}/{image}",
         region=scale_set.location,
@@ -114,24 +114,24 @@ async def start_requests(request: Request) -> Response:
     _, vm = _who(request)
     wanted = (await read_json(request)).get("StartRequests")
     if not isinstance(wanted, list) or not all(isinstance(r, dict) for r in wanted) or not wanted:
-        raise Refused(400, "StartRequests must be a list of objects with an EventId.")
+        raise MetadataRefusal(400, "StartRequests must be a list of objects with an EventId.")
     ids = [str(r.get("EventId", "")) for r in wanted]
     agreed = [
         evictions.acknowledge(fabric.state, vm, i) or maintenance.agree(fabric.state, vm, i)
         for i in ids
     ]
     if not all(agreed):
-        raise Refused(400, "There is no event with this EventId.")
+        raise MetadataRefusal(400, "There is no event with this EventId.")
     fabric.changed()
     return Response()
 
 
-def _who(request: Request) -> tuple[ScaleSet, Instance]:
+def _who(request: Request) -> tuple[ScaleSetRow, InstanceRow]:
     fabric: Fabric = fabric_of(request)
     token = request.path_params["token"]
     found = fabric.by_token(token)
     if found is None:
-        raise Refused(404, "This VM is gone.")
+        raise MetadataRefusal(404, "This VM is gone.")
     if fabric.settings.throttling == "azure":
         _count(request, token, fabric.now())
     return found
@@ -142,7 +142,7 @@ def _count(request: Request, token: str, now: float) -> None:
     recent: dict[str, list[float]] = request.app.state.__dict__.setdefault("metadata_calls", {})
     recent[token] = [at for at in recent.get(token, ()) if now - at < 1.0]
     if len(recent[token]) >= MOST_PER_SECOND:
-        raise Refused(429, "Too many requests")
+        raise MetadataRefusal(429, "Too many requests")
     recent[token].append(now)
 
 
@@ -151,10 +151,10 @@ def _check(request: Request, known: tuple[str, ...]) -> str:
     _check_headers(request)
     names = [name for name, _ in request.query_params.multi_items()]
     if len(names) != len(set(names)):
-        raise Refused(400, "Bad request. Duplicate query parameters are not allowed.")
+        raise MetadataRefusal(400, "Bad request. Duplicate query parameters are not allowed.")
     version = request.query_params.get("api-version", "")
     if version not in known:
-        raise Refused(
+        raise MetadataRefusal(
             400,
             "Bad request. api-version is invalid or was not specified in the request. "
             "For more information refer to aka.ms/azureimds",
@@ -165,9 +165,9 @@ def _check(request: Request, known: tuple[str, ...]) -> str:
 
 def _check_headers(request: Request) -> None:
     if request.headers.get("metadata", "").lower() != "true":
-        raise Refused(400, "Bad request. Required metadata header not specified")
+        raise MetadataRefusal(400, "Bad request. Required metadata header not specified")
     if "x-forwarded-for" in request.headers:
-        raise Refused(400, "Bad request. The X-Forwarded-For header is not allowed")
+        raise MetadataRefusal(400, "Bad request. The X-Forwarded-For header is not allowed")
 
 
 def _inside(found: Any, word: str) -> Any:  # noqa: ANN401 - parsed JSON
@@ -177,7 +177,7 @@ def _inside(found: Any, word: str) -> Any:  # noqa: ANN401 - parsed JSON
             return by_name[word.lower()]
     if isinstance(found, list) and word.isdigit() and int(word) < len(found):
         return found[int(word)]
-    raise Refused(404, "Not found")
+    raise MetadataRefusal(404, "Not found")
 
 
 def _as_text(found: Any) -> str:  # noqa: ANN401 - parsed JSON
@@ -188,7 +188,7 @@ def _as_text(found: Any) -> str:  # noqa: ANN401 - parsed JSON
     return "\n".join(f"{name}/" if isinstance(v, dict | list) else f"{name}" for name, v in rows)
 
 
-async def _until_enabled(fabric: Fabric, vm: Instance) -> Instance:
+async def _until_enabled(fabric: Fabric, vm: InstanceRow) -> InstanceRow:
     """Wait until Scheduled Events are on: the first request in a day enables them, slowly."""
     now = fabric.now()
     if not vm.events_asked_at or now - vm.events_asked_at > DAY:

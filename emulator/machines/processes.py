@@ -28,7 +28,7 @@ PAUSE = 0.002  # seconds between two looks at dying processes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class MachineSpec:
     """What a VM is booted from."""
 
     folder: Path
@@ -45,7 +45,7 @@ class Processes:
     def __init__(self) -> None:
         self._children: list[subprocess.Popen[bytes]] = []
 
-    def boot(self, machine: Machine) -> None:
+    def boot(self, machine: MachineSpec) -> None:
         """Start the VM's init unless it lives already."""
         machine.folder.mkdir(parents=True, exist_ok=True)
         if (lock := _take_lock(machine.folder)) is None:
@@ -220,7 +220,7 @@ def _take_lock(folder: Path) -> int | None:
     return lock
 
 
-def _write_files(machine: Machine) -> None:
+def _write_files(machine: MachineSpec) -> None:
     os.truncate(machine.folder / "alive", 0)
     (machine.folder / "crashed").unlink(missing_ok=True)
     write_private(machine.folder / "user-data", machine.user_data)  # a bootstrap token is in it
@@ -234,7 +234,7 @@ def _write_files(machine: Machine) -> None:
     (machine.folder / "vm.json").write_text(json.dumps(vm))
 
 
-def _start_init(machine: Machine, lock: int) -> subprocess.Popen[bytes]:
+def _start_init(machine: MachineSpec, lock: int) -> subprocess.Popen[bytes]:
     with (machine.folder / "console.log").open("ab") as console:
         return subprocess.Popen(
             [sys.executable, "-m", "emulator.machines.vm", str(machine.folder), str(lock)],

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from emulator.core.market_rows import Metered
+from emulator.core.market_rows import MeteredUsage
 from emulator.market.metering import HOUR, slices
 
 DAY = 86_400.0
 
 
 @dataclass(frozen=True)
-class Usage:
+class DailyUsage:
     """A part of one day of one instance's life, at one price."""
 
-    record: Metered
+    record: MeteredUsage
     day: float  # its midnight, UTC
     hours: float
     price: float
@@ -26,7 +26,7 @@ class Usage:
         return self.hours * self.price
 
 
-def usages(records: Iterator[Metered], since: float, until: float) -> Iterator[Usage]:
+def usages(records: Iterator[MeteredUsage], since: float, until: float) -> Iterator[DailyUsage]:
     """Everything that was used in a span of time."""
     for record in records:
         for begin, end, price in slices(record, until):
@@ -34,16 +34,16 @@ def usages(records: Iterator[Metered], since: float, until: float) -> Iterator[U
             while at < end:
                 day = at // DAY * DAY
                 stop = min(end, day + DAY)
-                yield Usage(record, day, (stop - at) / HOUR, price)
+                yield DailyUsage(record, day, (stop - at) / HOUR, price)
                 at = stop
 
 
-DIMENSIONS: dict[str, Callable[[Usage], str]] = {
+DIMENSIONS: dict[str, Callable[[DailyUsage], str]] = {
     "ResourceId": lambda usage: usage.record.scale_set_id.lower(),
     "ResourceGroup": lambda usage: usage.record.group.lower(),
     "MeterCategory": lambda _: "Virtual Machines",
 }
-MEASURES: dict[str, Callable[[Usage], float]] = {
+MEASURES: dict[str, Callable[[DailyUsage], float]] = {
     "PreTaxCost": lambda usage: usage.cost,
     "PreTaxCostUSD": lambda usage: usage.cost,
     "Cost": lambda usage: usage.cost,
@@ -52,16 +52,16 @@ MEASURES: dict[str, Callable[[Usage], float]] = {
 }
 
 
-def tag(usage: Usage, name: str) -> str | None:
+def tag(usage: DailyUsage, name: str) -> str | None:
     """Return the value of a tag, ignoring the case of its name."""
     found = (v for k, v in usage.record.tags.items() if k.lower() == name.lower())
     return next(found, None)
 
 
 def total(
-    rows: Iterator[Usage],
-    keys: list[Callable[[Usage], Any]],
-    measures: list[Callable[[Usage], float]],
+    rows: Iterator[DailyUsage],
+    keys: list[Callable[[DailyUsage], Any]],
+    measures: list[Callable[[DailyUsage], float]],
 ) -> list[list[Any]]:
     """Sum the measures for every combination of the keys, sorted by the keys."""
     sums: dict[tuple[Any, ...], list[float]] = {}

@@ -18,11 +18,20 @@ from emulator.core.errors import ArmError, group_not_found
 from emulator.core.state import group_id
 from emulator.fabric import Fabric
 from emulator.market import cost_limits
-from emulator.market.cost_rows import DAY, DIMENSIONS, MEASURES, Usage, as_date, tag, total, usages
+from emulator.market.cost_rows import (
+    DAY,
+    DIMENSIONS,
+    MEASURES,
+    DailyUsage,
+    as_date,
+    tag,
+    total,
+    usages,
+)
 
 PAGE = 1000
 MOST_GROUPINGS = 2
-Column = tuple[str, str, Callable[[Usage], Any]]  # name, type, how to read it
+Column = tuple[str, str, Callable[[DailyUsage], Any]]  # name, type, how to read it
 GRANULARITIES: dict[str, list[Column]] = {
     "none": [],
     "daily": [("UsageDate", "Number", lambda usage: as_date(usage.day))],
@@ -59,7 +68,7 @@ def bad(why: str) -> ArmError:
     return ArmError(400, "BadRequest", f"Invalid query definition: {why}")
 
 
-def _wanted(given: Any) -> Callable[[Usage], bool]:  # noqa: ANN401 - as it came
+def _wanted(given: Any) -> Callable[[DailyUsage], bool]:  # noqa: ANN401 - as it came
     """Which usage counts: all of it, or that with one of the values of a tag."""
     if given is None:
         return lambda _usage: True

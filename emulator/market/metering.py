@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from emulator.core.catalog import catalog
-from emulator.core.market_rows import Metered
+from emulator.core.market_rows import MeteredUsage
 from emulator.core.rows import Path
-from emulator.core.state import Instance, ScaleSet, State
-from emulator.weather import Weather
+from emulator.core.state import EmulatorState, InstanceRow, ScaleSetRow
+from emulator.weather import CapacityWeather
 
 HOUR = 3600.0
 
@@ -21,14 +21,14 @@ HOUR = 3600.0
 class Meters:
     """Follows the instances; `read` must be called before what changed is committed."""
 
-    def __init__(self, state: State, weather: Weather) -> None:
+    def __init__(self, state: EmulatorState, weather: CapacityWeather) -> None:
         self._state = state
         self._weather = weather
         self._changes = state.ledger.follow()
         self._running: dict[Path, str] = {}  # ids of records
         running = {r.vm_id: r for r in state.metered.values() if r.ended_at is None}
         for path, row in state.rows().items():
-            if not isinstance(row, Instance):
+            if not isinstance(row, InstanceRow):
                 continue
             if record := running.pop(row.vm_id, None):
                 self._running[path] = record.id
@@ -48,12 +48,12 @@ class Meters:
         for path in touched:
             row = self._state.row_at(path)
             if len(path) > 2:
-                self._look(path, row if isinstance(row, Instance) else None, now)
-            elif isinstance(row, ScaleSet):
+                self._look(path, row if isinstance(row, InstanceRow) else None, now)
+            elif isinstance(row, ScaleSetRow):
                 self._follow_tags(row)
         self._changes.clear()
 
-    def _look(self, path: Path, instance: Instance | None, now: float) -> None:
+    def _look(self, path: Path, instance: InstanceRow | None, now: float) -> None:
         record = self._running.get(path)
         there = bool(instance and instance.phase == "allocated")
         if record and not there:
@@ -61,9 +61,9 @@ class Meters:
         if instance and there and not record:
             self._running[path] = self._begin(instance, now)
 
-    def _begin(self, instance: Instance, now: float) -> str:
+    def _begin(self, instance: InstanceRow, now: float) -> str:
         scale_set = self._state.scale_sets[instance.set_key]
-        record = Metered(
+        record = MeteredUsage(
             id=uuid.uuid4().hex,
             vm_id=instance.vm_id,
             scale_set_id=_billed(scale_set),
@@ -78,7 +78,7 @@ class Meters:
         self._state.put(replace(record, prices=[[now, self._price(record, now)]]))
         return record.id
 
-    def _records(self) -> list[Metered]:
+    def _records(self) -> list[MeteredUsage]:
         return [self._state.metered[id_] for id_ in self._running.values()]
 
     def _follow_prices(self, now: float) -> None:
@@ -94,14 +94,14 @@ class Meters:
                     self._state.change(record, prices=[*record.prices, [hour * HOUR, price]])
         self._read_until = now
 
-    def _follow_tags(self, scale_set: ScaleSet) -> None:
+    def _follow_tags(self, scale_set: ScaleSetRow) -> None:
         tags = _tags(scale_set)
         for instance in scale_set.instances.values():
             record = self._running.get(instance.row_path)
             if record and self._state.metered[record].tags != tags:
                 self._state.change(self._state.metered[record], tags=tags)
 
-    def _price(self, record: Metered, at: float) -> float:
+    def _price(self, record: MeteredUsage, at: float) -> float:
         offer = catalog().offer(record.size, record.location)
         assert offer, f"{record.size} was checked when {record.scale_set_id} was put"
         if not record.spot:
@@ -109,7 +109,7 @@ class Meters:
         return float(self._weather.spot_price(record.location, record.size, at) or offer.spot)
 
 
-def slices(record: Metered, until: float) -> Iterator[tuple[float, float, float]]:
+def slices(record: MeteredUsage, until: float) -> Iterator[tuple[float, float, float]]:
     """Iterate over the life of a record: start, end (unix seconds), US dollars per hour."""
     end = until if record.ended_at is None else min(record.ended_at, until)
     ends = [at for at, _ in record.prices[1:]] + [end]
@@ -118,7 +118,7 @@ def slices(record: Metered, until: float) -> Iterator[tuple[float, float, float]
             yield begin, min(last, end), price
 
 
-def _billed(scale_set: ScaleSet) -> str:
+def _billed(scale_set: ScaleSetRow) -> str:
     """Return the id of the billed resource: the workspace for an Azure ML node.
 
     Cost Management tells clusters apart by their tags only (MicrosoftDocs/azure-docs issue 121393).
@@ -126,5 +126,5 @@ def _billed(scale_set: ScaleSet) -> str:
     return "/".join(scale_set.owner.split("/")[:9]) if scale_set.owner else scale_set.id
 
 
-def _tags(scale_set: ScaleSet) -> dict[str, str]:
+def _tags(scale_set: ScaleSetRow) -> dict[str, str]:
     return {str(k): str(v) for k, v in (scale_set.model.get("tags") or {}).items()}

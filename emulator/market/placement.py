@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of, read_json
 from emulator.compute.usages import Region, limit, used_cores
-from emulator.core.catalog import Offer, Size, catalog
+from emulator.core.catalog import SizeOffer, VmSize, catalog
 from emulator.core.errors import ArmError, invalid
 from emulator.fabric import Fabric
 from emulator.market import restrictions
@@ -60,7 +60,7 @@ def _score(fabric: Fabric, region: Region, name: str, zone: str, count: int) -> 
     return row | ({"availabilityZone": zone} if zone else {})
 
 
-def _likelihood(fabric: Fabric, offer: Offer | None, zone: str, count: int) -> str:
+def _likelihood(fabric: Fabric, offer: SizeOffer | None, zone: str, count: int) -> str:
     if offer is None or (zone and zone not in offer.zones):
         return "DataNotFoundOrStale"
     zones = [zone] if zone else list(offer.zones)
@@ -72,7 +72,7 @@ def _likelihood(fabric: Fabric, offer: Offer | None, zone: str, count: int) -> s
     return "Medium" if room >= count else "Low"
 
 
-def _room(fabric: Fabric, offer: Offer, zone: str) -> int | None:
+def _room(fabric: Fabric, offer: SizeOffer, zone: str) -> int | None:
     """How many machines an allocation would find; None for any number."""
     place = f"{offer.location}/{offer.size.name}".lower()
     left = [n for n in [fabric.state.globals.capacity.get(place)] if n is not None]
@@ -82,7 +82,7 @@ def _room(fabric: Fabric, offer: Offer, zone: str) -> int | None:
     return min(left, default=None)
 
 
-def _quota_allows(fabric: Fabric, region: Region, size: Size | None, count: int) -> bool:
+def _quota_allows(fabric: Fabric, region: Region, size: VmSize | None, count: int) -> bool:
     usage = used_cores(fabric, region, spot=True)
     more = count * (size.vcpus if size else 0)
     return usage + more <= limit(fabric, region, "lowPriorityCores")

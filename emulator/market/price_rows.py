@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from emulator.core.catalog import Offer, catalog
+from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.market_rows import PlantedPrice
 from emulator.fabric import Fabric
 from emulator.market import planted_prices, storage_rows
@@ -34,7 +34,7 @@ def _priced(price: Decimal) -> dict[str, Any]:
     return {"currencyCode": "USD", "retailPrice": amount, "unitPrice": amount}
 
 
-def _is_replaced(fabric: Fabric, offer: Offer, row: dict[str, Any]) -> bool:
+def _is_replaced(fabric: Fabric, offer: SizeOffer, row: dict[str, Any]) -> bool:
     """Whether a planted row stands alone for this one."""
     planted = planted_prices.of(fabric, offer.size.name, offer.location)
     return row["type"] == "Consumption" and any(
@@ -42,7 +42,7 @@ def _is_replaced(fabric: Fabric, offer: Offer, row: dict[str, Any]) -> bool:
     )
 
 
-def _planted(offer: Offer, planted: PlantedPrice, now: datetime) -> dict[str, Any]:
+def _planted(offer: SizeOffer, planted: PlantedPrice, now: datetime) -> dict[str, Any]:
     usual = {"": offer.on_demand, " Spot": offer.spot, " Low Priority": offer.low_priority}
     own = _meter(offer, planted.bought, _month(now))
     return planted_prices.added(planted, own | _priced(usual[planted.bought]))
@@ -52,7 +52,9 @@ def _month(now: datetime) -> datetime:
     return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
-def _meters(offer: Offer, spot: Decimal, now: datetime) -> Iterator[tuple[dict[str, Any], Decimal]]:
+def _meters(
+    offer: SizeOffer, spot: Decimal, now: datetime
+) -> Iterator[tuple[dict[str, Any], Decimal]]:
     """Linux, bought in three ways, and what is paid years ahead."""
     month = _month(now)
     last = calendar.monthrange(month.year, month.month)[1]
@@ -65,7 +67,7 @@ def _meters(offer: Offer, spot: Decimal, now: datetime) -> Iterator[tuple[dict[s
         yield row | {"type": "Reservation", "reservationTerm": term}, price
 
 
-def _meter(offer: Offer, kind: str, since: datetime) -> dict[str, Any]:
+def _meter(offer: SizeOffer, kind: str, since: datetime) -> dict[str, Any]:
     name, product = offer.size.short + kind, offer.size.product
     return {
         "currencyCode": "",

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of, read_json
-from emulator.core.catalog import Offer, catalog
+from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.errors import invalid
 from emulator.fabric import Fabric
 
@@ -77,7 +77,7 @@ def _rows(
                 yield {"size": size, "location": offer.location, name: told.get(member)}
 
 
-def _properties(fabric: Fabric, offer: Offer, kind: str) -> dict[str, Any] | None:
+def _properties(fabric: Fabric, offer: SizeOffer, kind: str) -> dict[str, Any] | None:
     now, place, size = fabric.now(), offer.location, offer.size.name
     if kind == RATES:
         return {"evictionRate": fabric.weather.eviction_band(place, size, now)}

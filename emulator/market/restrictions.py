@@ -9,7 +9,7 @@ from emulator.arm.front_door import fabric_of, read_order
 from emulator.core.catalog import catalog
 from emulator.core.errors import invalid, sku_not_available
 from emulator.core.market_rows import Restriction
-from emulator.core.state import ScaleSet
+from emulator.core.state import ScaleSetRow
 from emulator.fabric import Fabric
 
 MEMBERS = ("vm_size", "region", "zones", "reason")
@@ -53,7 +53,7 @@ def bars(fabric: Fabric, size: str, region: str, zones: list[str]) -> bool:
     return found is not None and (not found.zones or bool(set(zones) & set(found.zones)))
 
 
-def check(fabric: Fabric, scale_set: ScaleSet) -> None:
+def check(fabric: Fabric, scale_set: ScaleSetRow) -> None:
     """Raise ArmError if the scale set asks for more machines of a size that is barred."""
     zones = [str(zone) for zone in scale_set.model.get("zones") or []]
     grows = scale_set.capacity > len(scale_set.instances)

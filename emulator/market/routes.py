@@ -10,13 +10,13 @@ from emulator.market import (
     restrictions,
     skus,
 )
-from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, Part
+from emulator.parts import COMPUTE, GROUP, SUBSCRIPTION, AzurePart
 
 IN_COMPUTE = SUBSCRIPTION + COMPUTE
 LOCATION = IN_COMPUTE + "/locations/{location}"
 COSTS = "/providers/Microsoft.CostManagement/query"
 
-PART = Part(
+PART = AzurePart(
     arm=[
         ("GET", "/api/retail/prices", prices.list_all),
         ("GET", IN_COMPUTE + "/skus", skus.list_all),

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of
-from emulator.core.catalog import Offer, Size, catalog, region_name
+from emulator.core.catalog import SizeOffer, VmSize, catalog, region_name
 from emulator.core.errors import invalid
 from emulator.fabric import Fabric
 from emulator.market import restrictions
@@ -30,7 +30,7 @@ async def list_all(request: Request) -> Response:
     return JSONResponse({"value": [_sku(fabric, offer) for offer in offers]})
 
 
-def _sku(fabric: Fabric, offer: Offer) -> dict[str, Any]:
+def _sku(fabric: Fabric, offer: SizeOffer) -> dict[str, Any]:
     name = offer.size.name
     return {
         "resourceType": "virtualMachines",
@@ -47,7 +47,7 @@ def _sku(fabric: Fabric, offer: Offer) -> dict[str, Any]:
     }
 
 
-def _capabilities(size: Size) -> dict[str, str]:
+def _capabilities(size: VmSize) -> dict[str, str]:
     return {
         "MaxResourceVolumeMB": str(size.temp_gib * 1024),
         "OSVhdSizeMB": "1047552",
@@ -71,7 +71,7 @@ def _capabilities(size: Size) -> dict[str, str]:
     } | ({} if size.trusted_launch else {"TrustedLaunchDisabled": "True"})
 
 
-def _restrictions(fabric: Fabric, offer: Offer) -> list[dict[str, Any]]:
+def _restrictions(fabric: Fabric, offer: SizeOffer) -> list[dict[str, Any]]:
     found = restrictions.find(fabric, offer.size.name, offer.location)
     if found is None:
         return []

@@ -2,7 +2,7 @@
 
 from emulator.compute.rules.profile_rules import is_weak
 from emulator.core.errors import ArmError
-from emulator.resources.kinds import Draft, Kind, no_check
+from emulator.resources.kinds import Draft, ResourceKind, no_check
 
 SERVERS = "Microsoft.DBforPostgreSQL/flexibleServers"
 OLDEST = "2021-06-01"
@@ -36,13 +36,13 @@ def _check_password(login: str, password: object) -> None:
 
 
 KINDS = (
-    Kind(
+    ResourceKind(
         type=SERVERS,
         oldest=OLDEST,
         check=_check_server,
         name=r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]",
     ),
-    Kind(type=f"{SERVERS}/databases", oldest=OLDEST, check=no_check),
-    Kind(type=f"{SERVERS}/firewallRules", oldest=OLDEST, check=no_check),
-    Kind(type=f"{SERVERS}/configurations", oldest=OLDEST, check=no_check),
+    ResourceKind(type=f"{SERVERS}/databases", oldest=OLDEST, check=no_check),
+    ResourceKind(type=f"{SERVERS}/firewallRules", oldest=OLDEST, check=no_check),
+    ResourceKind(type=f"{SERVERS}/configurations", oldest=OLDEST, check=no_check),
 )

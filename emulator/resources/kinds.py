@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.core.errors import ArmError
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
 from emulator.resources.resource_ids import ResourcePath, parse
 
@@ -23,7 +23,7 @@ class Draft:
     fabric: Fabric
     path: ResourcePath
     body: Json
-    old: Resource | None = None
+    old: ResourceRow | None = None
 
     @property
     def properties(self) -> Json:
@@ -51,7 +51,7 @@ class Draft:
         others = (r for r in self.fabric.state.resources.values() if r.key != self.path.key)
         return any((other.type.lower(), other.name.lower()) == mine for other in others)
 
-    def need(self, resource_id: object) -> Resource:
+    def need(self, resource_id: object) -> ResourceRow:
         """Return the resource that an id in the body names, or raise ArmError."""
         path = parse(resource_id) if isinstance(resource_id, str) else None
         if path is None:
@@ -71,11 +71,11 @@ class Draft:
         )
 
 
-Action = Callable[[Fabric, Resource], Json]
+Action = Callable[[Fabric, ResourceRow], Json]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class ResourceKind:
     """One resource type."""
 
     type: str  # as Azure writes it
@@ -101,7 +101,7 @@ class Kind:
             raise ArmError(400, code, words.format(name))
 
 
-def check(kind: Kind, draft: Draft) -> None:
+def check(kind: ResourceKind, draft: Draft) -> None:
     """Hold a draft to the rules of its kind; ArmError too if a member has the wrong type."""
     try:
         kind.check(draft)

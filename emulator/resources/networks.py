@@ -4,7 +4,7 @@ import ipaddress
 from itertools import combinations
 
 from emulator.resources import load_balancers
-from emulator.resources.kinds import Draft, Json, Kind, no_check, rows, section
+from emulator.resources.kinds import Draft, Json, ResourceKind, no_check, rows, section
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 OLDEST = "2015-06-15"
@@ -118,11 +118,15 @@ def _check_gateway(draft: Draft) -> None:
 
 
 KINDS = (
-    Kind(type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=load_balancers.fill_in),
-    Kind(type="Microsoft.Network/loadBalancers/inboundNatRules", oldest=OLDEST, check=no_check),
-    Kind(type="Microsoft.Network/virtualNetworks", oldest=OLDEST, check=_check_network),
-    Kind(type="Microsoft.Network/virtualNetworks/subnets", oldest=OLDEST, check=no_check),
-    Kind(type="Microsoft.Network/networkSecurityGroups", oldest=OLDEST, check=_check_group),
-    Kind(type="Microsoft.Network/publicIPAddresses", oldest=OLDEST, check=_fill_in_address),
-    Kind(type="Microsoft.Network/natGateways", oldest="2019-02-01", check=_check_gateway),
+    ResourceKind(
+        type="Microsoft.Network/loadBalancers", oldest=OLDEST, check=load_balancers.fill_in
+    ),
+    ResourceKind(
+        type="Microsoft.Network/loadBalancers/inboundNatRules", oldest=OLDEST, check=no_check
+    ),
+    ResourceKind(type="Microsoft.Network/virtualNetworks", oldest=OLDEST, check=_check_network),
+    ResourceKind(type="Microsoft.Network/virtualNetworks/subnets", oldest=OLDEST, check=no_check),
+    ResourceKind(type="Microsoft.Network/networkSecurityGroups", oldest=OLDEST, check=_check_group),
+    ResourceKind(type="Microsoft.Network/publicIPAddresses", oldest=OLDEST, check=_fill_in_address),
+    ResourceKind(type="Microsoft.Network/natGateways", oldest="2019-02-01", check=_check_gateway),
 )

@@ -1,6 +1,6 @@
 """Microsoft.ContainerRegistry: registries. Images are not kept."""
 
-from emulator.resources.kinds import Draft, Kind
+from emulator.resources.kinds import Draft, ResourceKind
 
 REGISTRIES = "Microsoft.ContainerRegistry/registries"
 
@@ -21,7 +21,7 @@ def _check(draft: Draft) -> None:
 
 
 KINDS = (
-    Kind(
+    ResourceKind(
         type=REGISTRIES,
         oldest="2017-10-01",
         check=_check,

@@ -10,10 +10,10 @@ from emulator.arm.resource_filter import narrowed
 from emulator.arm.resource_groups import find_group
 from emulator.arm.views import scale_set_body
 from emulator.core.errors import ArmError
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
-from emulator.resources.kinds import Json, Kind
+from emulator.resources.kinds import Json, ResourceKind
 from emulator.resources.resource_ids import ResourcePath, below
 from emulator.resources.store import delete as drop
 from emulator.resources.store import listed, lookup, not_found, shown
@@ -121,13 +121,13 @@ def merged(old: Json, changes: Json) -> Json:
     return result
 
 
-def _parsed(request: Request) -> tuple[ResourcePath, Kind]:
+def _parsed(request: Request) -> tuple[ResourcePath, ResourceKind]:
     names = request.path_params
     path = below(names["subscription"], names["group"], names["rest"])
     return path, find(path, request.query_params["api-version"])
 
 
-def _named(request: Request) -> tuple[ResourcePath, Kind]:
+def _named(request: Request) -> tuple[ResourcePath, ResourceKind]:
     path, kind = _parsed(request)
     if path.lists:
         raise ArmError(
@@ -136,7 +136,7 @@ def _named(request: Request) -> tuple[ResourcePath, Kind]:
     return path, kind
 
 
-def _found(request: Request) -> Resource:
+def _found(request: Request) -> ResourceRow:
     find_group(request)
     path, _ = _named(request)
     if (resource := lookup(fabric_of(request), path)) is None:
@@ -149,7 +149,7 @@ def _check_parent(fabric: Fabric, path: ResourcePath) -> None:
         raise not_found(above)
 
 
-def _of(fabric: Fabric, subscription: str) -> list[Resource]:
+def _of(fabric: Fabric, subscription: str) -> list[ResourceRow]:
     start = f"/subscriptions/{subscription}/".lower()
     return [r for r in fabric.state.resources.values() if r.key.startswith(start)]
 

@@ -1,11 +1,11 @@
 """Where all other resources answer: at any provider, so these routes come last."""
 
-from emulator.parts import GROUP, SUBSCRIPTION, Part
+from emulator.parts import GROUP, SUBSCRIPTION, AzurePart
 from emulator.resources import offered, requests
 
 ANY = "/providers/{rest:path}"
 
-PART = Part(
+PART = AzurePart(
     arm=[
         ("GET", SUBSCRIPTION + "/locations", offered.locations),
         ("GET", SUBSCRIPTION + "/providers", offered.providers),

@@ -8,9 +8,9 @@ import base64
 import hashlib
 
 from emulator.core.errors import ArmError
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
-from emulator.resources.kinds import Draft, Json, Kind, no_check, rows, section
+from emulator.resources.kinds import Draft, Json, ResourceKind, no_check, rows, section
 
 ACCOUNTS = "Microsoft.Storage/storageAccounts"
 ACCOUNT_KINDS = ("Storage", "StorageV2", "BlobStorage", "FileStorage", "BlockBlobStorage")
@@ -48,12 +48,12 @@ def blob_endpoint(fabric: Fabric, name: str) -> str:
     return f"https://{name}.blob.core.windows.net/"
 
 
-def _list_keys(fabric: Fabric, account: Resource) -> Json:
+def _list_keys(fabric: Fabric, account: ResourceRow) -> Json:
     keys = [_key(fabric, account, name) for name in ("key1", "key2")]
     return {"keys": keys}
 
 
-def _key(fabric: Fabric, account: Resource, name: str) -> Json:
+def _key(fabric: Fabric, account: ResourceRow, name: str) -> Json:
     made = base64.b64encode(hashlib.sha512(f"{account.key}/{name}".encode()).digest()).decode()
     value = fabric.settings.blob_key if name == "key1" and fabric.settings.blob_key else made
     return {"keyName": name, "value": value, "permissions": "FULL"}
@@ -109,7 +109,7 @@ def _not_allowed(value: object, where: str) -> ArmError:
 
 
 KINDS = (
-    Kind(
+    ResourceKind(
         type=ACCOUNTS,
         oldest=OLDEST,
         check=_check_account,
@@ -122,14 +122,14 @@ KINDS = (
         created=200,  # or 202, says the specification of Microsoft.Storage; never 201
         actions={"listkeys": _list_keys},
     ),
-    Kind(
+    ResourceKind(
         type=f"{ACCOUNTS}/blobServices",
         oldest=OLDEST,
         check=no_check,
         name="default",
         created=200,
     ),
-    Kind(
+    ResourceKind(
         type=f"{ACCOUNTS}/managementPolicies",
         oldest=OLDEST,
         check=_check_policy,

@@ -7,9 +7,9 @@ from typing import Any
 
 from emulator.arm.tags import tags_of
 from emulator.core.errors import ArmError, resource_not_found
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
-from emulator.resources.kinds import Draft, Json, Kind, check, rows
+from emulator.resources.kinds import Draft, Json, ResourceKind, check, rows
 from emulator.resources.load_balancers import FILLED
 from emulator.resources.locations import check_place
 from emulator.resources.resource_ids import ResourcePath
@@ -19,7 +19,7 @@ INSIDE = ("subnets", "inboundNatRules")  # are requested by themselves too
 PARTS = ("subnets", "securityRules", "defaultSecurityRules", *FILLED)
 
 
-def lookup(fabric: Fabric, path: ResourcePath) -> Resource | None:
+def lookup(fabric: Fabric, path: ResourcePath) -> ResourceRow | None:
     """Return the resource that a path names; subnets are looked up in their network."""
     if (above := path.parent) is None or path.types[-1] not in INSIDE:
         return fabric.state.resources.get(path.key)
@@ -29,7 +29,7 @@ def lookup(fabric: Fabric, path: ResourcePath) -> Resource | None:
     return next((_inside(parent, path, row) for row in found), None)
 
 
-def listed(fabric: Fabric, path: ResourcePath, kind: Kind) -> list[Resource]:
+def listed(fabric: Fabric, path: ResourcePath, kind: ResourceKind) -> list[ResourceRow]:
     """Return the resources that a list path names."""
     if (above := path.parent) and path.types[-1] in INSIDE:
         parent = fabric.state.resources.get(above.key)
@@ -39,7 +39,7 @@ def listed(fabric: Fabric, path: ResourcePath, kind: Kind) -> list[Resource]:
     return [r for r in same if r.type.lower() == kind.type.lower()]
 
 
-def put(fabric: Fabric, path: ResourcePath, kind: Kind, body: Json) -> Resource:
+def put(fabric: Fabric, path: ResourcePath, kind: ResourceKind, body: Json) -> ResourceRow:
     """Create or replace; the caller writes the state down. ArmError if Azure would refuse."""
     _check_parent(fabric, path)
     kind.check_name(path.name)
@@ -55,13 +55,13 @@ def put(fabric: Fabric, path: ResourcePath, kind: Kind, body: Json) -> Resource:
     return keep(fabric, draft, kind)
 
 
-def keep(fabric: Fabric, draft: Draft, kind: Kind) -> Resource:
+def keep(fabric: Fabric, draft: Draft, kind: ResourceKind) -> ResourceRow:
     """Put a draft that was checked into the state."""
     draft.properties["provisioningState"] = "Succeeded"
     if draft.path.namespace.lower() == "microsoft.network":
         draft.properties["resourceGuid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, draft.path.key))
     old = draft.old
-    resource = Resource(
+    resource = ResourceRow(
         id=old.id if old else draft.path.id,
         type=kind.type,
         location=str(draft.body.get("location", "")),
@@ -72,7 +72,7 @@ def keep(fabric: Fabric, draft: Draft, kind: Kind) -> Resource:
     return fabric.state.put(resource)
 
 
-def delete(fabric: Fabric, resource: Resource) -> None:
+def delete(fabric: Fabric, resource: ResourceRow) -> None:
     """Delete one with all its parts."""
     above, _, name = resource.key.rpartition("/")
     parent = fabric.state.resources.get(above.rpartition("/")[0])
@@ -85,7 +85,7 @@ def delete(fabric: Fabric, resource: Resource) -> None:
             fabric.state.remove(other)
 
 
-def shown(resource: Resource) -> dict[str, Any]:
+def shown(resource: ResourceRow) -> dict[str, Any]:
     """Return a resource as ARM answers it; its parts that are resources have ids too."""
     etag = f'"{resource.etag}"'
     told = {"id": resource.id, "name": resource.name, "type": resource.type, "etag": etag}
@@ -104,11 +104,11 @@ def not_found(path: ResourcePath) -> ArmError:
     return resource_not_found(f"{path.type}/{path.full_name}", path.group)
 
 
-def _rows(parent: Resource, path: ResourcePath) -> list[Json]:
+def _rows(parent: ResourceRow, path: ResourcePath) -> list[Json]:
     return rows(parent.body["properties"], path.types[-1])
 
 
-def _inside(parent: Resource, path: ResourcePath, row: Json) -> Resource:
+def _inside(parent: ResourceRow, path: ResourcePath, row: Json) -> ResourceRow:
     return replace(
         parent,
         id=f"{parent.id}/{path.types[-1]}/{row['name']}",
@@ -118,12 +118,12 @@ def _inside(parent: Resource, path: ResourcePath, row: Json) -> Resource:
     )
 
 
-def _with_rows(parent: Resource, part: str, rows: list[Json]) -> Json:
+def _with_rows(parent: ResourceRow, part: str, rows: list[Json]) -> Json:
     """Return the body of a resource with other rows in one of its parts."""
     return parent.body | {"properties": parent.body["properties"] | {part: rows}}
 
 
-def _put_inside(fabric: Fabric, parent: Resource, path: ResourcePath, body: Json) -> Resource:
+def _put_inside(fabric: Fabric, parent: ResourceRow, path: ResourcePath, body: Json) -> ResourceRow:
     """Put the row into its parent's list."""
     others = [r for r in _rows(parent, path) if str(r["name"]).lower() != path.name.lower()]
     mine = {"name": path.name, "properties": copy.deepcopy(body.get("properties", {}))}

@@ -8,16 +8,16 @@ import re
 from emulator.core.catalog import catalog
 from emulator.core.errors import ArmError
 from emulator.resources import databases, networks, registries, storage, vaults
-from emulator.resources.kinds import Kind, no_check
+from emulator.resources.kinds import ResourceKind, no_check
 from emulator.resources.resource_ids import ResourcePath
 
 MODULES = (databases, networks, registries, storage, vaults)
 NAMED_BY_SCALE_SETS = tuple(
-    Kind(type=f"Microsoft.Compute/{name}", oldest="2019-07-01", check=no_check)
+    ResourceKind(type=f"Microsoft.Compute/{name}", oldest="2019-07-01", check=no_check)
     for name in ("diskEncryptionSets", "proximityPlacementGroups")
 )
 ALL = (*NAMED_BY_SCALE_SETS, *(kind for module in MODULES for kind in module.KINDS))
-KINDS: dict[str, Kind] = {kind.type.lower(): kind for kind in ALL}
+KINDS: dict[str, ResourceKind] = {kind.type.lower(): kind for kind in ALL}
 
 ELSEWHERE = {
     "microsoft.authorization",
@@ -28,7 +28,7 @@ ELSEWHERE = {
 }
 
 
-def find(path: ResourcePath, version: str) -> Kind:
+def find(path: ResourcePath, version: str) -> ResourceKind:
     """Return the kind that the path names, or raise ArmError for an unknown one."""
     namespaces = {kind.type.partition("/")[0].lower() for kind in KINDS.values()} | ELSEWHERE
     if path.namespace.lower() not in namespaces:

@@ -2,7 +2,7 @@
 
 import re
 
-from emulator.resources.kinds import Draft, Kind, section
+from emulator.resources.kinds import Draft, ResourceKind, section
 
 VAULTS = "Microsoft.KeyVault/vaults"
 OLDEST = "2016-10-01"
@@ -34,7 +34,7 @@ def _check_secret(draft: Draft) -> None:
 
 
 KINDS = (
-    Kind(
+    ResourceKind(
         type=VAULTS,
         oldest=OLDEST,
         check=_check_vault,
@@ -46,5 +46,7 @@ KINDS = (
             "contain consecutive hyphens.",
         ),
     ),
-    Kind(type=f"{VAULTS}/secrets", oldest=OLDEST, check=_check_secret, name=r"[A-Za-z0-9-]{1,127}"),
+    ResourceKind(
+        type=f"{VAULTS}/secrets", oldest=OLDEST, check=_check_secret, name=r"[A-Za-z0-9-]{1,127}"
+    ),
 )

@@ -1,5 +1,5 @@
 """Capacity as weather: what there is of each size in each place, and what follows from it."""
 
-from emulator.weather.weather import Pool, Weather
+from emulator.weather.weather import CapacityPool, CapacityWeather
 
-__all__ = ["Pool", "Weather"]
+__all__ = ["CapacityPool", "CapacityWeather"]

@@ -9,15 +9,19 @@ is, drawn by the name of the scale set and of the instances; the others get noth
 import random
 
 from emulator.core.errors import refusal, sku_not_available
-from emulator.core.state import Instance, ScaleSet, State
-from emulator.weather.weather import Place, Pool, Weather
+from emulator.core.state import EmulatorState, InstanceRow, ScaleSetRow
+from emulator.weather.weather import CapacityPool, CapacityWeather, Place
 
 LEAVING = ("evicted", "deleted", "surplus", "deallocate")  # dooms that free a machine
-Verdict = tuple[list[Instance], dict[str, str] | None]  # who gets one, and why not all do
+Verdict = tuple[list[InstanceRow], dict[str, str] | None]  # who gets one, and why not all do
 
 
 def grant(
-    state: State, weather: Weather, scale_set: ScaleSet, waiting: list[Instance], now: float
+    state: EmulatorState,
+    weather: CapacityWeather,
+    scale_set: ScaleSetRow,
+    waiting: list[InstanceRow],
+    now: float,
 ) -> Verdict:
     """Who of those who wait gets a machine. `/_emulator/capacity` is one more limit."""
     place = f"{scale_set.location}/{scale_set.vm_size}".lower()
@@ -34,7 +38,7 @@ def grant(
     return fitting, refusal(f"{zonal}AllocationFailed") if short else None
 
 
-def room(state: State, weather: Weather, pool: Pool, now: float) -> int:
+def room(state: EmulatorState, weather: CapacityWeather, pool: CapacityPool, now: float) -> int:
     """How many more machines a pool has, now and in what Azure knows of the future."""
     held = staying = 0
     for scale_set in state.scale_sets.values():
@@ -46,23 +50,27 @@ def room(state: State, weather: Weather, pool: Pool, now: float) -> int:
     return max(min(pool.now(now) - held, later - staying), 0)
 
 
-def leaving(instance: Instance) -> bool:
+def leaving(instance: InstanceRow) -> bool:
     """Whether its machine will be free soon."""
     return instance.eviction is not None or instance.doom in LEAVING
 
 
-def refuse_if_sold_out(weather: Weather, scale_set: ScaleSet, now: float) -> None:
+def refuse_if_sold_out(weather: CapacityWeather, scale_set: ScaleSetRow, now: float) -> None:
     """Raise ArmError if there is no machine at all for the Spot instances that are to be added."""
     if not scale_set.spot or scale_set.capacity <= len(scale_set.instances):
         return
-    pool = weather.pool(scale_set, Instance("", "", "", "", "", now))
+    pool = weather.pool(scale_set, InstanceRow("", "", "", "", "", now))
     if pool and pool.now(now) == 0:
         raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
 def _fitting(
-    state: State, weather: Weather, scale_set: ScaleSet, waiting: list[Instance], now: float
-) -> tuple[list[Instance], Pool | None]:
+    state: EmulatorState,
+    weather: CapacityWeather,
+    scale_set: ScaleSetRow,
+    waiting: list[InstanceRow],
+    now: float,
+) -> tuple[list[InstanceRow], CapacityPool | None]:
     """Those who find room in their pools, and a pool that has too little."""
     rooms: dict[Place, int] = {}
     fitting, short = [], None
@@ -79,7 +87,7 @@ def _fitting(
     return fitting, short
 
 
-def _partial(short: Pool, scale_set: ScaleSet, waiting: list[Instance]) -> bool:
+def _partial(short: CapacityPool, scale_set: ScaleSetRow, waiting: list[InstanceRow]) -> bool:
     names = f"{short.sky.whim('seed')}/{scale_set.name}/{waiting[0].instance_id}"
     share = float(short.sky.whim("partial"))
     return random.Random(names).random() < share  # noqa: S311 - weather, no secret

@@ -9,19 +9,19 @@ import random
 
 from emulator.compute import evictions
 from emulator.compute.rules.spot_rules import ANY_PRICE, max_price
-from emulator.core.state import Instance, ScaleSet
+from emulator.core.state import InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 from emulator.weather.allocation import leaving
-from emulator.weather.weather import Place, Pool
+from emulator.weather.weather import CapacityPool, Place
 
-Found = tuple[ScaleSet, Instance]
+Found = tuple[ScaleSetRow, InstanceRow]
 
 
 def carry_on(fabric: Fabric, now: float) -> bool:
     """Begin every eviction that is due; a chore."""
     if not fabric.weather.skies:
         return False
-    staying: dict[Place, tuple[Pool, list[Found]]] = {}
+    staying: dict[Place, tuple[CapacityPool, list[Found]]] = {}
     for scale_set in fabric.state.scale_sets.values():
         if scale_set.spot:
             _gather(fabric, scale_set, staying)
@@ -30,10 +30,10 @@ def carry_on(fabric: Fabric, now: float) -> bool:
 
 
 def _gather(
-    fabric: Fabric, scale_set: ScaleSet, staying: dict[Place, tuple[Pool, list[Found]]]
+    fabric: Fabric, scale_set: ScaleSetRow, staying: dict[Place, tuple[CapacityPool, list[Found]]]
 ) -> None:
     """Add the Spot instances that have machines and are to keep them to their pools."""
-    pools: dict[str, Pool | None] = {}  # by zone
+    pools: dict[str, CapacityPool | None] = {}  # by zone
     for instance in scale_set.instances.values():
         if instance.phase != "allocated" or leaving(instance):
             continue
@@ -43,7 +43,7 @@ def _gather(
             staying.setdefault(pool.key, (pool, []))[1].append((scale_set, instance))
 
 
-def _make_room(fabric: Fabric, pool: Pool, held: list[Found], now: float) -> bool:
+def _make_room(fabric: Fabric, pool: CapacityPool, held: list[Found], now: float) -> bool:
     """Evict as many as there will be no machines for, each when it is wanted back."""
     horizon = now + fabric.weather.foresight
     if len(held) <= pool.lowest(now, horizon):
@@ -57,13 +57,13 @@ def _make_room(fabric: Fabric, pool: Pool, held: list[Found], now: float) -> boo
     return True
 
 
-def _victims(pool: Pool, held: list[Found]) -> list[Found]:
+def _victims(pool: CapacityPool, held: list[Found]) -> list[Found]:
     if pool.sky.whim("victims") == "newest":
         return sorted(held, key=lambda found: -found[1].created_at)
     return sorted(held, key=lambda found: _draw(pool, found[0], found[1], "victim"))
 
 
-def _evict(fabric: Fabric, pool: Pool, found: Found, now: float, at: float) -> None:
+def _evict(fabric: Fabric, pool: CapacityPool, found: Found, now: float, at: float) -> None:
     if _draw(pool, *found, "notice") < pool.sky.whim("without_notice"):
         evictions.strike(fabric.state, found[1], at)
     else:
@@ -87,6 +87,6 @@ def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
     return begun
 
 
-def _draw(pool: Pool, scale_set: ScaleSet, instance: Instance, what: str) -> float:
+def _draw(pool: CapacityPool, scale_set: ScaleSetRow, instance: InstanceRow, what: str) -> float:
     seed = f"{pool.sky.whim('seed')}/{what}/{scale_set.vm_name(instance)}"
     return random.Random(seed).random()  # noqa: S311 - weather, no secret

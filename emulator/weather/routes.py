@@ -1,9 +1,9 @@
 """Where the weather is asked about and made, and what it does."""
 
-from emulator.parts import Part
+from emulator.parts import AzurePart
 from emulator.weather import reclaims, requests
 
-PART = Part(
+PART = AzurePart(
     admin=[
         ("POST", "/_emulator/weather", requests.post),
         ("GET", "/_emulator/weather", requests.get),

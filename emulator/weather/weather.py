@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from emulator.core.catalog import catalog
-from emulator.core.state import Instance, ScaleSet
+from emulator.core.state import InstanceRow, ScaleSetRow
 from emulator.weather import scarcity
 from emulator.weather.skies import Sky, parse, read
-from emulator.weather.traces import Trace, at, lowest
+from emulator.weather.traces import CapacityTrace, at, lowest
 
 Place = tuple[str, str, str, bool]  # region, zone, size, whether it is for Spot
 
 
 @dataclass(frozen=True)
-class Pool:
+class CapacityPool:
     """The machines that the instances of one place share."""
 
     key: Place
     sky: Sky
-    trace: Trace
+    trace: CapacityTrace
 
     def now(self, now: float) -> int:
         """How many there are."""
@@ -38,7 +38,7 @@ class Pool:
         return lowest(self.trace, since, until)
 
 
-class Weather:
+class CapacityWeather:
     """Every sky, and which of them is over a place."""
 
     def __init__(self, file: Path, base: Path | None = None, *, foresight: float = 31.0) -> None:
@@ -72,14 +72,14 @@ class Weather:
         self._write()
         return gone
 
-    def pool(self, scale_set: ScaleSet, instance: Instance) -> Pool | None:
+    def pool(self, scale_set: ScaleSetRow, instance: InstanceRow) -> CapacityPool | None:
         """Where an instance takes its machine from; None where there is no end of them."""
         zones = scale_set.model.get("zones") or []
         zone = instance.zone or (str(zones[0]) if len(zones) == 1 else "")
         spot = scale_set.spot
         return self.over(scale_set.location, zone, scale_set.vm_size, spot=spot)
 
-    def over(self, region: str, zone: str, size: str, *, spot: bool = True) -> Pool | None:
+    def over(self, region: str, zone: str, size: str, *, spot: bool = True) -> CapacityPool | None:
         """Return the pool of a place. Without a zone, entries for zones do not count."""
         place = region.lower(), zone, size.lower(), spot
         if place not in self._pools:
@@ -100,7 +100,7 @@ class Weather:
         """Evictions per machine and hour over the last 28 days, in percent: 0-5 ... 20+."""
         return scarcity.band(self._traces(region, size), now)
 
-    def _traces(self, region: str, size: str) -> list[Trace]:
+    def _traces(self, region: str, size: str) -> list[CapacityTrace]:
         """Of the region if it is told, else of each of its zones."""
         region, size = region.lower(), size.lower()
         if pool := self.over(region, "", size):
@@ -109,11 +109,11 @@ class Weather:
         pools = [self.over(region, zone, size) for zone in sorted(zones)]
         return [pool.trace for pool in pools if pool]
 
-    def _find(self, region: str, zone: str, size: str, spot: bool) -> Pool | None:
+    def _find(self, region: str, zone: str, size: str, spot: bool) -> CapacityPool | None:
         for sky in self._skies:
             if sky.fits(region, zone, size, spot=spot):
                 key = (region, sky.zone, size, spot)
-                return Pool(key, sky, sky.trace(region, size))
+                return CapacityPool(key, sky, sky.trace(region, size))
         return None
 
     def _write(self) -> None:
@@ -123,7 +123,7 @@ class Weather:
         self._arrange()
 
     def _arrange(self) -> None:
-        self._pools: dict[Place, Pool | None] = {}
+        self._pools: dict[Place, CapacityPool | None] = {}
         everything = _over(self._base, self._posted)
         self._skies = sorted(
             everything, key=lambda s: (bool(s.region), bool(s.zone), bool(s.size)), reverse=True

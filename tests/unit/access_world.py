@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from emulator.app import arm
-from emulator.fabric import Fabric, Settings
+from emulator.fabric import EmulatorSettings, Fabric
 from tests.clock import Clock
 from tests.emulator_inside import API, HERE
 from tests.emulator_process import TENANT
@@ -44,7 +44,7 @@ class Guarded:
 @asynccontextmanager
 async def guarded(folder: Path) -> AsyncIterator[Guarded]:
     """One with a resource group."""
-    made = Settings(folder=folder, hollow=True, access="enforced")
+    made = EmulatorSettings(folder=folder, hollow=True, access="enforced")
     fabric = Fabric(made, "http://metadata", lambda: Clock()().timestamp())
     service = httpx.ASGITransport(app=arm(fabric))
     facts = json.loads((folder / "access" / "owner.json").read_text())

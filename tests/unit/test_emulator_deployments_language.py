@@ -3,7 +3,13 @@
 import pytest
 
 from emulator.arm import lenient_json
-from emulator.deployments.expressions import Call, Literal, Member, TemplateError, parse
+from emulator.deployments.expressions import (
+    FunctionCall,
+    Literal,
+    MemberAccess,
+    TemplateError,
+    parse,
+)
 from tests.emulator_inside import Inside
 from tests.unit.deployed import GROUP_ID, Json, deploy, template, value_of
 
@@ -13,8 +19,8 @@ SUBSCRIPTION_ID = GROUP_ID.partition("/resourceGroups/")[0]
 def test_an_expression_is_calls_members_and_literals() -> None:
     node = parse("f('it''s', -2).a[0]")
 
-    call = Call("f", (Literal("it's"), Literal(-2)))
-    assert node == Member(Member(call, Literal("a")), Literal(0))
+    call = FunctionCall("f", (Literal("it's"), Literal(-2)))
+    assert node == MemberAccess(MemberAccess(call, Literal("a")), Literal(0))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import httpx
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from emulator.core.state import Instance
+from emulator.core.state import InstanceRow
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set
@@ -140,12 +140,12 @@ class World:
         else:
             await self.acknowledge(self.instance(name, vm))
 
-    def instance(self, name: str, vm: str) -> Instance:
+    def instance(self, name: str, vm: str) -> InstanceRow:
         """One VM, as the emulator keeps it."""
         sets = self.inside.fabric.state.scale_sets.values()
         return next(s.instances[vm] for s in sets if s.name == name)
 
-    async def acknowledge(self, instance: Instance) -> None:
+    async def acknowledge(self, instance: InstanceRow) -> None:
         """Let the VM agree to all that is announced to it."""
         path, headers = f"/vm/{instance.token}/metadata/scheduledevents", {"Metadata": "true"}
         asked: dict[str, Any] = {"url": path, "headers": headers}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emulator.core.state import Instance
+from emulator.core.state import InstanceRow
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set
@@ -160,6 +160,6 @@ async def test_vms_are_shown_with_what_they_have_of_their_scale_set(inside: Insi
     assert "adminPassword" not in vm["osProfile"]
 
 
-def one(inside: Inside, name: str) -> Instance:
+def one(inside: Inside, name: str) -> InstanceRow:
     (each,) = inside.fabric.state.scale_sets.values()
     return each.instances[name]

@@ -7,12 +7,12 @@ import pytest
 
 from emulator.compute.rules.scale_set_form import SCALE_SET, formed
 from emulator.compute.rules.scale_set_rules import check
-from emulator.core.catalog import Offer, catalog
+from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.errors import ArmError
 from tests.emulator_process import scale_set
 
 
-def offer(size: str) -> Offer:
+def offer(size: str) -> SizeOffer:
     found = catalog().offer(size, "eastus")
     assert found
     return found

@@ -11,57 +11,64 @@ from pathlib import Path
 import pytest
 
 from emulator.core import rows
-from emulator.core.state import Eviction, Instance, Operation, ResourceGroup, ScaleSet, State
-from emulator.core.store import StateUnreadable, Store, occupy
+from emulator.core.state import (
+    EmulatorState,
+    Eviction,
+    InstanceRow,
+    OperationRow,
+    ResourceGroup,
+    ScaleSetRow,
+)
+from emulator.core.store import StateFile, StateUnreadable, occupy
 
 
-def put_scale_set(state: State, instances: int = 1) -> ScaleSet:
+def put_scale_set(state: EmulatorState, instances: int = 1) -> ScaleSetRow:
     model = {"location": "eastus", "sku": {"capacity": instances}, "properties": {}}
-    made = state.put(ScaleSet("s", "G", "Set", model, "", 1.0, "u"))
+    made = state.put(ScaleSetRow("s", "G", "Set", model, "", 1.0, "u"))
     for number in range(instances):
-        state.put(Instance(made.key, str(number), "vm", "token", "127.0.0.2", 1.0))
+        state.put(InstanceRow(made.key, str(number), "vm", "token", "127.0.0.2", 1.0))
     return made
 
 
-def kept(folder: Path) -> dict[rows.Path, rows.Row]:
-    return Store(folder).state.rows()
+def kept(folder: Path) -> dict[rows.Path, rows.FrozenRow]:
+    return StateFile(folder).state.rows()
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    made = Store(tmp_path)
+def store(tmp_path: Path) -> StateFile:
+    made = StateFile(tmp_path)
     put_scale_set(made.state, 12)
     made.commit()
     return made
 
 
 @pytest.fixture
-def one(store: Store) -> ScaleSet:
+def one(store: StateFile) -> ScaleSetRow:
     (found,) = store.state.scale_sets.values()
     return found
 
 
 def test_all_of_the_state_comes_back(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StateFile(tmp_path)
     state = store.state
     one = put_scale_set(state)
     state.change(one.instances["0"], eviction=Eviction("E", 2.0, announced=True))
     state.put(ResourceGroup("s", "G", "eastus", {"a": "b"}))
-    state.put(Operation("o", "put", "s", "eastus", one.key, 1.0, 2.0))
+    state.put(OperationRow("o", "put", "s", "eastus", one.key, 1.0, 2.0))
     state.change(state.globals, capacity={"eastus/size": 3}, next_address=7)
     store.commit()
 
     assert kept(tmp_path) == state.rows()
-    instance = Store(tmp_path).state.scale_sets[one.key].instances["0"]
+    instance = StateFile(tmp_path).state.scale_sets[one.key].instances["0"]
     assert isinstance(instance.eviction, Eviction)
 
 
 def test_a_new_folder_holds_nothing(tmp_path: Path) -> None:
-    assert kept(tmp_path / "new") == State().rows()
+    assert kept(tmp_path / "new") == EmulatorState().rows()
 
 
 def test_what_is_not_committed_is_forgotten_whole(
-    tmp_path: Path, store: Store, one: ScaleSet
+    tmp_path: Path, store: StateFile, one: ScaleSetRow
 ) -> None:
     before = kept(tmp_path)
     store.state.resize(one, 3)
@@ -73,7 +80,7 @@ def test_what_is_not_committed_is_forgotten_whole(
 
 
 def test_only_the_rows_that_changed_are_written(
-    tmp_path: Path, store: Store, one: ScaleSet
+    tmp_path: Path, store: StateFile, one: ScaleSetRow
 ) -> None:
     with sqlite3.connect(tmp_path / "state.db") as file:
         file.execute("UPDATE kept SET body = 'as it was'")
@@ -86,7 +93,7 @@ def test_only_the_rows_that_changed_are_written(
     assert store.commit() is False
 
 
-def test_a_row_cannot_be_changed_in_place(one: ScaleSet, store: Store) -> None:
+def test_a_row_cannot_be_changed_in_place(one: ScaleSetRow, store: StateFile) -> None:
     tagged = store.state.change(one, model=one.model | {"tags": {"list": [3, {"a": 1}]}})
     changes: list[Callable[[], object]] = [
         lambda: setattr(tagged, "name", "other"),
@@ -103,14 +110,16 @@ def test_a_row_cannot_be_changed_in_place(one: ScaleSet, store: Store) -> None:
     assert json.dumps(tagged.model) == before
 
 
-def test_a_copy_of_what_is_in_a_row_can_be_changed(one: ScaleSet) -> None:
+def test_a_copy_of_what_is_in_a_row_can_be_changed(one: ScaleSetRow) -> None:
     model = copy.deepcopy(one.model)
     model["sku"]["capacity"] = 40
 
     assert one.capacity == 12
 
 
-def test_a_change_of_an_older_version_keeps_what_changed_since(store: Store, one: ScaleSet) -> None:
+def test_a_change_of_an_older_version_keeps_what_changed_since(
+    store: StateFile, one: ScaleSetRow
+) -> None:
     store.state.change(one, etag=5)
     newest = store.state.change(one, version=7)
 
@@ -119,7 +128,7 @@ def test_a_change_of_an_older_version_keeps_what_changed_since(store: Store, one
 
 
 def test_rows_come_back_in_the_order_in_which_they_were_put(
-    tmp_path: Path, store: Store, one: ScaleSet
+    tmp_path: Path, store: StateFile, one: ScaleSetRow
 ) -> None:
     state, first, last = store.state, one.instances["0"], one.instances["11"]
     state.remove(first)
@@ -131,12 +140,12 @@ def test_rows_come_back_in_the_order_in_which_they_were_put(
     state.change(one.instances["5"], doom="deleted")
     store.commit()
 
-    (same,) = Store(tmp_path).state.scale_sets.values()
+    (same,) = StateFile(tmp_path).state.scale_sets.values()
     assert list(same.instances) == [str(n) for n in (*range(1, 14), 0)]
 
 
 def test_a_changed_version_counts_only_when_it_is_put(
-    tmp_path: Path, store: Store, one: ScaleSet
+    tmp_path: Path, store: StateFile, one: ScaleSetRow
 ) -> None:
     other = one.resized(40)
     store.commit()
@@ -148,18 +157,18 @@ def test_a_changed_version_counts_only_when_it_is_put(
 
 
 def test_what_is_removed_is_gone_with_all_that_is_in_it(
-    tmp_path: Path, store: Store, one: ScaleSet
+    tmp_path: Path, store: StateFile, one: ScaleSetRow
 ) -> None:
     store.state.remove(one)
     store.commit()
 
-    assert kept(tmp_path) == State().rows()
+    assert kept(tmp_path) == EmulatorState().rows()
     again = put_scale_set(store.state, 0)
     store.commit()
-    assert Store(tmp_path).state.scale_sets[again.key].instances == {}
+    assert StateFile(tmp_path).state.scale_sets[again.key].instances == {}
 
 
-def test_a_member_that_is_new_has_its_default(tmp_path: Path, store: Store) -> None:
+def test_a_member_that_is_new_has_its_default(tmp_path: Path, store: StateFile) -> None:
     with sqlite3.connect(tmp_path / "state.db") as file:
         file.execute("UPDATE kept SET body = json_remove(body, '$.doom', '$.incarnation')")
         file.execute("UPDATE kept SET body = json_set(body, '$.was_there_once', 1)")
@@ -174,13 +183,13 @@ def test_a_folder_has_one_emulator_at_a_time(tmp_path: Path) -> None:
     occupy(tmp_path).close()
 
 
-def test_a_file_that_was_deleted_is_missed(tmp_path: Path, store: Store) -> None:
+def test_a_file_that_was_deleted_is_missed(tmp_path: Path, store: StateFile) -> None:
     store.check_there()
     (tmp_path / "state.db").rename(tmp_path / "elsewhere")
     with pytest.raises(StateUnreadable, match="was deleted or replaced"):
         store.check_there()
 
-    Store(tmp_path)
+    StateFile(tmp_path)
     with pytest.raises(StateUnreadable, match="was deleted or replaced"):
         store.check_there()
 
@@ -189,29 +198,29 @@ def test_the_file_of_an_older_emulator_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("{}")
 
     with pytest.raises(StateUnreadable, match="Delete the folder"):
-        Store(tmp_path)
+        StateFile(tmp_path)
 
 
-def test_rows_of_an_older_emulator_are_refused(tmp_path: Path, store: Store) -> None:
+def test_rows_of_an_older_emulator_are_refused(tmp_path: Path, store: StateFile) -> None:
     with sqlite3.connect(tmp_path / "state.db") as file:
         file.execute("UPDATE kept SET body = json_remove(body, '$.set_key')")
 
     with pytest.raises(StateUnreadable, match="older emulator"):
-        Store(tmp_path)
+        StateFile(tmp_path)
 
 
 def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_text("what is this" * 100)
 
     with pytest.raises(StateUnreadable, match="cannot be read"):
-        Store(tmp_path)
+        StateFile(tmp_path)
 
 
 def test_what_is_remembered_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     """Custom data is in it, and in that the token of a node."""
     before = os.umask(0o022)
     try:
-        store = Store(tmp_path)
+        store = StateFile(tmp_path)
         store.state.change(store.state.globals, next_address=7)
         store.commit()
     finally:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from emulator.core.catalog import catalog
 from emulator.core.errors import ArmError
-from emulator.weather import Weather, scarcity
+from emulator.weather import CapacityWeather, scarcity
 from emulator.weather.traces import (
     DAY,
+    CapacityTrace,
     Constant,
     Random,
     Recorded,
-    Trace,
     at,
     falls,
     lowest,
@@ -47,7 +47,7 @@ traces = st.one_of(randoms, recordings, st.builds(Constant, st.integers(0, 40)))
 
 @given(traces, moments, st.floats(0, 3 * DAY), st.floats(0, 1))
 def test_what_a_span_says_of_a_moment_is_what_the_moment_itself_says(
-    trace: Trace, since: float, span: float, share: float
+    trace: CapacityTrace, since: float, span: float, share: float
 ) -> None:
     steps = trace.steps(since, since + span)
     moment = since + share * span
@@ -59,7 +59,7 @@ def test_what_a_span_says_of_a_moment_is_what_the_moment_itself_says(
 
 @given(traces, moments, st.floats(0, 3 * DAY))
 def test_steps_are_in_order_and_each_changes_something(
-    trace: Trace, since: float, span: float
+    trace: CapacityTrace, since: float, span: float
 ) -> None:
     steps = trace.steps(since, since + span)
 
@@ -70,7 +70,7 @@ def test_steps_are_in_order_and_each_changes_something(
 
 @given(traces, moments, st.floats(1, DAY), st.floats(1, DAY))
 def test_machine_hours_and_falls_of_two_spans_add_up(
-    trace: Trace, since: float, first: float, second: float
+    trace: CapacityTrace, since: float, first: float, second: float
 ) -> None:
     middle, end = since + first, since + first + second
 
@@ -146,15 +146,15 @@ def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
 def test_what_is_posted_lies_over_the_base_and_outlives_the_emulator(tmp_path: Path) -> None:
     over(tmp_path, {"region": "eastus", "kind": "constant", "capacity": 2})
     base, file = tmp_path / "base.json", tmp_path / "weather.json"
-    weather = Weather(file, base)
+    weather = CapacityWeather(file, base)
     weather.post([{"region": "eastus", "kind": "trace", "data": [7], "gap_seconds": 60}])
-    again = Weather(file, base)
+    again = CapacityWeather(file, base)
 
     pool = again.over("eastus", "", SIZE)
     assert pool
     assert pool.now(NOW) == 7
     assert again.clear(region="EastUS") == 1
-    pool = Weather(file, base).over("eastus", "", SIZE)
+    pool = CapacityWeather(file, base).over("eastus", "", SIZE)
     assert pool
     assert pool.now(NOW) == 2
 
@@ -255,7 +255,7 @@ def test_prices_stay_between_spot_and_on_demand(trace: Random, now: float) -> No
     assert prices[0][1] == scarcity.price(offer, [trace], now)
 
 
-def over(folder: Path, *entries: object) -> Weather:
+def over(folder: Path, *entries: object) -> CapacityWeather:
     base = folder / "base.json"
     base.write_text(json.dumps(list(entries)))
-    return Weather(folder / "weather.json", base)
+    return CapacityWeather(folder / "weather.json", base)

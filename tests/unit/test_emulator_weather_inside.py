@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emulator.core.state import ScaleSet
+from emulator.core.state import ScaleSetRow
 from emulator.weather.traces import DAY
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside
@@ -49,7 +49,7 @@ async def capacity(inside: Inside, name: str = "rk-1") -> int:
     return int((await inside.arm.get(f"{SETS}/{name}")).json()["sku"]["capacity"])
 
 
-def known(inside: Inside, name: str = "rk-1") -> ScaleSet:
+def known(inside: Inside, name: str = "rk-1") -> ScaleSetRow:
     return next(s for s in inside.fabric.state.scale_sets.values() if s.name == name)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.fabric import Fabric, Settings
+from emulator.fabric import EmulatorSettings, Fabric
 from tests.clock import Clock
 from tests.emulator_inside import HERE, Inside, emulator_inside
 from tests.emulator_process import GROUP, scale_set
@@ -57,7 +57,7 @@ def test_time_runs_as_fast_as_it_is_set_to(tmp_path: Path, speed: float) -> None
     clock = Clock()
 
     def made(fast: float) -> Fabric:
-        settings = Settings(folder=tmp_path, hollow=True, speed=fast)
+        settings = EmulatorSettings(folder=tmp_path, hollow=True, speed=fast)
         return Fabric(settings, "http://metadata", lambda: clock().timestamp())
 
     first, began = made(speed), clock().timestamp()

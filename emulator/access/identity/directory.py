@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emulator.core.state import Resource, ScaleSet, State
+from emulator.core.state import EmulatorState, ResourceRow, ScaleSetRow
 from emulator.fabric import Fabric
 
 TENANT = "11111111-1111-1111-1111-111111111111"
@@ -28,7 +28,7 @@ class Principal:
 
 def register(fabric: Fabric, client_id: str, secret: str, name: str) -> Principal:
     """Let a principal sign in with this secret and no other; a second time replaces it."""
-    resource = Resource(
+    resource = ResourceRow(
         id=_key(client_id),
         type=REGISTERED,
         location="global",
@@ -55,7 +55,7 @@ def object_id_of(client_id: str) -> str:
     return str(uuid.uuid5(_OBJECT_IDS, client_id.lower()))
 
 
-def principals(state: State) -> Iterator[Principal]:
+def principals(state: EmulatorState) -> Iterator[Principal]:
     """Everybody in the directory."""
     for resource in state.resources.values():
         if resource.type == REGISTERED:
@@ -65,7 +65,7 @@ def principals(state: State) -> Iterator[Principal]:
     yield from (of_system(s) for s in state.scale_sets.values() if has_system(s))
 
 
-def by_client(state: State, client_id: str) -> Principal | None:
+def by_client(state: EmulatorState, client_id: str) -> Principal | None:
     """Return the principal with this client id."""
     if found := state.resources.get(_key(client_id)):
         return _registered(found)
@@ -73,25 +73,25 @@ def by_client(state: State, client_id: str) -> Principal | None:
     return next((p for p in principals(state) if p.client_id.lower() == wanted), None)
 
 
-def by_object(state: State, object_id: str) -> Principal | None:
+def by_object(state: EmulatorState, object_id: str) -> Principal | None:
     """Return the principal with this object id."""
     wanted = object_id.lower()
     return next((p for p in principals(state) if p.object_id.lower() == wanted), None)
 
 
-def identity(resource: Resource) -> Principal:
+def identity(resource: ResourceRow) -> Principal:
     """Return the principal behind a user-assigned identity."""
     told = resource.body["properties"]
     return Principal(told["clientId"], told["principalId"], resource.name, resource.id)
 
 
-def has_system(scale_set: ScaleSet) -> bool:
+def has_system(scale_set: ScaleSetRow) -> bool:
     """Whether Azure made an identity for this scale set alone."""
     put = scale_set.model.get("identity") or {}
     return "systemassigned" in str(put.get("type")).lower()
 
 
-def of_system(scale_set: ScaleSet) -> Principal:
+def of_system(scale_set: ScaleSetRow) -> Principal:
     """Return the principal of a scale set's system-assigned identity."""
 
     def drawn(what: str) -> str:
@@ -100,14 +100,14 @@ def of_system(scale_set: ScaleSet) -> Principal:
     return Principal(drawn("client"), drawn("object"), scale_set.name, scale_set.id)
 
 
-def secret_fits(state: State, principal: Principal, secret: str) -> bool:
+def secret_fits(state: EmulatorState, principal: Principal, secret: str) -> bool:
     """Whether the secret is the one that was registered."""
     found = state.resources.get(_key(principal.client_id))
     expected = str(found.body["secretSha256"]) if found else ""
     return bool(expected) and hmac.compare_digest(expected, _digest(secret))
 
 
-def _registered(resource: Resource) -> Principal:
+def _registered(resource: ResourceRow) -> Principal:
     told = resource.body
     return Principal(told["appId"], told["id"], told["displayName"])
 

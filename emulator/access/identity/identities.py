@@ -12,7 +12,7 @@ from emulator.arm.resource_groups import find_group
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import check_location
 from emulator.core.errors import elsewhere, resource_not_found
-from emulator.core.state import Resource, group_id
+from emulator.core.state import ResourceRow, group_id
 
 PROVIDER = "/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
 
@@ -28,7 +28,7 @@ async def put(request: Request) -> Response:
         raise elsewhere(old.name, old.location, group.name, location)
     ids = {"tenantId": TENANT, "principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}
     known = old.body["properties"] if old else ids
-    resource = Resource(
+    resource = ResourceRow(
         id=old.id
         if old
         else f"{group_id(group.subscription, group.name)}{PROVIDER}/{request.path_params['name']}",
@@ -76,7 +76,7 @@ def _rows(request: Request, inside: str) -> list[dict[str, Any]]:
     return [_shown(r) for r in found if r.key.startswith(inside) and r.type == IDENTITY]
 
 
-def _found(request: Request) -> Resource:
+def _found(request: Request) -> ResourceRow:
     find_group(request)
     if (resource := _lookup(request)) is None:
         names = request.path_params
@@ -84,13 +84,13 @@ def _found(request: Request) -> Resource:
     return resource
 
 
-def _lookup(request: Request) -> Resource | None:
+def _lookup(request: Request) -> ResourceRow | None:
     names = request.path_params
     key = f"{group_id(names['subscription'], names['group'])}{PROVIDER}/{names['name']}".lower()
     return fabric_of(request).state.resources.get(key)
 
 
-def _shown(resource: Resource) -> dict[str, Any]:
+def _shown(resource: ResourceRow) -> dict[str, Any]:
     return {
         "id": resource.id,
         "name": resource.name,

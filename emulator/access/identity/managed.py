@@ -18,7 +18,7 @@ from emulator.access.identity.directory import (
 from emulator.access.identity.tokens import LIFETIME, lifetime, signer
 from emulator.arm.front_door import fabric_of
 from emulator.core.errors import ArmError
-from emulator.core.state import Resource, ScaleSet, State
+from emulator.core.state import EmulatorState, ResourceRow, ScaleSetRow
 from emulator.fabric import Fabric
 
 APP_SERVICE_VERSION = "2019-08-01"
@@ -84,7 +84,7 @@ def reachable(fabric: Fabric, principal: Principal) -> dict[str, str]:
     }
 
 
-def show_ids(state: State, scale_set: ScaleSet) -> ScaleSet:
+def show_ids(state: EmulatorState, scale_set: ScaleSetRow) -> ScaleSetRow:
     """Return a version with the ids of its identities in the model, where ARM shows them."""
     put = scale_set.model.get("identity")
     if not isinstance(put, dict):
@@ -102,7 +102,7 @@ def show_ids(state: State, scale_set: ScaleSet) -> ScaleSet:
     return replace(scale_set, model=scale_set.model | {"identity": shown})
 
 
-def _identities(state: State, scale_set: ScaleSet) -> list[Principal]:
+def _identities(state: EmulatorState, scale_set: ScaleSetRow) -> list[Principal]:
     """Those assigned to the scale set that exist, the system's first."""
     put = scale_set.model.get("identity") or {}
     mine = [of_system(scale_set)] if has_system(scale_set) else []
@@ -113,7 +113,7 @@ def _identities(state: State, scale_set: ScaleSet) -> list[Principal]:
     return mine
 
 
-def _is_identity(resource: Resource) -> bool:
+def _is_identity(resource: ResourceRow) -> bool:
     return resource.type.lower() == IDENTITY.lower()
 
 

@@ -8,7 +8,7 @@ from emulator.access.assignments import ASSIGNMENT
 from emulator.access.identity import directory
 from emulator.access.roles import DEFINITION, OWNER
 from emulator.core.private_files import write_private
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
 
 NAME = "emulator-owner"
@@ -38,9 +38,9 @@ def install(fabric: Fabric) -> Path:
     return file
 
 
-def _assignment(object_id: str, now: float) -> Resource:
+def _assignment(object_id: str, now: float) -> ResourceRow:
     scope = f"/subscriptions/{directory.SUBSCRIPTION}"
-    return Resource(
+    return ResourceRow(
         id=f"{scope}/providers/{ASSIGNMENT}/{directory.object_id_of('owner of ' + object_id)}",
         type=ASSIGNMENT,
         location="global",

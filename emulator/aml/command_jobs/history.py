@@ -7,7 +7,7 @@ from emulator.aml.assets import JOB, amend, of_type, private, properties
 from emulator.aml.command_jobs import job_orders, jobs
 from emulator.arm.front_door import base_url, fabric_of, read_json
 from emulator.core.errors import ArmError
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.core.timestamps import timestamp
 
 
@@ -62,7 +62,7 @@ async def log(request: Request) -> Response:
     return PlainTextResponse((folder / names["file"]).read_text(errors="replace"))
 
 
-def _shown(job: Resource) -> Response:
+def _shown(job: ResourceRow) -> Response:
     return JSONResponse(
         {
             "runId": job.name,
@@ -76,12 +76,12 @@ def _shown(job: Resource) -> Response:
     )
 
 
-def _time(job: Resource, member: str) -> str | None:
+def _time(job: ResourceRow, member: str) -> str | None:
     at = private(job)[member]
     return None if at is None else timestamp(at)
 
 
-def _warnings(job: Resource) -> list[dict[str, str]]:
+def _warnings(job: ResourceRow) -> list[dict[str, str]]:
     restarts = private(job)["attempt"] - 1
     if not restarts:
         return []

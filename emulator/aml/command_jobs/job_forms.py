@@ -17,7 +17,7 @@ from emulator.aml.assets import (
 )
 from emulator.aml.command_jobs import job_orders
 from emulator.aml.compute_forms import duration
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 
@@ -32,7 +32,7 @@ FIXED = ("command", "computeId", "environmentId")
 DISTRIBUTIONS = ("PyTorch", "Mpi")
 
 
-def change(fabric: Fabric, job: Resource, given: dict[str, Any]) -> Resource:
+def change(fabric: Fabric, job: ResourceRow, given: dict[str, Any]) -> ResourceRow:
     """Take over a new description; all else is fixed."""
     for name in FIXED:
         if name in given and given[name] != properties(job).get(name):
@@ -46,7 +46,7 @@ def change(fabric: Fabric, job: Resource, given: dict[str, Any]) -> Resource:
     return amend(fabric, job, {name: given[name] for name in CHANGEABLE if name in given})
 
 
-def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> Resource:
+def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> ResourceRow:
     """Return a submitted job, or raise ArmError."""
     name = id_.rpartition("/")[2]
     if not NAME.fullmatch(name):
@@ -60,7 +60,7 @@ def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> Resource:
     compute = _compute(fabric, workspace, given)
     environment = str(given.get("environmentId") or "")
     guid, shown = str(uuid.uuid4()), _shown(given, name)
-    return Resource(
+    return ResourceRow(
         id=id_,
         type=JOB,
         location="",
@@ -93,7 +93,7 @@ def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> Resource:
     )
 
 
-def _compute(fabric: Fabric, workspace: str, given: dict[str, Any]) -> Resource:
+def _compute(fabric: Fabric, workspace: str, given: dict[str, Any]) -> ResourceRow:
     id_ = str(given.get("computeId") or "")
     compute = lookup(fabric, id_)
     if compute is None or compute.type != COMPUTE or not compute.key.startswith(workspace):

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from emulator.aml.assets import private, properties
-from emulator.aml.nodes import Node
+from emulator.aml.nodes import ClusterNode
 from emulator.core.private_files import write_private
-from emulator.core.state import Instance, Resource
+from emulator.core.state import InstanceRow, ResourceRow
 from emulator.fabric import Fabric
 
 FIRST_PORT, PORTS = 21_000, 9_000  # Azure uses 6105; here every job needs another
 
 
-def write(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:
+def write(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> None:
     """Order the job's processes from its nodes; what is ordered already stays."""
     if fabric.settings.hollow:
         return
@@ -44,14 +44,14 @@ def write(fabric: Fabric, job: Resource, nodes: list[Node]) -> None:
         write_private(file, json.dumps(order).encode())  # what users give jobs is in it
 
 
-def begun(fabric: Fabric, job: Resource, nodes: list[Node]) -> bool:
+def begun(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> bool:
     """Return whether every node that was ordered to do something does it, or did."""
     orders = [_file(fabric, job, node.instance, "json") for node in nodes]
     marks = [o.with_suffix(".begun") for o in orders if o.exists()]
     return all(mark.exists() for mark in marks)
 
 
-def end(fabric: Fabric, job: Resource, nodes: list[Node], how: str) -> None:
+def end(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode], how: str) -> None:
     """Have the job's processes end: ask them ("cancel"), or give them no time ("kill")."""
     for node in nodes:
         file = _file(fabric, job, node.instance, how)
@@ -59,7 +59,7 @@ def end(fabric: Fabric, job: Resource, nodes: list[Node], how: str) -> None:
             file.touch()
 
 
-def codes(fabric: Fabric, job: Resource, nodes: list[Node]) -> list[int | None]:
+def codes(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> list[int | None]:
     """Return the exit code of every node that has orders; None while it carries them out."""
     found: list[int | None] = []
     for node in nodes:
@@ -69,7 +69,7 @@ def codes(fabric: Fabric, job: Resource, nodes: list[Node]) -> list[int | None]:
     return found
 
 
-def refused_pull(fabric: Fabric, job: Resource, nodes: list[Node]) -> str:
+def refused_pull(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> str:
     """Return what the registry said if an image could not be pulled; else ""."""
     files = [_file(fabric, job, n.instance, "unpulled") for n in nodes]
     return next((f.read_text().strip() for f in files if f.exists()), "")
@@ -80,12 +80,12 @@ def folder(fabric: Fabric, guid: str) -> Path:
     return fabric.settings.folder / "aml" / guid
 
 
-def _file(fabric: Fabric, job: Resource, node: Instance, suffix: str) -> Path:
+def _file(fabric: Fabric, job: ResourceRow, node: InstanceRow, suffix: str) -> Path:
     name = f"{private(job)['guid']}-{private(job)['attempt']}.{suffix}"
     return fabric.folder(node) / "azureml" / name
 
 
-def _log(fabric: Fabric, job: Resource, rank: int, world: int) -> Path:
+def _log(fabric: Fabric, job: ResourceRow, rank: int, world: int) -> Path:
     logs = folder(fabric, private(job)["guid"]) / "user_logs"
     logs.mkdir(parents=True, exist_ok=True)
     if _processes(job) is None:
@@ -93,13 +93,15 @@ def _log(fabric: Fabric, job: Resource, rank: int, world: int) -> Path:
     return logs / f"std_log_process_{rank:0{len(str(world - 1))}}.txt"
 
 
-def _processes(job: Resource) -> int | None:
+def _processes(job: ResourceRow) -> int | None:
     """Return the processes per node; None for one process on the first node only."""
     distribution = properties(job).get("distribution")
     return int(distribution.get("processCountPerInstance") or 1) if distribution else None
 
 
-def _environment(job: Resource, nodes: list[Node], node_rank: int, local: int) -> dict[str, str]:
+def _environment(
+    job: ResourceRow, nodes: list[ClusterNode], node_rank: int, local: int
+) -> dict[str, str]:
     _, _, subscription, _, group, _, _, _, workspace, *_ = job.id.split("/")
     shown = properties(job)
     addresses = [node.instance.address for node in nodes]
@@ -125,7 +127,7 @@ def _environment(job: Resource, nodes: list[Node], node_rank: int, local: int) -
 
 
 def _ranks(
-    job: Resource, nodes: list[Node], node_rank: int, local: int, count: int
+    job: ResourceRow, nodes: list[ClusterNode], node_rank: int, local: int, count: int
 ) -> dict[str, str]:
     """Return the variables that torch.distributed and mpi4py read."""
     ranks: dict[str, Any] = {
@@ -147,6 +149,6 @@ def _ranks(
     return {name: str(value) for name, value in ranks.items()}
 
 
-def _port(job: Resource) -> int:
+def _port(job: ResourceRow) -> int:
     mark = f"{private(job)['guid']}-{private(job)['attempt']}"
     return FIRST_PORT + zlib.crc32(mark.encode()) % PORTS

@@ -20,7 +20,7 @@ from emulator.aml.assets import (
 from emulator.aml.command_jobs import runs
 from emulator.aml.command_jobs.job_forms import change, new
 from emulator.arm.front_door import base_url, fabric_of, page, read_json
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 
 
 async def put(request: Request) -> Response:
@@ -70,7 +70,7 @@ async def cancel_result(request: Request) -> Response:
     return _cancelled(request, found[0]) if found else Response(status_code=200)
 
 
-def find(request: Request) -> Resource:
+def find(request: Request) -> ResourceRow:
     """Return the job that the path names, or raise ArmError."""
     find_workspace(request)
     if (found := _lookup(request)) is None:
@@ -78,19 +78,19 @@ def find(request: Request) -> Resource:
     return found
 
 
-def _lookup(request: Request) -> Resource | None:
+def _lookup(request: Request) -> ResourceRow | None:
     return lookup(fabric_of(request), _id(request, find_workspace(request)))
 
 
-def _id(request: Request, workspace: Resource) -> str:
+def _id(request: Request, workspace: ResourceRow) -> str:
     return f"{workspace.id}/jobs/{request.path_params['job']}"
 
 
-def _archived(job: Resource) -> bool:
+def _archived(job: ResourceRow) -> bool:
     return bool(properties(job)["isArchived"])
 
 
-def _cancelled(request: Request, job: Resource) -> Response:
+def _cancelled(request: Request, job: ResourceRow) -> Response:
     if properties(job)["status"] != "CancelRequested":
         return Response(status_code=200)
     place = f"/subscriptions/{job.id.split('/')[2]}/providers/{PROVIDER}/locations/{region(job)}"
@@ -99,7 +99,7 @@ def _cancelled(request: Request, job: Resource) -> Response:
     return Response(status_code=202, headers={"Location": url + query, "Retry-After": "1"})
 
 
-def _body(job: Resource) -> dict[str, Any]:
+def _body(job: ResourceRow) -> dict[str, Any]:
     workspace = "/".join(job.id.split("/")[:9])
     studio = f"https://ml.azure.com/runs/{job.name}?wsid={workspace}"
     services = {"Studio": {"jobServiceType": "Studio", "endpoint": studio, "port": None}}

@@ -8,7 +8,7 @@ from emulator.aml.assets import JOB, amend, lookup, of_type, private, properties
 from emulator.arm.front_door import fabric_of, read_order
 from emulator.compute import evictions
 from emulator.core.errors import ArmError, invalid
-from emulator.core.state import Resource
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
 
 # The first is the rule; a failure is Azure/MachineLearningNotebooks issue 1242.
@@ -45,7 +45,7 @@ async def silence(request: Request) -> Response:
     return JSONResponse({"until": until})
 
 
-def _holder(fabric: Fabric, name: object) -> Resource:
+def _holder(fabric: Fabric, name: object) -> ResourceRow:
     """Return the running job of that name, or raise ArmError."""
     found = [job for job in of_type(fabric, JOB) if job.name == name]
     running = [job for job in found if properties(job)["status"] in ("Running", "NotResponding")]

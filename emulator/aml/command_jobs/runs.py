@@ -6,8 +6,8 @@ A job whose nodes were evicted is restarted from its beginning, never resumed, u
 from emulator.aml import nodes
 from emulator.aml.assets import JOB, amend, lookup, of_type, private, properties
 from emulator.aml.command_jobs import job_orders
-from emulator.aml.nodes import Node
-from emulator.core.state import Resource
+from emulator.aml.nodes import ClusterNode
+from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
 
 ENDED = ("Completed", "Failed", "Canceled")
@@ -28,7 +28,7 @@ def advance(fabric: Fabric, now: float) -> bool:
     return any(changed)
 
 
-def request_cancel(fabric: Fabric, job: Resource, now: float) -> None:
+def request_cancel(fabric: Fabric, job: ResourceRow, now: float) -> None:
     """Let it end: at once where nothing runs, and else when its processes did."""
     if private(job)["nodes"]:
         amend(fabric, job, {"status": "CancelRequested"})
@@ -36,7 +36,7 @@ def request_cancel(fabric: Fabric, job: Resource, now: float) -> None:
         _end(fabric, job, "Canceled", now)
 
 
-def _advance(fabric: Fabric, job: Resource, now: float) -> bool:
+def _advance(fabric: Fabric, job: ResourceRow, now: float) -> bool:
     status = properties(job)["status"]
     if status == "Finalizing":
         _finish(fabric, job, "Completed", now)
@@ -52,7 +52,7 @@ def _advance(fabric: Fabric, job: Resource, now: float) -> bool:
     return _watch(fabric, job, compute, now)
 
 
-def _without_cluster(fabric: Fabric, job: Resource, now: float) -> bool:
+def _without_cluster(fabric: Fabric, job: ResourceRow, now: float) -> bool:
     """End a job whose cluster is gone or going."""
     if properties(job)["status"] == "CancelRequested":
         _end(fabric, job, "Canceled", now)
@@ -64,7 +64,7 @@ def _without_cluster(fabric: Fabric, job: Resource, now: float) -> bool:
     return True
 
 
-def _start(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool:
+def _start(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -> bool:
     """Take nodes, if there are enough; they are told in the next step, when this is written."""
     facts, wanted = private(job), nodes.needs(job)
     most = int(properties(compute)["properties"]["scaleSettings"]["maxNodeCount"])
@@ -80,7 +80,7 @@ def _start(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool
     return True
 
 
-def _watch(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool:
+def _watch(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -> bool:
     """See how a job that holds nodes is doing, and end it if it is to end."""
     before = private(job)["ending"]
     mine = [n for n in nodes.nodes(fabric, compute) if n.run == job.name]
@@ -110,14 +110,14 @@ def _watch(fabric: Fabric, job: Resource, compute: Resource, now: float) -> bool
     return True
 
 
-def _status_when_heard(job: Resource, now: float) -> str:
+def _status_when_heard(job: ResourceRow, now: float) -> str:
     """Return the status, Running again once the job is no longer silent."""
     status = str(properties(job)["status"])
     heard = status == "NotResponding" and now >= private(job)["silent_until"]
     return "Running" if heard else status
 
 
-def _verdict(job: Resource, living: list[Node], codes: list[int | None]) -> str:
+def _verdict(job: ResourceRow, living: list[ClusterNode], codes: list[int | None]) -> str:
     """Return the end of a running job; empty while it may go on."""
     facts = private(job)
     going = any(node.state == "preempted" for node in living)
@@ -129,13 +129,13 @@ def _verdict(job: Resource, living: list[Node], codes: list[int | None]) -> str:
     return "Finalizing" if codes and None not in codes else ""
 
 
-def _out_of_time(job: Resource, compute: Resource, now: float) -> bool:
+def _out_of_time(job: ResourceRow, compute: ResourceRow, now: float) -> bool:
     spot = properties(compute)["properties"]["vmPriority"] == "LowPriority"
     limits = [x for x in (private(job)["seconds"], WEEK if spot else None) if x is not None]
     return bool(limits) and now - float(private(job)["started_at"]) >= min(limits)
 
 
-def _finish(fabric: Fabric, job: Resource, status: str, now: float) -> None:
+def _finish(fabric: Fabric, job: ResourceRow, status: str, now: float) -> None:
     """Let go of the nodes; Queued begins again from the beginning."""
     facts = private(job)
     attempt = facts["attempt"] + (status == "Queued")
@@ -152,10 +152,10 @@ def _finish(fabric: Fabric, job: Resource, status: str, now: float) -> None:
         amend(fabric, job, {"status": status})
 
 
-def _fail(fabric: Fabric, job: Resource, message: str, now: float) -> None:
+def _fail(fabric: Fabric, job: ResourceRow, message: str, now: float) -> None:
     job = amend(fabric, job, error={"code": "UserError", "message": message})
     _end(fabric, job, "Failed", now)
 
 
-def _end(fabric: Fabric, job: Resource, status: str, now: float) -> None:
+def _end(fabric: Fabric, job: ResourceRow, status: str, now: float) -> None:
     amend(fabric, job, {"status": status}, nodes=[], ended_at=now)

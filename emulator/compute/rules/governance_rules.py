@@ -9,9 +9,9 @@ the HTTP status of `NotSupported`: a conflict is a guess, and so are the words f
 from typing import Any
 
 from emulator.arm import registrations
-from emulator.core.catalog import Offer
+from emulator.core.catalog import SizeOffer
 from emulator.core.errors import ArmError, invalid
-from emulator.core.state import ScaleSet
+from emulator.core.state import ScaleSetRow
 from emulator.fabric import Fabric
 
 COMPUTE = "Microsoft.Compute"
@@ -19,7 +19,7 @@ AT_HOST = "EncryptionAtHost"
 LARGEST = 2040  # GiB of an ephemeral OS disk
 
 
-def check(fabric: Fabric, scale_set: ScaleSet, offer: Offer) -> None:
+def check(fabric: Fabric, scale_set: ScaleSetRow, offer: SizeOffer) -> None:
     """Raise ArmError for what the size cannot hold or the subscription does not have."""
     registrations.check_provider(fabric, scale_set.subscription, COMPUTE)
     security = scale_set.profile.get("securityProfile") or {}
@@ -39,7 +39,7 @@ def check(fabric: Fabric, scale_set: ScaleSet, offer: Offer) -> None:
 
 
 def _encryption(
-    fabric: Fabric, scale_set: ScaleSet, security: dict[str, Any], disk: dict[str, Any]
+    fabric: Fabric, scale_set: ScaleSetRow, security: dict[str, Any], disk: dict[str, Any]
 ) -> None:
     registered = registrations.has_feature(fabric, scale_set.subscription, AT_HOST)
     if security.get("encryptionAtHost") and not registered:
@@ -57,7 +57,7 @@ def _encryption(
         raise _not_found("DiskEncryptionSet", str(named))
 
 
-def _placement(disk: dict[str, Any], offer: Offer, reserved: int) -> None:
+def _placement(disk: dict[str, Any], offer: SizeOffer, reserved: int) -> None:
     """Refuse a disk that the size lacks or that is too large; Azure keeps 1 GiB for a vTPM."""
     settings, size = disk.get("diffDiskSettings"), offer.size
     if not settings:

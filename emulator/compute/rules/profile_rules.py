@@ -10,7 +10,7 @@ from typing import Any
 
 from emulator.compute.rules.scale_set_rules import subnets
 from emulator.core.errors import invalid
-from emulator.core.state import State
+from emulator.core.state import EmulatorState
 
 RESERVED = {
     *("administrator", "admin", "user", "user1", "test", "user2", "test1", "user3", "admin1", "1"),
@@ -57,7 +57,7 @@ def check(properties: dict[str, Any], profile: dict[str, Any]) -> None:
         )
 
 
-def check_subnets(state: State, scale_set_id: str, profile: dict[str, Any]) -> None:
+def check_subnets(state: EmulatorState, scale_set_id: str, profile: dict[str, Any]) -> None:
     """Raise ArmError for a subnet that its network lacks.
 
     A network that was never put here is believed to be elsewhere: the local stack has none.

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from emulator.compute.rules import flexible_rules, profile_rules, spot_rules
-from emulator.core.catalog import Offer
+from emulator.core.catalog import SizeOffer
 from emulator.core.errors import invalid, missing
 
 NAME = re.compile(r"[^_\W][\w\-]{0,63}(?<!-)")
@@ -20,7 +20,7 @@ LARGEST_SET = 1000
 FAULT_DOMAINS = range(1, 6)
 
 
-def check(name: str, model: dict[str, Any], custom_data: str, offer: Offer) -> None:
+def check(name: str, model: dict[str, Any], custom_data: str, offer: SizeOffer) -> None:
     """Raise ArmError if Azure would refuse this model under this name."""
     properties = model["properties"]
     profile = properties.get("virtualMachineProfile") or {}
@@ -76,7 +76,7 @@ def _shape(model: dict[str, Any], properties: dict[str, Any]) -> None:
         )
 
 
-def _zones(name: str, model: dict[str, Any], offer: Offer) -> None:
+def _zones(name: str, model: dict[str, Any], offer: SizeOffer) -> None:
     bad = [zone for zone in model.get("zones") or [] if zone not in offer.zones]
     if bad:
         raise invalid(

@@ -15,13 +15,13 @@ from typing import Any
 
 from emulator.core.catalog import catalog
 from emulator.core.errors import invalid
-from emulator.core.state import ScaleSet
+from emulator.core.state import ScaleSetRow
 
 STRATEGIES = ("LowestPrice", "CapacityOptimized", "Prioritized")  # the first where none is named
 WITHOUT = ("hostGroup", "standbyPoolProfile", "capacityReservation")
 
 
-def sizes(scale_set: ScaleSet) -> list[str]:
+def sizes(scale_set: ScaleSetRow) -> list[str]:
     """Return the sizes to try, best first ([""] without a mix), or raise ArmError for a bad mix."""
     mix = scale_set.model["properties"].get("skuProfile")
     if mix is None:
@@ -41,13 +41,13 @@ def _strategy(mix: dict[str, Any]) -> str:
     return str(mix.get("allocationStrategy") or STRATEGIES[0])
 
 
-def _price(scale_set: ScaleSet, size: str) -> Decimal:
+def _price(scale_set: ScaleSetRow, size: str) -> Decimal:
     offer = catalog().offer(size, scale_set.location)
     price = offer and (offer.spot if scale_set.spot else offer.on_demand)
     return price or Decimal("Infinity")
 
 
-def _check(scale_set: ScaleSet, mix: dict[str, Any]) -> None:
+def _check(scale_set: ScaleSetRow, mix: dict[str, Any]) -> None:
     if not scale_set.flexible:
         raise invalid("Parameter 'skuProfile' is not allowed.", target="skuProfile")
     sku, named = scale_set.model["sku"], [str(s.get("name")) for s in mix.get("vmSizes") or []]

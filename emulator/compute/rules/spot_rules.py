@@ -4,7 +4,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from emulator.core.catalog import Offer
+from emulator.core.catalog import SizeOffer
 from emulator.core.errors import ArmError, invalid
 
 AKA = "For more information, see http://aka.ms/AzureSpot/errormessages."
@@ -21,7 +21,7 @@ def check_size(profile: dict[str, Any], size: str) -> None:
         )
 
 
-def check(profile: dict[str, Any], offer: Offer) -> None:
+def check(profile: dict[str, Any], offer: SizeOffer) -> None:
     """Raise ArmError for what does not go with the priority."""
     if profile.get("priority") not in ("Spot", "Low"):
         _regular(profile)
@@ -42,7 +42,7 @@ def max_price(profile: dict[str, Any]) -> Decimal:
     return ANY_PRICE if given is None else Decimal(str(given))
 
 
-def _max_price(price: Decimal, offer: Offer) -> None:
+def _max_price(price: Decimal, offer: SizeOffer) -> None:
     if price == ANY_PRICE:
         return
     if price <= 0:
