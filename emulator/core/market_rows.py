@@ -1,4 +1,4 @@
-"""What the market keeps between restarts; parts of `emulator.core.state.State`."""
+"""What the market keeps between restarts; parts of `emulator.core.state.EmulatorState`."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
