@@ -32,7 +32,7 @@ Key = tuple[str, ...]
 
 
 @dataclass
-class TokenBucket:
+class RefillBucket:
     """Tokens that come back a portion at a time."""
 
     limit: BucketLimit
@@ -60,7 +60,7 @@ class ThrottlingMiddleware:
         self._app = app
         self._fabric = fabric
         self._times = 1 if fabric.settings.throttling == "azure" else PLENTY
-        self._buckets: dict[Key, TokenBucket] = {}
+        self._buckets: dict[Key, RefillBucket] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a token from every bucket that the request is measured by, or refuse it."""
@@ -86,13 +86,13 @@ class ThrottlingMiddleware:
 
     def _compute_buckets(
         self, method: str, path: str, subscription: str, now: float
-    ) -> list[tuple[str, TokenBucket]]:
+    ) -> list[tuple[str, RefillBucket]]:
         """Of Microsoft.Compute, with the names under which they are told."""
         known = self._fabric.state.scale_sets
         policy = policy_of(method, path, exists=path in known)
         if policy is None:
             return []
-        rows: list[tuple[str, TokenBucket]] = []
+        rows: list[tuple[str, RefillBucket]] = []
         if policy.resource:
             key = ("resource", policy.name, _resource(policy, path))
             rows.append((f"{policy.name}Resource", self._bucket(key, policy.resource, now)))
@@ -109,14 +109,14 @@ class ThrottlingMiddleware:
             return state.groups[found[0]].location
         return ""
 
-    def _bucket(self, key: Key, limit: BucketLimit, now: float) -> TokenBucket:
+    def _bucket(self, key: Key, limit: BucketLimit, now: float) -> RefillBucket:
         if len(self._buckets) > KEPT:
             self._drop_full(now)
         if key not in self._buckets:
             large = BucketLimit(
                 limit.refill * self._times, limit.capacity * self._times, limit.every
             )
-            self._buckets[key] = TokenBucket(large, large.capacity, now)
+            self._buckets[key] = RefillBucket(large, large.capacity, now)
         self._buckets[key].fill(now)
         return self._buckets[key]
 
@@ -133,7 +133,7 @@ def _resource(policy: ThrottlingPolicy, path: str) -> str:
     return found[0] if found else path
 
 
-def _telling(send: Send, left: list[tuple[str, TokenBucket, str]]) -> Send:
+def _telling(send: Send, left: list[tuple[str, RefillBucket, str]]) -> Send:
     """Send with the headers; a planted fault that has its own keeps them."""
 
     async def send_telling(message: Message) -> None:
@@ -159,7 +159,7 @@ def _too_many_for_arm(kind: str, subscription: str, wait: int) -> Response:
     return JSONResponse({"error": error}, 429, {"Retry-After": str(wait)})
 
 
-def _too_many(name: str, bucket: TokenBucket, now: float) -> Response:
+def _too_many(name: str, bucket: RefillBucket, now: float) -> Response:
     bucket.refused += 1
     window = {
         "operationGroup": name,

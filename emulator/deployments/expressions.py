@@ -53,7 +53,7 @@ class MemberAccess:
 Node = Literal | FunctionCall | MemberAccess
 
 
-class Scope(Protocol):
+class FunctionScope(Protocol):
     """Where names have their meaning."""
 
     def call(self, name: str, values: list[Any]) -> Any:  # noqa: ANN401 - JSON
@@ -61,7 +61,7 @@ class Scope(Protocol):
         ...
 
 
-def evaluate(value: Any, scope: Scope) -> Any:  # noqa: ANN401 - JSON
+def evaluate(value: Any, scope: FunctionScope) -> Any:  # noqa: ANN401 - JSON
     """Return the value with every expression in it evaluated, at any depth."""
     if isinstance(value, str):
         return evaluate_text(value, scope)
@@ -77,7 +77,7 @@ def is_expression(text: str) -> bool:
     return text.startswith("[") and text.endswith("]") and not text.startswith("[[")
 
 
-def evaluate_text(text: str, scope: Scope) -> Any:  # noqa: ANN401 - JSON
+def evaluate_text(text: str, scope: FunctionScope) -> Any:  # noqa: ANN401 - JSON
     """Return the value of one string."""
     if text.startswith("[["):
         return text[1:]
@@ -140,7 +140,7 @@ class _Nodes(Transformer[Token, Node]):
         return MemberAccess(target, key)
 
 
-def _value(node: Node, scope: Scope) -> Any:  # noqa: ANN401 - JSON
+def _value(node: Node, scope: FunctionScope) -> Any:  # noqa: ANN401 - JSON
     if isinstance(node, Literal):
         return node.value
     if isinstance(node, FunctionCall):
