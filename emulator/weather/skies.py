@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.core.errors import invalid
-from emulator.weather.traces import CapacityTrace, Constant, Random, Recorded
+from emulator.weather.traces import Constant, Random, Recorded, WeatherTrace
 
 PLACE = ("region", "zone", "size", "priority")
 WHIMS = {"seed": 0, "without_notice": 0.1, "victims": "random", "partial": 0.5}
@@ -61,7 +61,7 @@ class Sky:
         """Return the entry's value for one of WHIMS, or its default."""
         return self.entry.get(name, WHIMS[name])
 
-    def trace(self, region: str, size: str) -> CapacityTrace:
+    def trace(self, region: str, size: str) -> WeatherTrace:
         """Return the capacity over time of one size in one region."""
         told = OF_KIND[self.entry["kind"]] | self.entry
         if self.entry["kind"] == "constant":

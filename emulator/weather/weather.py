@@ -16,7 +16,7 @@ from emulator.core.catalog import catalog
 from emulator.core.state import InstanceRow, ScaleSetRow
 from emulator.weather import scarcity
 from emulator.weather.skies import Sky, parse, read
-from emulator.weather.traces import CapacityTrace, at, lowest
+from emulator.weather.traces import WeatherTrace, at, lowest
 
 Place = tuple[str, str, str, bool]  # region, zone, size, whether it is for Spot
 
@@ -27,7 +27,7 @@ class CapacityPool:
 
     key: Place
     sky: Sky
-    trace: CapacityTrace
+    trace: WeatherTrace
 
     def now(self, now: float) -> int:
         """How many there are."""
@@ -100,7 +100,7 @@ class CapacityWeather:
         """Evictions per machine and hour over the last 28 days, in percent: 0-5 ... 20+."""
         return scarcity.band(self._traces(region, size), now)
 
-    def _traces(self, region: str, size: str) -> list[CapacityTrace]:
+    def _traces(self, region: str, size: str) -> list[WeatherTrace]:
         """Of the region if it is told, else of each of its zones."""
         region, size = region.lower(), size.lower()
         if pool := self.over(region, "", size):
