@@ -148,7 +148,7 @@ class SpotCores:
 def pool_name(region: str, engine: Engine) -> str:
     """Return the region, with the engine's name where the engine has quotas of its own.
 
-    >>> pool("eastus", Engine.SCALE_SET), pool("eastus", Engine.AZUREML)
+    >>> pool_name("eastus", Engine.SCALE_SET), pool_name("eastus", Engine.AZUREML)
     ('eastus', 'eastus/azureml')
     """
     return region if engine is Engine.SCALE_SET else f"{region}/{engine}"
