@@ -219,11 +219,9 @@ class AttemptReconciler:
     ) -> None:
         match step:
             case RequeueAttempt(delay):
-                usual = (
-                    requeue_delay.while_running(row, found, self.pace, self.now())
-                    if self._hears
-                    else None
-                )
+                usual = None
+                if self._hears:
+                    usual = requeue_delay.while_running(row, found, self.pace, self.now())
                 pause = self._pause(row, found, delay or usual)
                 await self._release(claim, pause, deferral_of(found.faults))
             case CreateScaleSet():
@@ -375,10 +373,9 @@ class AttemptReconciler:
         if isinstance(fault, Deferred | ConcurrencyLimitReached) and not fault.code:
             return  # thousands at once, and each has its time
         log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
-        if not isinstance(fault, _FOR_A_PERSON):
-            return
-        async with self.engine.begin() as conn:
-            await operator_action.request(conn, row, fault, self.now())
+        if isinstance(fault, _FOR_A_PERSON):
+            async with self.engine.begin() as conn:
+                await operator_action.request(conn, row, fault, self.now())
 
     async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
         """Once per attempt, where user and operator look: money runs on."""
