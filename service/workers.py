@@ -20,6 +20,7 @@ from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.bill_watch import BillWatch
 from service.reconciler.budgets import ProjectBudgets
 from service.reconciler.containers import ContainerWatch
+from service.reconciler.ingress_probe import IngressProbe, door
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
 from service.reconciler.loop import Loop
@@ -31,13 +32,12 @@ from service.reconciler.preparation import Preparation
 from service.reconciler.price_watch import PriceWatch
 from service.reconciler.pruning import Pruning
 from service.reconciler.rate_limit import RateLimitedCloud
-from service.reconciler.reach import Reach, door
 from service.reconciler.retention import CheckpointSweep
 from service.reconciler.scale_sets import SpecMaker
 from service.reconciler.storage_cost import StorageMeters
-from service.reconciler.strays import StrayWatch
 from service.reconciler.tiers import TierMoves
 from service.reconciler.trackers import TrackerRuns
+from service.reconciler.untracked_resources import UntrackedResourceSweep
 from service.reconciler.uploads import UploadSweep
 from service.settings import Settings
 
@@ -73,9 +73,9 @@ def reconcilers(
         engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
     )
     attempts, lister = _attempts(settings, world, limited_cloud)
-    reach = Reach(
+    reach = IngressProbe(
         engine=world.engine,
-        knock=door(settings.public_url),
+        probe=door(settings.public_url),
         watch=attempts.watch,
         now=world.now,
         at_most=timedelta(seconds=settings.outage_seconds),
@@ -92,7 +92,7 @@ def reconcilers(
     orphans = OrphanSweep(
         engine=world.engine, cloud=world.cloud, now=world.now, limited_cloud=limited_cloud
     )
-    strays = StrayWatch(engine=world.engine, cloud=limited_cloud.at(ALL), now=world.now)
+    strays = UntrackedResourceSweep(engine=world.engine, cloud=limited_cloud.at(ALL), now=world.now)
     prune = Pruning(engine=world.engine, keep=_kept(settings), now=world.now)
     drain = settings.drain_seconds
     loop = Loop(listener=world.listener, stop=stop, pulse=pulse, drain=drain)

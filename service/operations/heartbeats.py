@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.db.attempts import heartbeats
 from service.db.attempts.heartbeats import Order, Progress, Speaker
 from service.db.core import leases, locks
+from service.db.core.batching import Batcher
 from service.db.core.engine import reading
-from service.db.core.together import Together
 from service.db.jobs import events, job_versions, step_metrics
 from service.db.jobs.events import Event
 from service.db.schema import tables
@@ -80,10 +80,10 @@ class Hearing:
     """One per api process."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._beats = Together(
+        self._beats = Batcher(
             partial(_hear, engine), attrgetter("node"), breath=_BREATH_SECONDS, enough=_MANY
         )
-        self._orders = Together(partial(_orders, engine))
+        self._orders = Batcher(partial(_orders, engine))
 
     async def hear(self, node: str, heartbeat: Heartbeat, now: datetime) -> Heard:
         """Take in what the node says.

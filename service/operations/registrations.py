@@ -15,7 +15,7 @@ from service.db.attempts import attempts, nodes
 from service.db.attempts.attempts import AttemptRow
 from service.db.attempts.nodes import New
 from service.db.core import leases
-from service.db.core.together import Together
+from service.db.core.batching import Batcher
 from service.db.jobs import events, job_versions, jobs
 from service.db.jobs.events import Event
 from service.db.jobs.jobs import JobRow
@@ -59,7 +59,7 @@ class Registering:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         crowd = partial(_all, engine)
-        self._crowd: Together[Asks, Answer] = Together(crowd, key=lambda one: one.node)
+        self._crowd: Batcher[Asks, Answer] = Batcher(crowd, key=lambda one: one.node)
 
     async def register(self, registration: Registration, now: datetime) -> Standing | None:
         """Make the VM a node of its attempt; the same boot again gets the same answer.

@@ -51,16 +51,16 @@ from service.domain.lifecycle.generation import HaltGeneration
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, Outcome
 from service.instruments import LEASE_LAG
-from service.operations import heads, help_wanted, refills
+from service.operations import heads, operator_action, refills
 from service.operations.generations import Halting
-from service.reconciler import calm, measures, serial_logs
+from service.reconciler import measures, requeue_delay, serial_logs
 from service.reconciler.concurrency_limit import ConcurrencyLimitReached
+from service.reconciler.heartbeat_visibility import HeartbeatVisibility
 from service.reconciler.lister import Lister
-from service.reconciler.look import Eyes, Look, as_before
-from service.reconciler.openings import Openings
+from service.reconciler.observer import ObservedAttempt, Observer, as_before
+from service.reconciler.open_generation import GenerationOpener
 from service.reconciler.rate_limit import Deferred, RateLimitedCloud, deferral_of
 from service.reconciler.scale_sets import SpecMaker
-from service.reconciler.watch import Watch
 from service.reconciler.writes import Writes
 from service.storage.store import BlobStore, StorageError
 
@@ -83,7 +83,7 @@ class AttemptReconciler:
     specs: SpecMaker
     pace: AttemptTiming
     now: Callable[[], datetime]
-    watch: Watch = field(default_factory=Watch)
+    watch: HeartbeatVisibility = field(default_factory=HeartbeatVisibility)
     lister: Lister | None = None  # None: every set is looked at by itself
     limited_cloud: RateLimitedCloud | None = None  # None: the cloud is called without limits
     allowance: Allowance = DEFAULT_ALLOWANCE
@@ -133,12 +133,12 @@ class AttemptReconciler:
         return Renewals(self.engine, self.now)
 
     @cached_property
-    def _eyes(self) -> Eyes:
-        return Eyes(engine=self.engine, store=self.store, allowance=self.allowance)
+    def _observer(self) -> Observer:
+        return Observer(engine=self.engine, store=self.store, allowance=self.allowance)
 
     @cached_property
-    def _openings(self) -> Openings:
-        return Openings(engine=self.engine, store=self.store, now=self.now)
+    def _opener(self) -> GenerationOpener:
+        return GenerationOpener(engine=self.engine, store=self.store, now=self.now)
 
     @cached_property
     def _writes(self) -> Writes:
@@ -150,16 +150,16 @@ class AttemptReconciler:
         cloud: CloudProvider | ScaleSet | None = self._listed(row) or self._cloud(row, claim)
         if self._is_decided(claim, row, now) and not isinstance(cloud, ScaleSet):
             cloud = None if row.deferred_call is CloudCall.CREATE else as_before(row)
-        found = await self._eyes.look(cloud, claim, row, since, now)
+        found = await self._observer.look(cloud, claim, row, since, now)
         for fault in found.faults:
             await self._complain(row, fault)
         if is_deletion_stuck(found.attempt, found.seen, now):
             await self._raise_alarm(row, blind=found.seen.blind)
         step = next_step(found.attempt, found.seen, now, self.pace)
         await self._follow(claim, row, found, step)
-        if found.call and not found.faults and help_wanted.is_over(found.call, row, step):
+        if found.call and not found.faults and operator_action.is_over(found.call, row, step):
             async with self.engine.begin() as conn:
-                await help_wanted.call_off(conn, row, found.call, self.now())
+                await operator_action.close(conn, row, found.call, self.now())
 
     @property
     def _hears(self) -> bool:
@@ -204,7 +204,9 @@ class AttemptReconciler:
             else None
         )
 
-    async def _follow(self, claim: Claim, row: AttemptRow, found: Look, step: AttemptStep) -> None:
+    async def _follow(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: AttemptStep
+    ) -> None:
         """Take the step, and have a span of it, unless it is only to wait."""
         if isinstance(step, RequeueAttempt):
             await self._take(claim, row, found, step)
@@ -212,10 +214,14 @@ class AttemptReconciler:
         with tracing.step(f"reconcile {type(step).__name__}", row.job_id, row.id):
             await self._take(claim, row, found, step)
 
-    async def _take(self, claim: Claim, row: AttemptRow, found: Look, step: AttemptStep) -> None:
+    async def _take(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: AttemptStep
+    ) -> None:
         match step:
             case RequeueAttempt(delay):
-                usual = calm.pause(row, found, self.pace, self.now()) if self._hears else None
+                usual = None
+                if self._hears:
+                    usual = requeue_delay.while_running(row, found, self.pace, self.now())
                 pause = self._pause(row, found, delay or usual)
                 await self._release(claim, pause, deferral_of(found.faults))
             case CreateScaleSet():
@@ -232,12 +238,12 @@ class AttemptReconciler:
                 await self._open(claim, row, found, step)
             case MoveAttempt():
                 if step.outcome is Outcome.SUCCEEDED:
-                    await self._openings.keep_last_measured(row)
+                    await self._opener.keep_last_measured(row)
                 if serial_logs.are_wanted(row, found.seen, step):
                     await self._keep_serial_logs(row, found)
                 await self._move(claim, row, step)
 
-    async def _keep_serial_logs(self, row: AttemptRow, found: Look) -> None:
+    async def _keep_serial_logs(self, row: AttemptRow, found: ObservedAttempt) -> None:
         """Copy them without a claim: a refusal must not defer the deletion."""
         cloud = self.limited_cloud.at(row.offering.pool) if self.limited_cloud else self.cloud
         await serial_logs.keep(self.engine, cloud, self.store, row, found.seen, self.now())
@@ -261,7 +267,7 @@ class AttemptReconciler:
             await self._release(claim, self.pace.poll)
 
     async def _refill(
-        self, claim: Claim, row: AttemptRow, found: Look, useless: tuple[str, ...]
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, useless: tuple[str, ...]
     ) -> None:
         """Ask for machines in place of lost ones; a refusal is told once, and asked again.
 
@@ -286,10 +292,12 @@ class AttemptReconciler:
         async with self.engine.begin() as conn:
             await refills.intend(conn, claim, row, seen, useless, self.now())
 
-    async def _halt(self, claim: Claim, row: AttemptRow, found: Look, step: HaltGeneration) -> None:
+    async def _halt(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: HaltGeneration
+    ) -> None:
         generation = found.seen.generation
         assert generation is not None, "only a generation can be halted"
-        again = calm.while_stopping(found.seen, step, self.pace, self.now())
+        again = requeue_delay.while_stopping(found.seen, step, self.pace, self.now())
         await self._writes.halt(
             Halting(
                 claim=claim,
@@ -301,9 +309,11 @@ class AttemptReconciler:
             )
         )
 
-    async def _open(self, claim: Claim, row: AttemptRow, found: Look, step: OpenGeneration) -> None:
+    async def _open(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: OpenGeneration
+    ) -> None:
         try:
-            done = await self._openings.open(claim, row, step, found.seen, found.newest_number)
+            done = await self._opener.open(claim, row, step, found.seen, found.newest_number)
         except (LeaseLost, StorageError):
             raise
         except Exception:  # nodes write what is read here
@@ -344,7 +354,7 @@ class AttemptReconciler:
         with suppress(LeaseLost):
             await self._writes.release(claim, delay, deferral)
 
-    def _pause(self, row: AttemptRow, found: Look, usual: timedelta | None) -> timedelta:
+    def _pause(self, row: AttemptRow, found: ObservedAttempt, usual: timedelta | None) -> timedelta:
         """Return the time to the next look; what was deferred is due when its call may be made."""
         pauses = [self._patience(row, fault) for fault in found.faults]
         asks = any(isinstance(f, Deferred | ConcurrencyLimitReached) for f in found.faults)
@@ -363,10 +373,9 @@ class AttemptReconciler:
         if isinstance(fault, Deferred | ConcurrencyLimitReached) and not fault.code:
             return  # thousands at once, and each has its time
         log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
-        if not isinstance(fault, _FOR_A_PERSON):
-            return
-        async with self.engine.begin() as conn:
-            await help_wanted.call(conn, row, fault, self.now())
+        if isinstance(fault, _FOR_A_PERSON):
+            async with self.engine.begin() as conn:
+                await operator_action.request(conn, row, fault, self.now())
 
     async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
         """Once per attempt, where user and operator look: money runs on."""

@@ -39,10 +39,10 @@ from service.instruments import LEASE_LAG
 from service.operations import admission, deadlines
 from service.pricing.source import PriceSource
 from service.reconciler import measures
+from service.reconciler.bulk_launch import BulkLauncher, PlainLaunch
+from service.reconciler.launch import Launcher
 from service.reconciler.pasts import Pasts
-from service.reconciler.plain_starts import Plain, PlainStarts
 from service.reconciler.preparation import Preparation
-from service.reconciler.starts import Starts
 from service.reconciler.writes import Writes
 from service.storage.store import StorageError
 
@@ -143,7 +143,7 @@ class JobReconciler:
         """Once it is let in; until then it waits, and is hinted when its turn has come."""
         row = jobs.parsed(claim.row)
         plan = Plan.from_dict(row.plan)
-        plain = Plain(claim=claim, job=job, row=row, plan=plan, number=number)
+        plain = PlainLaunch(claim=claim, job=job, row=row, plan=plan, number=number)
         if plain.is_so and await self._plain.start(plain):
             return
         async with self._alone:
@@ -185,12 +185,12 @@ class JobReconciler:
         return asyncio.Semaphore(_PREPARED_AT_ONCE)
 
     @cached_property
-    def _plain(self) -> PlainStarts:
-        return PlainStarts(engine=self.engine, prices=self.prices, now=self.now)
+    def _plain(self) -> BulkLauncher:
+        return BulkLauncher(engine=self.engine, prices=self.prices, now=self.now)
 
     @property
-    def _starts(self) -> Starts:
-        return Starts(
+    def _starts(self) -> Launcher:
+        return Launcher(
             engine=self.engine,
             prices=self.prices,
             allowance=self.allowance,

@@ -17,7 +17,7 @@ from service.operations.pulse import Pulse
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/core/together.py)
+AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/core/batching.py)
 BREATH_SECONDS = 0.05  # between two claims, so that after an eviction crowds are claimed, not each
 CROWD_SECONDS = 0.15  # after a crowd: what is claimed together is looked at and written together
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often

@@ -1,6 +1,6 @@
 """Deletes scale sets that no live attempt owns: the backstop for every leak nobody foresaw.
 
-What it finds is billed right before, where an attempt of ours made it: `late_costs.py`.
+What it finds is billed right before, where an attempt of ours made it: `late_billing.py`.
 """
 
 import logging
@@ -22,7 +22,7 @@ from service.db.jobs import events
 from service.db.money import ledger
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE
-from service.reconciler.late_costs import LateCosts, maker
+from service.reconciler.late_billing import LateBilling, maker
 from service.reconciler.rate_limit import RateLimitedCloud
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class OrphanSweep:
     async def _bill(self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]) -> bool:
         """False: it is not. What is of this bill alone holds up no other one."""
         try:
-            return await self._late_costs.meter(attempt_id, billed=attempt_id in billed)
+            return await self._late_billing.meter(attempt_id, billed=attempt_id in billed)
         except SQLAlchemyError as fault:
             if is_away(fault):
                 raise
@@ -94,8 +94,8 @@ class OrphanSweep:
             return False
 
     @cached_property
-    def _late_costs(self) -> LateCosts:
-        return LateCosts(engine=self.engine, asked=self._asked, now=self.now)
+    def _late_billing(self) -> LateBilling:
+        return LateBilling(engine=self.engine, asked=self._asked, now=self.now)
 
     def _asked(self, region: str) -> CloudProvider:
         """The cloud, as it may be asked there."""

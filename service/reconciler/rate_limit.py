@@ -21,8 +21,8 @@ from service.cloud.provider import CloudError, CloudProvider, Throttled
 from service.db.cloud import rate_limit
 from service.db.cloud.rate_limit import TokenRequest
 from service.db.cloud.scale_set_cache import ALL
+from service.db.core.batching import Batcher
 from service.db.core.leases import Claim
-from service.db.core.together import Together
 from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, SpotCores, TaggedResource
 from service.domain.cloud.rate_limit import (
     BUCKETS,
@@ -202,8 +202,8 @@ class RateLimitedCloud:
                 raise Throttled(message, "", wait.total_seconds())
 
     @cached_property
-    def _batch(self) -> Together[TokenRequest, timedelta]:
-        return Together(self._take_all)
+    def _batch(self) -> Batcher[TokenRequest, timedelta]:
+        return Batcher(self._take_all)
 
     async def _take_all(self, requests: Sequence[TokenRequest]) -> list[timedelta]:
         async with self.engine.begin() as conn:

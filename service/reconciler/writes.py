@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.attempts import attempt_moves
 from service.db.attempts.attempt_moves import Moving
 from service.db.core import leases
+from service.db.core.batching import Batcher
 from service.db.core.leases import Claim
-from service.db.core.together import Together
 from service.db.jobs import job_moves
 from service.db.jobs.job_moves import Moving as JobMoving
 from service.domain.cloud.rate_limit import Deferral
@@ -53,20 +53,20 @@ class Writes:
         await self._halts.do(halting)
 
     @cached_property
-    def _releases(self) -> Together[_Release, None]:
-        return Together(self._release_all, key=lambda given: given[0].row_id)
+    def _releases(self) -> Batcher[_Release, None]:
+        return Batcher(self._release_all, key=lambda given: given[0].row_id)
 
     @cached_property
-    def _moves(self) -> Together[Moving, None]:
-        return Together(self._move_all, key=lambda one: one.claim.row_id)
+    def _moves(self) -> Batcher[Moving, None]:
+        return Batcher(self._move_all, key=lambda one: one.claim.row_id)
 
     @cached_property
-    def _job_moves(self) -> Together[JobMoving, None]:
-        return Together(self._move_all_jobs, key=lambda one: one.claim.row_id)
+    def _job_moves(self) -> Batcher[JobMoving, None]:
+        return Batcher(self._move_all_jobs, key=lambda one: one.claim.row_id)
 
     @cached_property
-    def _halts(self) -> Together[Halting, None]:
-        return Together(self._halt_all, key=lambda one: one.claim.row_id)
+    def _halts(self) -> Batcher[Halting, None]:
+        return Batcher(self._halt_all, key=lambda one: one.claim.row_id)
 
     async def _release_all(self, given: Sequence[_Release]) -> list[Exception | None]:
         due = [(claim, due_at) for claim, due_at, _ in given]

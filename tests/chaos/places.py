@@ -17,7 +17,7 @@ COMMITS = {("engine", "begin")}
 EXCUSED = {  # no play comes there, and why
     "commit api/sign_in.py exchange": "no life signs in; a token that was used up without an answer"
     " opens nothing, and another link is made: tests/integration/test_api_sign_in.py",
-    "commit reconciler/starts.py _come_back": "another job must take the cores between two"
+    "commit reconciler/launch.py _come_back": "another job must take the cores between two"
     " statements of one step, again and again: a life has two others at most",
     "commit reconciler/model_registry.py _settle": "no life has a workspace; killed before it, the"
     " model is registered again: tests/integration/test_model_registry.py",
@@ -25,7 +25,7 @@ EXCUSED = {  # no play comes there, and why
     " tests/integration/test_trackers.py kills it and asks two replicas",
     "commit reconciler/trackers.py _settle": "the same; killed before it, the tracker is asked what"
     " it has",
-    "commit reconciler/starts.py _go_back": "on demand, until Spot's market has said yes for long:"
+    "commit reconciler/launch.py _go_back": "on demand, until Spot's market has said yes for long:"
     " tests/integration/test_deadlines.py; what it writes is a wish, as in keep_in_time",
     "commit reconciler/jobs.py _pause": "three starts of half an hour each, and a life has as much"
     " in all; one guarded move, as _fail's: tests/integration/test_job_troubles.py",
@@ -78,8 +78,8 @@ EXCUSED = {  # no play comes there, and why
         "a life's files come in one request: tests/integration/test_api_uploads_in_parts.py and"
         " test_upload_completion.py kill it around the commit, and leave what dies to the sweep",
     ),
-    "commit reconciler/strays.py run_once": "no life has one; killed before it, the next look tells"
-    " of it: tests/integration/test_strays.py",
+    "commit reconciler/untracked_resources.py run_once": "no life has one; killed before it, the"
+    " next look tells of it: tests/integration/test_untracked_resources.py",
     "commit reconciler/containers.py run_once": "the same, of containers that no job has:"
     " tests/integration/test_unknown_containers.py",
     "commit reconciler/pruning.py run_once": "it deletes what Azure told over a year ago, and a"

@@ -17,11 +17,11 @@ from service.db.cloud.scale_set_cache import ALL
 from service.operations.preflights import Preflights
 from service.preflight.inline import InlineChecker
 from service.reconciler.attempts import AttemptReconciler
+from service.reconciler.heartbeat_visibility import HeartbeatVisibility
 from service.reconciler.jobs import JobReconciler
 from service.reconciler.lister import Lister
 from service.reconciler.orphans import OrphanSweep
 from service.reconciler.rate_limit import RateLimitedCloud
-from service.reconciler.watch import Watch
 from service.storage.store import StorageError
 from tests.chaos import beside
 from tests.chaos.seams import Hook, HookedCloud, HookedEngine, HookedStore
@@ -139,14 +139,14 @@ def start(
     parts = replace(parts, preflights=checks)
     reconcile = {"engine": engine, "store": store, "now": clock}
     asked = RateLimitedCloud(engine=engine, cloud=seen, now=clock) if rate_limited else None
-    every = world.attempts.pace.poll
+    every, watch = world.attempts.pace.poll, HeartbeatVisibility()
     lister = Lister(engine=engine, cloud=asked.at(ALL), every=every, now=clock) if asked else None
     shared = {"cloud": seen, "limited_cloud": asked}
     return Replica(
         hook=hook,
         http=client(make_app(parts)),
         jobs=replace(world.jobs, engine=engine, now=clock, preparation=preparation(parts)),
-        attempts=replace(world.attempts, watch=Watch(), lister=lister, **shared, **reconcile),  # type: ignore[arg-type]
+        attempts=replace(world.attempts, watch=watch, lister=lister, **shared, **reconcile),  # type: ignore[arg-type]
         orphans=OrphanSweep(engine=engine, now=clock, **shared),  # type: ignore[arg-type]
         beside=beside.of(engine, seen, store, parts.prices, clock, asked),
     )

@@ -22,8 +22,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
 from service.cloud.remaining import HEADER, TellRemaining
+from service.db.core.batching import Batcher
 from service.db.core.leases import LEASE
-from service.db.core.together import Together
 from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, SpotCores, TaggedResource
 from service.storage.fake import MemoryStore
 from service.storage.store import StorageError
@@ -365,7 +365,7 @@ def served() -> Sequence[object]:
     """Who shares the transaction at hand: a crowd, one of it by itself, or nobody that is known."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is Together._serve.__code__:
+        if frame.f_code is Batcher._serve.__code__:
             taken: Sequence[object] = frame.f_locals["taken"]
             return taken
         frame = frame.f_back

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.core.together import Together
+from service.db.core.batching import Batcher
 from tests.chaos import lives, points, storms
 from tests.chaos.life import Life
 from tests.chaos.points import FEW, Share, Strike
@@ -127,7 +127,7 @@ async def _lived(hook: Hook, items: Sequence[str]) -> str:
         hook.released.set()
 
     stalled: list[str] = []
-    waker, together = asyncio.create_task(wake()), Together(work)
+    waker, together = asyncio.create_task(wake()), Batcher(work)
     came = await asyncio.gather(*map(together.do, items), return_exceptions=True)
     waker.cancel()
     failed = [item for item, one in zip(items, came, strict=True) if isinstance(one, Exception)]

@@ -31,7 +31,7 @@ from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import admission
 from service.operations.generations import Halting
 from service.operations.heartbeats import Heard, Hearing
-from service.reconciler.openings import Openings
+from service.reconciler.open_generation import GenerationOpener
 from service.reconciler.writes import Writes
 from service.storage.fake import MemoryStore
 from tests.chaos.seams import Harm, Hook, HookedEngine
@@ -195,7 +195,7 @@ async def test_of_a_crowd_of_generations_that_of_a_lost_lease_alone_does_not_beg
     for job_id, head in (("job-1", none), ("job-2", none), ("job-3", saved)):
         await store.create_container(job_id)
         await store.write(job_id, HEAD, head.to_json().encode())
-    opens = Openings(engine=engine, store=store, now=clock)
+    opens = GenerationOpener(engine=engine, store=store, now=clock)
 
     done = await asyncio.gather(
         *(

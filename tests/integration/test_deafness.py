@@ -12,8 +12,8 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db.attempts import attempts
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
-from service.reconciler.reach import Reach, door
-from service.reconciler.watch import Watch
+from service.reconciler.heartbeat_visibility import HeartbeatVisibility
+from service.reconciler.ingress_probe import IngressProbe, door
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import DATASET, World
 from trainer.contract import DirectiveKind, NodePhase
@@ -27,10 +27,10 @@ class Door:
     """Where nodes knock."""
 
     why: str = ""
-    knocks: int = 0
+    probes: int = 0
 
-    async def knock(self) -> str:
-        self.knocks += 1
+    async def probe(self) -> str:
+        self.probes += 1
         return self.why
 
 
@@ -72,12 +72,14 @@ async def state(world: World, job_id: str) -> tuple[str, str | None]:
     return newest["state"], newest["outcome"]
 
 
-def reach(world: World, at: Door) -> Reach:
+def reach(world: World, at: Door) -> IngressProbe:
     watch, limit = world.attempts.watch, timedelta(minutes=30)
-    return Reach(engine=world.engine, knock=at.knock, watch=watch, now=world.clock, at_most=limit)
+    return IngressProbe(
+        engine=world.engine, probe=at.probe, watch=watch, now=world.clock, at_most=limit
+    )
 
 
-async def pass_time(world: World, ears: Reach, rounds: int) -> None:
+async def pass_time(world: World, ears: IngressProbe, rounds: int) -> None:
     for _ in range(rounds):
         world.clock.advance(seconds=9)
         await ears.run_once()
@@ -109,7 +111,7 @@ async def test_nobody_knocks_while_any_node_is_heard(world: World) -> None:
         await say(nodes, number, step)
         await pass_time(world, ears, 1)
 
-    assert at.knocks == 0
+    assert at.probes == 0
     assert (await state(world, silent))[1] == "unresponsive"
 
 
@@ -300,7 +302,7 @@ async def test_a_service_that_restarts_all_the_time_gives_silent_nodes_up_in_the
     states = []
     for _ in range(14):
         world.clock.advance(minutes=10)
-        world.attempts = replace(world.attempts, watch=Watch())
+        world.attempts = replace(world.attempts, watch=HeartbeatVisibility())
         await world.attempts.run_once()
         states.append((await state(world, job_id))[1])
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.db.core.together import Together
+from service.db.core.batching import Batcher
 from service.db.jobs import step_metrics
 from service.db.jobs.step_metrics import Steps
 from service.db.money import ledger
@@ -118,6 +118,6 @@ async def test_a_crowd_with_too_many_values_is_done_one_by_one(engine: AsyncEngi
             await conn.exec_driver_sql(query, values)
         return list(numbers)
 
-    together = Together(work)
+    together = Batcher(work)
     assert await asyncio.gather(*(together.do(n) for n in (1, 2))) == [1, 2]
     assert crowds == [2, 1, 1]

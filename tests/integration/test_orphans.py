@@ -33,7 +33,7 @@ from service.domain.cloud.fleet import (
 from service.domain.states import AttemptState
 from service.pricing.fixed import FixedPrices
 from service.pricing.source import PricesUnavailable
-from service.reconciler.late_costs import LateCosts
+from service.reconciler.late_billing import LateBilling
 from tests.integration.rows import add, add_attempt, add_job
 from tests.scripted_node import boot
 from tests.world import World, client
@@ -192,7 +192,7 @@ async def test_who_looked_before_another_replica_saw_the_machines_gone_opens_no_
 ) -> None:
     row = await _over(world, "a")
     empty = FakeCloud(now=world.clock)
-    other = LateCosts(engine=world.engine, asked=lambda _: empty, now=world.clock)
+    other = LateBilling(engine=world.engine, asked=lambda _: empty, now=world.clock)
 
     async def meanwhile() -> None:
         world.clock.advance(seconds=2)
@@ -201,7 +201,7 @@ async def test_who_looked_before_another_replica_saw_the_machines_gone_opens_no_
     cloud = WatchedCloud(now=world.clock, meanwhile=meanwhile)
     await cloud.create(world.attempts.specs.spec(row))
     world.clock.advance(minutes=5)
-    late = LateCosts(engine=world.engine, asked=lambda _: cloud, now=world.clock)
+    late = LateBilling(engine=world.engine, asked=lambda _: cloud, now=world.clock)
 
     assert not await late.meter(row.id, billed=False)
     async with world.engine.connect() as conn:

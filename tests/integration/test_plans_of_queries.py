@@ -46,7 +46,7 @@ from service.domain.storage.access_tiers import AccessTier
 from service.domain.storage.checkpoint_faults import CheckpointFinding
 from service.operations import admission, audit
 from service.operations.jobs import Sending, sent_before
-from service.reconciler import late_costs
+from service.reconciler import late_billing
 from tests.clock import Clock
 from tests.integration.rows import generation
 from tests.integration.year import JOBS, fill, read_whole, rows_read, statements
@@ -153,8 +153,8 @@ async def sweep_orphans(conn: AsyncConnection, clock: Clock) -> None:
     await ledger.open_after_the_end(conn)
     row = await attempts.find(conn, "att-of-7")
     assert row is not None
-    seen = replace(late_costs._exist(row, None, clock()), vm_ids=["vm-late"])
-    assert await late_costs._write(conn, row, seen, clock())
+    seen = replace(late_billing._exist(row, None, clock()), vm_ids=["vm-late"])
+    assert await late_billing._write(conn, row, seen, clock())
 
 
 async def sweep_checkpoints(conn: AsyncConnection, clock: Clock) -> None:

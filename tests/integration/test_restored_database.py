@@ -17,7 +17,7 @@ from service.domain.lifecycle.attempt import AttemptView, OpenGeneration
 from service.domain.lifecycle.generation import NodeView
 from service.domain.lifecycle.node import node_view
 from service.operations import heads
-from service.reconciler.openings import Openings
+from service.reconciler.open_generation import GenerationOpener
 from tests.integration.rows import add_attempt, add_job, add_node, claim_attempt, generation
 from tests.postgres import EMPTY
 from tests.scripted_node import ScriptedNode, boot, commit, committed, train
@@ -258,7 +258,7 @@ class Scene:
     async def open(self, after: int) -> object:
         """As the worker that holds the claim."""
         world, step = self._world, OpenGeneration(nodes=(self.node,))
-        opens = Openings(engine=world.engine, store=world.store, now=world.clock)
+        opens = GenerationOpener(engine=world.engine, store=world.store, now=world.clock)
         return await opens.open(self._claim, self._row, step, AttemptView(scale_set=None), after)
 
 

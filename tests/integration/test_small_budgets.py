@@ -10,7 +10,7 @@ import pytest
 from service.api.app import make_app
 from service.db.money import budgets as caps
 from service.domain.money.budget import Allowance
-from service.reconciler.watch import Watch
+from service.reconciler.heartbeat_visibility import HeartbeatVisibility
 from tests.integration.stored import put
 from tests.integration.test_budgets import codes, later, limited, trains
 from tests.scripted_node import boot, commit, committed, train
@@ -73,7 +73,7 @@ async def test_no_rhythm_of_rounds_keeps_machines_that_do_not_stop_past_their_bu
     for _ in range(1200 // seconds):
         world.clock.advance(seconds=seconds)
         if restarts:
-            world.attempts = replace(world.attempts, watch=Watch())
+            world.attempts = replace(world.attempts, watch=HeartbeatVisibility())
         for node in nodes if speaks and await world.cloud.list_owned() else []:
             await node.say(NodePhase.RUNNING, number, step=1)
         await world.attempts.run_once()

@@ -10,14 +10,16 @@ from service.db.attempts.attempts import AttemptRow
 from service.domain.lifecycle.attempt import AttemptTiming, AttemptView
 from service.domain.lifecycle.generation import HaltGeneration
 from service.domain.states import AttemptState
-from service.reconciler.look import Look
+from service.reconciler.observer import ObservedAttempt
 from trainer.contract import DirectiveKind, NodePhase
 
 POLLS = 6  # so many usual pauses at most
 _MOMENT = timedelta(seconds=0.1)
 
 
-def pause(row: AttemptRow, found: Look, pace: AttemptTiming, now: datetime) -> timedelta | None:
+def while_running(
+    row: AttemptRow, found: ObservedAttempt, pace: AttemptTiming, now: datetime
+) -> timedelta | None:
     """Until the next look; None: as usual, for something is going on."""
     seen = found.seen
     if row.state is not AttemptState.RUNNING or found.attempt.wish or found.faults or found.call:

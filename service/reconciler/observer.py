@@ -2,7 +2,7 @@
 
 Whatever is learnt on the way (instances, machine time, committed checkpoints) is written
 down at once, so that it is known even if the next step never happens. What a look reads and writes
-of the database it shares with all looks of the moment: `sights.py`.
+of the database it shares with all looks of the moment: `observations.py`.
 """
 
 import logging
@@ -18,8 +18,8 @@ from service.db.attempts import attempt_facts
 from service.db.attempts.attempt_facts import Facts
 from service.db.attempts.attempts import AttemptRow
 from service.db.core import leases
+from service.db.core.batching import Batcher
 from service.db.core.leases import Claim
-from service.db.core.together import Together
 from service.domain.cloud.fleet import Instance, ScaleSet, ScaleSetPhase, scale_set_name
 from service.domain.lifecycle.attempt import TOO_LONG_TO_DELETE, Attempt, AttemptView, wait_start
 from service.domain.lifecycle.elastic import UNKNOWN_OUTLOOK, GrowthOutlook
@@ -27,13 +27,13 @@ from service.domain.lifecycle.generation import NodeView, count_without_loss, is
 from service.domain.lifecycle.node import NodeRecord, node_view
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
-from service.operations import budgets, heads, help_wanted
+from service.operations import budgets, heads, operator_action
 from service.operations.heads import HeadUnreadable
-from service.operations.help_wanted import Call
-from service.reconciler import outlook, sights
+from service.operations.operator_action import OperatorAction
+from service.reconciler import observations, outlook
 from service.reconciler.concurrency_limit import ConcurrencyLimitReached
+from service.reconciler.observations import Observation
 from service.reconciler.rate_limit import Deferred
-from service.reconciler.sights import Sight
 from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
 
@@ -44,18 +44,18 @@ _FORGOTTEN = timedelta(minutes=10)  # by a process that has not looked since: ot
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class ObservedAttempt:
     """The attempt with its job's wishes, and what was seen."""
 
     attempt: Attempt
     seen: AttemptView
     newest_number: int  # of the job's generations, read together with the nodes
     faults: tuple[CloudError | StorageError, ...]  # what could not be seen, and why
-    call: Call | None  # the newest for help, or that it is over
+    call: OperatorAction | None  # the newest for help, or that it is over
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eyes:
+class Observer:
     """What looks are taken with. Many at a time share what they read and write of the database."""
 
     engine: AsyncEngine
@@ -67,8 +67,10 @@ class Eyes:
     _unnamed: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
 
     @cached_property
-    def _sights(self) -> Together[Sight, Facts]:
-        return Together(partial(sights.take_in, self.engine), key=lambda one: one.row.id)
+    def _observations(self) -> Batcher[Observation, Facts]:
+        return Batcher(
+            partial(observations.record_observations, self.engine), key=lambda one: one.row.id
+        )
 
     async def look(
         self,
@@ -77,7 +79,7 @@ class Eyes:
         row: AttemptRow,
         awake_since: datetime,
         now: datetime,
-    ) -> Look:
+    ) -> ObservedAttempt:
         """Ask the cloud and Blob outside any transaction, then write down what is news.
 
         ``awake_since``: nobody is taken for silent who could not have been heard before. Nor is
@@ -89,7 +91,7 @@ class Eyes:
         listed = isinstance(cloud, ScaleSet | None) or row.state is AttemptState.PENDING
         scale_set, cloud_fault = await self._scale_set(cloud, row, now)
         head, head_fault = await _head(self.store, row)
-        sight = Sight(
+        observation = Observation(
             claim=claim,
             row=row,
             scale_set=scale_set,
@@ -98,27 +100,27 @@ class Eyes:
             asked=not (listed or cloud_fault),
             told=not listed,
         )
-        facts, ahead = await self._sights.do(sight), UNKNOWN_OUTLOOK
+        facts, ahead = await self._observations.do(observation), UNKNOWN_OUTLOOK
         if _needs_more(facts, row, scale_set, head):
-            facts, ahead, unkept = await self._recorded(sight, facts, head)
+            facts, ahead, unkept = await self._recorded(observation, facts, head)
             head, head_fault = (None, unkept) if unkept else (head, head_fault)
         faults = tuple(f for f in (cloud_fault, head_fault) if f is not None)
-        seen = _seen(sight, facts, head, awake_since)
-        return Look(
+        seen = _seen(observation, facts, head, awake_since)
+        return ObservedAttempt(
             attempt=facts.attempt,
             seen=replace(
                 seen,
                 blind=cloud_fault is not None,
                 outlook=ahead,
                 awake_since=awake_since,
-                cannot_boot=help_wanted.message_about("boot", row.id, facts.help),
+                cannot_boot=operator_action.message_about("boot", row.id, facts.help),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
-                misconfigured=help_wanted.message_about("azure", row.id, facts.help),
+                misconfigured=operator_action.message_about("azure", row.id, facts.help),
                 unnamed_since=self._unnamed_since(row, seen, now),
             ),
             newest_number=facts.last.number if facts.last else 0,
             faults=faults,
-            call=help_wanted.call_of(facts.help),
+            call=operator_action.newest_request(facts.help),
         )
 
     async def _scale_set(
@@ -159,15 +161,15 @@ class Eyes:
         return now - first >= _AGAIN
 
     async def _recorded(
-        self, sight: Sight, facts: Facts, head: Head | None
+        self, observation: Observation, facts: Facts, head: Head | None
     ) -> tuple[Facts, GrowthOutlook, HeadUnreadable | None]:
         """Take care; without HEAD where what it holds cannot be kept, which is the last answer."""
         try:
-            return *await self._take_care(sight, facts, head), None
+            return *await self._take_care(observation, facts, head), None
         except (DataError, ValueError, OverflowError):
-            log.exception("head.unreadable", extra={"job": sight.row.job_id})
-            fault = HeadUnreadable(heads.unreadable(sight.row.job_id, _UNKEPT))
-            return *await self._take_care(sight, facts, None), fault
+            log.exception("head.unreadable", extra={"job": observation.row.job_id})
+            fault = HeadUnreadable(heads.unreadable(observation.row.job_id, _UNKEPT))
+            return *await self._take_care(observation, facts, None), fault
 
     def _unnamed_since(self, row: AttemptRow, seen: AttemptView, now: datetime) -> datetime | None:
         """Since when rank 0 says that HEAD names the model, as far as this process has seen.
@@ -185,17 +187,17 @@ class Eyes:
         return first
 
     async def _take_care(
-        self, sight: Sight, facts: Facts, head: Head | None
+        self, observation: Observation, facts: Facts, head: Head | None
     ) -> tuple[Facts, GrowthOutlook]:
         """What few looks have to do, by themselves: news of HEAD, a budget, machines missing."""
-        row, now = sight.row, sight.at
+        row, now = observation.row, observation.at
         async with self.engine.begin() as conn:
-            await leases.hold(conn, sight.claim)
+            await leases.hold(conn, observation.claim)
             if head is not None:
                 await heads.record(conn, row.job_id, head, now)
             await budgets.guard(conn, row, self.allowance, now)
-            facts = (await attempt_facts.of(conn, [(row, sight.newest)]))[row.id]
-            given = (facts.attempt, row, sight.scale_set, facts.opened, now)
+            facts = (await attempt_facts.of(conn, [(row, observation.newest)]))[row.id]
+            given = (facts.attempt, row, observation.scale_set, facts.opened, now)
             return facts, await outlook.ahead(conn, *given)
 
 
@@ -242,19 +244,21 @@ def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None)
     """Since when this attempt calls for help with HEAD; None: it can be read, or just now not."""
     if not isinstance(fault, HeadUnreadable) or facts.help is None:
         return None
-    return facts.help.at if help_wanted.message_about("head", row.id, facts.help) else None
+    return facts.help.at if operator_action.message_about("head", row.id, facts.help) else None
 
 
-def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) -> AttemptView:
+def _seen(
+    observation: Observation, facts: Facts, head: Head | None, awake_since: datetime
+) -> AttemptView:
     """Nobody who still commits is taken for silent."""
-    views = _views(sight, facts.records, awake_since)
+    views = _views(observation, facts.records, awake_since)
     opened, ladder = facts.opened, facts.ladder
     generation = opened.generation if opened else None
     heard_at = _heard_at(generation, facts.records)
     signs = [t for t in (heard_at, facts.committed_at) if t is not None]
     same = [g for g in facts.same if g.rung == ladder.rung] if head else []
     return AttemptView(
-        scale_set=sight.scale_set,
+        scale_set=observation.scale_set,
         nodes=views,
         heard_at=wait_start(max(signs), awake_since) if heard_at else None,
         generation=generation,
@@ -268,8 +272,10 @@ def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) 
     )
 
 
-def _views(sight: Sight, records: list[NodeRecord], awake_since: datetime) -> list[NodeView]:
-    there, now = set(sights.running(sight.scale_set)), sight.at
+def _views(
+    observation: Observation, records: list[NodeRecord], awake_since: datetime
+) -> list[NodeView]:
+    there, now = set(observations.running(observation.scale_set)), observation.at
     return [_view(r, r.vm_id in there, min(awake_since, now), now) for r in records]
 
 

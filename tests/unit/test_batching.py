@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from service.db.core.together import AT_ONCE, MOST, Together
+from service.db.core.batching import AT_ONCE, MOST, Batcher
 
 
 class Killed(BaseException):
@@ -34,13 +34,13 @@ class Work:
 async def test_one_alone_is_served_at_once() -> None:
     work = Work()
 
-    assert await Together(work).do(4) == 8
+    assert await Batcher(work).do(4) == 8
     assert work.crowds == [1]
 
 
 async def test_a_crowd_shares_and_each_gets_its_own_answer() -> None:
     work = Work()
-    together = Together(work)
+    together = Batcher(work)
     numbers = range(100, 100 + 3 * MOST)
 
     answers = await asyncio.gather(*(together.do(n) for n in numbers))
@@ -51,7 +51,7 @@ async def test_a_crowd_shares_and_each_gets_its_own_answer() -> None:
 
 
 async def test_the_fault_of_one_is_not_that_of_the_others() -> None:
-    together = Together(Work())
+    together = Batcher(Work())
 
     answers = await asyncio.gather(
         *(together.do(n) for n in (6, 7, 13, 14)), return_exceptions=True
@@ -75,7 +75,7 @@ async def test_where_the_database_or_the_process_ends_nobody_waits_for_ever(
         tried += 1
         raise end
 
-    together = Together(fails)
+    together = Batcher(fails)
     answers = await asyncio.gather(*(together.do(n) for n in range(3)), return_exceptions=True)
 
     assert [type(a) for a in answers] == [type(end)] * 3
@@ -83,7 +83,7 @@ async def test_where_the_database_or_the_process_ends_nobody_waits_for_ever(
 
 
 async def test_who_asks_again_in_the_instant_in_which_the_others_end_is_served() -> None:
-    together = Together(Work(), key=lambda _: "one at a time")
+    together = Batcher(Work(), key=lambda _: "one at a time")
 
     async def twice() -> int:
         await together.do(1)
@@ -97,7 +97,7 @@ async def test_who_asks_again_in_the_instant_in_which_the_others_end_is_served()
 
 async def test_two_of_one_key_are_never_in_one_crowd() -> None:
     work = Work()
-    together = Together(work, key=lambda n: n % 10)
+    together = Batcher(work, key=lambda n: n % 10)
 
     answers = await asyncio.gather(*(together.do(n) for n in (20, 21, 22, 31, 32)))
 
@@ -107,7 +107,7 @@ async def test_two_of_one_key_are_never_in_one_crowd() -> None:
 
 async def test_after_a_crowd_the_next_one_is_waited_for_a_moment() -> None:
     work = Work()
-    together = Together(work)
+    together = Batcher(work)
     await asyncio.gather(*(together.do(n) for n in (1, 2, 3)))
 
     first = asyncio.create_task(together.do(4))
@@ -124,7 +124,7 @@ class Deadlock(Exception):
 
 async def test_who_has_time_waits_for_others_until_they_are_enough() -> None:
     work = Work()
-    together = Together(work, breath=3600.0, enough=5)
+    together = Batcher(work, breath=3600.0, enough=5)
     await asyncio.gather(*(together.do(n) for n in (1, 2)))
 
     await asyncio.wait_for(asyncio.gather(*(together.do(n) for n in range(30, 35))), 10)
@@ -142,7 +142,7 @@ async def test_a_crowd_whose_statement_failed_is_done_one_by_one(met: Exception)
             raise OperationalError("update", {}, met)
         return list(numbers)
 
-    together = Together(work)
+    together = Batcher(work)
 
     assert await asyncio.gather(*(together.do(n) for n in (1, 2, 3))) == [1, 2, 3]
     assert sorted(crowds) == [1, 1, 1, 3]

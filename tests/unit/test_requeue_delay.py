@@ -7,7 +7,7 @@ import pytest
 from service.domain.lifecycle.attempt import AttemptTiming, AttemptView
 from service.domain.lifecycle.generation import HaltGeneration
 from service.domain.lifecycle.node import NodeRecord, apply_heartbeat, should_wake_reconciler
-from service.reconciler import calm
+from service.reconciler import requeue_delay
 from tests.unit.attempt_facts import NOW, SAVE_AND_STOP, SECOND, START, STOP, TRAINS
 from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat, NodePhase
 
@@ -46,7 +46,7 @@ def test_members_that_stop_are_left_alone_for_a_poll_and_never_beyond_their_time
     seen = AttemptView(scale_set=None, halted_at=halted_at, halt_kind=told)
     step = HaltGeneration(kind=asked, node_ids=("n",), reason="")
 
-    assert calm.while_stopping(seen, step, PACE, NOW) == timedelta(seconds=pause)
+    assert requeue_delay.while_stopping(seen, step, PACE, NOW) == timedelta(seconds=pause)
 
 
 @pytest.mark.parametrize(

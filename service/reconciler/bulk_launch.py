@@ -2,7 +2,7 @@
 
 A plain job has one offering, and neither a deadline nor a budget nor a price limits it. Where
 anything else is in its way (a shortage, a quota, its project's budget, its turn in the queue, news
-of the job itself) it is left to `starts.py`, which weighs it by itself and says why it waits.
+of the job itself) it is left to `launch.py`, which weighs it by itself and says why it waits.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.db.attempts import attempts
 from service.db.core import leases
+from service.db.core.batching import Batcher
 from service.db.core.leases import Claim
-from service.db.core.together import Together
 from service.db.jobs import job_versions
 from service.db.jobs.jobs import JobRow
 from service.db.money import budgets
@@ -34,7 +34,7 @@ _LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a start tak
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plain:
+class PlainLaunch:
     """A job that is to get its next attempt at the one place that there is for it."""
 
     claim: Claim
@@ -60,22 +60,22 @@ class Plain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlainStarts:
+class BulkLauncher:
     """One per process."""
 
     engine: AsyncEngine
     prices: PriceSource
     now: Callable[[], datetime]
 
-    async def start(self, plain: Plain) -> bool:
+    async def start(self, plain: PlainLaunch) -> bool:
         """Write the attempt; False: something is in its way, and nothing is written."""
         return await self._together.do(plain)
 
     @cached_property
-    def _together(self) -> Together[Plain, bool]:
-        return Together(self._start_all, key=lambda plain: plain.row.id)
+    def _together(self) -> Batcher[PlainLaunch, bool]:
+        return Batcher(self._start_all, key=lambda plain: plain.row.id)
 
-    async def _start_all(self, crowd: Sequence[Plain]) -> list[bool | Exception]:
+    async def _start_all(self, crowd: Sequence[PlainLaunch]) -> list[bool | Exception]:
         quoted = await self._quoted(sorted({one.offering for one in crowd}))
         now = self.now()
         async with self.engine.begin() as conn:
@@ -95,8 +95,8 @@ class PlainStarts:
         ]
 
     async def _roomy(
-        self, conn: AsyncConnection, crowd: Sequence[Plain], now: datetime
-    ) -> list[Plain]:
+        self, conn: AsyncConnection, crowd: Sequence[PlainLaunch], now: datetime
+    ) -> list[PlainLaunch]:
         """Those that may ask at once."""
         asks = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in crowd}
         may = await admission.with_room_for_all(conn, asks, now)
@@ -118,7 +118,10 @@ class PlainStarts:
 
 
 async def _write(
-    conn: AsyncConnection, begin: Sequence[Plain], quoted: dict[Offering, Price], now: datetime
+    conn: AsyncConnection,
+    begin: Sequence[PlainLaunch],
+    quoted: dict[Offering, Price],
+    now: datetime,
 ) -> None:
     await attempts.add_all(conn, [_attempt(one, quoted, now) for one in begin])
     await job_versions.raise_all(
@@ -127,7 +130,7 @@ async def _write(
     await leases.release_all(conn, [(one.claim, now + _IDLE) for one in begin], now)
 
 
-def _attempt(one: Plain, quoted: dict[Offering, Price], now: datetime) -> dict[str, object]:
+def _attempt(one: PlainLaunch, quoted: dict[Offering, Price], now: datetime) -> dict[str, object]:
     last, option, chosen = one.job.last_attempt, one.plan.options[0], one.plan.chosen
     return attempts.fresh(
         new_id("att", now),

@@ -14,23 +14,23 @@ import httpx
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.attempts import nodes
-from service.reconciler.watch import Watch
+from service.reconciler.heartbeat_visibility import HeartbeatVisibility
 
 log = logging.getLogger(__name__)
 LATELY = timedelta(seconds=30)  # three heartbeats
 _PATIENCE = 5.0  # seconds
 _AGAIN = timedelta(minutes=5)  # somebody is told so often
 
-Knock = Callable[[], Awaitable[str]]  # why nobody opened; empty: somebody did
+Probe = Callable[[], Awaitable[str]]  # why nobody opened; empty: somebody did
 
 
 @dataclass(kw_only=True)
-class Reach:
+class IngressProbe:
     """Tells the ``watch`` while nodes cannot be heard."""
 
     engine: AsyncEngine
-    knock: Knock
-    watch: Watch
+    probe: Probe
+    watch: HeartbeatVisibility
     now: Callable[[], datetime]
     at_most: timedelta
     _deaf_since: datetime | None = None
@@ -40,13 +40,13 @@ class Reach:
         """Look, and knock where nobody was heard."""
         async with self.engine.connect() as conn:
             unheard = await nodes.all_unheard(conn, self.now() - LATELY)
-        why = await self.knock() if unheard else ""
+        why = await self.probe() if unheard else ""
         if not why:
             self._deaf_since = None
             return
         self._deaf_since = self._deaf_since or self.now()
         if self.now() - self._deaf_since <= self.at_most:
-            self.watch.deaf(self.now())
+            self.watch.record_blindness(self.now())
         self._tell(why)
 
     def _tell(self, why: str) -> None:
@@ -55,10 +55,10 @@ class Reach:
             log.error("service.unreachable", extra={"cause": why})
 
 
-def door(public_url: str) -> Knock:
+def door(public_url: str) -> Probe:
     """The service as nodes find it, able to do its work."""
 
-    async def knock() -> str:
+    async def probe() -> str:
         try:
             async with httpx.AsyncClient(timeout=_PATIENCE) as client:
                 answer = await client.get(f"{public_url.rstrip('/')}/readyz")
@@ -67,4 +67,4 @@ def door(public_url: str) -> Knock:
         told = f"{public_url} answered {answer.status_code}: {answer.text[:200]}"
         return "" if answer.is_success else told
 
-    return knock
+    return probe

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LateCosts:
+class LateBilling:
     """Opens and closes the ledger's rows of attempts that have ended, by what Azure says."""
 
     engine: AsyncEngine
@@ -70,7 +70,7 @@ def maker(orphan: ScaleSet) -> str:
 
 
 def _exist(row: AttemptRow, found: ScaleSet | None, at: datetime) -> Exist:
-    """As `sights.py` has it for the first machines of an attempt that goes on."""
+    """As `observations.py` has it for the first machines of an attempt that goes on."""
     made_at = found.created_at if found and found.created_at else at
     return Exist(
         job_id=row.job_id,

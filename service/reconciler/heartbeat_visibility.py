@@ -9,7 +9,7 @@ _LONGEST_ROUND = timedelta(seconds=30)  # between two rounds of a reconciler tha
 
 
 @dataclass
-class Watch:
+class HeartbeatVisibility:
     """Told of every round that reached the database."""
 
     awake_since: datetime = ALWAYS_AWAKE
@@ -25,6 +25,6 @@ class Watch:
         slept = self._last is None or now - self._last > _LONGEST_ROUND
         return now if slept else self.awake_since
 
-    def deaf(self, now: datetime) -> None:
+    def record_blindness(self, now: datetime) -> None:
         """No node can reach the service now."""
         self.awake_since = now

@@ -11,20 +11,20 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import JOB_TAG, OWNER_TAG, Misconfigured
 from service.domain.cloud.fleet import TaggedResource
-from service.reconciler import strays
-from service.reconciler.strays import ALARM, StrayWatch
+from service.reconciler import untracked_resources as strays
+from service.reconciler.untracked_resources import ALARM, UntrackedResourceSweep
 from tests.clock import Clock
 
 DISK = "Microsoft.Compute/disks/old"
 
 
-def watched(engine: AsyncEngine, clock: Clock) -> tuple[FakeCloud, StrayWatch]:
+def watched(engine: AsyncEngine, clock: Clock) -> tuple[FakeCloud, UntrackedResourceSweep]:
     """A cloud with a disk of ours and one of a neighbour."""
     cloud = FakeCloud(now=clock)
     tags = {OWNER_TAG: cloud.owner, JOB_TAG: "ftjob-1"}
     disk = TaggedResource(kind="Microsoft.Compute/disks", name="old", region="eastus", tags=tags)
     cloud.strays += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
-    return cloud, StrayWatch(engine=engine, cloud=cloud, now=clock)
+    return cloud, UntrackedResourceSweep(engine=engine, cloud=cloud, now=clock)
 
 
 async def test_a_stray_that_stays_is_told_once_a_day(

@@ -21,7 +21,7 @@ AGAIN = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrayWatch:
+class UntrackedResourceSweep:
     """Looks at what Azure lists under our tag beside scale sets."""
 
     engine: AsyncEngine

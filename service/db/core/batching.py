@@ -22,7 +22,7 @@ AT_ONCE = 2  # transactions: while one waits for the disk the next one is made r
 BREATH_SECONDS = 0.02  # from a crowd to the next: else the busier the service, the smaller they are
 
 
-class Together(Generic[T, R]):
+class Batcher(Generic[T, R]):
     """Does one kind of work for many at a time; two of one ``key`` never in one crowd.
 
     Else a worker that lost its lease could be told that its write was done, which was another's.

@@ -17,7 +17,7 @@ from service.domain.errors import LeaseLost
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sight:
+class Observation:
     """One attempt as it was just seen from outside, and what of it is news to its row."""
 
     claim: Claim
@@ -71,7 +71,9 @@ def running(scale_set: ScaleSet | None) -> list[str]:
     return sorted(i.vm_id for i in scale_set.instances if i.running) if scale_set else []
 
 
-async def take_in(engine: AsyncEngine, sights: Sequence[Sight]) -> list[Facts | Exception]:
+async def record_observations(
+    engine: AsyncEngine, sights: Sequence[Observation]
+) -> list[Facts | Exception]:
     """Write down what is news and read the rest; LeaseLost for whom another worker has now."""
     news = [one for one in sights if one.asked or one.told]
     if not news:
@@ -84,11 +86,11 @@ async def take_in(engine: AsyncEngine, sights: Sequence[Sight]) -> list[Facts | 
     return [found.get(one.row.id) or LeaseLost(f"attempts {one.row.id}") for one in sights]
 
 
-async def _facts(conn: AsyncConnection, sights: Sequence[Sight]) -> dict[str, Facts]:
+async def _facts(conn: AsyncConnection, sights: Sequence[Observation]) -> dict[str, Facts]:
     return await attempt_facts.of(conn, [(one.row, one.newest) for one in sights])
 
 
-async def _write_down(conn: AsyncConnection, news: Sequence[Sight]) -> set[str]:
+async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set[str]:
     """Returns those whose lease is lost; nothing of them is written."""
     seen = [
         attempts.Seen(

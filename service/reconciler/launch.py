@@ -53,7 +53,7 @@ _TRIES = 3  # while others take cores
 
 
 @dataclass(frozen=True, kw_only=True)
-class Starts:
+class Launcher:
     """Writes at most one attempt at a time."""
 
     engine: AsyncEngine

@@ -20,8 +20,8 @@ from service.db.attempts import heartbeats
 from service.db.attempts.attempts import AttemptRow
 from service.db.attempts.heartbeats import Progress
 from service.db.core import leases
+from service.db.core.batching import Batcher
 from service.db.core.leases import Claim
-from service.db.core.together import Together
 from service.db.jobs import jobs, step_metrics
 from service.db.storage import checkpoint_fault_reports as doubts
 from service.db.storage.checkpoint_fault_reports import Before
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Openings:
+class GenerationOpener:
     """One per process."""
 
     engine: AsyncEngine
@@ -144,12 +144,12 @@ class Openings:
                 await heartbeats.progressed(conn, [done], self.now())
 
     @cached_property
-    def _reads(self) -> Together[tuple[str, str], tuple[Before, SaveHistory | None]]:
-        return Together(self._read_all, key=itemgetter(0))
+    def _reads(self) -> Batcher[tuple[str, str], tuple[Before, SaveHistory | None]]:
+        return Batcher(self._read_all, key=itemgetter(0))
 
     @cached_property
-    def _writes(self) -> Together[Opening, None]:
-        return Together(self._write_all, key=lambda one: one.row.id)
+    def _writes(self) -> Batcher[Opening, None]:
+        return Batcher(self._write_all, key=lambda one: one.row.id)
 
     async def _read_all(
         self, attempts: Sequence[tuple[str, str]]
