@@ -67,7 +67,7 @@ class Drain:
             if task not in self._cut or task not in self._unanswered:
                 raise
             task.uncancel()
-            await failures.broken_off()(scope, receive, send)
+            await failures.interrupted_answer()(scope, receive, send)
         finally:
             self._unanswered.discard(task)
 

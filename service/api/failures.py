@@ -30,7 +30,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unforeseen)
 
 
-def broken_off() -> JSONResponse:
+def interrupted_answer() -> JSONResponse:
     """Return the answer to a request that shutdown interrupts."""
     message = (
         "This process of the service is replaced and broke this off; it may be done or not. Try"
@@ -86,7 +86,7 @@ async def _unstorable(request: Request, error: Exception) -> JSONResponse:
     return _answer(400, message, "invalid_request_error", "invalid_value")
 
 
-async def _gone(request: Request, error: Exception) -> JSONResponse:
+async def _disconnected(request: Request, error: Exception) -> JSONResponse:
     """Answer a client that has disconnected; this only keeps the log free of a false alarm."""
     log.info("api.client_left", extra=_which(request))
     return _answer(400, "The body broke off.", "invalid_request_error", "invalid_value")
@@ -128,7 +128,7 @@ _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONRe
     RequestValidationError: _malformed,
     HTTPException: _refused,
     DataError: _unstorable,
-    ClientDisconnect: _gone,
+    ClientDisconnect: _disconnected,
     PoolExhausted: _unavailable,
     StorageError: _unavailable,
     PricesUnavailable: _unavailable,

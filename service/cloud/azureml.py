@@ -17,7 +17,7 @@ from azure.core.credentials import TokenCredential
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from service.cloud import azureml_job
-from service.cloud.azure_errors import translated
+from service.cloud.azure_errors import translate_error
 from service.cloud.azureml_named import NamedClusters, is_on_named
 from service.cloud.azureml_views import cluster, cluster_name, spot_cores, status_of
 from service.cloud.model_registry import RegisteredModel
@@ -250,4 +250,4 @@ class AzureMlCloud:
             seconds = f"{self._call_seconds:.0f} s"
             raise CloudError(f"Azure ML did not answer within {seconds}: {what}") from error
         except AzureError as error:
-            raise translated(error) from error
+            raise translate_error(error) from error

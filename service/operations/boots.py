@@ -32,7 +32,7 @@ async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now
     else:
         await _tell_failure(conn, attempt, report, now)
     if ends:
-        await help_wanted.call(conn, attempt, CannotBoot(boot_report.final_reason(report)), now)
+        await help_wanted.request_action(conn, attempt, CannotBoot(boot_report.final_reason(report)), now)
 
 
 async def _tell_phase(

@@ -241,7 +241,7 @@ class Preflights:
             "another one. Upload it again.",
             code="content_changed",
         )
-        return integrity.verified(self.store.stream(CONTAINER, file.id), file.sha256, fault)
+        return integrity.verify_chunks(self.store.stream(CONTAINER, file.id), file.sha256, fault)
 
     async def _find(self, wanted: list[Reading]) -> dict[str, PreflightRow]:
         async with self._reading.connect() as conn:

@@ -18,7 +18,7 @@ from service.domain.lifecycle.attempt import AttemptView
 from service.domain.states import TIME_LIMITS, AttemptState
 
 
-async def intend(
+async def record_refill(
     conn: AsyncConnection,
     claim: Claim,
     row: AttemptRow,
@@ -56,7 +56,7 @@ async def intend(
         await _no_room(conn, row, found.error_message or found.error_code, now)
 
 
-async def refused(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
+async def record_refusal(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
     """Add an event at the first refusal of a replacement by Azure."""
     if row.refills == 0:
         await _no_room(conn, row, why, now)

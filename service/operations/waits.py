@@ -38,7 +38,7 @@ _Spots = tuple[frozenset[Offering], int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
+class WaitForecasts:
     """Forecasts of one process; past capacity outages are cached for some minutes."""
 
     engine: AsyncEngine
@@ -100,7 +100,7 @@ class Waits:
             if not queue:
                 return None
             known, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
-            return await _let_in(conn, queue, known, now, passed_over=passed)
+            return await _forecast_admission(conn, queue, known, now, passed_over=passed)
 
     async def _short(self, around: Around, now: datetime) -> AdmissionForecast | None:
         """Return when cores become free for an admitted job whose regions have none."""
@@ -110,7 +110,7 @@ class Waits:
             known = await quotas.regions(conn, now, besides=job.id)
             if any(_fits(want, known.get(want.region)) for want in wants):
                 return None
-            return await _let_in(conn, [asks], known, now, besides=job.id)
+            return await _forecast_admission(conn, [asks], known, now, besides=job.id)
 
     async def _past(self, spots: Sequence[Offering], nodes: int, now: datetime) -> CapacityHistory:
         """Return the recent answers to requests for these offerings, at most some minutes old."""
@@ -146,7 +146,7 @@ class Waits:
         ]
 
 
-async def _let_in(
+async def _forecast_admission(
     conn: AsyncConnection,
     queue: Sequence[QueueEntry],
     known: Mapping[str, RegionCores],

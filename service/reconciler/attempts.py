@@ -157,9 +157,9 @@ class AttemptReconciler:
             await self._raise_alarm(row, blind=found.seen.blind)
         step = next_step(found.attempt, found.seen, now, self.pace)
         await self._follow(claim, row, found, step)
-        if found.call and not found.faults and help_wanted.is_over(found.call, row, step):
+        if found.call and not found.faults and help_wanted.is_resolved(found.call, row, step):
             async with self.engine.begin() as conn:
-                await help_wanted.call_off(conn, row, found.call, self.now())
+                await help_wanted.resolve_action(conn, row, found.call, self.now())
 
     @property
     def _hears(self) -> bool:
@@ -273,7 +273,7 @@ class AttemptReconciler:
             await cloud.refill(scale_set_name(row.id), row.instance_count, useless)
         except (InsufficientCapacity, Misconfigured) as refusal:
             async with self.engine.begin() as conn:
-                await refills.refused(conn, row, str(refusal), self.now())
+                await refills.record_refusal(conn, row, str(refusal), self.now())
         await self._release(claim, _SOON)
 
     async def _check_lease(self, claim: Claim) -> None:
@@ -284,7 +284,7 @@ class AttemptReconciler:
         self, claim: Claim, row: AttemptRow, seen: AttemptView, useless: tuple[str, ...]
     ) -> None:
         async with self.engine.begin() as conn:
-            await refills.intend(conn, claim, row, seen, useless, self.now())
+            await refills.record_refill(conn, claim, row, seen, useless, self.now())
 
     async def _halt(self, claim: Claim, row: AttemptRow, found: Look, step: HaltGeneration) -> None:
         generation = found.seen.generation
@@ -366,7 +366,7 @@ class AttemptReconciler:
         if not isinstance(fault, _FOR_A_PERSON):
             return
         async with self.engine.begin() as conn:
-            await help_wanted.call(conn, row, fault, self.now())
+            await help_wanted.request_action(conn, row, fault, self.now())
 
     async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
         """Once per attempt, where user and operator look: money runs on."""

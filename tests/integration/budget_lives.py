@@ -23,8 +23,8 @@ from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.states import ATTEMPT_WITH_NODES, JOB_TERMINAL, AttemptState
 from service.domain.storage.access_tiers import StorageAccount
-from service.operations.heartbeats import Hearing
-from service.operations.registrations import Registering
+from service.operations.heartbeats import HeartbeatBatcher
+from service.operations.registrations import RegistrationBatcher
 from service.pricing.storage_prices import TABLE
 from service.reconciler.price_watch import PriceWatch
 from tests.integration.budget_skies import Sky
@@ -108,14 +108,14 @@ class Hostile:
     outages: int = 0
 
     @cached_property
-    def hearing(self) -> Hearing:
+    def hearing(self) -> HeartbeatBatcher:
         """As an api process has one."""
-        return Hearing(self.world.engine)
+        return HeartbeatBatcher(self.world.engine)
 
     @cached_property
-    def registering(self) -> Registering:
+    def registering(self) -> RegistrationBatcher:
         """The same."""
-        return Registering(self.world.engine)
+        return RegistrationBatcher(self.world.engine)
 
     @property
     def watch(self) -> PriceWatch:

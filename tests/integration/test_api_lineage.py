@@ -169,7 +169,7 @@ async def test_either_the_job_or_the_archive_is_first(world: World, first: str) 
 
     under_way = []
     async with world.engine.begin() as conn:
-        await jobs.take_turn(conn, holds.turn(made["id"], made["result"]["path"]))
+        await jobs.take_turn(conn, holds.lock_key(made["id"], made["result"]["path"]))
         for number, what in enumerate(order, start=1):
             under_way.append(asyncio.create_task(asked[what]()))
             await waiting.until(lambda: _waiting(world), number.__le__)

@@ -204,7 +204,7 @@ async def test_a_raised_project_budget_takes_its_jobs_up_again(world: World) -> 
         stopped = await budgets.set_project(conn, "tests", Decimal(500), world.clock(), None)
     for job_id in stopped:
         async with world.engine.begin() as conn:
-            await budgets.weigh_again(conn, job_id, world.clock())
+            await budgets.clear_exhaustion(conn, job_id, world.clock())
 
     nodes = await boot(world, job["id"])
 

@@ -30,7 +30,7 @@ from service.domain.lifecycle.node import node_view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import admission
 from service.operations.generations import Halting
-from service.operations.heartbeats import Heard, Hearing
+from service.operations.heartbeats import HeartbeatBatcher, NodeAnswer
 from service.reconciler.openings import Openings
 from service.reconciler.writes import Writes
 from service.storage.fake import MemoryStore
@@ -304,7 +304,7 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
         made = [await add_node(conn, clock(), f"vm-{n}") for n in SOME]
         await generations.begin_all(conn, [generation(1, made)], (), clock())
         (claim, _), = await attempts.claim_due(conn, clock(), 10)  # fmt: skip
-    hearing = Hearing(engine)
+    hearing = HeartbeatBatcher(engine)
 
     first, second, old, *nobody = await asyncio.gather(
         hearing.hear(made[0].node_id, said(NodePhase.RUNNING, eviction=notice), clock()),
@@ -315,8 +315,8 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
     )
 
     assert [type(a) for a in (first, second, old, *nobody)] == [
-        Heard,
-        Heard,
+        NodeAnswer,
+        NodeAnswer,
         StaleEpoch,
         NodeNotFound,
     ]
@@ -341,7 +341,7 @@ async def test_who_tells_news_of_an_attempt_that_is_over_is_told_to_leave(
         node = await add_node(conn, clock(), "vm-1")
 
     with pytest.raises(Gone):
-        await Hearing(engine).hear(node.node_id, said(NodePhase.STOPPED), clock())
+        await HeartbeatBatcher(engine).hear(node.node_id, said(NodePhase.STOPPED), clock())
 
 
 async def test_of_a_crowd_that_starts_no_more_ask_than_there_are_cores(
@@ -364,4 +364,4 @@ async def test_of_a_crowd_that_starts_no_more_ask_than_there_are_cores(
                 await queue.admit_at_once(conn, gang, clock(), SPOT.region, cores)
         asks = {f"job-{n}": (SPOT, 1) for n in kept}
 
-        assert await admission.with_room_for_all(conn, asks, clock()) == {"job-1", "job-2"}
+        assert await admission.find_jobs_with_room(conn, asks, clock()) == {"job-1", "job-2"}

@@ -24,7 +24,7 @@ async def allow(world: World, **most: int | None) -> None:
 async def told(world: World) -> str:
     """What the project has, as the operator sees it."""
     async with world.engine.connect() as conn:
-        return await quotas.in_words(conn, "tests")
+        return await quotas.describe_limits(conn, "tests")
 
 
 def refused(answer: httpx.Response, *words: str) -> bool:

@@ -13,7 +13,7 @@ from service.api.app import make_app, make_probes
 from service.api.deps import Parts
 from service.db.core.engine import make_engine
 from service.db.core.schema_version import Schema
-from service.operations.pulse import LATE, Pulse
+from service.operations.pulse import LATE, LoopLiveness
 from tests.world import World, client
 
 BEFORE, NOW, LATER = "0003", "0004", "0005"
@@ -70,7 +70,7 @@ async def test_a_reconciler_that_was_given_a_port_answers_whether_it_is_well_and
 
 
 async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
-    pulse = Pulse(world.clock)
+    pulse = LoopLiveness(world.clock)
     pulse.beat("attempts")
     parts = replace(world.parts, pulse=pulse)
     well = await ask(parts)
@@ -86,7 +86,7 @@ async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
 
 
 async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
-    pulse, hour = Pulse(world.clock), timedelta(hours=1)
+    pulse, hour = LoopLiveness(world.clock), timedelta(hours=1)
     pulse.beat("watch", within=timedelta(seconds=10))
     pulse.beat("pruning", within=hour)
     world.clock.advance(seconds=(LATE + timedelta(seconds=11)).total_seconds())

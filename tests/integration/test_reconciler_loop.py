@@ -17,7 +17,7 @@ from service.db.core import notify
 from service.db.core.engine import driver_url
 from service.db.core.notify import Listener
 from service.domain.cloud.fleet import ScaleSet
-from service.operations.pulse import LATE, Pulse
+from service.operations.pulse import LATE, LoopLiveness
 from service.reconciler.loop import AT_ONCE, Loop, Step
 from tests import waiting
 from tests.integration.rows import add_attempt, add_job
@@ -120,7 +120,7 @@ async def test_what_failed_runs_again_soon_and_later_each_time_it_fails_again() 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
 async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, kind: str) -> None:
     """It has the time that a slow sweep needs, and no more."""
-    pulse, gate = Pulse(world.clock), asyncio.Event()
+    pulse, gate = LoopLiveness(world.clock), asyncio.Event()
     loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
     begun = list[int]()
 
@@ -143,7 +143,7 @@ async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, ki
 
 
 async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: World) -> None:
-    pulse, faults = Pulse(world.clock), [RuntimeError("no right")] * 2
+    pulse, faults = LoopLiveness(world.clock), [RuntimeError("no right")] * 2
     loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
     late = []
 
@@ -163,7 +163,7 @@ async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: Wo
 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
 async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kind: str) -> None:
-    pulse, done = Pulse(world.clock), list[int]()
+    pulse, done = LoopLiveness(world.clock), list[int]()
     loop = Loop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
 
     async def run() -> None:
