@@ -25,8 +25,8 @@ from service.db.cloud.scale_set_cache import ALL
 from service.domain.datasets.dataset import Limits
 from service.migration import schema
 from service.operations.grants import Granter
+from service.operations.liveness import LoopLiveness
 from service.operations.preflights import Preflights
-from service.operations.pulse import LoopLiveness
 from service.operations.release import release
 from service.reconciler.preparation import Preparation
 from service.reconciler.rate_limit import RateLimitedCloud

@@ -12,7 +12,7 @@ from service.db.cloud.scale_set_cache import ALL
 from service.db.monitoring.event_pruning import Rows
 from service.db.queue.queue import TOPIC
 from service.domain.queue.admission import BEAT
-from service.operations.pulse import LoopLiveness
+from service.operations.liveness import LoopLiveness
 from service.operations.tiers import Outside
 from service.reconciler.access_policies import AccessPolicies
 from service.reconciler.admission import Admissions

@@ -31,8 +31,8 @@ from service.operations import keys, operators
 from service.operations.cache import Cache
 from service.operations.grants import Granter
 from service.operations.heartbeats import HeartbeatBatcher
+from service.operations.liveness import LoopLiveness
 from service.operations.preflights import Preflights
-from service.operations.pulse import LoopLiveness
 from service.operations.registrations import RegistrationBatcher
 from service.operations.tiers import Outside
 from service.operations.uploads import Staging

@@ -37,7 +37,7 @@ class Drain:
         finally:
             self._listener.unsubscribe(event, topic, _TOPIC)
 
-    def begin(self) -> None:
+    def begin_drain(self) -> None:
         """End long polls now, as if their time were up."""
         self.begun = True
         self._listener.wake(_TOPIC)

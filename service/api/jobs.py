@@ -152,7 +152,7 @@ async def _find(parts: Parts, caller: Caller, job_id: str) -> Job:
 
 async def _with_forecasts(parts: Parts, around: Around, now: datetime) -> Job:
     """Return the job with forecasts; reads prices, so no transaction may be open."""
-    return _as_answer(parts, await parts.waits.seen(around, now), now)
+    return _as_answer(parts, await parts.waits.add_forecasts(around, now), now)
 
 
 def _as_answer(parts: Parts, around: Around, now: datetime) -> Job:

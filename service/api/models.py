@@ -173,7 +173,9 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
     except BlobNotFound:
         raise ModelNotFound(tiers.missing_message(job_id, f"Blob {path}/{MANIFEST}")) from None
     except BlobArchived:
-        seen = await tiers.inspect_folder(parts.engine, parts.outside, caller.project_id, job_id, None)
+        seen = await tiers.inspect_folder(
+            parts.engine, parts.outside, caller.project_id, job_id, None
+        )
         tiers.require_online(seen)
         raise  # it came back this moment
 
@@ -185,7 +187,9 @@ async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) 
     if blob is None:
         raise ModelNotFound(tiers.missing_message(job_id, f"Blob {name}"))
     if tier_rules.folder_presence([blob]) is not Presence.ONLINE:
-        seen = await tiers.inspect_folder(parts.engine, parts.outside, caller.project_id, job_id, None)
+        seen = await tiers.inspect_folder(
+            parts.engine, parts.outside, caller.project_id, job_id, None
+        )
         tiers.require_online(seen)
 
 

@@ -323,8 +323,8 @@ async def _check(
     today = parts.now().date()
     wanted = readings(training, material.validation, staged.model, recipe, today)
     if not wait:
-        return await parts.preflights.known(wanted)
-    found = await parts.preflights.look(wanted, wait)
+        return await parts.preflights.find_reports(wanted)
+    found = await parts.preflights.check_rows(wanted, wait)
     if isinstance(found, UnderWay):
         return None
     preflight.refuse_untrainable(training.filename, found.training, param="training_file")

@@ -39,7 +39,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
         folders = await tiers.folders(conn, job)
         under_way = await open_of(conn, job_id)
         around = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
-    prices = await parts.outside.listed() or storage_prices.TABLE
+    prices = await parts.outside.read_prices() or storage_prices.TABLE
     blobs = await parts.store.list_stored(job_id, most=LISTED)
     looks = [
         FolderInspection(

@@ -211,7 +211,7 @@ class FakeCloud:
         """Bring an instance back under a new id, as a Spot restore policy does."""
         _add(self._entries[name], self.now())
 
-    def made(self, besides: Collection[str]) -> list[ScaleSet]:
+    def list_existing(self, besides: Collection[str]) -> list[ScaleSet]:
         """Return what exists as `get` shows it, without a call, except ``besides``."""
         fresh = [name for name in self._entries if name not in besides]
         self._settle(*fresh)

@@ -15,8 +15,8 @@ from service.db.schema import tables
 from service.domain.lifecycle import boot_report
 from service.domain.lifecycle.boot_report import BootReport, BootStatus
 from service.domain.states import AttemptState
-from service.operations import help_wanted, nodes
-from service.operations.help_wanted import CannotBoot
+from service.operations import nodes, operator_action
+from service.operations.operator_action import CannotBoot
 
 _NO_NODES_YET = (AttemptState.PROVISIONING, AttemptState.STARTING)
 
@@ -32,7 +32,9 @@ async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now
     else:
         await _tell_failure(conn, attempt, report, now)
     if ends:
-        await help_wanted.request_action(conn, attempt, CannotBoot(boot_report.final_reason(report)), now)
+        await operator_action.request_action(
+            conn, attempt, CannotBoot(boot_report.final_reason(report)), now
+        )
 
 
 async def _tell_phase(

@@ -12,7 +12,7 @@ from service.domain.errors import Conflict, ModelNotFound
 from service.domain.models import lineage
 from service.domain.models.lineage import Source
 from service.domain.states import JOB_TERMINAL
-from service.operations import checkpoint_models, heads, holds
+from service.operations import checkpoint_models, heads, model_references
 from service.storage.store import LISTED, BlobStore
 from trainer.contract import HEAD, MANIFEST
 
@@ -58,8 +58,8 @@ async def _must_be_free(
     conn: AsyncConnection, project_id: str, source: Source, paths: list[str], name: str
 ) -> None:
     for path in paths:
-        await jobs.take_turn(conn, holds.lock_key(source.job_id, path))
-    if needed := await holds.list_readers(conn, project_id, source):
+        await jobs.take_turn(conn, model_references.lock_key(source.job_id, path))
+    if needed := await model_references.list_readers(conn, project_id, source):
         raise Conflict(f"{name} is read by {', '.join(needed)}: cancel it, or wait for its end.")
 
 

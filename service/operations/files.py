@@ -143,7 +143,7 @@ class _Watch:
         self._now = now
         self._touched_at = upload.touched_at
 
-    async def look(self, received_bytes: int, examples: int) -> None:
+    async def record_progress(self, received_bytes: int, examples: int) -> None:
         """Record the progress; raises ServiceUnavailable if the upload was given up."""
         now = self._now()
         if now - self._touched_at < PROGRESS_EVERY:
@@ -193,7 +193,7 @@ async def validate_chunks(
             validator.feed(chunk)
         received += len(chunk)
         yield chunk
-        await watch.look(received, validator.examples)
+        await watch.record_progress(received, validator.examples)
     _require_known_purpose(incoming.purpose)
     incoming.expires_after()
     verdict.append(await aside.run(validator.finish))

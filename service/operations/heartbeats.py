@@ -85,14 +85,14 @@ class HeartbeatBatcher:
         )
         self._orders = Together(partial(_find_directives, engine))
 
-    async def hear(self, node: str, heartbeat: Heartbeat, now: datetime) -> NodeAnswer:
+    async def record(self, node: str, heartbeat: Heartbeat, now: datetime) -> NodeAnswer:
         """Take in what the node says.
 
         Raises Gone, NodeNotFound, StaleEpoch, and once it is kept GenerationIsStale.
         """
         return await self._beats.do(ReceivedHeartbeat(node=node, heartbeat=heartbeat, at=now))
 
-    async def order(self, node: str, after: int) -> Order | None:
+    async def find_directive(self, node: str, after: int) -> Order | None:
         """How it stands with the node's directive, as it has number ``after``; None: no such node.
 
         The generation is in it where the node is to be told of it.
@@ -180,7 +180,9 @@ def _progress(taken: AcceptedHeartbeat) -> Progress:
     )
 
 
-async def _record_batch(engine: AsyncEngine, said: Sequence[ReceivedHeartbeat]) -> list[NodeAnswer | Exception]:
+async def _record_batch(
+    engine: AsyncEngine, said: Sequence[ReceivedHeartbeat]
+) -> list[NodeAnswer | Exception]:
     now = max(one.at for one in said)
     async with engine.begin() as conn:
         answers = await record_heartbeats(conn, {one.node: one.heartbeat for one in said}, now)
@@ -205,7 +207,9 @@ def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
     GPU_XID.add("other", region, vm_size, amount=errors.other_xids)
 
 
-async def _find_directives(engine: AsyncEngine, asked: Sequence[tuple[str, int]]) -> list[Order | None]:
+async def _find_directives(
+    engine: AsyncEngine, asked: Sequence[tuple[str, int]]
+) -> list[Order | None]:
     # Not with a ROLLBACK after it: psycopg then forgets what the connection has prepared.
     async with reading(engine).connect() as conn:
         found = await heartbeats.orders(conn, list(dict.fromkeys(asked)))

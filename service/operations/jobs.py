@@ -33,7 +33,7 @@ from service.domain.planning.plan import Plan
 from service.domain.planning.plan_request import PlanRequest
 from service.domain.states import JOB_TERMINAL, JobState
 from service.operations import budgets as money
-from service.operations import holds, quotas
+from service.operations import model_references, quotas
 
 _RETRY_WINDOW = timedelta(minutes=15)
 
@@ -57,7 +57,7 @@ class RequestIdentity:
     is_retry: bool  # the client says that it sent this before
 
     @property
-    def turn(self) -> str:
+    def lock_key(self) -> str:
         """Return the key of the lock that requests which may be the same one take in turn."""
         return f"submit:{self.caller.project_id}:{self.idempotency_key or self.body_sha256}"
 
@@ -129,10 +129,10 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
     Raises FileJustDeleted.
     """
     sending = submission.sending
-    await jobs.take_turn(conn, sending.turn, shared=sending.is_first)  # repeats wait for firsts
+    await jobs.take_turn(conn, sending.lock_key, shared=sending.is_first)  # repeats wait for firsts
     if (earlier := await find_earlier(conn, sending, now)) is not None:
         return Submitted(job=earlier, is_new=False)
-    await holds.reserve_sources(conn, sending.caller.project_id, submission.sources)
+    await model_references.reserve_sources(conn, sending.caller.project_id, submission.sources)
     row = _row(submission, now)
     await _hold_files(conn, row)
     await quotas.require_room_for_job(conn, row.project_id)

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.jobs import events, jobs
 from service.domain.errors import Conflict, ModelNotFound
 from service.domain.models import lineage
-from service.operations import checkpoint_deletion, holds, models
+from service.operations import checkpoint_deletion, model_references, models
 from service.storage.store import LISTED, BlobStore
 from trainer.contract import MANIFEST
 
@@ -28,8 +28,8 @@ async def delete(
         if job is None or job.result is None or models.full_name(job) != name:
             raise ModelNotFound(f"No model {name!r:.80} of a job of yours. See GET /v1/models.")
         path = str(job.result["path"])
-        await jobs.take_turn(conn, holds.lock_key(job.id, path))
-        if needed := await holds.list_readers(conn, project_id, lineage.source(name)):
+        await jobs.take_turn(conn, model_references.lock_key(job.id, path))
+        if needed := await model_references.list_readers(conn, project_id, lineage.source(name)):
             raise Conflict(
                 f"{name} is read by {', '.join(needed)}: cancel it, or wait for its end."
             )

@@ -59,7 +59,9 @@ class RegistrationBatcher:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         crowd = partial(_all, engine)
-        self._crowd: Together[PendingRegistration, Answer] = Together(crowd, key=lambda one: one.node)
+        self._crowd: Together[PendingRegistration, Answer] = Together(
+            crowd, key=lambda one: one.node
+        )
 
     async def register(self, registration: Registration, now: datetime) -> Standing | None:
         """Make the VM a node of its attempt; the same boot again gets the same answer.
@@ -118,7 +120,10 @@ async def _look_again(conn: AsyncConnection, seen: Iterable[AttemptRow], now: da
 
 
 async def _welcome(
-    conn: AsyncConnection, begun: Sequence[PendingRegistration], live: Mapping[str, AttemptRow], now: datetime
+    conn: AsyncConnection,
+    begun: Sequence[PendingRegistration],
+    live: Mapping[str, AttemptRow],
+    now: datetime,
 ) -> dict[str, JobRow]:
     """Add the events of new nodes and return their jobs, without waking reconcilers."""
     job_ids = {live[one.said.attempt_id].job_id for one in begun}

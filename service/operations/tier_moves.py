@@ -28,7 +28,7 @@ from service.domain.storage.access_tiers import (
     Presence,
     StoredBlob,
 )
-from service.operations import holds
+from service.operations import model_references
 from service.operations.tiers import (
     FolderInspection,
     Outside,
@@ -50,7 +50,11 @@ class MoveRequest:
 
 
 def quote(
-    seen: FolderInspection, redundancy: str, tier: AccessTier, priority: ArchivePriority, now: datetime
+    seen: FolderInspection,
+    redundancy: str,
+    tier: AccessTier,
+    priority: ArchivePriority,
+    now: datetime,
 ) -> TierMoveQuote:
     """Return the cost of the move; raises Conflict when the folder may not be in that tier.
 
@@ -94,7 +98,7 @@ async def request_move(
         seen, made = await quote_move(engine, outside, wish, now)
         folder = seen.folder
         async with engine.begin() as conn:
-            await jobs.take_turn(conn, holds.lock_key(folder.job_id, folder.path))
+            await jobs.take_turn(conn, model_references.lock_key(folder.job_id, folder.path))
             before = await tier_moves.open_for(conn, folder.job_id, folder.path)
             if before is not None and before.tier is wish.tier:
                 return seen, made, await _repeat_request(conn, seen, wish, before, now())
@@ -106,10 +110,12 @@ async def request_move(
 
 async def _is_needed_now(conn: AsyncConnection, wish: MoveRequest, source: Source) -> bool:
     """Return whether a job now reads the folder that had no readers at the inspection."""
-    return bool(await holds.list_readers(conn, wish.project_id, source))
+    return bool(await model_references.list_readers(conn, wish.project_id, source))
 
 
-async def _is_unchanged(conn: AsyncConnection, seen: FolderInspection, before: TierMove | None, now: datetime) -> bool:
+async def _is_unchanged(
+    conn: AsyncConnection, seen: FolderInspection, before: TierMove | None, now: datetime
+) -> bool:
     """Return whether the folder's moves are unchanged since the inspection.
 
     Stops the worker of another request: blob by blob it would outdate every inspection.
@@ -122,7 +128,11 @@ async def _is_unchanged(conn: AsyncConnection, seen: FolderInspection, before: T
 
 
 async def _repeat_request(
-    conn: AsyncConnection, seen: FolderInspection, wish: MoveRequest, before: TierMove, now: datetime
+    conn: AsyncConnection,
+    seen: FolderInspection,
+    wish: MoveRequest,
+    before: TierMove,
+    now: datetime,
 ) -> TierMove | None:
     """Return the open move of the same request; hurry a rehydration if the new priority is high."""
     expected_at = _expected(seen.blobs, wish.tier, wish.priority, now)

@@ -25,7 +25,7 @@ from service.domain.storage.access_tiers import (
     StorageAccount,
     StoredBlob,
 )
-from service.operations import holds
+from service.operations import model_references
 from service.operations.jobs import get as get_job
 from service.pricing import storage_prices
 from service.pricing.source import PriceSource, PricesUnavailable
@@ -42,7 +42,7 @@ class Outside:
     prices: PriceSource
     account: StorageAccount
 
-    async def listed(self) -> StoragePrices | None:
+    async def read_prices(self) -> StoragePrices | None:
         """Return today's storage prices; None where the price list cannot be read."""
         try:
             return await self.prices.storage(self.account)
@@ -144,7 +144,7 @@ async def inspect_folder(
 
     Lists the blobs last: decisions need the newest list.
     """
-    prices = await outside.listed() or storage_prices.TABLE
+    prices = await outside.read_prices() or storage_prices.TABLE
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
         found = [f for f in await folders(conn, job) if f.checkpoint_id == checkpoint_id]
@@ -152,7 +152,7 @@ async def inspect_folder(
             raise _not_found(job, checkpoint_id)
         mark = await tier_moves.mark(conn, job_id, found[0].path)
         under_way = await tier_moves.open_for(conn, job_id, found[0].path)
-        needed_by = await holds.list_readers(conn, project_id, found[0].source)
+        needed_by = await model_references.list_readers(conn, project_id, found[0].source)
     return FolderInspection(
         folder=found[0],
         blobs=await outside.store.list_stored(job_id, f"{found[0].path}/", most=LISTED),
@@ -163,7 +163,9 @@ async def inspect_folder(
     )
 
 
-async def check_paid_resume(engine: AsyncEngine, outside: Outside, project_id: str, job_id: str) -> None:
+async def check_paid_resume(
+    engine: AsyncEngine, outside: Outside, project_id: str, job_id: str
+) -> None:
     """Check ``may_resume`` for a job that waits only for money."""
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
@@ -171,7 +173,9 @@ async def check_paid_resume(engine: AsyncEngine, outside: Outside, project_id: s
         await require_readable_checkpoint(engine, outside, project_id, job_id)
 
 
-async def require_readable_checkpoint(engine: AsyncEngine, outside: Outside, project_id: str, job_id: str) -> None:
+async def require_readable_checkpoint(
+    engine: AsyncEngine, outside: Outside, project_id: str, job_id: str
+) -> None:
     """Raise Archived when the checkpoint that a stopped job would resume from cannot be read."""
     async with engine.connect() as conn:
         if not await tier_moves.has_places(conn, job_id):
@@ -237,7 +241,9 @@ def rehydration_message(seen: FolderInspection) -> str:
     )
 
 
-def rehydration_quotes(seen: FolderInspection) -> tuple[storage_cost.Rehydration, storage_cost.Rehydration]:
+def rehydration_quotes(
+    seen: FolderInspection,
+) -> tuple[storage_cost.Rehydration, storage_cost.Rehydration]:
     """Return cost and duration of a rehydration, with standard and with high priority."""
     standard, high = (
         storage_cost.quote_rehydration(seen.blobs, p, seen.prices) for p in ArchivePriority

@@ -33,7 +33,9 @@ class ObservedCapacity:
         return [one for one in made if one is not None]
 
 
-async def read_capacity(conn: AsyncConnection, places: Collection[SpotPool], window: TraceWindow) -> ObservedCapacity:
+async def read_capacity(
+    conn: AsyncConnection, places: Collection[SpotPool], window: TraceWindow
+) -> ObservedCapacity:
     """Read what attempts observed of these places in this window."""
     if not places:
         return ObservedCapacity(window=window, held={}, sights={})

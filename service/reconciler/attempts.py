@@ -51,7 +51,7 @@ from service.domain.lifecycle.generation import HaltGeneration
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState, Outcome
 from service.instruments import LEASE_LAG
-from service.operations import heads, help_wanted, refills
+from service.operations import heads, operator_action, refills
 from service.operations.generations import Halting
 from service.reconciler import calm, measures, serial_logs
 from service.reconciler.concurrency_limit import ConcurrencyLimitReached
@@ -157,9 +157,9 @@ class AttemptReconciler:
             await self._raise_alarm(row, blind=found.seen.blind)
         step = next_step(found.attempt, found.seen, now, self.pace)
         await self._follow(claim, row, found, step)
-        if found.call and not found.faults and help_wanted.is_resolved(found.call, row, step):
+        if found.call and not found.faults and operator_action.is_resolved(found.call, row, step):
             async with self.engine.begin() as conn:
-                await help_wanted.resolve_action(conn, row, found.call, self.now())
+                await operator_action.resolve_action(conn, row, found.call, self.now())
 
     @property
     def _hears(self) -> bool:
@@ -366,7 +366,7 @@ class AttemptReconciler:
         if not isinstance(fault, _FOR_A_PERSON):
             return
         async with self.engine.begin() as conn:
-            await help_wanted.request_action(conn, row, fault, self.now())
+            await operator_action.request_action(conn, row, fault, self.now())
 
     async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
         """Once per attempt, where user and operator look: money runs on."""

@@ -27,9 +27,9 @@ from service.domain.lifecycle.generation import NodeView, count_without_loss, is
 from service.domain.lifecycle.node import NodeRecord, node_view
 from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
-from service.operations import budgets, heads, help_wanted
+from service.operations import budgets, heads, operator_action
 from service.operations.heads import HeadUnreadable
-from service.operations.help_wanted import ActionRequest
+from service.operations.operator_action import ActionRequest
 from service.reconciler import outlook, sights
 from service.reconciler.concurrency_limit import ConcurrencyLimitReached
 from service.reconciler.rate_limit import Deferred
@@ -111,14 +111,14 @@ class Eyes:
                 blind=cloud_fault is not None,
                 outlook=ahead,
                 awake_since=awake_since,
-                cannot_boot=help_wanted.open_message("boot", row.id, facts.help),
+                cannot_boot=operator_action.open_message("boot", row.id, facts.help),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
-                misconfigured=help_wanted.open_message("azure", row.id, facts.help),
+                misconfigured=operator_action.open_message("azure", row.id, facts.help),
                 unnamed_since=self._unnamed_since(row, seen, now),
             ),
             newest_number=facts.last.number if facts.last else 0,
             faults=faults,
-            call=help_wanted.parse_request(facts.help),
+            call=operator_action.parse_request(facts.help),
         )
 
     async def _scale_set(
@@ -242,7 +242,7 @@ def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None)
     """Since when this attempt calls for help with HEAD; None: it can be read, or just now not."""
     if not isinstance(fault, HeadUnreadable) or facts.help is None:
         return None
-    return facts.help.at if help_wanted.open_message("head", row.id, facts.help) else None
+    return facts.help.at if operator_action.open_message("head", row.id, facts.help) else None
 
 
 def _seen(sight: Sight, facts: Facts, head: Head | None, awake_since: datetime) -> AttemptView:

@@ -94,7 +94,7 @@ class Preparation:
         training, validation = held[row.training_file], held.get(row.validation_file or "")
         today = row.created_at.astimezone(UTC).date()
         wanted = readings(training, validation, model, plan.recipe, today)
-        return await self.preflights.look(wanted, _WAIT_SECONDS)
+        return await self.preflights.check_rows(wanted, _WAIT_SECONDS)
 
     async def _tell_progress(self, claim: Claim, check: UnderWay) -> None:
         text = f"checking the rows: {check.rows_done:,} of {check.rows:,} are done"

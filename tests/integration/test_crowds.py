@@ -307,10 +307,10 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
     hearing = HeartbeatBatcher(engine)
 
     first, second, old, *nobody = await asyncio.gather(
-        hearing.hear(made[0].node_id, said(NodePhase.RUNNING, eviction=notice), clock()),
-        hearing.hear(made[1].node_id, said(NodePhase.STOPPED), clock()),
-        hearing.hear(made[2].node_id, said(NodePhase.RUNNING, epoch=9), clock()),
-        hearing.hear("node-of-nobody", said(NodePhase.STOPPED), clock()),
+        hearing.record(made[0].node_id, said(NodePhase.RUNNING, eviction=notice), clock()),
+        hearing.record(made[1].node_id, said(NodePhase.STOPPED), clock()),
+        hearing.record(made[2].node_id, said(NodePhase.RUNNING, epoch=9), clock()),
+        hearing.record("node-of-nobody", said(NodePhase.STOPPED), clock()),
         return_exceptions=True,
     )
 
@@ -341,7 +341,7 @@ async def test_who_tells_news_of_an_attempt_that_is_over_is_told_to_leave(
         node = await add_node(conn, clock(), "vm-1")
 
     with pytest.raises(Gone):
-        await HeartbeatBatcher(engine).hear(node.node_id, said(NodePhase.STOPPED), clock())
+        await HeartbeatBatcher(engine).record(node.node_id, said(NodePhase.STOPPED), clock())
 
 
 async def test_of_a_crowd_that_starts_no_more_ask_than_there_are_cores(

@@ -93,7 +93,10 @@ async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_t
     async with engine.connect() as another, another.begin():
         await another.execute(update(tables.metrics).values(loss=1.0))
         telling = asyncio.create_task(
-            transact(engine, lambda conn: heartbeats.record_heartbeats(conn, {node.node_id: told}, clock()))
+            transact(
+                engine,
+                lambda conn: heartbeats.record_heartbeats(conn, {node.node_id: told}, clock()),
+            )
         )
         await waiting.until(lambda: blocked(engine), lambda many: many == 1)
         free = [  # raises where who waits has it locked already

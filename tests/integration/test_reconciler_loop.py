@@ -17,7 +17,7 @@ from service.db.core import notify
 from service.db.core.engine import driver_url
 from service.db.core.notify import Listener
 from service.domain.cloud.fleet import ScaleSet
-from service.operations.pulse import LATE, LoopLiveness
+from service.operations.liveness import LATE, LoopLiveness
 from service.reconciler.loop import AT_ONCE, Loop, Step
 from tests import waiting
 from tests.integration.rows import add_attempt, add_job
@@ -135,7 +135,7 @@ async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, ki
     late = []
     for minutes in (0, 30, 30):  # 30 minutes, and ten times its period
         world.clock.advance(minutes=minutes)
-        late.append(pulse.late())
+        late.append(pulse.late_loops())
     gate.set()
     await running
 
@@ -148,7 +148,7 @@ async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: Wo
     late = []
 
     async def claim(_: int) -> list[Step]:
-        late.append(pulse.late())
+        late.append(pulse.late_loops())
         world.clock.advance(seconds=(LATE + SECOND).total_seconds())
         if faults:
             raise faults.pop()
@@ -176,7 +176,7 @@ async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kin
     late = []
     for minutes in (59, 2):
         world.clock.advance(minutes=minutes)
-        late.append(pulse.late())
+        late.append(pulse.late_loops())
     loop.stop.set()
     await running
 

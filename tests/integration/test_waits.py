@@ -116,7 +116,7 @@ async def wait_at(world: World, job: str, spot: str) -> ToCome | None:
     price = Price(hourly=Decimal(spot), on_demand_hourly=PRICE.on_demand_hourly)
     around = await around_of(world, job)
     now_at = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: price}))
-    return (await now_at.seen(around, world.clock())).wait
+    return (await now_at.add_forecasts(around, world.clock())).wait
 
 
 async def test_what_costs_more_than_may_be_paid_is_not_waited_for(world: World) -> None:
@@ -158,7 +158,7 @@ async def test_a_job_that_trains_expects_waits_after_evictions_to_come_and_on_de
     long = replace(around, job=replace(around.job, total_steps=100_000))
     waits = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: PRICE}))
     spot, paid = [
-        await waits.seen(replace(long, on_demand=on_demand), world.clock())
+        await waits.add_forecasts(replace(long, on_demand=on_demand), world.clock())
         for on_demand in (False, True)
     ]
 

@@ -64,7 +64,9 @@ def open_message(about: str, attempt_id: str, newest: Event | None) -> str:
     return called.message if called and ours else ""
 
 
-async def request_action(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime) -> None:
+async def request_action(
+    conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime
+) -> None:
     """Add an event that a person must act, and log it for the operator.
 
     Does nothing where this attempt has an open request about the same fault.
@@ -109,7 +111,9 @@ def is_resolved(call: ActionRequest | None, row: AttemptRow, step: AttemptStep) 
     return not (isinstance(step, MoveAttempt) and step.to in _NO_PROOF)
 
 
-async def resolve_action(conn: AsyncConnection, row: AttemptRow, call: ActionRequest, now: datetime) -> None:
+async def resolve_action(
+    conn: AsyncConnection, row: AttemptRow, call: ActionRequest, now: datetime
+) -> None:
     """Add the event that the fault is fixed."""
     await events.add(
         conn,
