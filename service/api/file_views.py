@@ -50,7 +50,7 @@ def running_upload(upload: Upload) -> File:
         "filename": upload.filename,
         "purpose": upload.purpose,
         "status": "uploaded",
-        "status_details": f"{received} bytes have come{share}, {upload.examples} examples checked.",
+        "status_details": f"{received} bytes received{share}, {upload.examples} examples checked.",
         "progress": how_far,
     }
     return File(**members)

@@ -49,7 +49,7 @@ async def get_model(parts: PartsDep, caller: Reader, model: str) -> Model:
         return _fine_tuned(job)
     if (base := await models.find_base_model(parts.store, model)) is not None:
         return _base(base)
-    raise ModelNotFound(f"No model {model!r:.80}. See GET /v1/models for those that there are.")
+    raise ModelNotFound(f"No model {model!r:.80}. List them: GET /v1/models.")
 
 
 @router.delete("/models/{model:path}", operation_id="deleteModel", tags=["Models"])

@@ -76,7 +76,7 @@ def _trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
     """Return why Azure's bill could not be read; Azure's words are for operators only."""
     if not look.trouble or look.trouble_at is None:
         return None
-    theirs = "Azure does not tell its bill. Operators of this service see why."
+    theirs = "Azure's bill could not be read. Operators of the service see the reason."
     return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else theirs}
 
 

@@ -57,7 +57,7 @@ async def run_audit(
         there = await cloud.list_owned()  # first: a row is older than its set
     except CloudError as fault:
         raise ServiceUnavailable(
-            f"Azure cannot be listed, so nobody knows what exists: {fault}"
+            f"Listing Azure resources failed; the audit is incomplete: {fault}"
         ) from fault
     strays, unseen = await _strays(cloud)
     why = engines.unlisted(there)

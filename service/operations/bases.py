@@ -120,7 +120,7 @@ async def _maker(conn: AsyncConnection, project_id: str, name: str, param: str) 
     job = await jobs.find(conn, lineage.maker(name), project_id)
     if job is None or name not in (job.id, full_name(job)):
         raise _refused(
-            f"No model {name!r}. See GET /v1/models for those that there are; of a job it is its "
+            f"No model {name!r}. List models: GET /v1/models. The model of a job is its "
             "fine_tuned_model, or the job's id.",
             param,
         )

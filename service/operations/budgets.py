@@ -62,7 +62,7 @@ async def refusal(
         if not for_good:
             because = (
                 f"{cents(standing.reserved + standing.unmetered)} {CURRENCY} of the "
-                f"{standing.whose} are put aside until other machines are seen to be gone"
+                f"{standing.whose} are reserved until other machines are confirmed deleted"
             )
         return Refusal(because=because, for_good=for_good)
     return None
@@ -121,7 +121,7 @@ async def mark_exhausted(
     job_id: str,
     because: str,
     now: datetime,
-    what_now: str = "A checkpoint is saved and the machines go.",
+    what_now: str = "A checkpoint is saved and the machines are deleted.",
 ) -> None:
     """Mark the job's budget as exhausted, with an event: its machines save a checkpoint and stop.
 

@@ -52,8 +52,8 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
     source, job = lineage.source(name), await find_maker(conn, project_id, name)
     if job is None:
         raise UnusableCheckpoint(
-            f"No model {name!r}. See GET /v1/models for those that there are; of a checkpoint it "
-            "is its fine_tuned_model_checkpoint."
+            f"No model {name!r}. List models: GET /v1/models. The model of a checkpoint is its "
+            "fine_tuned_model_checkpoint."
         )
     found = await checkpoints.kept_of(conn, job.id)
     for kept in found:

@@ -12,10 +12,10 @@ from service.db.jobs.jobs import JobRow
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.placement.policy_state import Decision, DecisionKind
 
-_NOTHING_ELSE = "It goes on with Spot; a later deadline or more nodes would help."
-_ONLY_TOLD = "It goes on with Spot, as on_deadline_risk says notify."
-_CANCELLED = "It is cancelled, as on_deadline_risk says so."
-_MOVES = "It saves a checkpoint and goes on there."
+_NOTHING_ELSE = "The job stays on Spot; a later deadline or more nodes would help."
+_ONLY_TOLD = "The job stays on Spot because on_deadline_risk is notify."
+_CANCELLED = "The job is cancelled because on_deadline_risk is cancel."
+_MOVES = "The job saves a checkpoint and moves there."
 
 
 def wants_to_move(row: JobRow, risk: Decision) -> bool:

@@ -253,8 +253,8 @@ async def _delete_bytes(store: BlobStore, file_id: str) -> None:
 def missing_bytes_error(file_id: str) -> FileNotFound:
     """Return the error for a file whose blob was deleted."""
     return FileNotFound(
-        f"The bytes of file {file_id} are gone: somebody has deleted its blob from the storage "
-        "account. Restore it there (soft delete, versions), or upload the file again."
+        f"The blob of file {file_id} was deleted from the storage account. "
+        "Restore it there (soft delete, versions), or upload the file again."
     )
 
 

@@ -176,7 +176,7 @@ def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:
     noticed = sum(n.evicting for n in step.lost)
     how = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
     how = how or (" with notice" if noticed else " without notice")
-    return f"Azure took {len(step.lost)} of {humanize.count_machines(row.instance_count)} back{how}"
+    return f"Azure evicted {len(step.lost)} of {humanize.count_machines(row.instance_count)}{how}"
 
 
 def _less(step: OpenGeneration) -> str:

@@ -53,7 +53,7 @@ async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
 def unreadable_message(job_id: str, fault: str) -> str:
     """Return the message about an unreadable HEAD and what a person can do."""
     return (
-        f"Blob HEAD in container {job_id} {fault}. Checkpoints may still lie beside it: restore "
+        f"Blob HEAD in container {job_id} {fault}. Its checkpoints may still exist: restore "
         "HEAD (soft delete, versions) or cancel the job."
     )
 

@@ -164,7 +164,7 @@ def _notice(taken: AcceptedHeartbeat, now: datetime) -> Event:
         speaker.record.attempt_id,
         now,
         "node.eviction_notice",
-        f"Azure announced that it takes back one instance of attempt {speaker.attempt_number}",
+        f"Azure announced the eviction of one instance of attempt {speaker.attempt_number}",
         level="warn",
         data={"node": speaker.record.node_id, "not_before": eviction.not_before},
     )

@@ -250,14 +250,14 @@ async def _request(
     """Write the request with its event; return False where nothing was to be written."""
     done = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
     if done:
-        text = f"{verb.capitalize()} was asked for{_by(caller)}"
+        text = f"{verb.capitalize()} requested{_by(caller)}"
         data = _key_of(caller)
         await events.add(conn, job_id, now, f"job.{verb}_requested", text, data=data)
     return done
 
 
 def _by(caller: Caller) -> str:
-    return " by who runs the service" if caller.operates else ""
+    return " by an operator" if caller.operates else ""
 
 
 def _key_of(caller: Caller) -> dict[str, str]:
@@ -346,8 +346,8 @@ def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...
     asked = (job.request.get("infrastructure") or {}).get("regions")
     if asked and regions != before and not (regions and set(regions) <= set(asked)):
         raise InvalidRequest(
-            f"The job was submitted for {', '.join(asked)} alone, and its plan has no machines"
-            " elsewhere. To train elsewhere, cancel it and submit it with other regions or none.",
+            f"The job was planned for {', '.join(asked)} only. To train in other regions, cancel it"
+            " and submit it again with them or without regions.",
             param="infrastructure.regions",
         )
     places = {option.offering.region for option in Plan.from_dict(job.plan).options}

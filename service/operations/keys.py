@@ -27,7 +27,7 @@ USE_NOTED_EVERY = timedelta(minutes=1)  # one write per key and minute, not per 
 
 _SEND = "Send the header `Authorization: Bearer rk-...`"
 _MAKE = (
-    "A key of the same project makes another with POST /v1/api_keys; whoever runs the service, "
+    "A key of the same project makes another with POST /v1/api_keys; the operator of the service, "
     "with `python -m service.main key create --project NAME`."
 )
 

@@ -41,7 +41,7 @@ class CannotBoot(Exception):
 _OVER = {
     "head": "HEAD can be read again",
     "boot": "Machines boot again",
-    "azure": "Azure does what it is asked for again",
+    "azure": "Azure accepts requests again",
 }
 
 

@@ -214,8 +214,8 @@ def _expected(
 def _sentence(asked: TierMove) -> str:
     what = "the final model" if asked.step is None else f"the checkpoint of step {asked.step}"
     if asked.expected_at is None:
-        return f"To move {what} to {asked.tier} was asked for"
+        return f"Move of {what} to tier {asked.tier} requested"
     return (
-        f"To bring {what} back from the archive was asked for ({asked.priority} priority): it is "
-        f"there at {asked.expected_at:%Y-%m-%d %H:%M} UTC at the latest"
+        f"Rehydration of {what} requested ({asked.priority} priority): ready at "
+        f"{asked.expected_at:%Y-%m-%d %H:%M} UTC at the latest"
     )

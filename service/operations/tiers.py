@@ -219,8 +219,8 @@ def require_online(seen: FolderInspection) -> None:
 def missing_message(job_id: str, what: str) -> str:
     """Return the message about a deleted blob or folder."""
     return (
-        f"{what} of container {job_id} is gone: somebody has deleted it from the storage "
-        "account. Restore it there (soft delete, versions), or train again."
+        f"{what} of container {job_id} was deleted from the storage account. "
+        "Restore it there (soft delete, versions), or train again."
     )
 
 

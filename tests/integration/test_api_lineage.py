@@ -110,7 +110,7 @@ async def test_files_that_are_gone_or_changed_are_told_from_a_model(world: World
     other = await refused(world, model=changed["id"])
 
     assert (lost["status"], lost["code"]) == (404, "model_not_found")
-    assert "somebody has deleted it" in lost["message"]
+    assert "was deleted from the storage account" in lost["message"]
     assert "is not what the job has committed" in other["message"]
 
 
