@@ -75,10 +75,8 @@ class Starts:
         for _ in range(_TRIES):
             found = await asyncio.to_thread(choose, roomy)  # long, so before anything is locked
             async with self.engine.begin() as conn:
-                before, roomy = (
-                    roomy,
-                    await admission.mark_full_regions(conn, job.id, places, nodes, now),
-                )
+                before = roomy
+                roomy = await admission.mark_full_regions(conn, job.id, places, nodes, now)
                 if _short(roomy) != _short(before):
                     continue
                 if found.look_at is None:
