@@ -149,7 +149,7 @@ async def test_the_operator_sees_what_a_project_has_and_may_have(world: World) -
 
     assert before.startswith("It has 1 of 7 live jobs, 1 of 100000 files, ")
     assert before.endswith("1 of 5 API keys.")
-    assert "1 of 10000 jobs" in await told(world)
+    assert "1 of 10000 live jobs" in await told(world)
 
 
 @pytest.mark.parametrize("name", ["live_jobs", "files", "bytes", "keys"])
