@@ -92,8 +92,8 @@ async def _no_room(conn: AsyncConnection, row: AttemptRow, why: str, now: dateti
         row.job_id,
         now,
         "node.no_replacement",
-        f"No replacement capacity ({humanize.as_sentence(why).rstrip('.')}); {goes_on}. Retrying, at"
-        " most every 5 minutes",
+        f"No replacement capacity ({humanize.as_sentence(why).rstrip('.')}); {goes_on}. Retrying,"
+        " at most every 5 minutes",
         attempt_id=row.id,
         level="warn",
     )
