@@ -60,7 +60,7 @@ class _Places(BaseSettings):
     storage: SecretStr = SecretStr("")
 
 
-async def look(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]:
+async def run_checks(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]:
     """Check part by part. ``schema``: that this release needs; ``wall``: this machine's clock."""
     accounts: dict[str, SecretStr] = {}
     settings = None

@@ -101,9 +101,9 @@ async def answer(
                 conn, options.project, options.name, now, scope=options.scope, expires_at=until
             )
             return [await made]
-        project_id = await keys.project(conn, options.project)
+        project_id = await keys.find_project_id(conn, options.project)
         if options.action == "list":
-            return [keys.in_words(key) for key in await keys.every(conn, project_id)]
+            return [keys.describe_key(key) for key in await keys.list_keys(conn, project_id)]
         key, left = await keys.revoke(conn, project_id, options.id, now)
         return [f"{key.id} is revoked; project {options.project} has {left} keys left."]
 
@@ -116,9 +116,9 @@ async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetim
             stopped = await budgets.set_project(conn, options.project, cap, now, options.since)
         for job_id in stopped:
             async with engine.begin() as conn:
-                await budgets.weigh_again(conn, job_id, now)
+                await budgets.clear_exhaustion(conn, job_id, now)
     async with engine.connect() as conn:
-        return [await budgets.in_words(conn, options.project, now)]
+        return [await budgets.describe_budget(conn, options.project, now)]
 
 
 async def _quota(
@@ -133,8 +133,8 @@ async def _quota(
             await admission.set_quota(conn, options.project, changes, usual)
         if limits:
             await quotas.set_limits(conn, options.project, limits)
-        jobs = await admission.in_words(conn, options.project, usual)
-        return [jobs, await quotas.in_words(conn, options.project)]
+        jobs = await admission.describe_quota(conn, options.project, usual)
+        return [jobs, await quotas.describe_limits(conn, options.project)]
 
 
 def _most(text: str, most: int = _MOST) -> int:

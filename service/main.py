@@ -92,7 +92,7 @@ async def _console(engine: AsyncEngine, usual: ProjectQuota, options: argparse.N
 
 async def _check(options: argparse.Namespace) -> int:
     """Check the set-up and print what is well and what is not."""
-    parts = [part async for part in check.look(migration.schema(), time.time)]
+    parts = [part async for part in check.run_checks(migration.schema(), time.time)]
     if options.json:
         sys.stdout.write(json.dumps([part.as_dict() for part in parts]) + "\n")
     else:

@@ -25,8 +25,8 @@ from service.db.cloud.scale_set_cache import ALL
 from service.domain.datasets.dataset import Limits
 from service.migration import schema
 from service.operations.grants import Granter
+from service.operations.liveness import LoopLiveness
 from service.operations.preflights import Preflights
-from service.operations.pulse import Pulse
 from service.operations.release import release
 from service.reconciler.preparation import Preparation
 from service.reconciler.rate_limit import RateLimitedCloud
@@ -61,7 +61,7 @@ async def serve(
     async with opened(settings, now) as world:
         world.listener.introduce(options.command, release())  # its task has not begun yet
         work: list[Coroutine[Any, Any, object]] = []
-        pulse = Pulse(now)
+        pulse = LoopLiveness(now)
         parts = replace(_parts(settings, world), pulse=pulse, schema=schema())
         if options.command in ("reconciler", "all"):
             work += reconcilers(settings, world, _preparation(parts), stop, pulse)
@@ -142,7 +142,7 @@ def _preparation(parts: Parts) -> Preparation:
         engine=parts.engine,
         store=parts.store,
         preflights=parts.preflights,
-        replan=partial(submissions.replanned, parts),
+        replan=partial(submissions.replan_job, parts),
         now=parts.now,
     )
 

@@ -12,7 +12,7 @@ from service.db.cloud.scale_set_cache import ALL
 from service.db.monitoring.event_pruning import Rows
 from service.db.queue.queue import TOPIC
 from service.domain.queue.admission import BEAT
-from service.operations.pulse import Pulse
+from service.operations.liveness import LoopLiveness
 from service.operations.tiers import Outside
 from service.reconciler.access_policies import AccessPolicies
 from service.reconciler.admission import Admissions
@@ -66,7 +66,7 @@ def reconcilers(
     world: Adapters,
     preparation: Preparation,
     stop: asyncio.Event,
-    pulse: Pulse,
+    pulse: LoopLiveness,
 ) -> list[Coroutine[Any, Any, object]]:
     """Return all reconcilers; each runs until ``stop``."""
     limited_cloud = RateLimitedCloud(
@@ -93,7 +93,7 @@ def reconcilers(
         engine=world.engine, cloud=world.cloud, now=world.now, limited_cloud=limited_cloud
     )
     strays = UntrackedResourceSweep(engine=world.engine, cloud=limited_cloud.at(ALL), now=world.now)
-    prune = Pruning(engine=world.engine, keep=_kept(settings), now=world.now)
+    prune = Pruning(engine=world.engine, keep=_retention(settings), now=world.now)
     drain = settings.drain_seconds
     loop = Loop(listener=world.listener, stop=stop, pulse=pulse, drain=drain)
     return [
@@ -208,7 +208,7 @@ def _money(
     yield loop.every(MARKET_SECONDS, "bills", bills.run_once)
 
 
-def _kept(settings: Settings) -> dict[Rows, timedelta]:
+def _retention(settings: Settings) -> dict[Rows, timedelta]:
     return {
         Rows.EVENTS: timedelta(days=settings.event_days),
         Rows.METRICS: timedelta(days=settings.metric_days),

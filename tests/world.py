@@ -236,7 +236,7 @@ def preparation(parts: Parts) -> Preparation:
         engine=parts.engine,
         store=parts.store,
         preflights=parts.preflights,
-        replan=partial(submissions.replanned, parts),
+        replan=partial(submissions.replan_job, parts),
         now=parts.now,
     )
 

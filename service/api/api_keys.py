@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from service.api.deps import Db, Now, Reader, Writer
-from service.api.pages import After, clamp, known, page
+from service.api.pages import After, clamp, page, require_known_cursor
 from service.api.requests import JsonRoute
 from service.api.schemas.keys import Key, KeyList, KeyRequest, KeyRevoked, NewKey
 from service.db.projects import keys as rows
@@ -32,10 +32,10 @@ async def create(db: Db, caller: Writer, now: Now, asked: KeyRequest) -> NewKey:
 async def list_keys(db: Db, caller: Reader, limit: int = 20, after: After = None) -> KeyList:
     """List the keys that are not revoked, newest first."""
     if after is not None and await rows.get(db, caller.project_id, after) is None:
-        known(None, after)
+        require_known_cursor(None, after)
     limit = clamp(limit, _MOST)
     found = await rows.newest(db, caller.project_id, after=after, limit=limit + 1)
-    return page(KeyList, found, limit, _shown)
+    return page(KeyList, found, limit, _key)
 
 
 @router.delete("/{key_id}", operation_id="revokeApiKey")
@@ -45,7 +45,7 @@ async def revoke(db: Db, caller: Writer, now: Now, key_id: str) -> KeyRevoked:
     return KeyRevoked(id=key.id, keys_left=left)
 
 
-def _shown(key: rows.Key) -> Key:
+def _key(key: rows.Key) -> Key:
     return Key(**members(key))
 
 

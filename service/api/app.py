@@ -199,7 +199,7 @@ class RequestNames(OfRequests):
         state = scope.setdefault("state", {})
         state["request_id"] = name  # failures.py logs it
 
-        async def named(message: Message) -> None:
+        async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = name
@@ -209,7 +209,7 @@ class RequestNames(OfRequests):
                     headers.update(rate.headers())
             await send(message)
 
-        await self._app(scope, receive, named)
+        await self._app(scope, receive, send_named)
 
 
 class Timed(OfRequests):

@@ -14,7 +14,7 @@ from service.domain.money import cost
 from service.domain.reporting import status_message
 from service.domain.reporting.timeline import Entry
 from service.operations import attempt_records, jobs
-from service.operations.attempt_records import Record, start
+from service.operations.attempt_records import Record, start_step
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 
@@ -23,23 +23,23 @@ router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 async def list_attempts(db: Db, caller: Reader, now: Now, job_id: str) -> AttemptList:
     """List all attempts of the job, oldest first."""
     await jobs.get(db, caller.project_id, job_id)
-    records = await attempt_records.of_job(db, job_id)
-    return AttemptList(data=[_shown(r, now) for r in records])
+    records = await attempt_records.list_records(db, job_id)
+    return AttemptList(data=[_attempt(r, now) for r in records])
 
 
 @router.get("/{job_id}/attempts/{attempt_id}", operation_id="retrieveFineTuningAttempt")
 async def get_attempt(db: Db, caller: Reader, now: Now, job_id: str, attempt_id: str) -> Attempt:
     """Return one attempt, by its id or its number."""
     await jobs.get(db, caller.project_id, job_id)
-    for record in await attempt_records.of_job(db, job_id):
+    for record in await attempt_records.list_records(db, job_id):
         if attempt_id in (record.row.id, str(record.row.number)):
-            return _shown(record, now)
+            return _attempt(record, now)
     raise AttemptNotFound(
         f"Job {job_id} has no attempt {attempt_id!r:.80}. List them: .../attempts."
     )
 
 
-def _shown(record: Record, now: datetime) -> Attempt:
+def _attempt(record: Record, now: datetime) -> Attempt:
     row = record.row
     members = {
         "id": row.id,
@@ -69,7 +69,7 @@ def _steps(record: Record) -> dict[str, Any]:
     """Return the first and last step, and how many steps were repeated later."""
     if not record.generations:
         return {"from_step": None, "last_step": None, "steps": 0, "lost_steps": 0}
-    loaded = [start(o) for o in record.generations]
+    loaded = [start_step(o) for o in record.generations]
     last = max([*loaded, *(t.step for t in record.nodes), *(a.reached for a in record.again)])
     return {
         "from_step": loaded[0],
@@ -84,7 +84,7 @@ def _generation(opened: Opened) -> dict[str, Any]:
     return {
         "number": opened.generation.number,
         "nodes": len(opened.generation.members),
-        "from_step": start(opened),
+        "from_step": start_step(opened),
         "opened_at": seconds(opened.opened_at),
         "halted_at": seconds(opened.halted_at),
         "halted_because": opened.halt_reason or None,

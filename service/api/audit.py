@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from service.api.deps import Now, Operator, PartsDep
 from service.api.job_views import money
-from service.api.pages import After, clamp, known, page
+from service.api.pages import After, clamp, page, require_known_cursor
 from service.api.schemas.organization import Audit, Resource
 from service.domain.errors import ServiceUnavailable
 from service.domain.lifecycle.audit import (
@@ -26,7 +26,7 @@ Limit = Annotated[int, Query(description=f"at most {_MOST}")]
 
 
 @router.get("/audit", operation_id="auditCloudResources")
-async def take(
+async def get_audit(
     parts: PartsDep, caller: Operator, now: Now, limit: Limit = 100, after: After = None
 ) -> Audit:
     """List scale sets and untracked resources by name; ``summary`` counts all of them.
@@ -37,16 +37,16 @@ async def take(
     """
     if parts.cloud is None:
         raise ServiceUnavailable("This replica has no access to the cloud: ask another one.")
-    taken = await audit.take(parts.engine, parts.cloud, parts.store, parts.prices, now)
+    taken = await audit.run_audit(parts.engine, parts.cloud, parts.store, parts.prices, now)
     found = taken.found
     rest = found
     if after is not None:
-        known(None if all(f.name != after for f in found) else found, after)
+        require_known_cursor(None if all(f.name != after for f in found) else found, after)
         rest = [f for f in found if f.name > after]
     limit = clamp(limit, _MOST)
     unseen = {"unseen": taken.unseen or None, "unknown_containers": taken.unknown_containers}
     summary = _summary(found) | unseen
-    return page(Audit, rest[: limit + 1], limit, _shown, summary=summary)
+    return page(Audit, rest[: limit + 1], limit, _resource, summary=summary)
 
 
 def _summary(found: list[AuditedResource]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _counted_as(standing: AuditStanding) -> str:
     return "resources" if standing is AuditStanding.STRAY else "scale_sets"
 
 
-def _shown(found: AuditedResource) -> Resource:
+def _resource(found: AuditedResource) -> Resource:
     members: dict[str, Any] = {
         "id": found.name,
         "object": "scale_set" if found.kind == SCALE_SET else "resource",

@@ -30,13 +30,13 @@ from service.domain.storage.access_tiers import StorageAccount
 from service.operations import keys, operators
 from service.operations.cache import Cache
 from service.operations.grants import Granter
-from service.operations.heartbeats import Hearing
+from service.operations.heartbeats import HeartbeatBatcher
+from service.operations.liveness import LoopLiveness
 from service.operations.preflights import Preflights
-from service.operations.pulse import Pulse
-from service.operations.registrations import Registering
+from service.operations.registrations import RegistrationBatcher
 from service.operations.tiers import Outside
 from service.operations.uploads import Staging
-from service.operations.waits import Waits
+from service.operations.waits import WaitForecasts
 from service.preflight.graders import GraderProcess
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore
@@ -90,7 +90,7 @@ class Parts:
     at_once: AtOnce = field(default_factory=AtOnce)
     web: Path | None = None  # the built console; None: there is none
     schema: Schema | None = None  # that /readyz looks for
-    pulse: Pulse | None = None  # of the loops in this process, if there are any
+    pulse: LoopLiveness | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
     live_every: timedelta = timedelta(seconds=1)  # between two events of the same job in a list
     stream_life: timedelta = timedelta(minutes=15)  # then the key is looked at again
@@ -106,14 +106,14 @@ class Parts:
         return Drain(self.listener)
 
     @cached_property
-    def hearing(self) -> Hearing:
+    def hearing(self) -> HeartbeatBatcher:
         """Return the batcher of heartbeats."""
-        return Hearing(self.engine)
+        return HeartbeatBatcher(self.engine)
 
     @cached_property
-    def registering(self) -> Registering:
+    def registering(self) -> RegistrationBatcher:
         """Return the batcher of registrations."""
-        return Registering(self.engine)
+        return RegistrationBatcher(self.engine)
 
     @cached_property
     def plan_inputs(self) -> Cache:
@@ -121,9 +121,9 @@ class Parts:
         return Cache(self.listener, "plans", seconds=30.0, most=256)
 
     @cached_property
-    def waits(self) -> Waits:
+    def waits(self) -> WaitForecasts:
         """Return the forecasts of how long jobs wait for machines."""
-        return Waits(engine=self.reading, prices=self.prices)
+        return WaitForecasts(engine=self.reading, prices=self.prices)
 
     @property
     def outside(self) -> Outside:
@@ -203,7 +203,7 @@ async def authenticate(request: Request) -> Caller:
 
 async def _acting(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:
     """Return the caller in the named project; an operator's access to another project is logged."""
-    acts = await operators.acting(parts.engine, caller, named, parts.operator_project)
+    acts = await operators.act_in_project(parts.engine, caller, named, parts.operator_project)
     if acts.project_id != caller.project_id:
         told = {"key": caller.api_key_id, "project": acts.project_id, "method": request.method}
         told |= {"path": request.url.path, "request_id": request.state.request_id}

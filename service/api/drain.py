@@ -37,7 +37,7 @@ class Drain:
         finally:
             self._listener.unsubscribe(event, topic, _TOPIC)
 
-    def begin(self) -> None:
+    def begin_drain(self) -> None:
         """End long polls now, as if their time were up."""
         self.begun = True
         self._listener.wake(_TOPIC)
@@ -67,7 +67,7 @@ class Drain:
             if task not in self._cut or task not in self._unanswered:
                 raise
             task.uncancel()
-            await failures.broken_off()(scope, receive, send)
+            await failures.interrupted_answer()(scope, receive, send)
         finally:
             self._unanswered.discard(task)
 

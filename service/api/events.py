@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 
 from service.api import streams
 from service.api.deps import Db, Parts, PartsDep, Reader
-from service.api.pages import After, clamp, known, page
+from service.api.pages import After, clamp, page, require_known_cursor
 from service.api.schemas.events import (
     Checkpoint,
     CheckpointList,
@@ -35,7 +35,7 @@ async def list_events(
     await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST)
     found = await events.newest(db, job_id, after=after, limit=limit + 1)
-    return page(EventList, known(found, after), limit, _event)
+    return page(EventList, require_known_cursor(found, after), limit, _event)
 
 
 @router.get(
@@ -61,7 +61,7 @@ async def _following(
     async with parts.reading.connect() as conn:
         job = await jobs.get(conn, project_id, job_id)
         found = await events.following(conn, job_id, after=after, limit=streams.PAGE)
-    shown = [_event(event) for event in known(found, after)]
+    shown = [_event(event) for event in require_known_cursor(found, after)]
     return shown, job.version, job.state in JOB_TERMINAL
 
 
@@ -73,7 +73,9 @@ async def list_checkpoints(
     job = await jobs.get(db, caller.project_id, job_id)
     limit = clamp(limit, _MOST)
     found = await checkpoints.newest(db, job_id, after=after, limit=limit + 1)
-    return page(CheckpointList, known(found, after), limit, lambda c: _checkpoint(job, c))
+    return page(
+        CheckpointList, require_known_cursor(found, after), limit, lambda c: _checkpoint(job, c)
+    )
 
 
 def _event(event: events.Event) -> Event:

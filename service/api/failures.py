@@ -30,11 +30,11 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unforeseen)
 
 
-def broken_off() -> JSONResponse:
+def interrupted_answer() -> JSONResponse:
     """Return the answer to a request that shutdown interrupts."""
     message = (
-        "This process of the service is replaced and broke this off; it may be done or not. Try"
-        " again in a few seconds: another one answers."
+        "The service is shutting down; the outcome of this request is unknown. Retry in a few"
+        " seconds."
     )
     return _answer(503, message, "server_error", "service_unavailable", headers=_SOON)
 
@@ -82,23 +82,23 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 async def _unstorable(request: Request, error: Exception) -> JSONResponse:
     log.warning("api.value_refused_by_database", extra=_which(request) | {"cause": str(error)})
-    message = "A value holds something that cannot be kept, such as a NUL character. Leave it out."
+    message = "A value contains a character that cannot be stored, for example NUL. Remove it."
     return _answer(400, message, "invalid_request_error", "invalid_value")
 
 
-async def _gone(request: Request, error: Exception) -> JSONResponse:
+async def _disconnected(request: Request, error: Exception) -> JSONResponse:
     """Answer a client that has disconnected; this only keeps the log free of a false alarm."""
     log.info("api.client_left", extra=_which(request))
-    return _answer(400, "The body broke off.", "invalid_request_error", "invalid_value")
+    return _answer(400, "The request body is incomplete.", "invalid_request_error", "invalid_value")
 
 
 async def _unavailable(request: Request, error: Exception) -> JSONResponse:
     log.error("api.dependency_failed", extra=_which(request) | {"cause": str(error)})
-    message = "A part that this service needs does not answer. Try again in a few seconds."
+    message = "A dependency of the service does not answer. Retry in a few seconds."
     if takes_no_writes(error):
         message = (
-            "The service's database takes no writes just now, so nothing was changed. Try again"
-            " in a minute; if it stays, tell whoever runs the service."
+            "The service's database is read-only now, so nothing was changed. Retry in a minute;"
+            " if it persists, tell the operator of the service."
         )
     return _answer(503, message, "server_error", "service_unavailable", headers=_SOON)
 
@@ -117,7 +117,7 @@ async def _of_database(request: Request, error: Exception) -> JSONResponse:
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     which = _which(request)
     log.error("api.failed", extra=which, exc_info=error)
-    message = "Something broke on our side. Try again; if it stays, report the x-request-id."
+    message = "Unexpected error. Retry; if it persists, report the x-request-id."
     # This answer passes by the middleware.
     headers = {"x-request-id": which["request_id"], **safe_headers(request.scope)}
     return _answer(500, message, "server_error", "internal_error", headers=headers)
@@ -128,7 +128,7 @@ _HANDLERS: dict[type[Exception], Callable[[Request, Exception], Awaitable[JSONRe
     RequestValidationError: _malformed,
     HTTPException: _refused,
     DataError: _unstorable,
-    ClientDisconnect: _gone,
+    ClientDisconnect: _disconnected,
     PoolExhausted: _unavailable,
     StorageError: _unavailable,
     PricesUnavailable: _unavailable,

@@ -8,12 +8,12 @@ from service.db.files.uploads import Upload
 from service.domain.reporting import result_file
 
 
-def whole(file: files.File) -> File:
+def full_file(file: files.File) -> File:
     """Return one file with its warnings, the first of each kind with their lines."""
     return File(**_members(file), warnings=[Warning(**warning) for warning in file.warnings])
 
 
-def brief(file: files.File) -> File:
+def brief_file(file: files.File) -> File:
     """Return a file as lists show it."""
     return File(**_members(file))
 
@@ -39,7 +39,7 @@ def _members(file: files.File) -> dict[str, Any]:
     }
 
 
-def under_way(upload: Upload) -> File:
+def running_upload(upload: Upload) -> File:
     """Return the file that an upload will become, with its progress."""
     received, how_far = upload.received_bytes, progress(upload)
     share = "" if how_far.percent is None else f" ({how_far.percent} %)"
@@ -50,7 +50,7 @@ def under_way(upload: Upload) -> File:
         "filename": upload.filename,
         "purpose": upload.purpose,
         "status": "uploaded",
-        "status_details": f"{received} bytes have come{share}, {upload.examples} examples checked.",
+        "status_details": f"{received} bytes received{share}, {upload.examples} examples checked.",
         "progress": how_far,
     }
     return File(**members)

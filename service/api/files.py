@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.api import file_views, results
 from service.api.deps import Db, Now, PartsDep, Reader, Writer
-from service.api.pages import After, clamp, known, page
+from service.api.pages import After, clamp, page, require_known_cursor
 from service.api.rate_limits import Kind
 from service.api.responses import BYTES, as_download
 from service.api.schemas.files import File, FileDeleted, FileList
@@ -58,7 +58,7 @@ async def upload(request: Request, parts: PartsDep, caller: Writer) -> File:
     with parts.at_once.hold_place(Kind.UPLOAD, project):
         await form.find_file()
         file = await files.upload(engine, store, project, form, parts.limits, parts.now)
-    return file_views.whole(file)
+    return file_views.full_file(file)
 
 
 @router.get("", operation_id="listFiles")
@@ -79,7 +79,7 @@ async def list_files(
     if status == "uploaded":
         return await _under_way(db, caller.project_id, after, clamp(limit, _MOST))
     if after is not None and await rows.find(db, caller.project_id, after) is None:
-        known(None, after)
+        require_known_cursor(None, after)
     limit = clamp(limit, _MOST)
     found = await rows.page(
         db,
@@ -89,7 +89,7 @@ async def list_files(
         limit=limit + 1,
         ascending=order == "asc",
     )
-    return page(FileList, found, limit, file_views.brief)
+    return page(FileList, found, limit, file_views.brief_file)
 
 
 @router.get("/{file_id}", operation_id="retrieveFile")
@@ -100,8 +100,8 @@ async def get(db: Db, caller: Reader, file_id: str) -> File:
     if file is None:
         under_way = await uploads.find(db, caller.project_id, file_id)
     if under_way is not None:
-        return file_views.under_way(under_way)
-    return file_views.whole(file or await files.get(db, caller.project_id, file_id))
+        return file_views.running_upload(under_way)
+    return file_views.full_file(file or await files.get(db, caller.project_id, file_id))
 
 
 @router.get("/{file_id}/content", operation_id="downloadFile", responses=BYTES)
@@ -116,7 +116,7 @@ async def content(
     try:
         await parts.store.properties(CONTAINER, file.id)
     except BlobNotFound:
-        raise files.bytes_gone(file.id) from None
+        raise files.missing_bytes_error(file.id) from None
     stream = parts.store.stream(CONTAINER, file.id)
     headers = {"content-length": str(file.bytes), **as_download(file.filename)}
     return StreamingResponse(stream, media_type="application/octet-stream", headers=headers)
@@ -134,7 +134,7 @@ async def _under_way(
 ) -> FileList:
     """List running uploads; one that has ended or become a file is still a valid cursor."""
     found = await uploads.newest(conn, project_id, after=after, limit=limit + 1)
-    return page(FileList, found, limit, file_views.under_way)
+    return page(FileList, found, limit, file_views.running_upload)
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

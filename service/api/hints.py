@@ -22,7 +22,7 @@ _HINTS = (
     (r"/v1/v1(/|$)", "The path has /v1 twice: set the base URL to the one that ends in /v1."),
     (r"/(files|fine_tuning|models|uploads)\b", "Paths begin with /v1: set the base URL to .../v1."),
 )
-_OTHERWISE = "See /docs for the URLs that there are."
+_OTHERWISE = "See /docs for all URLs."
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 

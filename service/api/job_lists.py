@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from service.api import job_views, live_lists, streams
 from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.live_lists import LiveLists
-from service.api.pages import After, clamp, known, page
+from service.api.pages import After, clamp, page, require_known_cursor
 from service.api.requests import JsonRoute
 from service.api.schemas.jobs import JobList, PhaseGroup, Status
 from service.api.schemas.summary import JobsSummary, Month, Today
@@ -38,7 +38,7 @@ Search = Annotated[
 SortBy = Annotated[Sort, Query(description="`name` is the suffix; equal jobs are newest first.")]
 
 
-async def wanted(
+async def parse_filters(
     request: Request,
     metadata: Metadata = None,  # read below with its [key]
     status: Statuses = None,
@@ -57,7 +57,7 @@ async def wanted(
     return JobFilter(metadata=_metadata(request), states=states, search=search.strip())
 
 
-Wanted = Annotated[JobFilter, Depends(wanted)]
+Wanted = Annotated[JobFilter, Depends(parse_filters)]
 
 
 @router.get("/jobs", operation_id="listPaginatedFineTuningJobs")
@@ -73,7 +73,7 @@ async def list_jobs(
 ) -> JobList:
     """List jobs, newest first unless `sort` and `order` say otherwise."""
     if after is not None and await rows.find(db, after, caller.project_id) is None:
-        known(None, after)
+        require_known_cursor(None, after)
     limit = clamp(limit, _MOST)
     found = await job_lists.page(
         db,
@@ -85,7 +85,7 @@ async def list_jobs(
         sort=sort,
         ascending=order == "asc",
     )
-    return page(JobList, found, limit, lambda around: job_views.listed(around, now))
+    return page(JobList, found, limit, lambda around: job_views.job_summary(around, now))
 
 
 @router.get(

@@ -27,7 +27,7 @@ from service.operations.models import full_name
 from trainer.contract import Rung
 
 
-def listed(around: Around, now: datetime) -> JobSummary:
+def job_summary(around: Around, now: datetime) -> JobSummary:
     """Return a job as lists show it."""
     whole, machines = _progress(around), around.machines
     trains = around.job.state is JobState.RUNNING and machines.running > 0
@@ -44,7 +44,7 @@ def listed(around: Around, now: datetime) -> JobSummary:
     return JobSummary(**_basic(around) | shown)
 
 
-def detailed(around: Around, now: datetime, accelerator: str) -> Job:
+def job_detail(around: Around, now: datetime, accelerator: str) -> Job:
     """Return one job with progress, plan, cost and a summary of its attempts.
 
     ``accelerator``: "cuda" or "cpu", what jobs train on.

@@ -22,7 +22,7 @@ from service.db.projects.keys import Caller
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.planning.plan_limits import Limits
 from service.operations import jobs, tiers
-from service.operations.jobs import Sending
+from service.operations.jobs import RequestIdentity
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"], route_class=JsonRoute)
 _NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
@@ -44,17 +44,17 @@ async def create(
 ) -> Job | JobPlan:
     """Plan the job, refuse what cannot work, and create it; with `dry_run` only plan."""
     now = parts.now()
-    sending = Sending(
+    sending = RequestIdentity(
         caller=caller,
         body_sha256=hashlib.sha256(await request.body()).hexdigest(),
         idempotency_key=idempotency_key,
         is_retry=x_stainless_retry_count > 0,
     )
     if dry_run:
-        ready = await submissions.planned(parts, sending, asked)
-        plan = plan_views.judged(ready.plan, Limits.of(ready.terms, parts.allowance, now))
+        ready = await submissions.plan_submission(parts, sending, asked)
+        plan = plan_views.judged_plan(ready.plan, Limits.of(ready.terms, parts.allowance, now))
         return JobPlan(model=ready.model, plan=OfferedPlan(**plan))
-    sent = await submissions.submitted(parts, sending, asked, now)
+    sent = await submissions.create_job(parts, sending, asked, now)
     if sent.is_new:
         return _as_answer(parts, job_facts.of_new(sent.job), now)
     return await _find(parts, caller, sent.job.id)
@@ -71,7 +71,7 @@ async def get(
     parts: PartsDep,
     caller: Reader,
     job_id: str,
-    known: Annotated[waiting.Known, Depends(waiting.known)],
+    known: Annotated[waiting.Known, Depends(waiting.read_known_versions)],
 ) -> Job | Response:
     """Return one job with progress, cost and attempts; with `wait`, once it has changed."""
     if known.waits:
@@ -104,15 +104,15 @@ async def stream(request: Request, parts: PartsDep, caller: Reader, job_id: str)
 async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, asked: JobPatch) -> Job:
     """Change budget, deadline, price or place; a job that stopped for lack of them goes on."""
     if "budget" in asked.infrastructure.model_fields_set:
-        await tiers.may_be_paid(parts.reading, parts.outside, caller.project_id, job_id)
+        await tiers.check_paid_resume(parts.reading, parts.outside, caller.project_id, job_id)
     async with parts.engine.begin() as conn:
-        job = await jobs.get_to_change(conn, caller.project_id, job_id)
+        job = await jobs.get_locked(conn, caller.project_id, job_id)
         before = JobConstraints.from_dict(job.terms)
         terms = job_requests.terms_after(before, asked.infrastructure)
         metadata, allowance = job_requests.new_metadata(asked), parts.allowance
         await jobs.change(conn, caller, job, terms, now, metadata=metadata, allowance=allowance)
-        around = await jobs.around(conn, caller.project_id, job_id, now)
-    return await _shown(parts, around, now)
+        around = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
+    return await _with_forecasts(parts, around, now)
 
 
 @router.post("/{job_id}/cancel", operation_id="cancelFineTuningJob")
@@ -130,7 +130,7 @@ async def pause(parts: PartsDep, caller: Writer, job_id: str) -> Job:
 @router.post("/{job_id}/resume", operation_id="resumeFineTuningJob")
 async def resume(parts: PartsDep, caller: Writer, job_id: str) -> Job:
     """Continue a paused job from its newest checkpoint."""
-    await tiers.may_resume(parts.reading, parts.outside, caller.project_id, job_id)
+    await tiers.require_readable_checkpoint(parts.reading, parts.outside, caller.project_id, job_id)
     return await _request(parts, caller, job_id, jobs.request_resume)
 
 
@@ -140,20 +140,20 @@ async def _request(
     now = parts.now()
     async with parts.engine.begin() as conn:
         around = await ask(conn, caller, job_id, now)
-    return await _shown(parts, around, now)
+    return await _with_forecasts(parts, around, now)
 
 
 async def _find(parts: Parts, caller: Caller, job_id: str) -> Job:
     now = parts.now()
     async with parts.reading.connect() as conn:
-        around = await jobs.around(conn, caller.project_id, job_id, now)
-    return await _shown(parts, around, now)
+        around = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
+    return await _with_forecasts(parts, around, now)
 
 
-async def _shown(parts: Parts, around: Around, now: datetime) -> Job:
+async def _with_forecasts(parts: Parts, around: Around, now: datetime) -> Job:
     """Return the job with forecasts; reads prices, so no transaction may be open."""
-    return _as_answer(parts, await parts.waits.seen(around, now), now)
+    return _as_answer(parts, await parts.waits.add_forecasts(around, now), now)
 
 
 def _as_answer(parts: Parts, around: Around, now: datetime) -> Job:
-    return job_views.detailed(around, now, parts.plan_defaults.accelerator)
+    return job_views.job_detail(around, now, parts.plan_defaults.accelerator)

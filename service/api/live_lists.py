@@ -128,7 +128,7 @@ class LiveLists:
             job = around.job
             if sent.get(job.id, 0) < job.version:
                 sent[job.id] = job.version
-                shown = job_views.listed(around, now).model_dump(mode="json")
+                shown = job_views.job_summary(around, now).model_dump(mode="json")
                 frames.append(streams.event("job", _name(job.updated_at), shown).encode())
             if project is not None:
                 project.changed_at = max(project.changed_at, job.updated_at)

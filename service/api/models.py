@@ -44,12 +44,12 @@ async def get_model(parts: PartsDep, caller: Reader, model: str) -> Model:
     if is_made(model) and source(model).is_checkpoint:
         return await _checkpoint(parts, caller, model)
     async with parts.reading.connect() as conn:
-        job = await models.made_as(conn, caller.project_id, model)
+        job = await models.find_maker(conn, caller.project_id, model)
     if job is not None and fine_tuned_model(job) == model and not is_deleted(job.result):
-        return _made(job)
-    if (base := await models.base(parts.store, model)) is not None:
+        return _fine_tuned(job)
+    if (base := await models.find_base_model(parts.store, model)) is not None:
         return _base(base)
-    raise ModelNotFound(f"No model {model!r:.80}. See GET /v1/models for those that there are.")
+    raise ModelNotFound(f"No model {model!r:.80}. List them: GET /v1/models.")
 
 
 @router.delete("/models/{model:path}", operation_id="deleteModel", tags=["Models"])
@@ -108,12 +108,12 @@ async def get_model_file(
 
 async def _models(parts: PartsDep, caller: Caller) -> list[Model]:
     async with parts.reading.connect() as conn:
-        made = await models.made(conn, caller.project_id)
-        checkpoints = await checkpoint_models.usable(conn, caller.project_id)
+        made = await models.list_fine_tuned(conn, caller.project_id)
+        checkpoints = await checkpoint_models.list_usable(conn, caller.project_id)
     return [
-        *map(_made, made),
+        *map(_fine_tuned, made),
         *map(_of_checkpoint, checkpoints),
-        *map(_base, await models.staged(parts.store)),
+        *map(_base, await models.list_base_models(parts.store)),
     ]
 
 
@@ -142,7 +142,7 @@ def _base(base: Base) -> Model:
     return Model(id=base.name, created=created, owned_by="base")
 
 
-def _made(job: JobRow) -> Model:
+def _fine_tuned(job: JobRow) -> Model:
     name, finished = fine_tuned_model(job), job.finished_at
     assert name is not None, "it has succeeded"
     assert finished is not None, "so it is over"
@@ -171,10 +171,12 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
             "account (versions), or train again."
         ) from None
     except BlobNotFound:
-        raise ModelNotFound(tiers.gone(job_id, f"Blob {path}/{MANIFEST}")) from None
+        raise ModelNotFound(tiers.missing_message(job_id, f"Blob {path}/{MANIFEST}")) from None
     except BlobArchived:
-        seen = await tiers.look(parts.engine, parts.outside, caller.project_id, job_id, None)
-        tiers.must_be_online(seen)
+        seen = await tiers.inspect_folder(
+            parts.engine, parts.outside, caller.project_id, job_id, None
+        )
+        tiers.require_online(seen)
         raise  # it came back this moment
 
 
@@ -183,10 +185,12 @@ async def _must_be_online(parts: Parts, caller: Caller, job_id: str, name: str) 
     listed = await parts.store.list_stored(job_id, name, most=LISTED)
     blob = next((found for found in listed if found.name == name), None)
     if blob is None:
-        raise ModelNotFound(tiers.gone(job_id, f"Blob {name}"))
+        raise ModelNotFound(tiers.missing_message(job_id, f"Blob {name}"))
     if tier_rules.folder_presence([blob]) is not Presence.ONLINE:
-        seen = await tiers.look(parts.engine, parts.outside, caller.project_id, job_id, None)
-        tiers.must_be_online(seen)
+        seen = await tiers.inspect_folder(
+            parts.engine, parts.outside, caller.project_id, job_id, None
+        )
+        tiers.require_online(seen)
 
 
 def _begin(wanted: str | None, size: int) -> int:

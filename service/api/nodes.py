@@ -92,7 +92,7 @@ async def heartbeat(request: Request) -> Response:
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _check(request, tokens.node_token, node_id)
     message, now = await _read(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
-    heard = await parts.hearing.hear(node_id, message, now)
+    heard = await parts.hearing.record(node_id, message, now)
     return _answer(
         HeartbeatAnswer(
             now=now.timestamp(),
@@ -111,7 +111,7 @@ async def directive(request: Request) -> Response:
     deadline = asyncio.get_running_loop().time() + seconds
     with parts.drain.polling(f"node:{node_id}") as changed:
         while True:
-            order = await parts.hearing.order(node_id, after)
+            order = await parts.hearing.find_directive(node_id, after)
             if order is not None and order.directive_seq < after:
                 order = await _remember(parts, node_id, after)
             if order is not None:
@@ -146,7 +146,7 @@ async def _remember(parts: Parts, node_id: str, after: int) -> Order | None:
     """
     async with parts.engine.begin() as conn:
         await node_rows.heard_up_to(conn, node_id, after)
-    return await parts.hearing.order(node_id, after)
+    return await parts.hearing.find_directive(node_id, after)
 
 
 def _is_news(order: Order, after: int) -> bool:

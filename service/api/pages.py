@@ -32,7 +32,7 @@ def page(
     )
 
 
-def known(items: Sequence[T] | None, after: str | None) -> Sequence[T]:
+def require_known_cursor(items: Sequence[T] | None, after: str | None) -> Sequence[T]:
     """Return the items, or raise 400: an unknown cursor must never show the first page again."""
     if items is None:
         raise InvalidRequest(

@@ -17,7 +17,7 @@ from service.domain.planning.plan import Plan
 from service.domain.planning.plan_limits import Limits, seconds_p90
 
 
-def judged(plan: Plan, limits: Limits) -> dict[str, Any]:
+def judged_plan(plan: Plan, limits: Limits) -> dict[str, Any]:
     """Return the plan, with what each option means for budget and deadline."""
     shown = plan.as_dict()
     for name, options in (("options", plan.options), ("alternatives", plan.alternatives)):
@@ -25,11 +25,11 @@ def judged(plan: Plan, limits: Limits) -> dict[str, Any]:
     return shown
 
 
-def stored(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan:
+def stored_plan(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan:
     """Return a stored plan: the chosen option, the next ones, and suggestions."""
     plan = Plan.from_dict(row.plan)
     terms = terms_of(JobRequest.model_validate_json(json.dumps(row.request)))
-    shown = judged(plan, Limits.of(terms, allowance, now))
+    shown = judged_plan(plan, Limits.of(terms, allowance, now))
     return StoredPlan(
         id=row.id,
         created_at=seconds(row.created_at),

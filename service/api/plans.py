@@ -12,7 +12,7 @@ from service.api.requests import JsonRoute
 from service.api.schemas.plans import StoredPlan
 from service.db.jobs import plans as rows
 from service.operations import plans
-from service.operations.jobs import Sending
+from service.operations.jobs import RequestIdentity
 
 router = APIRouter(prefix="/fine_tuning/plans", tags=["Plans"], route_class=JsonRoute)
 Asked = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
@@ -21,12 +21,12 @@ Asked = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
 @router.post("", operation_id="createFineTuningPlan")
 async def create(parts: PartsDep, caller: Writer, now: Now, asked: Asked) -> StoredPlan:
     """Plan a job without creating it. To create it as planned, send the same body and `plan`."""
-    sending = Sending(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
-    ready = await submissions.planned(parts, sending, asked)
+    sending = RequestIdentity(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
+    ready = await submissions.plan_submission(parts, sending, asked)
     row = plans.plan_row(ready, now)
     async with parts.engine.begin() as conn:
         await rows.add(conn, row)
-    return plan_views.stored(row, parts.allowance, now)
+    return plan_views.stored_plan(row, parts.allowance, now)
 
 
 @router.get("/{plan_id}", operation_id="retrieveFineTuningPlan")
@@ -34,4 +34,4 @@ async def get(parts: PartsDep, caller: Reader, now: Now, plan_id: str) -> Stored
     """Return a stored plan; a job can be created from it until `expires_at`."""
     async with parts.reading.connect() as conn:
         row = await plans.get(conn, caller.project_id, plan_id)
-    return plan_views.stored(row, parts.allowance, now)
+    return plan_views.stored_plan(row, parts.allowance, now)

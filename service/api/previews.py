@@ -69,7 +69,7 @@ async def preview(
     except CheckInterrupted as error:
         raise ServiceUnavailable(f"{error} Ask again in a moment.") from None
     except BlobNotFound:
-        raise files.bytes_gone(file.id) from None
+        raise files.missing_bytes_error(file.id) from None
     if not shown["rows"]:
         raise _beyond_end(file, line, shown["last_line"])
     return Preview(

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, Operator, PartsDep
 from service.api.job_views import money
-from service.api.pages import After, clamp, known, page
+from service.api.pages import After, clamp, page, require_known_cursor
 from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
 from service.db.money import project_savings
 from service.db.money.project_savings import Saved
@@ -22,7 +22,7 @@ Until = Annotated[int | None, Query(ge=0, description="`until` of the first page
 
 
 @router.get("/costs/projects", operation_id="listProjectSavings")
-async def take(
+async def list_savings(
     parts: PartsDep,
     db: Db,
     caller: Operator,
@@ -37,7 +37,7 @@ async def take(
     since = start_of_day(now.date()) - timedelta(days=days - 1)
     limit = clamp(limit, _MOST)
     found = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
-    rows = known(None if found is None else found.page, after)
+    rows = require_known_cursor(None if found is None else found.page, after)
     assert found is not None, "an unknown cursor is refused"
     return page(
         ProjectSavingsList,

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Operator, PartsDep
-from service.api.pages import After, clamp, known, page
+from service.api.pages import After, clamp, page, require_known_cursor
 from service.api.schemas.organization import Project, ProjectList
 from service.db.projects import keys
 
@@ -29,9 +29,9 @@ async def list_projects(
     """List all projects, newest first, including those that never had a machine."""
     limit = clamp(limit, _MOST)
     found = await keys.newest_projects(db, after=after, limit=limit + 1, job_id=job)
-    return page(ProjectList, known(found, after), limit, _shown)
+    return page(ProjectList, require_known_cursor(found, after), limit, _project)
 
 
-def _shown(project: keys.Project) -> Project:
+def _project(project: keys.Project) -> Project:
     created = int(project.created_at.timestamp())
     return Project(id=project.id, name=project.name, created_at=created)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.job_views import money
-from service.api.pages import After, clamp, known
+from service.api.pages import After, clamp, require_known_cursor
 from service.api.schemas import organization as schemas
 from service.db.money import bills
 from service.db.money.bills import Look
@@ -28,7 +28,7 @@ Days = Annotated[int, Query(ge=1, le=90, description="whole days (UTC), today th
 
 
 @router.get("/costs/reconciliation", operation_id="reconcileCosts")
-async def take(
+async def get_reconciliation(
     parts: PartsDep,
     db: Db,
     caller: Reader,
@@ -43,7 +43,7 @@ async def take(
     metered = await bills.metered(db, caller.project_id, since, until, now)
     billed = await bills.of_project(db, caller.project_id, since, until)
     look = await bills.last_look(db)
-    sees_all = await operators.are(db, caller, parts.operator_project)
+    sees_all = await operators.is_operator(db, caller, parts.operator_project)
     nobodys = await bills.of_nobody(db, since, until) if sees_all else []
     found = reconcile(metered, billed, complete_period(look.told_at, look.first_day))
     members = {
@@ -66,7 +66,7 @@ def _page(found: BillReconciliation, limit: int, after: str | None) -> dict[str,
     lines = sorted(found.attempts.items(), key=lambda i: (-abs(i[1].billed - i[1].metered), i[0]))
     if after is not None:
         names = [name for name, _ in lines]
-        known(names if after in names else None, after)
+        require_known_cursor(names if after in names else None, after)
         lines = lines[names.index(after) + 1 :]
     shown = [{"id": name} | _line(line) for name, line in lines[:limit]]
     return {"attempts": shown, "has_more": len(lines) > limit}
@@ -76,7 +76,7 @@ def _trouble(look: Look, *, sees_all: bool) -> dict[str, Any] | None:
     """Return why Azure's bill could not be read; Azure's words are for operators only."""
     if not look.trouble or look.trouble_at is None:
         return None
-    theirs = "Azure does not tell its bill. Operators of this service see why."
+    theirs = "Azure's bill could not be read. Operators of the service see the reason."
     return {"at": _seconds(look.trouble_at), "message": look.trouble if sees_all else theirs}
 
 

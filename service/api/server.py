@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the running requests, then the server."""
-        self._drain.begin()
+        self._drain.begin_drain()
         cutting = asyncio.create_task(self._cut())
         await super().shutdown(sockets)
         cutting.cancel()

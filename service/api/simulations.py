@@ -49,12 +49,12 @@ async def simulate(
             lives=body.lives,
             seed=body.seed,
         )
-    shown = [_shown(trial) for trial in found]
+    shown = [_way(trial) for trial in found]
     hours = None if deadline is None else round(deadline / 3600, 2)
     return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=shown)
 
 
-def _shown(trial: StrategyResult) -> Way:
+def _way(trial: StrategyResult) -> Way:
     """Return one way of running the job; null where a simulated life has no end."""
     plain = trial.as_dict()
     plain["dollars"] = {name: f"{value:.4f}" for name, value in plain["dollars"].items()}

@@ -100,7 +100,7 @@ class SharedReads:
 async def _read_next(
     parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
 ) -> tuple[Job, bytes]:
-    await waiting.until_news(parts, job.id, project_id, _known(job.version))
+    await waiting.until_news(parts, job.id, project_id, _known_version(job.version))
     news = await find()
     return news, _of_job(news)
 
@@ -148,10 +148,10 @@ async def of_events(
         if over:
             yield DONE
             return
-        await waiting.until_news(parts, job_id, project_id, _known(version))
+        await waiting.until_news(parts, job_id, project_id, _known_version(version))
 
 
-def _known(version: int) -> Known:
+def _known_version(version: int) -> Known:
     seconds = waiting.LONGEST_SECONDS
     return Known(versions=frozenset({version}), waits=True, seconds=seconds)
 

@@ -16,7 +16,7 @@ from service.domain.training.reinforcement import lacking
 from trainer.contract import Reinforcement
 
 
-async def find(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File, File | None]:
+async def find_files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File, File | None]:
     """Return the training file and the validation file, or raise InvalidRequest."""
     found = []
     for param in ("training_file", "validation_file"):
@@ -50,10 +50,10 @@ async def _file(parts: Parts, caller: Caller, file_id: str) -> File | None:
         async with parts.reading.connect() as conn:
             return await file_rows.find(conn, caller.project_id, file_id)
 
-    return await parts.plan_inputs.get(kept_as(caller, file_id), read)
+    return await parts.plan_inputs.get(cache_key(caller, file_id), read)
 
 
-def kept_as(caller: Caller, file_id: str | None) -> Hashable:
+def cache_key(caller: Caller, file_id: str | None) -> Hashable:
     """Return the key of a file in ``Parts.plan_inputs``."""
     return ("file", caller.project_id, file_id)
 

@@ -42,7 +42,7 @@ from service.domain.training.preflight import Data
 from service.domain.training.recipe import resolve
 from service.operations import bases, jobs, models, plans
 from service.operations.bases import Basis
-from service.operations.jobs import Sending, Submission, Submitted
+from service.operations.jobs import RequestIdentity, Submission, Submitted
 from service.operations.preflights import Checked, UnderWay, readings
 
 PLAN_WAIT_SECONDS = 5.0  # for a check of the rows
@@ -62,19 +62,19 @@ ESTIMATED = (
 )
 
 
-async def planned(parts: Parts, sending: Sending, asked: JobRequest) -> Submission:
+async def plan_submission(parts: Parts, sending: RequestIdentity, asked: JobRequest) -> Submission:
     """Return the submission of a request that only asks for a plan.
 
     A base model that is not staged is planned by its architecture. With a staged one, the rows are
     checked for a few seconds.
     """
     known = base_models.lookup(asked.model)
-    if known is None or await models.base(parts.outside.store, known.name):
-        return await submission(parts, sending, asked, wait=PLAN_WAIT_SECONDS)
-    return await submission(parts, sending, asked, unstaged=known)
+    if known is None or await models.find_base_model(parts.outside.store, known.name):
+        return await prepare_submission(parts, sending, asked, wait=PLAN_WAIT_SECONDS)
+    return await prepare_submission(parts, sending, asked, unstaged=known)
 
 
-async def replanned(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> Plan:
+async def replan_job(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> Plan:
     """Plan a job again with its counted rows.
 
     The number of nodes stays as it was shown, unless a deadline chooses it.
@@ -89,21 +89,23 @@ async def replanned(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> 
     return _plan(question, material, checked, parts.now())
 
 
-async def submitted(parts: Parts, sending: Sending, asked: JobRequest, now: datetime) -> Submitted:
+async def create_job(
+    parts: Parts, sending: RequestIdentity, asked: JobRequest, now: datetime
+) -> Submitted:
     """Create the job of a request, or return the one that it created before."""
     if not sending.is_first:
         async with parts.reading.connect() as conn:
-            if (earlier := await jobs.sent_before(conn, sending, now)) is not None:
+            if (earlier := await jobs.find_earlier(conn, sending, now)) is not None:
                 return Submitted(job=earlier, is_new=False)
     try:
-        return await _submit(parts, await submission(parts, sending, asked), now)
+        return await _submit(parts, await prepare_submission(parts, sending, asked), now)
     except FileJustDeleted:
         named = (asked.training_file, asked.validation_file)
-        files = [submission_files.kept_as(sending.caller, name) for name in named]
+        files = [submission_files.cache_key(sending.caller, name) for name in named]
         kept = [parts.plan_inputs.forget(file) for file in files]
         if not any(kept):
             raise
-    return await _submit(parts, await submission(parts, sending, asked), now)
+    return await _submit(parts, await prepare_submission(parts, sending, asked), now)
 
 
 async def _submit(parts: Parts, ready: Submission, now: datetime) -> Submitted:
@@ -114,9 +116,9 @@ async def _submit(parts: Parts, ready: Submission, now: datetime) -> Submitted:
     return made
 
 
-async def submission(
+async def prepare_submission(
     parts: Parts,
-    sending: Sending,
+    sending: RequestIdentity,
     asked: JobRequest,
     *,
     unstaged: KnownModel | None = None,
@@ -179,7 +181,7 @@ async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan 
         return None
     async with parts.reading.connect() as conn:
         request = asked.model_dump(mode="json")
-        row = await plans.take(conn, caller.project_id, request, parts.now())
+        row = await plans.require_matching_plan(conn, caller.project_id, request, parts.now())
     plan, now = Plan.from_dict(row.plan), parts.now()
     limits = Limits.of(terms_of(asked), parts.allowance, now)
     feasibility.refuse_hopeless(plan, limits, now, lambda: None)  # time has passed since
@@ -199,7 +201,7 @@ class _Material:
 async def _material(
     parts: Parts, caller: Caller, asked: JobRequest, unstaged: KnownModel | None
 ) -> _Material:
-    training, validation = await submission_files.find(parts, caller, asked)
+    training, validation = await submission_files.find_files(parts, caller, asked)
     base, judge = await _models(parts, caller, asked, training, unstaged)
     return _Material(training=training, validation=validation, base=base, judge=judge)
 
@@ -220,7 +222,9 @@ async def _models(
     parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: KnownModel | None
 ) -> tuple[Basis, Basis | None]:
     """Return the base model and the grader's model; raises InvalidRequest or Archived."""
-    base = bases.unstaged(unstaged) if unstaged else await base_model(parts, caller, asked.model)
+    base = (
+        bases.unstaged_basis(unstaged) if unstaged else await base_model(parts, caller, asked.model)
+    )
     if base.method is not None:
         lineage.refuse_other_head(base.name, base.method, method_of(asked))
     if base.method == "classification":
@@ -240,7 +244,9 @@ async def base_model(
     parts: Parts, caller: Caller, name: str, param: str = lineage.OF_BASE
 ) -> Basis:
     """Return a base model from the cache; models of jobs are looked up each time."""
-    find = partial(bases.readable, parts.engine, parts.outside, caller.project_id, name, param)
+    find = partial(
+        bases.find_readable_basis, parts.engine, parts.outside, caller.project_id, name, param
+    )
     return (
         await find() if lineage.is_made(name) else await parts.plan_inputs.get(("base", name), find)
     )
@@ -317,8 +323,8 @@ async def _check(
     today = parts.now().date()
     wanted = readings(training, material.validation, staged.model, recipe, today)
     if not wait:
-        return await parts.preflights.known(wanted)
-    found = await parts.preflights.look(wanted, wait)
+        return await parts.preflights.find_reports(wanted)
+    found = await parts.preflights.check_rows(wanted, wait)
     if isinstance(found, UnderWay):
         return None
     preflight.refuse_untrainable(training.filename, found.training, param="training_file")

@@ -50,7 +50,7 @@ async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> Sys
 
 
 def _replica(parts: Parts) -> shown.ThisReplica:
-    late = parts.pulse.late() if parts.pulse else []
+    late = parts.pulse.late_loops() if parts.pulse else []
     return shown.ThisReplica(
         version=release(),
         name=parts.listener.name,

@@ -24,11 +24,11 @@ from service.domain.storage.access_tiers import (
     StoredBlob,
 )
 from service.operations import tiers
-from service.operations.tiers import Folder, Look
+from service.operations.tiers import Folder, FolderInspection
 
 
 def storage(
-    around: Around, blobs: list[StoredBlob], looks: list[Look], where: StorageAccount
+    around: Around, blobs: list[StoredBlob], looks: list[FolderInspection], where: StorageAccount
 ) -> schemas.Storage:
     """Return all that a job's container holds, by tier and by folder."""
     sizes = {
@@ -52,7 +52,7 @@ def storage(
 
 
 def move(
-    seen: Look,
+    seen: FolderInspection,
     tier: AccessTier,
     priority: ArchivePriority,
     made: TierMoveQuote,
@@ -87,18 +87,18 @@ def account(where: StorageAccount) -> schemas.Account:
     return schemas.Account(region=where.region or None, redundancy=where.redundancy)
 
 
-def _folder(seen: Look) -> dict[str, Any]:
+def _folder(seen: FolderInspection) -> dict[str, Any]:
     """Return one checkpoint or the model with its tier and state."""
     presence = seen.presence
     shown: dict[str, Any] = {
-        **_named(seen.folder),
+        **_folder_names(seen.folder),
         "bytes": sum(b.size for b in seen.blobs),
         "tier": str(rules.coolest_tier(seen.blobs)),
         "state": str(presence),
         "moving_to": str(seen.under_way.tier) if seen.under_way else None,
     }
     if presence is Presence.ARCHIVED:
-        shown["rehydrate"] = {str(w.priority): _way(w) for w in tiers.ways_back(seen)}
+        shown["rehydrate"] = {str(w.priority): _way(w) for w in tiers.rehydration_quotes(seen)}
     if presence is Presence.REHYDRATING:
         expected_at: datetime | None = seen.under_way.expected_at if seen.under_way else None
         shown["rehydrating"] = {
@@ -108,7 +108,7 @@ def _folder(seen: Look) -> dict[str, Any]:
     return shown
 
 
-def _named(folder: Folder) -> dict[str, Any]:
+def _folder_names(folder: Folder) -> dict[str, Any]:
     return {
         "kind": "checkpoint" if folder.checkpoint_id else "model",
         "checkpoint": folder.checkpoint_id,

@@ -13,8 +13,8 @@ from service.db.projects.keys import Caller
 from service.db.storage.tier_moves import open_of
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority
 from service.operations import jobs, tier_moves, tiers
-from service.operations.tier_moves import Wish
-from service.operations.tiers import Look
+from service.operations.tier_moves import MoveRequest
+from service.operations.tiers import FolderInspection
 from service.pricing import storage_prices
 from service.storage.store import LISTED
 
@@ -38,11 +38,11 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
         job = await jobs.get(conn, caller.project_id, job_id)
         folders = await tiers.folders(conn, job)
         under_way = await open_of(conn, job_id)
-        around = await jobs.around(conn, caller.project_id, job_id, now)
-    prices = await parts.outside.listed() or storage_prices.TABLE
+        around = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
+    prices = await parts.outside.read_prices() or storage_prices.TABLE
     blobs = await parts.store.list_stored(job_id, most=LISTED)
     looks = [
-        Look(
+        FolderInspection(
             folder=folder,
             blobs=[b for b in blobs if b.name.startswith(f"{folder.path}/")],
             prices=prices,
@@ -74,7 +74,7 @@ async def move_model(parts: PartsDep, caller: Writer, job_id: str, asked: TierRe
 async def _move(
     parts: Parts, caller: Caller, job_id: str, checkpoint_id: str | None, asked: TierRequest
 ) -> TierMove:
-    wish = Wish(
+    wish = MoveRequest(
         project_id=caller.project_id,
         job_id=job_id,
         checkpoint_id=checkpoint_id,
@@ -82,9 +82,11 @@ async def _move(
         priority=ArchivePriority(asked.priority),
     )
     if asked.dry_run:
-        seen, made = await tier_moves.price(parts.engine, parts.outside, wish, parts.now)
+        seen, made = await tier_moves.quote_move(parts.engine, parts.outside, wish, parts.now)
         move = None
     else:
-        seen, made, move = await tier_moves.move(parts.engine, parts.outside, wish, parts.now)
+        seen, made, move = await tier_moves.request_move(
+            parts.engine, parts.outside, wish, parts.now
+        )
     shown = tier_views.move(seen, wish.tier, wish.priority, made, move)
     return TierMove(**shown, dry_run=asked.dry_run, account=tier_views.account(parts.account))

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from service.api.deps import Now, Operator, PartsDep
-from service.api.pages import After, clamp, known, page
+from service.api.pages import After, clamp, page, require_known_cursor
 from service.api.schemas.organization import AvailabilityTrace, TraceList
 from service.db.spot import capacity_observations as rows
 from service.domain.errors import InvalidRequest
@@ -43,17 +43,17 @@ async def get_traces(
     async with parts.reading.connect() as conn:
         places = sorted(await rows.places(conn, window.begins, end), key=str)
         if after is not None:
-            known(None if after not in map(str, places) else places, after)
+            require_known_cursor(None if after not in map(str, places) else places, after)
         rest = [p for p in places if after is None or str(p) > after]
         asked = rest[:limit]
-        seen = await traces.seen(conn, asked, window)
+        seen = await traces.read_capacity(conn, asked, window)
     found = {one.place: one for one in await asyncio.to_thread(seen.traces, asked)}
     until_tick = int((window.begins + window.ticks * window.gap).timestamp())
     return page(
         TraceList,
         rest[: limit + 1],
         limit,
-        lambda place: _shown(place, found.get(place)),
+        lambda place: _trace(place, found.get(place)),
         until=until_tick,
     )
 
@@ -72,7 +72,7 @@ def _window(end: datetime, days: int, gap_seconds: int) -> TraceWindow:
     return TraceWindow(begins=whole - ticks * gap, ticks=ticks, gap=gap)
 
 
-def _shown(place: SpotPool, found: CapacityTrace | None) -> AvailabilityTrace:
+def _trace(place: SpotPool, found: CapacityTrace | None) -> AvailabilityTrace:
     return AvailabilityTrace(
         id=str(place),
         region=place.region,

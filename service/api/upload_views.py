@@ -6,10 +6,10 @@ from typing import Literal
 from service.api import file_views
 from service.api.schemas.uploads import Upload, UploadPart
 from service.db.files import files, upload_parts, uploads
-from service.operations.uploads import Shown, id_of
+from service.operations.uploads import UploadState, id_of
 
 
-def shown(found: Shown, now: datetime) -> Upload:
+def upload_view(found: UploadState, now: datetime) -> Upload:
     """Return one upload with its parts, or with its file."""
     if found.upload is None:
         assert found.file is not None
@@ -45,7 +45,7 @@ def completed(file: files.File) -> Upload:
         filename=file.filename,
         purpose=file.purpose,
         status="completed",
-        file=file_views.whole(file),
+        file=file_views.full_file(file),
     )
 
 

@@ -36,7 +36,7 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 async def create(parts: PartsDep, caller: Writer, now: Now, asked: UploadRequest) -> Upload:
     """Begin a file in parts of at most 64 MiB. It expires an hour after the last one."""
     life = asked.expires_after
-    wanted = uploads.Wanted(
+    wanted = uploads.UploadIntent(
         filename=asked.filename,
         purpose=asked.purpose,
         bytes=asked.bytes,
@@ -51,7 +51,7 @@ async def create(parts: PartsDep, caller: Writer, now: Now, asked: UploadRequest
 @router.get("/{upload_id}", operation_id="retrieveUpload")
 async def get(db: Db, caller: Reader, now: Now, upload_id: str) -> Upload:
     """Return an upload with the parts received, so that a client can resume it after a crash."""
-    return upload_views.shown(await uploads.get(db, caller.project_id, upload_id), now)
+    return upload_views.upload_view(await uploads.get(db, caller.project_id, upload_id), now)
 
 
 @router.post("/{upload_id}/parts", operation_id="addUploadPart", openapi_extra=_BODY)

@@ -31,7 +31,7 @@ class Known:
         return version in self.versions
 
 
-async def known(
+async def read_known_versions(
     wait: Annotated[
         float | None, Query(ge=0, description="Seconds to wait for news, at most 60.")
     ] = None,

@@ -25,7 +25,7 @@ from azure.mgmt.compute.models import (
 from azure.mgmt.core.exceptions import ARMErrorFormat
 
 from service.cloud import serial_log
-from service.cloud.azure_errors import translated
+from service.cloud.azure_errors import translate_error
 from service.cloud.azure_template import AzureSettings, scale_set_body
 from service.cloud.azure_views import failure, resource, scale_set, spot_cores
 from service.cloud.provider import (
@@ -195,7 +195,7 @@ class AzureCloud:
             except HttpResponseError as error:
                 if error.status_code not in (404, 409):
                     raise
-                raise NoSerialLog(str(translated(error))) from error
+                raise NoSerialLog(str(translate_error(error))) from error
             return await serial_log.fetch_end(found.serial_console_log_blob_uri, self._ca_path)
 
     async def spot_cores(self, region: str) -> SpotCores:
@@ -218,7 +218,7 @@ class AzureCloud:
                 f"Azure did not answer within {self._call_seconds:.0f} s: {what}"
             ) from error
         except AzureError as error:
-            raise translated(error) from error
+            raise translate_error(error) from error
 
     def _owns(self, found: VirtualMachineScaleSet) -> bool:
         return (found.tags or {}).get(OWNER_TAG) == self._settings.owner

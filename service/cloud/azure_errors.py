@@ -197,7 +197,7 @@ def classify(code: str, status: int, message: str) -> Row:
     return next(matching, Row(error=CloudError))
 
 
-def failed(code: str, message: str) -> tuple[ScaleSetFailure, str]:
+def classify_failure(code: str, message: str) -> tuple[ScaleSetFailure, str]:
     """Return the kind of an accepted operation's failure, and its message.
 
     Poll and view answer HTTP 200 whatever the code is.
@@ -207,10 +207,10 @@ def failed(code: str, message: str) -> tuple[ScaleSetFailure, str]:
         InsufficientCapacity: ScaleSetFailure.NO_CAPACITY,
         Misconfigured: ScaleSetFailure.MISCONFIGURED,
     }
-    return kind.get(row.error, ScaleSetFailure.TRANSIENT), _told(row, message)
+    return kind.get(row.error, ScaleSetFailure.TRANSIENT), _explain(row, message)
 
 
-def translated(error: AzureError) -> CloudError:
+def translate_error(error: AzureError) -> CloudError:
     """Return the CloudError that says what to do about ``error``."""
     if isinstance(error, HttpResponseError) and error.status_code is not None:
         return _answered(error)
@@ -245,7 +245,7 @@ def _answered(error: HttpResponseError) -> CloudError:
     status = error.status_code or 0
     row = classify(code, status, text)
     infos = getattr(error.error, "additional_info", ())
-    message = f"{code or status}: {_told(row, text, [i.info for i in infos if _denies(i)])}"
+    message = f"{code or status}: {_explain(row, text, [i.info for i in infos if _denies(i)])}"
     if row.error is Throttled:
         return Throttled(message, code, _retry_after(error))
     return row.error(message, code)
@@ -255,7 +255,7 @@ def _denies(info: Any) -> bool:  # noqa: ANN401 - azure.mgmt.core's TypedErrorIn
     return info.type == "PolicyViolation" and isinstance(info.info, Mapping)
 
 
-def _told(row: Row, text: str, infos: Sequence[Mapping[str, Any]] = ()) -> str:
+def _explain(row: Row, text: str, infos: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return Azure's message, or a better one, with the remedy."""
     denied = azure_denials.denials(text, infos)
     named = " and ".join(map(str, denied))

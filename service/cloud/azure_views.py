@@ -12,7 +12,7 @@ from azure.mgmt.compute.models import (
     VirtualMachineScaleSetVM,
 )
 
-from service.cloud.azure_errors import failed
+from service.cloud.azure_errors import classify_failure
 from service.domain.cloud.fleet import Instance, ScaleSet, ScaleSetPhase, SpotCores, TaggedResource
 from service.domain.states import CapacityType
 
@@ -53,7 +53,7 @@ def failure(
     for status in statuses:
         state, _, code = (status.code or "").rpartition("/")
         if state.lower() == _FAILED:
-            kind, message = failed(code, status.message or status.display_status or "")
+            kind, message = classify_failure(code, status.message or status.display_status or "")
             return replace(seen, error_code=code, error_message=message, failure=kind)
     return replace(
         seen,

@@ -17,7 +17,7 @@ from azure.core.credentials import TokenCredential
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from service.cloud import azureml_job
-from service.cloud.azure_errors import translated
+from service.cloud.azure_errors import translate_error
 from service.cloud.azureml_named import NamedClusters, is_on_named
 from service.cloud.azureml_views import cluster, cluster_name, spot_cores, status_of
 from service.cloud.model_registry import RegisteredModel
@@ -119,14 +119,16 @@ class AzureMlCloud:
         )
 
     @cached_property
-    def _named(self) -> NamedClusters:
+    def _named_clusters(self) -> NamedClusters:
         return NamedClusters(self._client, self._workspace.owner, self._workspace.clusters)
 
     def _create(self, spec: ScaleSetSpec) -> None:
         found = self._cluster(spec.name)
         if found is None:
             self._begin(spec)
-        elif found.provisioning_state == "Succeeded" and self._named.job(spec.name) is None:
+            return
+        is_ready = found.provisioning_state == "Succeeded"
+        if is_ready and self._named_clusters.job(spec.name) is None:
             self._submit(spec, found.name)
 
     def _begin(self, spec: ScaleSetSpec) -> None:
@@ -134,11 +136,11 @@ class AzureMlCloud:
 
         The settings may have changed since the last call: a job on a named cluster stays there.
         """
-        job = self._named.job(spec.name)
+        job = self._named_clusters.job(spec.name)
         if job is not None and is_on_named(job, spec.name):
             return
         if job is None and spec.offering in self._workspace.clusters:
-            self._submit(spec, self._named.fitting(spec))
+            self._submit(spec, self._named_clusters.fitting(spec))
             return
         space = self._workspace
         subnet = space.subnet_id.replace("{region}", spec.offering.region)
@@ -153,31 +155,31 @@ class AzureMlCloud:
     def _get(self, name: str) -> ScaleSet:
         found = self._cluster(name)
         if found is None:
-            return self._named.get(name)
+            return self._named_clusters.get(name)
         nodes = list(self._client.compute.list_nodes(found.name))
-        job = self._named.job(name)
+        job = self._named_clusters.job(name)
         status = status_of(job) if job else None
-        why = self._named.failure(name) if status == "Failed" else ""
-        return cluster(found, status, nodes, self._named.errors(found.name), why)
+        why = self._named_clusters.failure(name) if status == "Failed" else ""
+        return cluster(found, status, nodes, self._named_clusters.errors(found.name), why)
 
     def _list(self) -> list[ScaleSet]:
         counts = azureml_job.clusters(self._client)
         ours = [c for c, _ in counts if (c.tags or {}).get(OWNER_TAG) == self._workspace.owner]
         nodes = {found.name: count for found, count in counts}
         sets = [replace(cluster(c), capacity=nodes[c.name]) for c in ours]
-        return [*sets, *self._named.list([found for found, _ in counts])]
+        return [*sets, *self._named_clusters.list([found for found, _ in counts])]
 
     def _delete(self, name: str) -> None:
         found = self._cluster(name)
         if found is None:
-            self._named.delete(name)
+            self._named_clusters.delete(name)
         elif found.provisioning_state != "Deleting":
             azureml_job.begin_delete(self._client, found.name)
 
     def _spot_cores(self, place: str) -> SpotCores:
         """Return the quota; idle nodes of named clusters count as free: a job can have them."""
         found = spot_cores(list(self._client.compute.list_usage(location=place)))
-        return replace(found, used=max(found.used - self._named.idle_cores(place), 0))
+        return replace(found, used=max(found.used - self._named_clusters.idle_cores(place), 0))
 
     def _register(self, model: RegisteredModel) -> None:
         try:
@@ -250,4 +252,4 @@ class AzureMlCloud:
             seconds = f"{self._call_seconds:.0f} s"
             raise CloudError(f"Azure ML did not answer within {seconds}: {what}") from error
         except AzureError as error:
-            raise translated(error) from error
+            raise translate_error(error) from error

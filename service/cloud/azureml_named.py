@@ -59,7 +59,7 @@ class NamedClusters:
 
     def get(self, name: str) -> ScaleSet:
         """Return the job as a scale set. Raise ScaleSetNotFound once it is over and archived."""
-        job, cluster, nodes = self._found(name)
+        job, cluster, nodes = self._find_job(name)
         status = status_of(job)
         why = self.failure(name) if status == "Failed" else ""
         errors = [] if status in OVER else self.errors(cluster.name)
@@ -81,7 +81,7 @@ class NamedClusters:
 
         Whether Azure archives a job that still runs is not documented: the next call does it.
         """
-        job, _, _ = self._found(name)
+        job, _, _ = self._find_job(name)
         if (status := status_of(job)) not in (*OVER, "CancelRequested"):
             self.client.jobs.begin_cancel(name, polling=False)
         if not job.properties.is_archived:
@@ -117,7 +117,7 @@ class NamedClusters:
         )
         return list(resource.properties.properties.errors or ())
 
-    def _found(self, name: str) -> tuple[Any, Any, Sequence[object]]:
+    def _find_job(self, name: str) -> tuple[Any, Any, Sequence[object]]:
         """Return the job, its cluster and the nodes that run it, or raise ScaleSetNotFound."""
         job = self.job(name)
         if job is None or not is_on_named(job, name):

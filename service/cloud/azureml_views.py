@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from contract.choices import Engine
-from service.cloud.azure_errors import failed
+from service.cloud.azure_errors import classify_failure
 from service.cloud.provider import ATTEMPT_TAG
 from service.domain.cloud.fleet import (
     Instance,
@@ -115,9 +115,9 @@ def _failure(
     """Return the code of a failure, its meaning and the remedy; None where nothing failed."""
     if errors:
         told = errors[0].error
-        return (told.code, *failed(told.code, told.message))
+        return (told.code, *classify_failure(told.code, told.message))
     if code := found.provisioning_errors:
-        return (code, *failed(code, f"Azure ML could not make the cluster: {code}"))
+        return (code, *classify_failure(code, f"Azure ML could not make the cluster: {code}"))
     if _PULL.search(why):
         report = boot_report.BootReport(
             phase=boot_report.BootPhase.PULL_IMAGE,

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from uuid import NAMESPACE_URL, uuid5
 
 from contract.choices import Engine
-from service.cloud.azure_errors import failed
+from service.cloud.azure_errors import classify_failure
 from service.cloud.model_registry import RegisteredModel
 from service.cloud.provider import (
     OWNER_TAG,
@@ -211,7 +211,7 @@ class FakeCloud:
         """Bring an instance back under a new id, as a Spot restore policy does."""
         _add(self._entries[name], self.now())
 
-    def made(self, besides: Collection[str]) -> list[ScaleSet]:
+    def list_existing(self, besides: Collection[str]) -> list[ScaleSet]:
         """Return what exists as `get` shows it, without a call, except ``besides``."""
         fresh = [name for name in self._entries if name not in besides]
         self._settle(*fresh)
@@ -290,7 +290,7 @@ class FakeCloud:
         if entry.refill_at:
             return replace(seen, phase=ScaleSetPhase.CREATING)
         if created and (entry.refill_failed if entry.refill_count else entry.refused):
-            kind, message = failed(entry.late_code, entry.late_message)
+            kind, message = classify_failure(entry.late_code, entry.late_message)
             return replace(
                 seen,
                 phase=ScaleSetPhase.FAILED,

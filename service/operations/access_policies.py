@@ -19,7 +19,7 @@ WRITE = "racwdl"  # Azure's letters: read, add, create, write, delete, list
 _TRIES = 3
 
 
-async def settle(
+async def update_policies(
     engine: AsyncEngine, store: BlobStore, job_id: str, life: timedelta, now: datetime
 ) -> None:
     """Let the nodes of each attempt that has not ended write for ``life``; revoke all other access.

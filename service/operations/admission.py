@@ -33,7 +33,7 @@ from service.domain.queue.admission import (
 from service.domain.spot.capacity_backoff import Shortage
 from service.domain.states import CapacityType
 from service.instruments import QUEUE_WAIT
-from service.operations.keys import project as project_of
+from service.operations.keys import find_project_id as project_of
 
 _EXACT = 10  # positions that are always kept up to date; further back to within a tenth
 # Who waits for cores does not leave the queue to ask there: others find out, and it would lose its
@@ -42,7 +42,7 @@ _REFUSED_LATELY = timedelta(hours=1)
 _LOOK_AGAIN = timedelta(seconds=15)  # where the quota of cores is used up
 
 
-async def ask(
+async def request_admission(
     engine: AsyncEngine,
     row: JobRow,
     usual: ProjectQuota,
@@ -57,15 +57,15 @@ async def ask(
         if await queue.is_admitted(conn, row.id):
             return True
         gang = gang_of(row)
-        admitted = await _at_once(conn, gang, usual, now)
+        admitted = await _admit_now(conn, gang, usual, now)
         if admitted is None:
-            await queue.wait(conn, await _where_open(conn, row, prices, now), now)
+            await queue.wait(conn, await _open_gang(conn, row, prices, now), now)
             return False
         await queue.admit_at_once(conn, gang, now, admitted.region, admitted.cores)
         return True
 
 
-async def let_in(conn: AsyncConnection, usual: ProjectQuota, now: datetime) -> int:
+async def admit_waiting_jobs(conn: AsyncConnection, usual: ProjectQuota, now: datetime) -> int:
     """Admit the jobs that may start, update the others' positions; return the number admitted."""
     await queue.take_turn(conn)
     known = await queue.waiting(conn)
@@ -90,7 +90,7 @@ async def let_in(conn: AsyncConnection, usual: ProjectQuota, now: datetime) -> i
     return len(decision.admitted)
 
 
-async def with_room(
+async def mark_full_regions(
     conn: AsyncConnection, job_id: str, places: Sequence[OfferingState], nodes: int, now: datetime
 ) -> list[OfferingState]:
     """Mark the places whose region has too few free Spot cores for the job as sold out.
@@ -102,10 +102,10 @@ async def with_room(
         return list(places)
     await jobs.take_turn(conn, "cores")
     regions = await quotas.regions(conn, now, besides=job_id)
-    return [_or_short(place, regions.get(place.offering.pool), nodes, now) for place in places]
+    return [_mark_if_full(place, regions.get(place.offering.pool), nodes, now) for place in places]
 
 
-async def with_room_for_all(
+async def find_jobs_with_room(
     conn: AsyncConnection, asks: Mapping[str, tuple[Offering, int]], now: datetime
 ) -> set[str]:
     """Return the admitted jobs whose region has enough free cores; each requests one offering.
@@ -132,7 +132,7 @@ async def with_room_for_all(
     return roomy
 
 
-async def queues_again(
+async def requeue_job(
     conn: AsyncConnection, row: JobRow, places: Sequence[OfferingState], now: datetime
 ) -> bool:
     """Send a job that found no free cores in time back into the queue; return whether it was sent.
@@ -156,7 +156,7 @@ async def queues_again(
     return await queue.send_back(conn, gang_of(row, others), row.since, now)
 
 
-async def settle(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
+async def reserve_cores(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
     """Reserve the offering's cores for the job, which the caller holds."""
     nodes = Plan.from_dict(row.plan).chosen.nodes
     await queue.keep(conn, row.id, offering.pool, _spot_cores(offering, nodes))
@@ -174,7 +174,7 @@ async def set_quota(
     await quotas.put(conn, project_id, quota)
 
 
-async def in_words(conn: AsyncConnection, name: str, usual: ProjectQuota) -> str:
+async def describe_quota(conn: AsyncConnection, name: str, usual: ProjectQuota) -> str:
     """Describe a project's quota in one line, for a terminal."""
     (project,) = await _projects(conn, [await project_of(conn, name)], usual)
     quota = project.quota
@@ -214,7 +214,7 @@ def gang_of(
     )
 
 
-async def _where_open(
+async def _open_gang(
     conn: AsyncConnection, row: JobRow, prices: Mapping[Offering, Price], now: datetime
 ) -> Gang:
     """Return the job's request without offerings that its price limit or Azure refuses now.
@@ -234,7 +234,7 @@ async def _where_open(
     return gang_of(row, refused, dear)
 
 
-async def _at_once(
+async def _admit_now(
     conn: AsyncConnection, gang: Gang, usual: ProjectQuota, now: datetime
 ) -> AdmittedJob | None:
     """Admit a job that need not wait, or return None.
@@ -272,7 +272,7 @@ def _is_news(before: Before, told: WaitingJob) -> bool:
     return abs(before.position - told.position) > told.position / _EXACT
 
 
-def _or_short(
+def _mark_if_full(
     place: OfferingState, cores: RegionCores | None, nodes: int, now: datetime
 ) -> OfferingState:
     offering, sku = place.offering, lookup(place.offering.vm_size)

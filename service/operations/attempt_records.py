@@ -56,7 +56,7 @@ class Record:
         return timeline(self.moves, worlds, [t.time for t in self.nodes])
 
 
-async def of_job(conn: AsyncConnection, job_id: str) -> list[Record]:
+async def list_records(conn: AsyncConnection, job_id: str) -> list[Record]:
     """Return every attempt of the job with its records, oldest first."""
     opened = await generations.of_job(conn, job_id)
     told = await nodes.told(conn, job_id)
@@ -76,7 +76,7 @@ async def of_job(conn: AsyncConnection, job_id: str) -> list[Record]:
     ]
 
 
-def start(opened: Opened) -> int:
+def start_step(opened: Opened) -> int:
     """Return the step from which the generation resumes; 0 at the beginning."""
     checkpoint = opened.generation.checkpoint
     return checkpoint.step if checkpoint else 0
@@ -87,7 +87,7 @@ def _again(opened: Sequence[Opened]) -> list[Again]:
         Again(
             attempt_id=before.generation.attempt_id,
             lost=following.lost_steps,
-            reached=start(following) + following.lost_steps,
+            reached=start_step(following) + following.lost_steps,
         )
         for before, following in pairwise(opened)
     ]

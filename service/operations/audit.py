@@ -42,7 +42,7 @@ class Audit:
     unknown_containers: int | None  # of jobs that no row knows; None: Blob did not answer
 
 
-async def take(
+async def run_audit(
     engine: AsyncEngine,
     cloud: CloudProvider,
     store: BlobStore,
@@ -57,7 +57,7 @@ async def take(
         there = await cloud.list_owned()  # first: a row is older than its set
     except CloudError as fault:
         raise ServiceUnavailable(
-            f"Azure cannot be listed, so nobody knows what exists: {fault}"
+            f"Listing Azure resources failed; the audit is incomplete: {fault}"
         ) from fault
     strays, unseen = await _strays(cloud)
     why = engines.unlisted(there)
@@ -85,7 +85,7 @@ async def _prices(source: PriceSource, offerings: list[Offering]) -> dict[Offeri
 
 async def _unknown_containers(engine: AsyncEngine, store: BlobStore, now: datetime) -> int | None:
     try:
-        return len(await containers.unknown(engine, store, now))
+        return len(await containers.list_unknown_containers(engine, store, now))
     except StorageError as fault:
         log.warning("containers.not_listed", extra={"cause": str(fault)})
         return None

@@ -24,7 +24,7 @@ from service.operations import checkpoint_bases, checkpoint_models, integrity, m
 from service.operations.checkpoint_bases import CONFIG
 from service.operations.checkpoint_models import CheckpointModel, UnusableCheckpoint
 from service.operations.models import StagedModel, full_name
-from service.operations.tiers import Outside, gone, look, must_be_online
+from service.operations.tiers import Outside, inspect_folder, missing_message, require_online
 from service.storage.store import BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, BaseModel, InputFile, Manifest
 
@@ -50,7 +50,7 @@ class Basis:
         return [named[number] for number in sorted(named, key=int)]
 
 
-async def find(
+async def find_basis(
     engine: AsyncEngine, store: BlobStore, project_id: str, name: str, param: str = OF_BASE
 ) -> Basis:
     """Return the model of this name, or raise InvalidRequest with ``param``.
@@ -58,7 +58,7 @@ async def find(
     Raises BlobArchived where a job's model is in the archive tier.
     """
     if not lineage.is_made(name):
-        return Basis(staged=await models.find(store, name), method=None)
+        return Basis(staged=await models.find_staged_model(store, name), method=None)
     if lineage.source(name).is_checkpoint:
         async with engine.connect() as conn:
             found = await _checkpoint(conn, project_id, name, param)
@@ -67,18 +67,18 @@ async def find(
     async with engine.connect() as conn:
         job = await _maker(conn, project_id, name, param)
     manifest = await _manifest(store, job, param)
-    model = _made(job, manifest)
+    model = _base_model_of(job, manifest)
     staged = StagedModel(model=model, config=await _config(store, job, model, param))
     return Basis(staged=staged, method=Plan.from_dict(job.plan).recipe.method)
 
 
-def unstaged(known: KnownModel) -> Basis:
+def unstaged_basis(known: KnownModel) -> Basis:
     """Return a base model that only the catalogue knows: enough to plan with."""
     model = BaseModel(name=known.name, revision="", files=())
     return Basis(staged=StagedModel(model=model, config=known.config), method=None)
 
 
-async def readable(
+async def find_readable_basis(
     engine: AsyncEngine, outside: Outside, project_id: str, name: str, param: str = OF_BASE
 ) -> Basis:
     """Return the model of this name if it can be read now, as ``find`` does.
@@ -87,8 +87,8 @@ async def readable(
     """
     if lineage.is_made(name):
         for job_id, checkpoint_id in await _read_by(engine, project_id, name, param):
-            must_be_online(await look(engine, outside, project_id, job_id, checkpoint_id))
-    return await find(engine, outside.store, project_id, name, param)
+            require_online(await inspect_folder(engine, outside, project_id, job_id, checkpoint_id))
+    return await find_basis(engine, outside.store, project_id, name, param)
 
 
 async def _read_by(
@@ -120,7 +120,7 @@ async def _maker(conn: AsyncConnection, project_id: str, name: str, param: str) 
     job = await jobs.find(conn, lineage.maker(name), project_id)
     if job is None or name not in (job.id, full_name(job)):
         raise _refused(
-            f"No model {name!r}. See GET /v1/models for those that there are; of a job it is its "
+            f"No model {name!r}. List models: GET /v1/models. The model of a job is its "
             "fine_tuned_model, or the job's id.",
             param,
         )
@@ -146,7 +146,7 @@ async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
     except ContentChanged as error:
         raise _refused(error.message, param) from None
     except BlobNotFound:
-        raise _refused(gone(job.id, f"Blob {where}"), param) from None
+        raise _refused(missing_message(job.id, f"Blob {where}"), param) from None
     except ValueError as error:
         raise _senseless(job, where, str(error), param) from None
 
@@ -160,7 +160,7 @@ async def _config(store: BlobStore, job: JobRow, model: BaseModel, param: str) -
     try:
         config = json.loads(await integrity.read_input(store, file))
     except BlobNotFound:
-        raise _refused(gone(job.id, f"Blob {where}"), param) from None
+        raise _refused(missing_message(job.id, f"Blob {where}"), param) from None
     except ValueError as error:
         raise _senseless(job, where, str(error), param) from None
     if not isinstance(config, dict):
@@ -168,7 +168,7 @@ async def _config(store: BlobStore, job: JobRow, model: BaseModel, param: str) -
     return config
 
 
-def _made(job: JobRow, manifest: Manifest) -> BaseModel:
+def _base_model_of(job: JobRow, manifest: Manifest) -> BaseModel:
     """Return the job's model: the files in its top folder, without those of adapters."""
     assert job.result is not None
     path = str(job.result["path"])

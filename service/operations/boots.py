@@ -32,7 +32,7 @@ async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now
     else:
         await _tell_failure(conn, attempt, report, now)
     if ends:
-        await operator_action.request(
+        await operator_action.request_action(
             conn, attempt, CannotBoot(boot_report.final_reason(report)), now
         )
 

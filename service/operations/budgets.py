@@ -17,7 +17,7 @@ from service.domain.money import budget
 from service.domain.money.budget import Allowance, BudgetStanding
 from service.domain.money.cost import CURRENCY, cents
 from service.domain.states import ATTEMPT_OVER
-from service.operations.keys import project as project_of
+from service.operations.keys import find_project_id as project_of
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Refusal:
     for_good: bool
 
 
-async def put_aside(
+async def reserve_money(
     conn: AsyncConnection,
     job_id: str,
     rate: Decimal,
@@ -62,13 +62,13 @@ async def refusal(
         if not for_good:
             because = (
                 f"{cents(standing.reserved + standing.unmetered)} {CURRENCY} of the "
-                f"{standing.whose} are put aside until other machines are seen to be gone"
+                f"{standing.whose} are reserved until other machines are confirmed deleted"
             )
         return Refusal(because=because, for_good=for_good)
     return None
 
 
-async def guard(
+async def enforce_job_budget(
     conn: AsyncConnection, row: AttemptRow, allowance: Allowance, now: datetime
 ) -> None:
     """Enforce the job's own budget: record thresholds, and stop its machines in time."""
@@ -85,16 +85,16 @@ async def guard(
         standing = await _of_job(conn, caps, now, allowance)
     if reached := budget.reached_threshold(standing, caps.told):
         await budgets.told(conn, row.job_id, reached)
-        await tell(conn, row.job_id, standing, reached, now)
+        await record_threshold(conn, row.job_id, standing, reached, now)
     if row.state in ATTEMPT_OVER:
         return
     spare = budget.allowed_silence(standing, allowance)
     await budgets.nodes_stop_by(conn, row.id, now + spare)
     if standing.is_exhausted and caps.over_budget_at is None:
-        await exhaust(conn, row.job_id, budget.exhausted_message(standing, row.job_id), now)
+        await mark_exhausted(conn, row.job_id, budget.exhausted_message(standing, row.job_id), now)
 
 
-async def guard_project(
+async def check_project_budget(
     conn: AsyncConnection, project_id: str, allowance: Allowance, now: datetime
 ) -> tuple[BudgetStanding | None, int]:
     """Return a project's standing, and the newly reached threshold (percent; 0: none)."""
@@ -107,7 +107,7 @@ async def guard_project(
     return standing, reached
 
 
-async def exhausted_by(
+async def find_exhausted(
     conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime
 ) -> BudgetStanding | None:
     """Return the exhausted budget of the job, if there is one. Locks the job, then its project."""
@@ -116,12 +116,12 @@ async def exhausted_by(
     return next((found for found in standings if found.is_exhausted), None)
 
 
-async def exhaust(
+async def mark_exhausted(
     conn: AsyncConnection,
     job_id: str,
     because: str,
     now: datetime,
-    what_now: str = "A checkpoint is saved and the machines go.",
+    what_now: str = "A checkpoint is saved and the machines are deleted.",
 ) -> None:
     """Mark the job's budget as exhausted, with an event: its machines save a checkpoint and stop.
 
@@ -132,7 +132,7 @@ async def exhaust(
     await events.add(conn, job_id, now, "job.budget_exhausted", text, level="warn")
 
 
-async def tell(
+async def record_threshold(
     conn: AsyncConnection, job_id: str, standing: BudgetStanding, reached: int, now: datetime
 ) -> None:
     """Add the event of a reached threshold; an overrun is logged for the operator too."""
@@ -161,12 +161,12 @@ async def set_project(
     return await budgets.stopped_by_project(conn, project_id)
 
 
-async def weigh_again(conn: AsyncConnection, job_id: str, now: datetime) -> None:
+async def clear_exhaustion(conn: AsyncConnection, job_id: str, now: datetime) -> None:
     """Clear the mark of an exhausted budget, so that the job is checked again."""
     await jobs.wish(conn, job_id, now, over_budget_at=None, over_budget_because="")
 
 
-async def in_words(conn: AsyncConnection, name: str, now: datetime) -> str:
+async def describe_budget(conn: AsyncConnection, name: str, now: datetime) -> str:
     """Describe a project's budget in one line, for a terminal."""
     project_id = await project_of(conn, name)
     cap, since, _ = await budgets.project(conn, project_id)

@@ -13,7 +13,7 @@ from service.domain.errors import InvalidRequest
 from service.operations import heads, integrity, manifests
 from service.operations.checkpoint_models import CheckpointModel
 from service.operations.models import StagedModel
-from service.operations.tiers import gone
+from service.operations.tiers import missing_message
 from service.storage.store import BlobNotFound, BlobStore, BlobTooLarge
 from trainer.contract import (
     BASE_FOLDER,
@@ -83,7 +83,9 @@ async def _manifest(store: BlobStore, found: CheckpointModel) -> bytes:
     try:
         data = await manifests.load(store, job_id, kept.path)
     except BlobNotFound:
-        raise ValueError(gone(job_id, f"blob {kept.path}/{MANIFEST}").removesuffix(".")) from None
+        raise ValueError(
+            missing_message(job_id, f"blob {kept.path}/{MANIFEST}").removesuffix(".")
+        ) from None
     _require_sha256(data, kept.manifest_sha256, f"{kept.path}/{MANIFEST}")
     return data
 
@@ -112,7 +114,7 @@ async def _config(store: BlobStore, base: tuple[InputFile, ...], spec: RunSpec) 
     try:
         config = json.loads(await integrity.read_input(store, file))
     except BlobNotFound:
-        raise ValueError(gone(file.path.split("/", 1)[0], f"blob {CONFIG}")) from None
+        raise ValueError(missing_message(file.path.split("/", 1)[0], f"blob {CONFIG}")) from None
     except RecursionError:
         raise ValueError(f"{CONFIG} of its base model is nested too deeply") from None
     if not isinstance(config, dict):
@@ -127,7 +129,7 @@ async def _blob(store: BlobStore, path: str) -> bytes:
     try:
         return (await store.read(container, name))[0]
     except BlobNotFound:
-        raise ValueError(gone(container, f"blob {name}").removesuffix(".")) from None
+        raise ValueError(missing_message(container, f"blob {name}").removesuffix(".")) from None
     except BlobTooLarge as error:
         raise ValueError(str(error)) from None
 

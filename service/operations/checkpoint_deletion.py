@@ -12,7 +12,7 @@ from service.domain.errors import Conflict, ModelNotFound
 from service.domain.models import lineage
 from service.domain.models.lineage import Source
 from service.domain.states import JOB_TERMINAL
-from service.operations import checkpoint_models, heads, holds
+from service.operations import checkpoint_models, heads, model_references
 from service.storage.store import LISTED, BlobStore
 from trainer.contract import HEAD, MANIFEST
 
@@ -28,7 +28,7 @@ async def delete(
     """
     source = lineage.source(name)
     async with engine.begin() as conn:
-        job = await checkpoint_models.named(conn, project_id, name)
+        job = await checkpoint_models.find_maker(conn, project_id, name)
         if job is None or source.step is None:
             raise ModelNotFound(
                 f"No checkpoint {name!r:.80} of a job of yours. See GET /v1/models."
@@ -58,8 +58,8 @@ async def _must_be_free(
     conn: AsyncConnection, project_id: str, source: Source, paths: list[str], name: str
 ) -> None:
     for path in paths:
-        await jobs.take_turn(conn, holds.turn(source.job_id, path))
-    if needed := await holds.needed_by(conn, project_id, source):
+        await jobs.take_turn(conn, model_references.lock_key(source.job_id, path))
+    if needed := await model_references.list_readers(conn, project_id, source):
         raise Conflict(f"{name} is read by {', '.join(needed)}: cancel it, or wait for its end.")
 
 

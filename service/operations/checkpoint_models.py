@@ -37,7 +37,7 @@ class CheckpointModel:
         return lineage.checkpoint_name(full_name(self.job), self.kept.step)
 
 
-async def usable(conn: AsyncConnection, project_id: str) -> list[CheckpointModel]:
+async def list_usable(conn: AsyncConnection, project_id: str) -> list[CheckpointModel]:
     """Return the project's usable checkpoints: newest job first, newest step first."""
     found = await checkpoints.kept_in_project(conn, project_id)
     makers = await jobs.find_all(conn, {kept.job_id for kept in found})
@@ -49,11 +49,11 @@ async def usable(conn: AsyncConnection, project_id: str) -> list[CheckpointModel
 
 async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointModel:
     """Return the checkpoint of this name, or raise UnusableCheckpoint."""
-    source, job = lineage.source(name), await named(conn, project_id, name)
+    source, job = lineage.source(name), await find_maker(conn, project_id, name)
     if job is None:
         raise UnusableCheckpoint(
-            f"No model {name!r}. See GET /v1/models for those that there are; of a checkpoint it "
-            "is its fine_tuned_model_checkpoint."
+            f"No model {name!r}. List models: GET /v1/models. The model of a checkpoint is its "
+            "fine_tuned_model_checkpoint."
         )
     found = await checkpoints.kept_of(conn, job.id)
     for kept in found:
@@ -64,7 +64,7 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
     raise UnusableCheckpoint(_no_such_step(job, source.step or 0, [k.step for k in found]))
 
 
-async def named(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
+async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
     """Return the project's job that a checkpoint of this name belongs to, if there is one."""
     job = await jobs.find(conn, lineage.maker(name), project_id)
     if job is None or lineage.without_step(name) not in (job.id, full_name(job)):

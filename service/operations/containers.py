@@ -20,7 +20,9 @@ GRACE = timedelta(hours=1)
 _AT_ONCE = 10_000  # ids in one query
 
 
-async def unknown(engine: AsyncEngine, store: BlobStore, now: datetime) -> list[str]:
+async def list_unknown_containers(
+    engine: AsyncEngine, store: BlobStore, now: datetime
+) -> list[str]:
     """Return the names of unknown containers that are older than ``GRACE``. Raises StorageError."""
     listed = await store.list_containers(JOB)
     old = [c.name for c in listed if now - c.modified_at >= GRACE]

@@ -12,10 +12,10 @@ from service.db.jobs.jobs import JobRow
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.placement.policy_state import Decision, DecisionKind
 
-_NOTHING_ELSE = "It goes on with Spot; a later deadline or more nodes would help."
-_ONLY_TOLD = "It goes on with Spot, as on_deadline_risk says notify."
-_CANCELLED = "It is cancelled, as on_deadline_risk says so."
-_MOVES = "It saves a checkpoint and goes on there."
+_NOTHING_ELSE = "The job stays on Spot; a later deadline or more nodes would help."
+_ONLY_TOLD = "The job stays on Spot because on_deadline_risk is notify."
+_CANCELLED = "The job is cancelled because on_deadline_risk is cancel."
+_MOVES = "The job saves a checkpoint and moves there."
 
 
 def wants_to_move(row: JobRow, risk: Decision) -> bool:
@@ -30,13 +30,13 @@ def may_return(row: JobRow) -> bool:
     return wanted is OnRisk.SWITCH and row.returns_since is None
 
 
-def stays(risk: Decision, because: str) -> Decision:
+def stay_on_spot(risk: Decision, because: str) -> Decision:
     """Return the decision to stay on Spot because the budget does not cover the move."""
     why = f"{risk.why} {risk.candidate} would make it, but: {because}."
     return replace(risk, kind=DecisionKind.STAY, candidate=None, why=why)
 
 
-async def goes_back(
+async def return_to_spot(
     conn: AsyncConnection, claim: Claim, row: JobRow, to: Decision, now: datetime
 ) -> None:
     """Have the job save a checkpoint, leave on-demand machines and request Spot.
@@ -50,7 +50,9 @@ async def goes_back(
     await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
 
 
-async def tell_passed(conn: AsyncConnection, claim: Claim, row: JobRow, now: datetime) -> bool:
+async def record_missed_deadline(
+    conn: AsyncConnection, claim: Claim, row: JobRow, now: datetime
+) -> bool:
     """Add an event that the deadline has passed, once for each deadline; return True if it is new.
 
     Raises LeaseLost where the job's terms have changed since ``row`` was read.
@@ -69,7 +71,7 @@ async def tell_passed(conn: AsyncConnection, claim: Claim, row: JobRow, now: dat
     return True
 
 
-async def warn(
+async def handle_risk(
     conn: AsyncConnection, claim: Claim, row: JobRow, risk: Decision, now: datetime
 ) -> None:
     """Tell the user that the deadline is at risk, and apply the job's ``on_deadline_risk``.

@@ -14,7 +14,7 @@ _LINES_NAMED = 10
 _ABOUT_CONTEXT = "long_row"  # an estimate, which the check of the rows replaces
 
 
-async def tell(
+async def record_warnings(
     conn: AsyncConnection,
     job_id: str,
     training: File,

@@ -73,7 +73,7 @@ async def upload(
         validator = DatasetValidator(limits)
         verdict: list[DatasetSummary] = []
         await store.create_container(CONTAINER)
-        stream = checked(incoming, validator, verdict, watch)
+        stream = validate_chunks(incoming, validator, verdict, watch)
         await store.upload(CONTAINER, watch.upload.id, stream)
         (summary,) = verdict
         return await _keep(engine, store, file_of(_whole(watch.upload, incoming), summary))
@@ -143,7 +143,7 @@ class _Watch:
         self._now = now
         self._touched_at = upload.touched_at
 
-    async def look(self, received_bytes: int, examples: int) -> None:
+    async def record_progress(self, received_bytes: int, examples: int) -> None:
         """Record the progress; raises ServiceUnavailable if the upload was given up."""
         now = self._now()
         if now - self._touched_at < PROGRESS_EVERY:
@@ -162,7 +162,7 @@ class _Watch:
 def _check_early(incoming: Incoming, limits: Limits) -> None:
     """Refuse what is known to be wrong before the first byte of the file is taken."""
     if incoming.purpose is not None:
-        _known(incoming.purpose)
+        _require_known_purpose(incoming.purpose)
     if (incoming.expected_bytes or 0) > limits.max_bytes + FORM_BYTES:
         raise too_large(limits)
 
@@ -181,7 +181,7 @@ def _intent(project_id: str, incoming: Incoming, now: datetime) -> Upload:
     )
 
 
-async def checked(
+async def validate_chunks(
     incoming: Incoming, validator: DatasetValidator, verdict: list[DatasetSummary], watch: _Watch
 ) -> AsyncIterator[bytes]:
     """Pass the chunks on; an invalid file raises before the blob is committed."""
@@ -193,8 +193,8 @@ async def checked(
             validator.feed(chunk)
         received += len(chunk)
         yield chunk
-        await watch.look(received, validator.examples)
-    _known(incoming.purpose)
+        await watch.record_progress(received, validator.examples)
+    _require_known_purpose(incoming.purpose)
     incoming.expires_after()
     verdict.append(await aside.run(validator.finish))
 
@@ -202,7 +202,9 @@ async def checked(
 def _whole(upload: Upload, incoming: Incoming) -> Upload:
     """Return the upload with what its form said after the file."""
     expires_after = incoming.expires_after()
-    return replace(upload, purpose=_known(incoming.purpose), expires_after=expires_after)
+    return replace(
+        upload, purpose=_require_known_purpose(incoming.purpose), expires_after=expires_after
+    )
 
 
 def file_of(upload: Upload, summary: DatasetSummary) -> File:
@@ -248,11 +250,11 @@ async def _delete_bytes(store: BlobStore, file_id: str) -> None:
         log.warning("files.delete_put_off", extra={"file": file_id, "cause": str(fault)})
 
 
-def bytes_gone(file_id: str) -> FileNotFound:
+def missing_bytes_error(file_id: str) -> FileNotFound:
     """Return the error for a file whose blob was deleted."""
     return FileNotFound(
-        f"The bytes of file {file_id} are gone: somebody has deleted its blob from the storage "
-        "account. Restore it there (soft delete, versions), or upload the file again."
+        f"The blob of file {file_id} was deleted from the storage account. "
+        "Restore it there (soft delete, versions), or upload the file again."
     )
 
 
@@ -262,7 +264,7 @@ def _given_up() -> ServiceUnavailable:
     )
 
 
-def _known(purpose: str | None) -> str:
+def _require_known_purpose(purpose: str | None) -> str:
     if purpose is None:
         raise InvalidRequest(
             "purpose: missing. Send 'fine-tune'.",

@@ -19,7 +19,7 @@ from service.storage.store import LISTED, BlobArchived, BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, Committed
 
 
-async def look(store: BlobStore, job_id: str, entry: Committed) -> CheckpointFault | None:
+async def find_fault(store: BlobStore, job_id: str, entry: Committed) -> CheckpointFault | None:
     """Return the first fault that the manifest and the blob list show; reads no data file."""
     try:
         data = await manifests.load(store, job_id, entry.path)
@@ -50,7 +50,7 @@ async def look(store: BlobStore, job_id: str, entry: Committed) -> CheckpointFau
     return None
 
 
-async def give_up(
+async def mark_broken(
     conn: AsyncConnection,
     claim: Claim,
     row: AttemptRow,

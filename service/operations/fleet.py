@@ -39,7 +39,7 @@ async def overview(
     now: datetime,
 ) -> Overview:
     """Return what belongs to the caller's project; to all projects where operators ask."""
-    every = await operators.are(conn, caller, operator_project)
+    every = await operators.is_operator(conn, caller, operator_project)
     project = None if every else caller.project_id
     rows = await fleet.of(conn, project, [values(o) for o in dict.fromkeys(offerings)])
     places = dict.fromkeys(SpotPool(o.region, o.vm_size) for o in map(offering_of, rows.capacity))

@@ -101,7 +101,7 @@ async def open_all(conn: AsyncConnection, openings: Sequence[Opening], now: date
     await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
     errors = {one.row.job_id for one in openings if one.step.after_error}
     lost = await generations.begin_all(conn, begun, errors, now, saves)
-    await events.add_all(conn, [event for one in openings for event in _opened(one, now)])
+    await events.add_all(conn, [event for one in openings for event in _opening_events(one, now)])
     return lost
 
 
@@ -115,7 +115,7 @@ async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: date
     await leases.release_all(conn, [(one.claim, now + _SOON) for one in openings], now)
 
 
-def _opened(one: Opening, now: datetime) -> Iterator[Event]:
+def _opening_events(one: Opening, now: datetime) -> Iterator[Event]:
     """Yield the events of an opened generation, in order."""
     step, generation = one.step, one.generation
     of = (one.row.job_id, one.row.id, now)
@@ -124,12 +124,12 @@ def _opened(one: Opening, now: datetime) -> Iterator[Event]:
         said = _BEHIND.format(**facts)
         yield events.fresh(*of, "database.behind", said, level="warn", data=facts)
     if step.lost:
-        yield events.fresh(*of, "node.evicted", _taken(one.row, step), level="warn")
+        yield events.fresh(*of, "node.evicted", _eviction_sentence(one.row, step), level="warn")
     from_step = generation.checkpoint.step if generation.checkpoint else 0
     counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
     data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
     level = "warn" if step.because else "info"
-    said = _sentence(one.row, generation, one.before) + _less(step)
+    said = _opening_sentence(one.row, generation, one.before) + _less(step)
     yield events.fresh(*of, "generation.opened", said, level=level, data=data)
 
 
@@ -172,18 +172,18 @@ def _halted(one: Halting, now: datetime) -> Event:
     return events.fresh(*of, "generation.halted", said, level=level, data=data)
 
 
-def _taken(row: AttemptRow, step: OpenGeneration) -> str:
+def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:
     noticed = sum(n.evicting for n in step.lost)
     how = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
     how = how or (" with notice" if noticed else " without notice")
-    return f"Azure took {len(step.lost)} of {humanize.count_machines(row.instance_count)} back{how}"
+    return f"Azure evicted {len(step.lost)} of {humanize.count_machines(row.instance_count)}{how}"
 
 
 def _less(step: OpenGeneration) -> str:
     return f", with {step.because}" if step.because else ""
 
 
-def _sentence(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
+def _opening_sentence(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
     """Return the sentence about a generation: how it starts, and which nodes are missing or new."""
     count, full = len(opened.members), row.instance_count
     start = f"from step {opened.checkpoint.step}" if opened.checkpoint else "from the base model"

@@ -36,7 +36,7 @@ class Granter:
         """Return fresh URLs for one node; base models come from the nearest account."""
         job, attempt, expires_at = standing.job, standing.attempt, now + self.life
         if attempt.access_until is None or standing.came_again:
-            await access_policies.settle(self.engine, self.store, job.id, self.life, now)
+            await access_policies.update_policies(self.engine, self.store, job.id, self.life, now)
         near, held = await self._nearby(job, attempt.offering.region)
         inputs = {}
         for path in job.inputs:
@@ -67,7 +67,7 @@ class Granter:
             return near, frozenset()
         try:
             async with asyncio.timeout(self.patience):
-                return near, await regions.held(near, job.inputs)
+                return near, await regions.list_copied_inputs(near, job.inputs)
         except (StorageError, ValueError, TimeoutError) as fault:
             log.warning("region.passed_over", extra={"region": region, "cause": repr(fault)})
             return near, frozenset()

@@ -47,18 +47,18 @@ async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
         fault = "is archived"
     except (BlobTooLarge, ValueError) as error:  # nodes write it
         fault = f"makes no sense ({error})"
-    raise HeadUnreadable(unreadable(job_id, fault))
+    raise HeadUnreadable(unreadable_message(job_id, fault))
 
 
-def unreadable(job_id: str, fault: str) -> str:
+def unreadable_message(job_id: str, fault: str) -> str:
     """Return the message about an unreadable HEAD and what a person can do."""
     return (
-        f"Blob HEAD in container {job_id} {fault}. Checkpoints may still lie beside it: restore "
+        f"Blob HEAD in container {job_id} {fault}. Its checkpoints may still exist: restore "
         "HEAD (soft delete, versions) or cancel the job."
     )
 
 
-async def measured(store: BlobStore, job_id: str, entry: Committed) -> list[StepMetrics]:
+async def read_measurements(store: BlobStore, job_id: str, entry: Committed) -> list[StepMetrics]:
     """Return the metrics that a node could not report before it committed this checkpoint.
 
     Skips invalid lines: they come from a node and are no reason to stop the job.
@@ -119,7 +119,7 @@ async def fence(
     if head.generation > number:
         raise PreconditionFailed(f"HEAD is generation {head.generation}'s, beyond {number}")
     fenced = head.fenced(number, broken)
-    if changed := rewritten(fenced, anchors):
+    if changed := find_rewritten(fenced, anchors):
         raise Rewritten(f"HEAD of {job_id} names another {MANIFEST} of {changed[0].path}")
     # Even where nothing is new: only the condition tells that nobody has committed meanwhile.
     await store.write(job_id, HEAD, fenced.to_json().encode(), if_match=etag)
@@ -152,11 +152,11 @@ async def record_all(conn: AsyncConnection, heads: Mapping[str, Head], now: date
 
 
 def _is_news(head: Head, there: Mapping[str, str]) -> bool:
-    return head.model is not None or there != named(head)
+    return head.model is not None or there != list_named(head)
 
 
 async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
-    kept = named(head)
+    kept = list_named(head)
     known = await checkpoints.known(conn, job_id, kept)
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
@@ -171,13 +171,13 @@ async def _copy(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -
     return bool(news)
 
 
-def rewritten(head: Head, anchors: Mapping[str, str]) -> list[Committed]:
+def find_rewritten(head: Head, anchors: Mapping[str, str]) -> list[Committed]:
     """Return the checkpoints whose hash in HEAD differs from ``anchors`` (hash by path)."""
     entries = head.checkpoints
     return [c for c in entries if anchors.get(c.path, c.manifest_sha256) != c.manifest_sha256]
 
 
-def named(head: Head) -> dict[str, str]:
+def list_named(head: Head) -> dict[str, str]:
     """Return the paths of the checkpoints that HEAD names, each with the reason why it is kept."""
     return {c.path: head.kept_as(c) for c in head.checkpoints}
 

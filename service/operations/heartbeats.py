@@ -34,7 +34,7 @@ _BREATH_SECONDS, _MANY = 0.05, 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class ReceivedHeartbeat:
     """A heartbeat and whose it is."""
 
     node: str
@@ -43,7 +43,7 @@ class Said:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
+class NodeAnswer:
     """What the node is answered."""
 
     directive_seq: int
@@ -51,13 +51,13 @@ class Heard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class AcceptedHeartbeat:
     """A heartbeat that changes its node's row."""
 
     speaker: Speaker
     heartbeat: Heartbeat
     after: NodeRecord  # the row then
-    answer: Heard | GenerationIsStale
+    answer: NodeAnswer | GenerationIsStale
 
     @property
     def must_act(self) -> bool:
@@ -76,23 +76,23 @@ class Taken:
         return bool(self.heartbeat.metrics) and current
 
 
-class Hearing:
+class HeartbeatBatcher:
     """One per api process."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._beats = Batcher(
-            partial(_hear, engine), attrgetter("node"), breath=_BREATH_SECONDS, enough=_MANY
+            partial(_record_batch, engine), attrgetter("node"), breath=_BREATH_SECONDS, enough=_MANY
         )
-        self._orders = Batcher(partial(_orders, engine))
+        self._orders = Batcher(partial(_find_directives, engine))
 
-    async def hear(self, node: str, heartbeat: Heartbeat, now: datetime) -> Heard:
+    async def record(self, node: str, heartbeat: Heartbeat, now: datetime) -> NodeAnswer:
         """Take in what the node says.
 
         Raises Gone, NodeNotFound, StaleEpoch, and once it is kept GenerationIsStale.
         """
-        return await self._beats.do(Said(node=node, heartbeat=heartbeat, at=now))
+        return await self._beats.do(ReceivedHeartbeat(node=node, heartbeat=heartbeat, at=now))
 
-    async def order(self, node: str, after: int) -> Order | None:
+    async def find_directive(self, node: str, after: int) -> Order | None:
         """How it stands with the node's directive, as it has number ``after``; None: no such node.
 
         The generation is in it where the node is to be told of it.
@@ -100,9 +100,9 @@ class Hearing:
         return await self._orders.do((node, after))
 
 
-async def hear_all(
+async def record_heartbeats(
     conn: AsyncConnection, said: Mapping[str, Heartbeat], now: datetime
-) -> dict[str, Taken | Heard | Exception]:
+) -> dict[str, AcceptedHeartbeat | NodeAnswer | Exception]:
     """Take in these heartbeats, by node; those that are no `Taken` change nothing.
 
     Locks nodes, then what was measured, then attempts, then jobs, each kind in one order.
@@ -111,7 +111,7 @@ async def hear_all(
     answers = {
         node: decide_change(node, found.get(node), beat, now) for node, beat in sorted(said.items())
     }
-    taken = [answer for answer in answers.values() if isinstance(answer, Taken)]
+    taken = [answer for answer in answers.values() if isinstance(answer, AcceptedHeartbeat)]
     if taken:
         await _write(conn, taken, now)
     return answers
@@ -119,7 +119,7 @@ async def hear_all(
 
 def decide_change(
     node: str, speaker: Speaker | None, heartbeat: Heartbeat, now: datetime
-) -> Taken | Heard | Exception:
+) -> AcceptedHeartbeat | NodeAnswer | Exception:
     """Decide what one heartbeat changes, and what its node is answered. Pure."""
     if speaker is None:
         return NodeNotFound(f"No node {node:.80}. Register first.")
@@ -128,17 +128,17 @@ def decide_change(
     after = rules.apply_heartbeat(speaker.record, heartbeat, now.timestamp())
     if isinstance(after, rules.StaleHeartbeat):
         return another_boot()
-    answer = Heard(directive_seq=speaker.record.directive_seq, stop_by=speaker.stop_by)
+    answer = NodeAnswer(directive_seq=speaker.record.directive_seq, stop_by=speaker.stop_by)
     if isinstance(after, rules.IgnoredHeartbeat):
         return answer
     stale = rules.is_stale(heartbeat, speaker.current)
     refusal = GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
-    return Taken(
+    return AcceptedHeartbeat(
         speaker=speaker, heartbeat=heartbeat, after=after, answer=refusal if stale else answer
     )
 
 
-async def _write(conn: AsyncConnection, taken: Sequence[Taken], now: datetime) -> None:
+async def _write(conn: AsyncConnection, taken: Sequence[AcceptedHeartbeat], now: datetime) -> None:
     await heartbeats.save(conn, [(t.after, printable(t.heartbeat.error)) for t in taken], now)
     measured = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in taken]
     await step_metrics.add_all(conn, measured)
@@ -156,7 +156,7 @@ async def _write(conn: AsyncConnection, taken: Sequence[Taken], now: datetime) -
     await heartbeats.progressed(conn, list(progress.values()), now)
 
 
-def _notice(taken: Taken, now: datetime) -> Event:
+def _notice(taken: AcceptedHeartbeat, now: datetime) -> Event:
     speaker, eviction = taken.speaker, taken.heartbeat.eviction
     assert eviction is not None, "it is one"
     return events.fresh(
@@ -164,13 +164,13 @@ def _notice(taken: Taken, now: datetime) -> Event:
         speaker.record.attempt_id,
         now,
         "node.eviction_notice",
-        f"Azure announced that it takes back one instance of attempt {speaker.attempt_number}",
+        f"Azure announced the eviction of one instance of attempt {speaker.attempt_number}",
         level="warn",
         data={"node": speaker.record.node_id, "not_before": eviction.not_before},
     )
 
 
-def _progress(taken: Taken) -> Progress:
+def _progress(taken: AcceptedHeartbeat) -> Progress:
     heartbeat = taken.heartbeat
     return Progress(
         job_id=taken.speaker.job_id,
@@ -180,15 +180,17 @@ def _progress(taken: Taken) -> Progress:
     )
 
 
-async def _hear(engine: AsyncEngine, said: Sequence[Said]) -> list[Heard | Exception]:
+async def _record_batch(
+    engine: AsyncEngine, said: Sequence[ReceivedHeartbeat]
+) -> list[NodeAnswer | Exception]:
     now = max(one.at for one in said)
     async with engine.begin() as conn:
-        answers = await hear_all(conn, {one.node: one.heartbeat for one in said}, now)
+        answers = await record_heartbeats(conn, {one.node: one.heartbeat for one in said}, now)
     for answer in answers.values():
-        if isinstance(answer, Taken):
+        if isinstance(answer, AcceptedHeartbeat):
             _observe_gpus(answer.heartbeat, answer.speaker.region, answer.speaker.vm_size)
     found = (answers[one.node] for one in said)
-    return [answer.answer if isinstance(answer, Taken) else answer for answer in found]
+    return [answer.answer if isinstance(answer, AcceptedHeartbeat) else answer for answer in found]
 
 
 def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
@@ -205,7 +207,9 @@ def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
     GPU_XID.add("other", region, vm_size, amount=errors.other_xids)
 
 
-async def _orders(engine: AsyncEngine, asked: Sequence[tuple[str, int]]) -> list[Order | None]:
+async def _find_directives(
+    engine: AsyncEngine, asked: Sequence[tuple[str, int]]
+) -> list[Order | None]:
     # Not with a ROLLBACK after it: psycopg then forgets what the connection has prepared.
     async with reading(engine).connect() as conn:
         found = await heartbeats.orders(conn, list(dict.fromkeys(asked)))

@@ -45,17 +45,17 @@ async def open_file(
         raise _changed(job_id, name, f"it has {found.size} bytes instead of {file.size}")
     if found.etag != file.etag:
         fault = _changed(job_id, name, "it was written again, with other bytes")
-        async for _ in verified(
+        async for _ in verify_chunks(
             store.stream(job_id, name, if_match=found.etag), file.sha256, fault
         ):
             pass
     chunks = store.stream(job_id, name, offset=offset, if_match=found.etag)
     if offset:
         return chunks
-    return verified(chunks, file.sha256, _changed(job_id, name, "its sha256 is another one"))
+    return verify_chunks(chunks, file.sha256, _changed(job_id, name, "its sha256 is another one"))
 
 
-async def verified(
+async def verify_chunks(
     chunks: AsyncIterator[bytes], sha256: str, fault: ServiceError
 ) -> AsyncIterator[bytes]:
     """Pass chunks on, the last one only if the hash of all matches; else raise ``fault``."""

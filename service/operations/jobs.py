@@ -33,7 +33,7 @@ from service.domain.planning.plan import Plan
 from service.domain.planning.plan_request import PlanRequest
 from service.domain.states import JOB_TERMINAL, JobState
 from service.operations import budgets as money
-from service.operations import holds, quotas
+from service.operations import model_references, quotas
 
 _RETRY_WINDOW = timedelta(minutes=15)
 
@@ -48,7 +48,7 @@ UNCHANGED = Unchanged.UNCHANGED
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sending:
+class RequestIdentity:
     """Identity of a request to create a job, to recognise repeats."""
 
     caller: Caller
@@ -57,7 +57,7 @@ class Sending:
     is_retry: bool  # the client says that it sent this before
 
     @property
-    def turn(self) -> str:
+    def lock_key(self) -> str:
         """Return the key of the lock that requests which may be the same one take in turn."""
         return f"submit:{self.caller.project_id}:{self.idempotency_key or self.body_sha256}"
 
@@ -71,7 +71,7 @@ class Sending:
 class Submission:
     """A checked request to create a job, ready to be written."""
 
-    sending: Sending
+    sending: RequestIdentity
     request: dict[str, Any]  # as sent, parsed
     model: str  # in full
     training_file: File
@@ -94,7 +94,9 @@ class Submitted:
     is_new: bool  # by this very request
 
 
-async def sent_before(conn: AsyncConnection, sending: Sending, now: datetime) -> JobRow | None:
+async def find_earlier(
+    conn: AsyncConnection, sending: RequestIdentity, now: datetime
+) -> JobRow | None:
     """Return the job that the same request created before; raises IdempotencyMismatch.
 
     OpenAI's clients repeat a POST without any key when the answer was lost. The same body from the
@@ -127,10 +129,10 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
     Raises FileJustDeleted.
     """
     sending = submission.sending
-    await jobs.take_turn(conn, sending.turn, shared=sending.is_first)  # repeats wait for firsts
-    if (earlier := await sent_before(conn, sending, now)) is not None:
+    await jobs.take_turn(conn, sending.lock_key, shared=sending.is_first)  # repeats wait for firsts
+    if (earlier := await find_earlier(conn, sending, now)) is not None:
         return Submitted(job=earlier, is_new=False)
-    await holds.hold(conn, sending.caller.project_id, submission.sources)
+    await model_references.reserve_sources(conn, sending.caller.project_id, submission.sources)
     row = _row(submission, now)
     await _hold_files(conn, row)
     await quotas.require_room_for_job(conn, row.project_id)
@@ -149,7 +151,7 @@ async def get(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
     return job
 
 
-async def get_to_change(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
+async def get_locked(conn: AsyncConnection, project_id: str, job_id: str) -> JobRow:
     """Lock and return the job, or raise JobNotFound.
 
     Of two concurrent changes the second one sees what the first one wrote.
@@ -160,7 +162,9 @@ async def get_to_change(conn: AsyncConnection, project_id: str, job_id: str) -> 
     return job
 
 
-async def around(conn: AsyncConnection, project_id: str, job_id: str, now: datetime) -> Around:
+async def get_with_facts(
+    conn: AsyncConnection, project_id: str, job_id: str, now: datetime
+) -> Around:
     """Return the job with everything that is shown with it but its wait, or raise JobNotFound."""
     found = await job_facts.of(conn, job_id, project_id, now)
     if found is None:
@@ -199,7 +203,7 @@ async def request_cancel(
 ) -> Around:
     """Request the job's end; a job that is cancelled, or about to be, stays as it is."""
     is_news = await _request(conn, caller, job_id, now, "cancel", "cancel_requested_at")
-    found = await around(conn, caller.project_id, job_id, now)
+    found = await get_with_facts(conn, caller.project_id, job_id, now)
     job = found.job
     if not (is_news or job.state is JobState.CANCELLED or job.cancel_requested_at):
         _must_be_live(job, "cancelled")
@@ -211,7 +215,7 @@ async def request_pause(
 ) -> Around:
     """Request a checkpoint and then no machines; a paused job stays as it is."""
     is_news = await _request(conn, caller, job_id, now, "pause", "pause_requested_at")
-    found = await around(conn, caller.project_id, job_id, now)
+    found = await get_with_facts(conn, caller.project_id, job_id, now)
     if not (is_news or found.job.pause_requested_at):
         _must_be_live(found.job, "paused")
     return found
@@ -223,7 +227,7 @@ async def request_resume(
     """Withdraw a pause, if there is one."""
     column = "pause_requested_at"
     is_news = await _request(conn, caller, job_id, now, "resume", column, back=True)
-    found = await around(conn, caller.project_id, job_id, now)
+    found = await get_with_facts(conn, caller.project_id, job_id, now)
     job = found.job
     if is_news:
         return found
@@ -246,14 +250,14 @@ async def _request(
     """Write the request with its event; return False where nothing was to be written."""
     done = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
     if done:
-        text = f"{verb.capitalize()} was asked for{_by(caller)}"
+        text = f"{verb.capitalize()} requested{_by(caller)}"
         data = _key_of(caller)
         await events.add(conn, job_id, now, f"job.{verb}_requested", text, data=data)
     return done
 
 
 def _by(caller: Caller) -> str:
-    return " by who runs the service" if caller.operates else ""
+    return " by an operator" if caller.operates else ""
 
 
 def _key_of(caller: Caller) -> dict[str, str]:
@@ -317,7 +321,7 @@ def _not_found(job_id: str) -> JobNotFound:
 
 async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: datetime) -> None:
     """Clear the mark of an exhausted budget, unless a budget of the job is still exhausted."""
-    standing = await money.exhausted_by(conn, job_id, allowance, now)
+    standing = await money.find_exhausted(conn, job_id, allowance, now)
     if standing is None:
         await budgets.has_money(conn, job_id)
     else:
@@ -342,8 +346,8 @@ def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...
     asked = (job.request.get("infrastructure") or {}).get("regions")
     if asked and regions != before and not (regions and set(regions) <= set(asked)):
         raise InvalidRequest(
-            f"The job was submitted for {', '.join(asked)} alone, and its plan has no machines"
-            " elsewhere. To train elsewhere, cancel it and submit it with other regions or none.",
+            f"The job was planned for {', '.join(asked)} only. To train in other regions, cancel it"
+            " and submit it again with them or without regions.",
             param="infrastructure.regions",
         )
     places = {option.offering.region for option in Plan.from_dict(job.plan).options}

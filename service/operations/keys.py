@@ -27,7 +27,7 @@ USE_NOTED_EVERY = timedelta(minutes=1)  # one write per key and minute, not per 
 
 _SEND = "Send the header `Authorization: Bearer rk-...`"
 _MAKE = (
-    "A key of the same project makes another with POST /v1/api_keys; whoever runs the service, "
+    "A key of the same project makes another with POST /v1/api_keys; the operator of the service, "
     "with `python -m service.main key create --project NAME`."
 )
 
@@ -114,7 +114,7 @@ async def _make(
     return key, secret
 
 
-async def project(conn: AsyncConnection, name: str) -> str:
+async def find_project_id(conn: AsyncConnection, name: str) -> str:
     """Return the id of the project of that name, or raise ProjectNotFound."""
     project_id = await keys.find_project(conn, name)
     if project_id is None:
@@ -124,12 +124,12 @@ async def project(conn: AsyncConnection, name: str) -> str:
     return project_id
 
 
-async def every(conn: AsyncConnection, project_id: str) -> list[Key]:
+async def list_keys(conn: AsyncConnection, project_id: str) -> list[Key]:
     """Return all keys of a project that are not revoked, newest first."""
     return await keys.newest(conn, project_id, after=None, limit=None)
 
 
-def in_words(key: Key) -> str:
+def describe_key(key: Key) -> str:
     """Describe a key in one line, for a terminal."""
     used = f"used {_minute(key.last_used_at)}" if key.last_used_at else "never used"
     made = f"made {_minute(key.created_at)} by {key.created_by or 'key create'}"

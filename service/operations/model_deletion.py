@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.jobs import events, jobs
 from service.domain.errors import Conflict, ModelNotFound
 from service.domain.models import lineage
-from service.operations import checkpoint_deletion, holds, models
+from service.operations import checkpoint_deletion, model_references, models
 from service.storage.store import LISTED, BlobStore
 from trainer.contract import MANIFEST
 
@@ -24,12 +24,12 @@ async def delete(
     if lineage.source(name).is_checkpoint:
         return await checkpoint_deletion.delete(engine, store, project_id, name, now)
     async with engine.begin() as conn:
-        job = await models.made_as(conn, project_id, name)
+        job = await models.find_maker(conn, project_id, name)
         if job is None or job.result is None or models.full_name(job) != name:
             raise ModelNotFound(f"No model {name!r:.80} of a job of yours. See GET /v1/models.")
         path = str(job.result["path"])
-        await jobs.take_turn(conn, holds.turn(job.id, path))
-        if needed := await holds.needed_by(conn, project_id, lineage.source(name)):
+        await jobs.take_turn(conn, model_references.lock_key(job.id, path))
+        if needed := await model_references.list_readers(conn, project_id, lineage.source(name)):
             raise Conflict(
                 f"{name} is read by {', '.join(needed)}: cancel it, or wait for its end."
             )

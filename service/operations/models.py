@@ -59,12 +59,12 @@ def container(name: str) -> str:
     return f"{PREFIX}{hashlib.sha256(name.encode()).hexdigest()[:24]}"
 
 
-async def find(store: BlobStore, name: str) -> StagedModel:
+async def find_staged_model(store: BlobStore, name: str) -> StagedModel:
     """Return the staged model, or raise InvalidRequest (unsupported_model)."""
     where = container(name)
     try:
         data, _ = await store.read(where, HEAD)
-        found = parsed(where, data)
+        found = parse_head(where, data)
         lack = lacking({PurePosixPath(file.path).name for file in found.model.files})
         if not lack:
             return found
@@ -78,7 +78,7 @@ async def find(store: BlobStore, name: str) -> StagedModel:
 
 async def _choices(store: BlobStore) -> str:
     """Return what a user can do about a model that cannot be used."""
-    names = sorted(base.name for base in await staged(store))
+    names = sorted(base.name for base in await list_base_models(store))
     if not names:
         return f"No base model is staged. {_STAGE}"
     more = f" and {len(names) - _SHOWN} more (GET /v1/models)" if len(names) > _SHOWN else ""
@@ -102,7 +102,7 @@ def lacking(files: Set[str]) -> str:
     return ""
 
 
-async def staged(store: BlobStore) -> list[Base]:
+async def list_base_models(store: BlobStore) -> list[Base]:
     """Return every base model that a job may start from, by name."""
     found = await asyncio.gather(
         *(_base(store, where) for where in await store.list_containers(PREFIX))
@@ -115,18 +115,18 @@ def full_name(job: JobRow) -> str:
     return lineage.model_name(job.model, job.project_id, job.request.get("suffix"), job.id)
 
 
-async def made(conn: AsyncConnection, project_id: str) -> list[JobRow]:
+async def list_fine_tuned(conn: AsyncConnection, project_id: str) -> list[JobRow]:
     """Return the project's jobs that have a model, newest first."""
     found = await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
     return [job for job in found if not lineage.is_deleted(job.result)]
 
 
-async def made_as(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
+async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
     """Return the project's job that the name of a model ends with, if there is one."""
     return await jobs.find(conn, lineage.maker(name), project_id)
 
 
-async def base(store: BlobStore, name: str) -> Base | None:
+async def find_base_model(store: BlobStore, name: str) -> Base | None:
     """Return the base model of this name, if a job may start from it."""
     for where in await store.list_containers(container(name)):
         found = await _base(store, where)
@@ -135,7 +135,7 @@ async def base(store: BlobStore, name: str) -> Base | None:
     return None
 
 
-def parsed(where: str, data: bytes) -> StagedModel:
+def parse_head(where: str, data: bytes) -> StagedModel:
     """Parse the HEAD of a model's container; raises ValueError where it is invalid."""
     try:
         head = json.loads(data)
@@ -155,6 +155,6 @@ def parsed(where: str, data: bytes) -> StagedModel:
 async def _base(store: BlobStore, where: Container) -> Base | None:
     try:
         data, _ = await store.read(where.name, HEAD)
-        return Base(name=parsed(where.name, data).model.name, staged_at=where.modified_at)
+        return Base(name=parse_head(where.name, data).model.name, staged_at=where.modified_at)
     except (BlobNotFound, ValueError):
         return None  # on its way, or unusable: a job on it is refused with the reason

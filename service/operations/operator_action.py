@@ -21,7 +21,7 @@ _NO_PROOF = (AttemptState.PROVISIONING, AttemptState.TERMINATING)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorAction:
+class ActionRequest:
     """The newest request for help of a job; ``message`` is empty once it is resolved."""
 
     attempt_id: str | None
@@ -41,35 +41,37 @@ class CannotBoot(Exception):
 _OVER = {
     "head": "HEAD can be read again",
     "boot": "Machines boot again",
-    "azure": "Azure does what it is asked for again",
+    "azure": "Azure accepts requests again",
 }
 
 
-def newest_request(newest: Event | None) -> OperatorAction | None:
+def parse_request(newest: Event | None) -> ActionRequest | None:
     """Return the request for help that this event describes; None without an event."""
     if newest is None:
         return None
     wanted = newest.code == "attempt.needs_help"
-    return OperatorAction(
+    return ActionRequest(
         attempt_id=newest.attempt_id,
         message=newest.message if wanted else "",
         about=(newest.data or {}).get("about", "azure"),
     )
 
 
-def message_about(about: str, attempt_id: str, newest: Event | None) -> str:
+def open_message(about: str, attempt_id: str, newest: Event | None) -> str:
     """Return this attempt's open message about ``about``; empty where there is none."""
-    called = newest_request(newest)
+    called = parse_request(newest)
     ours = called is not None and (called.attempt_id, called.about) == (attempt_id, about)
     return called.message if called and ours else ""
 
 
-async def request(conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime) -> None:
+async def request_action(
+    conn: AsyncConnection, row: AttemptRow, fault: Exception, now: datetime
+) -> None:
     """Add an event that a person must act, and log it for the operator.
 
     Does nothing where this attempt has an open request about the same fault.
     """
-    before = newest_request(await events.newest_of_help(conn, row.job_id))
+    before = parse_request(await events.newest_of_help(conn, row.job_id))
     about = _about(fault)
     # Of HEAD once: whoever writes nonsense there can write another every second.
     if (
@@ -94,7 +96,7 @@ async def request(conn: AsyncConnection, row: AttemptRow, fault: Exception, now:
     log.error("attempt.needs_help", extra=facts | data)
 
 
-def is_over(call: OperatorAction | None, row: AttemptRow, step: AttemptStep) -> bool:
+def is_resolved(call: ActionRequest | None, row: AttemptRow, step: AttemptStep) -> bool:
     """Return whether ``step``, taken without a fault, proves that the fault is fixed.
 
     HEAD is read only while there are nodes. An attempt that is only written or given up made no
@@ -109,8 +111,8 @@ def is_over(call: OperatorAction | None, row: AttemptRow, step: AttemptStep) -> 
     return not (isinstance(step, MoveAttempt) and step.to in _NO_PROOF)
 
 
-async def close(
-    conn: AsyncConnection, row: AttemptRow, call: OperatorAction, now: datetime
+async def resolve_action(
+    conn: AsyncConnection, row: AttemptRow, call: ActionRequest, now: datetime
 ) -> None:
     """Add the event that the fault is fixed."""
     await events.add(

@@ -43,7 +43,7 @@ async def require_project(engine: AsyncEngine, caller: Caller, operators: str) -
     )
 
 
-async def are(conn: AsyncConnection, caller: Caller, operators: str) -> bool:
+async def is_operator(conn: AsyncConnection, caller: Caller, operators: str) -> bool:
     """Return whether the caller's key is an operator's: of the project named ``operators``."""
     return caller.scope.includes(Scope.OPERATOR) and await _acts_in(conn, caller, operators)
 
@@ -52,7 +52,7 @@ async def _acts_in(conn: AsyncConnection, caller: Caller, project: str) -> bool:
     return bool(project) and await keys.find_project(conn, project) == caller.project_id
 
 
-async def acting(engine: AsyncEngine, caller: Caller, named: str, operators: str) -> Caller:
+async def act_in_project(engine: AsyncEngine, caller: Caller, named: str, operators: str) -> Caller:
     """Return the caller in the project that is ``named`` by its id or its name.
 
     An operator's key acts in any project, every other key in its own only, and does not learn which

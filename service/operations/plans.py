@@ -45,7 +45,7 @@ async def get(conn: AsyncConnection, project_id: str, plan_id: str) -> PlanRow:
     return row
 
 
-async def take(
+async def require_matching_plan(
     conn: AsyncConnection, project_id: str, request: dict[str, Any], now: datetime
 ) -> PlanRow:
     """Return the plan that a request for a job names, or raise InvalidRequest.

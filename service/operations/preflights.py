@@ -111,7 +111,7 @@ class Preflights:
     def _reading(self) -> AsyncEngine:
         return for_reading(self.engine)
 
-    async def known(self, wanted: list[Reading]) -> Checked | None:
+    async def find_reports(self, wanted: list[Reading]) -> Checked | None:
         """Return what earlier checks found, or None where a report is missing."""
         found = await self._find(wanted)
         reports = [_report(found.get(reading.key)) for reading in wanted]
@@ -121,9 +121,9 @@ class Preflights:
         uneven = _uneven(wanted, checked)
         if uneven is None:
             return checked
-        return await self.known(uneven)
+        return await self.find_reports(uneven)
 
-    async def look(self, wanted: list[Reading], wait: float) -> Checked | UnderWay:
+    async def check_rows(self, wanted: list[Reading], wait: float) -> Checked | UnderWay:
         """Return the reports after at most ``wait`` seconds; start missing checks.
 
         Raises InvalidRequest where the model or the rows cannot be checked.
@@ -139,7 +139,7 @@ class Preflights:
             return UnderWay(rows_done=_rows_done(wanted, found), rows=_rows(wanted))
         checked = _together(done)
         uneven = _uneven(wanted, checked)
-        return checked if uneven is None else await self.look(uneven, wait)
+        return checked if uneven is None else await self.check_rows(uneven, wait)
 
     async def preview(self, wanted: Reading, first_line: int, rows: int) -> dict[str, Any]:
         """Show rows as `rendering.preview.preview` does; raises as `RowChecker.preview` does.
@@ -185,7 +185,7 @@ class Preflights:
     async def _check(self, reading: Reading) -> None:
         """Check one file and store the report; after an internal error it can start again."""
         key, progress = reading.key, _Progress()
-        telling = asyncio.create_task(self._tell(key, progress))
+        telling = asyncio.create_task(self._report_progress(key, progress))
         try:
             report = await self.checker.check(
                 await self._model_files(reading.model),
@@ -211,7 +211,7 @@ class Preflights:
         finally:
             telling.cancel()
 
-    async def _tell(self, key: str, progress: "_Progress") -> None:
+    async def _report_progress(self, key: str, progress: "_Progress") -> None:
         while True:
             await asyncio.sleep(TOUCH_EVERY.total_seconds())
             with suppress(SQLAlchemyError):  # the next one tells; in the end others begin anew
@@ -241,7 +241,7 @@ class Preflights:
             "another one. Upload it again.",
             code="content_changed",
         )
-        return integrity.verified(self.store.stream(CONTAINER, file.id), file.sha256, fault)
+        return integrity.verify_chunks(self.store.stream(CONTAINER, file.id), file.sha256, fault)
 
     async def _find(self, wanted: list[Reading]) -> dict[str, PreflightRow]:
         async with self._reading.connect() as conn:

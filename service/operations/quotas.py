@@ -27,7 +27,7 @@ async def require_room_for_job(conn: AsyncConnection, project_id: str) -> None:
         count, most = await rows.live_jobs(conn, project_id)
     if count >= most:
         raise QuotaExceeded(
-            f"The project has {count} jobs that are not over, and may have {most}. Wait for some, "
+            f"The project has {count} live jobs; its limit is {most}. Wait for some to end, "
             f"cancel some, {_ASK}"
         )
 
@@ -69,14 +69,14 @@ async def set_limits(conn: AsyncConnection, name: str, changes: dict[str, int | 
     """Change the limits of the project of that name; None restores the default."""
     if any(most is not None and most < 0 for most in changes.values()):
         raise InvalidRequest("Limits are 0 or more.")
-    await rows.put(conn, await keys.project(conn, name), changes)
+    await rows.put(conn, await keys.find_project_id(conn, name), changes)
 
 
-async def in_words(conn: AsyncConnection, name: str) -> str:
+async def describe_limits(conn: AsyncConnection, name: str) -> str:
     """Describe what a project has and may have in one line, for a terminal."""
-    project_id = await keys.project(conn, name)
+    project_id = await keys.find_project_id(conn, name)
     most, held = await rows.of(conn, project_id), await rows.usage(conn, project_id)
-    names = {"live_jobs": "jobs that are not over", "files": "files", "bytes": "bytes of files"}
+    names = {"live_jobs": "live jobs", "files": "files", "bytes": "bytes of files"}
     names |= {"keys": "API keys"}
     return f"It has {', '.join(_part(held, most, n, words) for n, words in names.items())}."
 

@@ -18,7 +18,7 @@ from service.domain.lifecycle.attempt import AttemptView
 from service.domain.states import TIME_LIMITS, AttemptState
 
 
-async def intend(
+async def record_refill(
     conn: AsyncConnection,
     claim: Claim,
     row: AttemptRow,
@@ -39,7 +39,7 @@ async def intend(
     missing = row.instance_count - seen.running_instances
     found = seen.scale_set
     if row.refills == 0:
-        lost = "in place of what was taken"
+        lost = "in place of what was evicted"
         if row.state is AttemptState.PROVISIONING:
             why = f" ({found.error_code})" if found and found.error_code else ""
             lost = f"that did not come with the others{why}, which are kept"
@@ -48,7 +48,7 @@ async def intend(
             row.job_id,
             now,
             "node.replacement_asked",
-            f"Azure is asked for {humanize.count_machines(missing)} {lost}",
+            f"Requested {humanize.count_machines(missing)} {lost}",
             attempt_id=row.id,
             data={"machines": missing},
         )
@@ -56,7 +56,7 @@ async def intend(
         await _no_room(conn, row, found.error_message or found.error_code, now)
 
 
-async def refused(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
+async def record_refusal(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
     """Add an event at the first refusal of a replacement by Azure."""
     if row.refills == 0:
         await _no_room(conn, row, why, now)
@@ -84,16 +84,16 @@ async def _tell_useless(
 
 
 async def _no_room(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
-    goes_on = "training goes on with what is left"
+    goes_on = "training continues on the remaining machines"
     if row.state is AttemptState.PROVISIONING:
-        goes_on = "what has come is kept until the time for provisioning is over"
+        goes_on = "the machines that came are kept until the provisioning timeout"
     await events.add(
         conn,
         row.job_id,
         now,
         "node.no_replacement",
-        f"Azure gives no more machines now ({humanize.as_sentence(why).rstrip('.')}); {goes_on},"
-        " and they are asked for again, every 5 minutes in the end",
+        f"No replacement capacity ({humanize.as_sentence(why).rstrip('.')}); {goes_on}. Retrying,"
+        " at most every 5 minutes",
         attempt_id=row.id,
         level="warn",
     )

@@ -27,7 +27,7 @@ async def copy_model(main: BlobStore, near: BlobStore, where: str, now: datetime
         return False
     await near.create_container(where)
     whole = True
-    for file in models.parsed(where, head).model.files:
+    for file in models.parse_head(where, head).model.files:
         container, name = file.path.split("/", 1)
         whole &= await near.copy(container, name, main, expires_at=now + COPY_LIFE)
     if whole:
@@ -35,14 +35,14 @@ async def copy_model(main: BlobStore, near: BlobStore, where: str, now: datetime
     return whole
 
 
-async def held(near: BlobStore, inputs: Collection[str]) -> frozenset[str]:
+async def list_copied_inputs(near: BlobStore, inputs: Collection[str]) -> frozenset[str]:
     """Return the job's inputs ("container/blob name") of which the account has a whole copy."""
     models_of = {path.split("/", 1)[0] for path in inputs if path.startswith(models.PREFIX)}
     found: set[str] = set()
     for container in models_of:
         head = await _head(near, container)
         if head is not None:
-            found |= {file.path for file in models.parsed(container, head).model.files}
+            found |= {file.path for file in models.parse_head(container, head).model.files}
     return frozenset(found.intersection(inputs))
 
 

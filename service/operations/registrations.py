@@ -32,7 +32,7 @@ _SAME_SECONDS = 10.0  # more than a registration travels, less than a boot takes
 
 
 @dataclass(frozen=True)
-class Asks:
+class PendingRegistration:
     """A registration, and when it came."""
 
     said: Registration
@@ -43,23 +43,23 @@ class Asks:
         return node_id(self.said.attempt_id, self.said.vm_id)
 
 
-class Other(Enum):
+class RegistrationOutcome(Enum):
     """Outcome of a registration that made no node."""
 
     UNSEEN = auto()  # ARM has not listed the machine
     KNOWN = auto()  # it has a node
 
 
-Answer = Standing | Other | Gone
+Answer = Standing | RegistrationOutcome | Gone
 
 
-class Registering:
+class RegistrationBatcher:
     """Registers machines in batches; one per API process."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         crowd = partial(_all, engine)
-        self._crowd: Batcher[Asks, Answer] = Batcher(crowd, key=lambda one: one.node)
+        self._crowd: Batcher[PendingRegistration, Answer] = Batcher(crowd, key=lambda one: one.node)
 
     async def register(self, registration: Registration, now: datetime) -> Standing | None:
         """Make the VM a node of its attempt; the same boot again gets the same answer.
@@ -67,19 +67,19 @@ class Registering:
         Returns None while ARM has not listed the VM; the reconciler lists again soon, not for each
         request. Raises Gone when the attempt has ended.
         """
-        answer = await self._crowd.do(Asks(registration, now))
-        if answer is Other.KNOWN:
+        answer = await self._crowd.do(PendingRegistration(registration, now))
+        if answer is RegistrationOutcome.KNOWN:
             async with self._engine.begin() as conn:
                 return await register_again(conn, registration, now)
         return answer if isinstance(answer, Standing) else None
 
 
-async def _all(engine: AsyncEngine, asked: Sequence[Asks]) -> list[Answer]:
+async def _all(engine: AsyncEngine, asked: Sequence[PendingRegistration]) -> list[Answer]:
     async with engine.begin() as conn:
         return await register_all(conn, asked)
 
 
-async def register_all(conn: AsyncConnection, asked: Sequence[Asks]) -> list[Answer]:
+async def register_all(conn: AsyncConnection, asked: Sequence[PendingRegistration]) -> list[Answer]:
     """Register machines; return an answer for each. Only new ones become nodes."""
     now = max(one.at for one in asked)
     found = await attempts.find_all(conn, {one.said.attempt_id for one in asked})
@@ -90,23 +90,23 @@ async def register_all(conn: AsyncConnection, asked: Sequence[Asks]) -> list[Ans
     await _look_again(conn, [live[id_] for id_ in unseen & live.keys()], now)
     known = await _welcome(conn, [listed[node] for node in made], live, now)
 
-    def answer(one: Asks) -> Answer:
+    def answer(one: PendingRegistration) -> Answer:
         attempt = live.get(one.said.attempt_id)
         if attempt is None:
             return Gone(OVER)
         if one.node not in made:
-            return Other.KNOWN if one.node in listed else Other.UNSEEN
+            return RegistrationOutcome.KNOWN if one.node in listed else RegistrationOutcome.UNSEEN
         return Standing(node=made[one.node], attempt=attempt, job=known[attempt.job_id])
 
     return [answer(one) for one in asked]
 
 
-def _is_listed(one: Asks, live: Mapping[str, AttemptRow]) -> bool:
+def _is_listed(one: PendingRegistration, live: Mapping[str, AttemptRow]) -> bool:
     attempt = live.get(one.said.attempt_id)
     return attempt is not None and one.said.vm_id in attempt.vm_ids
 
 
-def _fresh(one: Asks) -> New:
+def _fresh(one: PendingRegistration) -> New:
     record = apply_registration(None, one.said, 0)
     spans = [s.to_plain() for s in _in_our_time(one.said, one.at.timestamp())]
     return New(record=record, name=one.said.name, spans=spans)
@@ -118,7 +118,10 @@ async def _look_again(conn: AsyncConnection, seen: Iterable[AttemptRow], now: da
 
 
 async def _welcome(
-    conn: AsyncConnection, begun: Sequence[Asks], live: Mapping[str, AttemptRow], now: datetime
+    conn: AsyncConnection,
+    begun: Sequence[PendingRegistration],
+    live: Mapping[str, AttemptRow],
+    now: datetime,
 ) -> dict[str, JobRow]:
     """Add the events of new nodes and return their jobs, without waking reconcilers."""
     job_ids = {live[one.said.attempt_id].job_id for one in begun}

@@ -28,12 +28,18 @@ from service.domain.storage.access_tiers import (
     Presence,
     StoredBlob,
 )
-from service.operations import holds
-from service.operations.tiers import Look, Outside, look, lost, on_its_way
+from service.operations import model_references
+from service.operations.tiers import (
+    FolderInspection,
+    Outside,
+    inspect_folder,
+    missing_folder_error,
+    rehydration_message,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class MoveRequest:
     """A request that a job's folder be in that tier; ``checkpoint_id`` None: the final model."""
 
     project_id: str
@@ -44,7 +50,11 @@ class Wish:
 
 
 def quote(
-    seen: Look, redundancy: str, tier: AccessTier, priority: ArchivePriority, now: datetime
+    seen: FolderInspection,
+    redundancy: str,
+    tier: AccessTier,
+    priority: ArchivePriority,
+    now: datetime,
 ) -> TierMoveQuote:
     """Return the cost of the move; raises Conflict when the folder may not be in that tier.
 
@@ -62,48 +72,50 @@ def quote(
     if why := rules.tier_refusal(standing, tier):
         raise Conflict(why, param="tier")
     if seen.presence is Presence.GONE:
-        raise lost(folder)
-    if seen.presence is Presence.REHYDRATING and _elsewhere(seen, tier):
-        raise Archived(on_its_way(seen) + " Azure takes no other order until then.")
+        raise missing_folder_error(folder)
+    if seen.presence is Presence.REHYDRATING and _is_moving_elsewhere(seen, tier):
+        raise Archived(rehydration_message(seen) + " Azure takes no other order until then.")
     return storage_cost.quote_move(seen.blobs, tier, priority, seen.prices, now)
 
 
-async def price(
-    engine: AsyncEngine, outside: Outside, wish: Wish, now: Callable[[], datetime]
-) -> tuple[Look, TierMoveQuote]:
+async def quote_move(
+    engine: AsyncEngine, outside: Outside, wish: MoveRequest, now: Callable[[], datetime]
+) -> tuple[FolderInspection, TierMoveQuote]:
     """Inspect the folder and quote the move; raises as ``quote`` does."""
-    seen = await look(engine, outside, wish.project_id, wish.job_id, wish.checkpoint_id)
+    seen = await inspect_folder(engine, outside, wish.project_id, wish.job_id, wish.checkpoint_id)
     return seen, quote(seen, outside.account.redundancy, wish.tier, wish.priority, now())
 
 
-async def move(
-    engine: AsyncEngine, outside: Outside, wish: Wish, now: Callable[[], datetime]
-) -> tuple[Look, TierMoveQuote, TierMove | None]:
+async def request_move(
+    engine: AsyncEngine, outside: Outside, wish: MoveRequest, now: Callable[[], datetime]
+) -> tuple[FolderInspection, TierMoveQuote, TierMove | None]:
     """Inspect, quote and write the request. No move: the folder is in that tier and stays there.
 
     Repeats where the folder's moves have changed since the inspection. This ends: a concurrent
     request is written by then, and the worker of another request was stopped.
     """
     while True:
-        seen, made = await price(engine, outside, wish, now)
+        seen, made = await quote_move(engine, outside, wish, now)
         folder = seen.folder
         async with engine.begin() as conn:
-            await jobs.take_turn(conn, holds.turn(folder.job_id, folder.path))
+            await jobs.take_turn(conn, model_references.lock_key(folder.job_id, folder.path))
             before = await tier_moves.open_for(conn, folder.job_id, folder.path)
             if before is not None and before.tier is wish.tier:
-                return seen, made, await _again(conn, seen, wish, before, now())
+                return seen, made, await _repeat_request(conn, seen, wish, before, now())
             if wish.tier is AccessTier.ARCHIVE and await _is_needed_now(conn, wish, folder.source):
                 continue
-            if await _still(conn, seen, before, now()):
-                return seen, made, await _ask(conn, seen, wish, made, before, now())
+            if await _is_unchanged(conn, seen, before, now()):
+                return seen, made, await _write_request(conn, seen, wish, made, before, now())
 
 
-async def _is_needed_now(conn: AsyncConnection, wish: Wish, source: Source) -> bool:
+async def _is_needed_now(conn: AsyncConnection, wish: MoveRequest, source: Source) -> bool:
     """Return whether a job now reads the folder that had no readers at the inspection."""
-    return bool(await holds.needed_by(conn, wish.project_id, source))
+    return bool(await model_references.list_readers(conn, wish.project_id, source))
 
 
-async def _still(conn: AsyncConnection, seen: Look, before: TierMove | None, now: datetime) -> bool:
+async def _is_unchanged(
+    conn: AsyncConnection, seen: FolderInspection, before: TierMove | None, now: datetime
+) -> bool:
     """Return whether the folder's moves are unchanged since the inspection.
 
     Stops the worker of another request: blob by blob it would outdate every inspection.
@@ -115,8 +127,12 @@ async def _still(conn: AsyncConnection, seen: Look, before: TierMove | None, now
     return mark == seen.mark
 
 
-async def _again(
-    conn: AsyncConnection, seen: Look, wish: Wish, before: TierMove, now: datetime
+async def _repeat_request(
+    conn: AsyncConnection,
+    seen: FolderInspection,
+    wish: MoveRequest,
+    before: TierMove,
+    now: datetime,
 ) -> TierMove | None:
     """Return the open move of the same request; hurry a rehydration if the new priority is high."""
     expected_at = _expected(seen.blobs, wish.tier, wish.priority, now)
@@ -125,15 +141,15 @@ async def _again(
         and before.priority is not wish.priority
         and expected_at
     ):
-        charge = before.charge + _hurrying(seen, wish.tier, now)
+        charge = before.charge + _hurry_charge(seen, wish.tier, now)
         await tier_moves.hurry(conn, before, charge, expected_at, now)
     return await tier_moves.open_for(conn, before.job_id, before.path)
 
 
-async def _ask(
+async def _write_request(
     conn: AsyncConnection,
-    seen: Look,
-    wish: Wish,
+    seen: FolderInspection,
+    wish: MoveRequest,
     made: TierMoveQuote,
     before: TierMove | None,
     now: datetime,
@@ -143,7 +159,7 @@ async def _ask(
         return None
     folder, due_at = seen.folder, now
     if before is not None:
-        await tier_moves.replace(conn, before, _not_moved(seen, before), now)
+        await tier_moves.replace(conn, before, _unmoved_charge(seen, before), now)
         due_at += leases.LEASE  # by then an order that is on its way to Blob has come there
     asked = TierMove(
         id=new_id("tier", now),
@@ -165,7 +181,7 @@ async def _ask(
     return asked
 
 
-def _hurrying(seen: Look, tier: AccessTier, now: datetime) -> Decimal:
+def _hurry_charge(seen: FolderInspection, tier: AccessTier, now: datetime) -> Decimal:
     """Return the extra cost of high priority for the blobs that are not back yet."""
     quick, slow = (
         storage_cost.quote_move(seen.blobs, tier, priority, seen.prices, now).charge
@@ -174,7 +190,7 @@ def _hurrying(seen: Look, tier: AccessTier, now: datetime) -> Decimal:
     return quick - slow
 
 
-def _not_moved(seen: Look, before: TierMove) -> Decimal:
+def _unmoved_charge(seen: FolderInspection, before: TierMove) -> Decimal:
     """Return the cost of what a replaced move has not moved, priced as of its request."""
     left = storage_cost.quote_move(
         seen.blobs, before.tier, before.priority, seen.prices, before.asked_at
@@ -182,7 +198,7 @@ def _not_moved(seen: Look, before: TierMove) -> Decimal:
     return left.charge
 
 
-def _elsewhere(seen: Look, tier: AccessTier) -> bool:
+def _is_moving_elsewhere(seen: FolderInspection, tier: AccessTier) -> bool:
     return any(b.rehydrating not in (None, tier) for b in seen.blobs)
 
 
@@ -198,8 +214,8 @@ def _expected(
 def _sentence(asked: TierMove) -> str:
     what = "the final model" if asked.step is None else f"the checkpoint of step {asked.step}"
     if asked.expected_at is None:
-        return f"To move {what} to {asked.tier} was asked for"
+        return f"Move of {what} to tier {asked.tier} requested"
     return (
-        f"To bring {what} back from the archive was asked for ({asked.priority} priority): it is "
-        f"there at {asked.expected_at:%Y-%m-%d %H:%M} UTC at the latest"
+        f"Rehydration of {what} requested ({asked.priority} priority): ready at "
+        f"{asked.expected_at:%Y-%m-%d %H:%M} UTC at the latest"
     )

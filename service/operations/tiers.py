@@ -25,7 +25,7 @@ from service.domain.storage.access_tiers import (
     StorageAccount,
     StoredBlob,
 )
-from service.operations import holds
+from service.operations import model_references
 from service.operations.jobs import get as get_job
 from service.pricing import storage_prices
 from service.pricing.source import PriceSource, PricesUnavailable
@@ -42,7 +42,7 @@ class Outside:
     prices: PriceSource
     account: StorageAccount
 
-    async def listed(self) -> StoragePrices | None:
+    async def read_prices(self) -> StoragePrices | None:
         """Return today's storage prices; None where the price list cannot be read."""
         try:
             return await self.prices.storage(self.account)
@@ -87,7 +87,7 @@ class Folder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class FolderInspection:
     """A folder with its blobs and its move that is under way."""
 
     folder: Folder
@@ -133,18 +133,18 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[Folder]:
     return [*found, model]
 
 
-async def look(
+async def inspect_folder(
     engine: AsyncEngine,
     outside: Outside,
     project_id: str,
     job_id: str,
     checkpoint_id: str | None,
-) -> Look:
+) -> FolderInspection:
     """Inspect the folder, or raise CheckpointNotFound or ModelNotFound.
 
     Lists the blobs last: decisions need the newest list.
     """
-    prices = await outside.listed() or storage_prices.TABLE
+    prices = await outside.read_prices() or storage_prices.TABLE
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
         found = [f for f in await folders(conn, job) if f.checkpoint_id == checkpoint_id]
@@ -152,8 +152,8 @@ async def look(
             raise _not_found(job, checkpoint_id)
         mark = await tier_moves.mark(conn, job_id, found[0].path)
         under_way = await tier_moves.open_for(conn, job_id, found[0].path)
-        needed_by = await holds.needed_by(conn, project_id, found[0].source)
-    return Look(
+        needed_by = await model_references.list_readers(conn, project_id, found[0].source)
+    return FolderInspection(
         folder=found[0],
         blobs=await outside.store.list_stored(job_id, f"{found[0].path}/", most=LISTED),
         prices=prices,
@@ -163,15 +163,19 @@ async def look(
     )
 
 
-async def may_be_paid(engine: AsyncEngine, outside: Outside, project_id: str, job_id: str) -> None:
+async def check_paid_resume(
+    engine: AsyncEngine, outside: Outside, project_id: str, job_id: str
+) -> None:
     """Check ``may_resume`` for a job that waits only for money."""
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
     if job.over_budget_at is not None and job.pause_requested_at is None:
-        await may_resume(engine, outside, project_id, job_id)
+        await require_readable_checkpoint(engine, outside, project_id, job_id)
 
 
-async def may_resume(engine: AsyncEngine, outside: Outside, project_id: str, job_id: str) -> None:
+async def require_readable_checkpoint(
+    engine: AsyncEngine, outside: Outside, project_id: str, job_id: str
+) -> None:
     """Raise Archived when the checkpoint that a stopped job would resume from cannot be read."""
     async with engine.connect() as conn:
         if not await tier_moves.has_places(conn, job_id):
@@ -183,15 +187,15 @@ async def may_resume(engine: AsyncEngine, outside: Outside, project_id: str, job
         return
     with suppress(StorageError):
         for folder in kept:
-            seen = await look(engine, outside, project_id, job_id, folder.checkpoint_id)
+            seen = await inspect_folder(engine, outside, project_id, job_id, folder.checkpoint_id)
             if seen.presence is not Presence.GONE:
-                must_be_online(seen)
+                require_online(seen)
                 return
         if kept:
-            raise lost(kept[0])
+            raise missing_folder_error(kept[0])
 
 
-def must_be_online(seen: Look) -> None:
+def require_online(seen: FolderInspection) -> None:
     """Raise Archived, with every way back, unless the folder can be read.
 
     Raises CheckpointNotFound or ModelNotFound when nothing of it is left.
@@ -199,11 +203,11 @@ def must_be_online(seen: Look) -> None:
     if seen.presence is Presence.ONLINE:
         return
     if seen.presence is Presence.GONE:
-        raise lost(seen.folder)
+        raise missing_folder_error(seen.folder)
     if seen.presence is Presence.REHYDRATING:
-        raise Archived(on_its_way(seen) + " Try again then.")
+        raise Archived(rehydration_message(seen) + " Try again then.")
     name, folder = seen.folder.name, seen.folder
-    standard, high = ways_back(seen)
+    standard, high = rehydration_quotes(seen)
     raise Archived(
         f"{name[:1].upper()}{name[1:]} is archived. Bring it back first: {folder.command}, or "
         f'POST {folder.route} {{"tier": "hot"}}. That takes up to {hours(standard)} and costs '
@@ -212,21 +216,21 @@ def must_be_online(seen: Look) -> None:
     )
 
 
-def gone(job_id: str, what: str) -> str:
+def missing_message(job_id: str, what: str) -> str:
     """Return the message about a deleted blob or folder."""
     return (
-        f"{what} of container {job_id} is gone: somebody has deleted it from the storage "
-        "account. Restore it there (soft delete, versions), or train again."
+        f"{what} of container {job_id} was deleted from the storage account. "
+        "Restore it there (soft delete, versions), or train again."
     )
 
 
-def lost(folder: Folder) -> CheckpointNotFound | ModelNotFound:
+def missing_folder_error(folder: Folder) -> CheckpointNotFound | ModelNotFound:
     """Return the error for a folder without blobs."""
-    text = gone(folder.job_id, f"Folder {folder.path}")
+    text = missing_message(folder.job_id, f"Folder {folder.path}")
     return CheckpointNotFound(text) if folder.checkpoint_id else ModelNotFound(text)
 
 
-def on_its_way(seen: Look) -> str:
+def rehydration_message(seen: FolderInspection) -> str:
     """Return the sentence about a rehydration, with the time at which it ends."""
     name = seen.folder.name
     expected_at = seen.under_way.expected_at if seen.under_way else None
@@ -237,7 +241,9 @@ def on_its_way(seen: Look) -> str:
     )
 
 
-def ways_back(seen: Look) -> tuple[storage_cost.Rehydration, storage_cost.Rehydration]:
+def rehydration_quotes(
+    seen: FolderInspection,
+) -> tuple[storage_cost.Rehydration, storage_cost.Rehydration]:
     """Return cost and duration of a rehydration, with standard and with high priority."""
     standard, high = (
         storage_cost.quote_rehydration(seen.blobs, p, seen.prices) for p in ArchivePriority

@@ -17,7 +17,7 @@ from service.domain.spot.capacity_traces import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ObservedCapacity:
     """The rows of a window; traces are computed from them after the connection is released."""
 
     window: TraceWindow
@@ -33,11 +33,13 @@ class Seen:
         return [one for one in made if one is not None]
 
 
-async def seen(conn: AsyncConnection, places: Collection[SpotPool], window: TraceWindow) -> Seen:
+async def read_capacity(
+    conn: AsyncConnection, places: Collection[SpotPool], window: TraceWindow
+) -> ObservedCapacity:
     """Read what attempts observed of these places in this window."""
     if not places:
-        return Seen(window=window, held={}, sights={})
+        return ObservedCapacity(window=window, held={}, sights={})
     until = window.begins + window.ticks * window.gap
     held = await capacity_observations.held(conn, places, window.begins, until)
     sights = await capacity_observations.sights(conn, places, window.begins, until)
-    return Seen(window=window, held=held, sights=sights)
+    return ObservedCapacity(window=window, held=held, sights=sights)

@@ -114,11 +114,11 @@ class Completer:
             await asyncio.to_thread(check.feed, chunk)  # a chunk takes longer than a loop may stop
             if self.now() - told_at >= PROGRESS_EVERY:
                 told_at = self.now()
-                await self._tell(upload, token, check)
+                await self._record_progress(upload, token, check)
         check.require_md5(asked.md5)
         return await asyncio.to_thread(check.validator.finish)
 
-    async def _tell(self, upload: Upload, token: str, check: "_Check") -> None:
+    async def _record_progress(self, upload: Upload, token: str, check: "_Check") -> None:
         """Record the progress; raises PreconditionFailed when the claim is lost."""
         try:
             async with self.engine.begin() as conn:

@@ -49,7 +49,7 @@ class Staging:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class UploadIntent:
     """What a client says of a file before it sends the parts."""
 
     filename: str
@@ -60,7 +60,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class UploadState:
     """An upload with its parts while they arrive, or with its file once it is completed."""
 
     upload: Upload | None  # None: it is completed
@@ -84,7 +84,7 @@ async def create(
     engine: AsyncEngine,
     store: BlobStore,
     project_id: str,
-    wanted: Wanted,
+    wanted: UploadIntent,
     limits: Limits,
     now: datetime,
 ) -> Upload:
@@ -116,16 +116,16 @@ async def create(
     return upload
 
 
-async def get(conn: AsyncConnection, project_id: str, upload_id: str) -> Shown:
+async def get(conn: AsyncConnection, project_id: str, upload_id: str) -> UploadState:
     """Return the upload, or raise UploadNotFound."""
     file_id = file_id_of(upload_id)
     upload = await uploads.find_in_parts(conn, project_id, file_id)
     if upload is not None:
-        return Shown(upload=upload, parts=await upload_parts.all_of(conn, file_id))
+        return UploadState(upload=upload, parts=await upload_parts.all_of(conn, file_id))
     file = await files.find(conn, project_id, file_id)  # after the upload, which becomes the file
     if file is None:
         raise not_found(upload_id)
-    return Shown(upload=None, file=file)
+    return UploadState(upload=None, file=file)
 
 
 async def cancel(

@@ -38,42 +38,42 @@ _Spots = tuple[frozenset[Offering], int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
+class WaitForecasts:
     """Forecasts of one process; past capacity outages are cached for some minutes."""
 
     engine: AsyncEngine
     prices: PriceSource
     known: dict[_Spots, tuple[datetime, CapacityHistory]] = field(default_factory=dict)
 
-    async def seen(self, around: Around, now: datetime) -> Around:
+    async def add_forecasts(self, around: Around, now: datetime) -> Around:
         """Return the job with forecasts of queue, capacity outage and later evictions."""
         job, facts = around.job, around.facts
         if facts.state not in _GOES_ON or around.on_demand:
             return around
         if facts.queue is not None:
-            around = replace(around, turn=await self._turn(job.id, facts.queue, now))
+            around = replace(around, turn=await self._forecast_queue(job.id, facts.queue, now))
         elastic, asks = job.plan.get("elastic"), facts.queue is None and _waits_now(around)
         if elastic and not asks and facts.queue is None:  # it goes on with fewer machines
             return around
         terms, nodes = JobConstraints.from_dict(job.terms), job.plan["options"][0]["nodes"]
-        kept = await self._kept(terms, job.plan)
+        kept = await self._affordable(terms, job.plan)
         spots = [o for o in kept if o.capacity_type is CapacityType.SPOT]
         if not spots:
             return around
         if len(kept) > len(spots):
             around = replace(around, slack=_slack(terms, around, now))
         if asks:
-            around = await self._waiting(around, spots, nodes, now)
+            around = await self._add_outage(around, spots, nodes, now)
             if around.wait is None and job.waits_for:
-                around = replace(around, turn=await self._short(around, now))
+                around = replace(around, turn=await self._forecast_cores(around, now))
         if not elastic:
-            past = await self._past(spots, nodes, now)
+            past = await self._answers(spots, nodes, now)
             around = replace(
                 around, aftermath=capacity_outages.expected_aftermath(past, len(spots))
             )
         return around
 
-    async def _waiting(
+    async def _add_outage(
         self, around: Around, spots: Sequence[Offering], nodes: int, now: datetime
     ) -> Around:
         """Add the forecast of a capacity outage while every Spot offering of the job is refused."""
@@ -84,12 +84,12 @@ class Waits:
             ):
                 return around
             past = await machine_history.answered(conn, spots, nodes, now)
-        self._keep(spots, nodes, now, past)
+        self._cache(spots, nodes, now, past)
         return replace(
             around, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
         )
 
-    async def _turn(
+    async def _forecast_queue(
         self, job_id: str, standing: QueueStanding, now: datetime
     ) -> AdmissionForecast | None:
         """Return when the job is admitted, by the forecasts of the jobs that hold what it needs."""
@@ -100,9 +100,9 @@ class Waits:
             if not queue:
                 return None
             known, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
-            return await _let_in(conn, queue, known, now, passed_over=passed)
+            return await _forecast_admission(conn, queue, known, now, passed_over=passed)
 
-    async def _short(self, around: Around, now: datetime) -> AdmissionForecast | None:
+    async def _forecast_cores(self, around: Around, now: datetime) -> AdmissionForecast | None:
         """Return when cores become free for an admitted job whose regions have none."""
         job, wants = around.job, admission.gang_of(around.job).wants
         asks = QueueEntry(project_id=job.project_id, since=now, wants=wants, lasts=around.to_come)
@@ -110,25 +110,27 @@ class Waits:
             known = await quotas.regions(conn, now, besides=job.id)
             if any(_fits(want, known.get(want.region)) for want in wants):
                 return None
-            return await _let_in(conn, [asks], known, now, besides=job.id)
+            return await _forecast_admission(conn, [asks], known, now, besides=job.id)
 
-    async def _past(self, spots: Sequence[Offering], nodes: int, now: datetime) -> CapacityHistory:
+    async def _answers(
+        self, spots: Sequence[Offering], nodes: int, now: datetime
+    ) -> CapacityHistory:
         """Return the recent answers to requests for these offerings, at most some minutes old."""
         at, past = self.known.get((frozenset(spots), nodes), (None, None))
         if at is None or past is None or now - at > _FRESH:
             async with self.engine.connect() as conn:
                 past = await machine_history.answered(conn, spots, nodes, now)
-            self._keep(spots, nodes, now, past)
+            self._cache(spots, nodes, now, past)
         return past
 
-    def _keep(
+    def _cache(
         self, spots: Sequence[Offering], nodes: int, now: datetime, past: CapacityHistory
     ) -> None:
         for old in [key for key, (at, _) in self.known.items() if now - at > _FRESH]:
             del self.known[old]
         self.known[frozenset(spots), nodes] = (now, past)
 
-    async def _kept(self, terms: JobConstraints, plan: Mapping[str, Any]) -> list[Offering]:
+    async def _affordable(self, terms: JobConstraints, plan: Mapping[str, Any]) -> list[Offering]:
         """Return the job's offerings within its limits at today's prices."""
         places = [
             _offering(o["region"], o["vm_size"], o["capacity_type"], o.get("engine"))
@@ -146,7 +148,7 @@ class Waits:
         ]
 
 
-async def _let_in(
+async def _forecast_admission(
     conn: AsyncConnection,
     queue: Sequence[QueueEntry],
     known: Mapping[str, RegionCores],

@@ -39,6 +39,8 @@ class AccessPolicies:
 
     async def _settle(self, job_id: str) -> None:
         try:
-            await access_policies.settle(self.engine, self.store, job_id, self.life, self.now())
+            await access_policies.update_policies(
+                self.engine, self.store, job_id, self.life, self.now()
+            )
         except StorageError as fault:
             log.warning("access.not_settled", extra={"job": job_id, "cause": str(fault)})

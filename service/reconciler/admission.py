@@ -39,7 +39,7 @@ class Admissions:
             if not await queue.is_mine(conn, self.replica, now, _TURN):
                 return 0
         async with self.engine.begin() as conn:
-            return await admission.let_in(conn, self.usual, now)
+            return await admission.admit_waiting_jobs(conn, self.usual, now)
 
     async def read_cores(self) -> None:
         """Ask Azure how many Spot cores are left, one replica for each region; all read it."""

@@ -157,9 +157,9 @@ class AttemptReconciler:
             await self._raise_alarm(row, blind=found.seen.blind)
         step = next_step(found.attempt, found.seen, now, self.pace)
         await self._follow(claim, row, found, step)
-        if found.call and not found.faults and operator_action.is_over(found.call, row, step):
+        if found.call and not found.faults and operator_action.is_resolved(found.call, row, step):
             async with self.engine.begin() as conn:
-                await operator_action.close(conn, row, found.call, self.now())
+                await operator_action.resolve_action(conn, row, found.call, self.now())
 
     @property
     def _hears(self) -> bool:
@@ -219,11 +219,7 @@ class AttemptReconciler:
     ) -> None:
         match step:
             case RequeueAttempt(delay):
-                usual = None
-                if self._hears:
-                    usual = requeue_delay.while_running(row, found, self.pace, self.now())
-                pause = self._pause(row, found, delay or usual)
-                await self._release(claim, pause, deferral_of(found.faults))
+                await self._requeue(claim, row, found, delay)
             case CreateScaleSet():
                 await self._create(claim, row)
             case RefillScaleSet(useless):
@@ -242,6 +238,15 @@ class AttemptReconciler:
                 if serial_logs.are_wanted(row, found.seen, step):
                     await self._keep_serial_logs(row, found)
                 await self._move(claim, row, step)
+
+    async def _requeue(
+        self, claim: Claim, row: AttemptRow, found: ObservedAttempt, delay: timedelta | None
+    ) -> None:
+        usual = None
+        if self._hears:
+            usual = requeue_delay.while_running(row, found, self.pace, self.now())
+        pause = self._pause(row, found, delay or usual)
+        await self._release(claim, pause, deferral_of(found.faults))
 
     async def _keep_serial_logs(self, row: AttemptRow, found: ObservedAttempt) -> None:
         """Copy them without a claim: a refusal must not defer the deletion."""
@@ -279,7 +284,7 @@ class AttemptReconciler:
             await cloud.refill(scale_set_name(row.id), row.instance_count, useless)
         except (InsufficientCapacity, Misconfigured) as refusal:
             async with self.engine.begin() as conn:
-                await refills.refused(conn, row, str(refusal), self.now())
+                await refills.record_refusal(conn, row, str(refusal), self.now())
         await self._release(claim, _SOON)
 
     async def _check_lease(self, claim: Claim) -> None:
@@ -290,7 +295,7 @@ class AttemptReconciler:
         self, claim: Claim, row: AttemptRow, seen: AttemptView, useless: tuple[str, ...]
     ) -> None:
         async with self.engine.begin() as conn:
-            await refills.intend(conn, claim, row, seen, useless, self.now())
+            await refills.record_refill(conn, claim, row, seen, useless, self.now())
 
     async def _halt(
         self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: HaltGeneration
@@ -373,9 +378,10 @@ class AttemptReconciler:
         if isinstance(fault, Deferred | ConcurrencyLimitReached) and not fault.code:
             return  # thousands at once, and each has its time
         log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
-        if isinstance(fault, _FOR_A_PERSON):
-            async with self.engine.begin() as conn:
-                await operator_action.request(conn, row, fault, self.now())
+        if not isinstance(fault, _FOR_A_PERSON):
+            return
+        async with self.engine.begin() as conn:
+            await operator_action.request_action(conn, row, fault, self.now())
 
     async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
         """Once per attempt, where user and operator look: money runs on."""

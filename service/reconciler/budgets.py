@@ -34,7 +34,7 @@ class ProjectBudgets:
     async def _look(self, project_id: str) -> list[str]:
         """One transaction for the project and one per job: those lock a job before its project."""
         async with self.engine.begin() as conn:
-            standing, reached = await budgets.guard_project(
+            standing, reached = await budgets.check_project_budget(
                 conn, project_id, self.allowance, self.now()
             )
             cap, since, _ = await rows.project(conn, project_id)
@@ -50,10 +50,10 @@ class ProjectBudgets:
                 if (caps.project_cap, caps.project_since) != (cap, since):
                     break  # whoever changed it has seen only those that were stopped before
                 if reached:
-                    await budgets.tell(conn, job_id, standing, reached, self.now())
+                    await budgets.record_threshold(conn, job_id, standing, reached, self.now())
                 if standing.is_exhausted:
                     because = budget.exhausted_message(standing, job_id)
-                    await budgets.exhaust(conn, job_id, because, self.now())
+                    await budgets.mark_exhausted(conn, job_id, because, self.now())
                     stopped.append(job_id)
         return stopped
 
@@ -63,4 +63,4 @@ class ProjectBudgets:
             found = await rows.stopped_by_another(conn)
         for job_id in found:
             async with self.engine.begin() as conn:
-                await budgets.weigh_again(conn, job_id, self.now())
+                await budgets.clear_exhaustion(conn, job_id, self.now())

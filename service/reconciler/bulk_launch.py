@@ -99,7 +99,7 @@ class BulkLauncher:
     ) -> list[PlainLaunch]:
         """Those that may ask at once."""
         asks = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in crowd}
-        may = await admission.with_room_for_all(conn, asks, now)
+        may = await admission.find_jobs_with_room(conn, asks, now)
         refused = await capacity_outages.of(conn, {one.offering for one in crowd})
         limited = await budgets.limited(conn, {one.row.project_id for one in crowd})
         return [

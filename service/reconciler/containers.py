@@ -32,7 +32,7 @@ class ContainerWatch:
         """Tell of those that are new, and return them."""
         now = self.now()
         try:
-            found = await containers.unknown(self.engine, self.store, now)
+            found = await containers.list_unknown_containers(self.engine, self.store, now)
         except StorageError as fault:
             log.warning("containers.not_listed", extra={"cause": str(fault)})
             return []

@@ -43,13 +43,13 @@ async def broken(
         said = await checkpoint_fault_reports.open_of(conn, row.job_id)
     head, _ = await heads.read(store, row.job_id)
     fenced = head.fenced(head.generation, marked)
-    forged = heads.rewritten(fenced, known.anchors)
+    forged = heads.find_rewritten(fenced, known.anchors)
     given_up = [(entry, _FORGED) for entry in reversed(forged)]
     doubt: MoveAttempt | None = None
     for entry in (e for e in reversed(fenced.checkpoints) if e not in forged):
         if entry.path not in said and not given_up:
             break  # nobody complains of the newest
-        seen = await operations.look(store, row.job_id, entry)
+        seen = await operations.find_fault(store, row.job_id, entry)
         verdict = judge_checkpoint(said.get(entry.path, ()), seen, row.id)
         if isinstance(verdict, CheckpointFault):
             given_up.append((entry, verdict))
@@ -60,7 +60,7 @@ async def broken(
     if given_up:
         async with engine.begin() as conn:
             rest = head.fenced(head.generation, marked).newest
-            told = await operations.give_up(conn, claim, row, given_up, rest, now)
+            told = await operations.mark_broken(conn, claim, row, given_up, rest, now)
         for facts in told:
             log.error("checkpoint.broken", extra={"job": row.job_id, "attempt": row.id, **facts})
     return doubt or marked

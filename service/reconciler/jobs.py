@@ -134,7 +134,9 @@ class JobReconciler:
     async def _is_late(self, claim: Claim) -> bool:
         """Tell once that the deadline has passed; True where it was told now."""
         async with self._alone, self.engine.begin() as conn:
-            told = await deadlines.tell_passed(conn, claim, jobs.parsed(claim.row), self.now())
+            told = await deadlines.record_missed_deadline(
+                conn, claim, jobs.parsed(claim.row), self.now()
+            )
             if told:
                 await leases.release(conn, claim, self.now(), self.now())
             return told
@@ -165,7 +167,7 @@ class JobReconciler:
 
     async def _may(self, row: JobRow) -> bool:
         prices = await self._starts.quoted(Plan.from_dict(row.plan))
-        return await admission.ask(self.engine, row, self.usual, prices, self.now())
+        return await admission.request_admission(self.engine, row, self.usual, prices, self.now())
 
     @cached_property
     def _leases(self) -> Renewals:

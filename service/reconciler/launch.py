@@ -75,7 +75,8 @@ class Launcher:
         for _ in range(_TRIES):
             found = await asyncio.to_thread(choose, roomy)  # long, so before anything is locked
             async with self.engine.begin() as conn:
-                before, roomy = roomy, await admission.with_room(conn, job.id, places, nodes, now)
+                before = roomy
+                roomy = await admission.mark_full_regions(conn, job.id, places, nodes, now)
                 if _short(roomy) != _short(before):
                     continue
                 if found.look_at is None:
@@ -103,7 +104,7 @@ class Launcher:
                 await self._tell(conn, job, found, place)
         elif place.for_good:
             text = "No machines are asked for."
-            await budgets.exhaust(conn, job.id, place.because, now, what_now=text)
+            await budgets.mark_exhausted(conn, job.id, place.because, now, what_now=text)
             await leases.release(conn, claim, now, now, _as_read(row))
         else:
             await self._wait(conn, claim, row, place.because, None, until=now + _IDLE)
@@ -114,7 +115,7 @@ class Launcher:
         """Whether it waits for its turn from now on: others have taken the cores meanwhile."""
         now = self.now()
         await leases.hold(conn, claim, _as_read(row))
-        if not await admission.queues_again(conn, row, places, now):
+        if not await admission.requeue_job(conn, row, places, now):
             return False
         await job_versions.raise_one(conn, row.id, now, waits_for="")
         await leases.release(conn, claim, now, now + _IDLE)
@@ -170,7 +171,7 @@ class Launcher:
         async with self.engine.begin() as conn:
             if deadlines.wants_to_move(row, risk):
                 risk = await self._if_paid_for(conn, row, plan, places, risk)
-            await deadlines.warn(conn, claim, row, risk, self.now())
+            await deadlines.handle_risk(conn, claim, row, risk, self.now())
 
     async def _go_back(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
         """Where signs say that Spot would accept, and there are cores and money for it.
@@ -187,13 +188,13 @@ class Launcher:
         if to is None:
             return
         async with self.engine.begin() as conn:
-            roomy = await admission.with_room(conn, row.id, places, nodes, now)
+            roomy = await admission.mark_full_regions(conn, row.id, places, nodes, now)
             if to.candidate and to.candidate.offering in _short(roomy):
                 return
             to = await self._if_paid_for(conn, row, plan, places, to)
             net = to.net and await self._refusal(conn, row, plan, places, to.net.offering)
             if to.candidate is not None and net is None:
-                await deadlines.goes_back(conn, claim, row, to, now)
+                await deadlines.return_to_spot(conn, claim, row, to, now)
 
     async def _if_paid_for(
         self,
@@ -209,7 +210,7 @@ class Launcher:
         """
         assert risk.candidate is not None, "it wants to move there"
         refusal = await self._refusal(conn, row, plan, places, risk.candidate.offering)
-        return deadlines.stays(risk, refusal.because) if refusal else risk
+        return deadlines.stay_on_spot(risk, refusal.because) if refusal else risk
 
     async def _refusal(
         self,
@@ -291,7 +292,7 @@ class Launcher:
         """The first that the budgets cover; else why the first of all is not."""
         refusals = []
         for place in places:
-            refusal = await budgets.put_aside(
+            refusal = await budgets.reserve_money(
                 conn, job.id, *_asked(place, plan), self.allowance, self.now()
             )
             if refusal is None:
@@ -331,7 +332,7 @@ class Launcher:
             refusals=last.refusals if last else 0,
             duds=last.duds if last else 0,
         )
-        await admission.settle(conn, row, place.offering)
+        await admission.reserve_cores(conn, row, place.offering)
         # at_risk_at stays: where on demand was refused, Spot is not left a second time.
         fresh = {"waits_for": "", "moves_since": None, "returns_since": None}
         await job_versions.raise_one(conn, job.id, now, **fresh)  # the phase is another one

@@ -13,7 +13,7 @@ from service.db.core import notify
 from service.db.core.db_errors import is_away
 from service.db.core.notify import Listener
 from service.instruments import RECONCILE_STEP
-from service.operations.pulse import Pulse
+from service.operations.liveness import LoopLiveness
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Loop:
 
     listener: Listener
     stop: asyncio.Event
-    pulse: Pulse | None = None  # told of every turn
+    pulse: LoopLiveness | None = None  # told of every turn
     drain: float = 10.0  # seconds that a round has left when the process is to end
 
     async def whenever_due(
@@ -98,7 +98,7 @@ class Loop:
 
     def _beat(self, name: str, within: timedelta = timedelta(0)) -> None:
         if self.pulse:
-            self.pulse.beat(name, within)
+            self.pulse.record_turn(name, within)
 
     async def _round(self, run: Callable[[], Awaitable[T]]) -> T | None:
         """One of a sweep, which may take minutes: who drains does not wait for its end.

@@ -68,7 +68,7 @@ async def attempt_ended(engine: AsyncEngine, row: AttemptRow, now: datetime) -> 
     """
     with suppress(SQLAlchemyError):
         async with engine.connect() as conn:
-            records = await attempt_records.of_job(conn, row.job_id)
+            records = await attempt_records.list_records(conn, row.job_id)
         for record in (r for r in records if r.row.id == row.id):
             _observe(record, now)
             _trace(record, now)

@@ -29,7 +29,7 @@ from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations import budgets, heads, operator_action
 from service.operations.heads import HeadUnreadable
-from service.operations.operator_action import OperatorAction
+from service.operations.operator_action import ActionRequest
 from service.reconciler import observations, outlook
 from service.reconciler.concurrency_limit import ConcurrencyLimitReached
 from service.reconciler.observations import Observation
@@ -51,7 +51,7 @@ class ObservedAttempt:
     seen: AttemptView
     newest_number: int  # of the job's generations, read together with the nodes
     faults: tuple[CloudError | StorageError, ...]  # what could not be seen, and why
-    call: OperatorAction | None  # the newest for help, or that it is over
+    call: ActionRequest | None  # the newest for help, or that it is over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +113,14 @@ class Observer:
                 blind=cloud_fault is not None,
                 outlook=ahead,
                 awake_since=awake_since,
-                cannot_boot=operator_action.message_about("boot", row.id, facts.help),
+                cannot_boot=operator_action.open_message("boot", row.id, facts.help),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
-                misconfigured=operator_action.message_about("azure", row.id, facts.help),
+                misconfigured=operator_action.open_message("azure", row.id, facts.help),
                 unnamed_since=self._unnamed_since(row, seen, now),
             ),
             newest_number=facts.last.number if facts.last else 0,
             faults=faults,
-            call=operator_action.newest_request(facts.help),
+            call=operator_action.parse_request(facts.help),
         )
 
     async def _scale_set(
@@ -168,7 +168,7 @@ class Observer:
             return *await self._take_care(observation, facts, head), None
         except (DataError, ValueError, OverflowError):
             log.exception("head.unreadable", extra={"job": observation.row.job_id})
-            fault = HeadUnreadable(heads.unreadable(observation.row.job_id, _UNKEPT))
+            fault = HeadUnreadable(heads.unreadable_message(observation.row.job_id, _UNKEPT))
             return *await self._take_care(observation, facts, None), fault
 
     def _unnamed_since(self, row: AttemptRow, seen: AttemptView, now: datetime) -> datetime | None:
@@ -195,7 +195,7 @@ class Observer:
             await leases.hold(conn, observation.claim)
             if head is not None:
                 await heads.record(conn, row.job_id, head, now)
-            await budgets.guard(conn, row, self.allowance, now)
+            await budgets.enforce_job_budget(conn, row, self.allowance, now)
             facts = (await attempt_facts.of(conn, [(row, observation.newest)]))[row.id]
             given = (facts.attempt, row, observation.scale_set, facts.opened, now)
             return facts, await outlook.ahead(conn, *given)
@@ -217,7 +217,7 @@ def _needs_more(
 ) -> bool:
     if facts.has_budget or row.stop_by is not None:
         return True
-    if head and (head.model or facts.kept != heads.named(head)):
+    if head and (head.model or facts.kept != heads.list_named(head)):
         return True
     return outlook.is_wanted(facts.attempt, scale_set, facts.opened)
 
@@ -236,7 +236,7 @@ async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, Storage
         return None, fault
     except Exception:  # nodes write HEAD; whatever it does to its reader is a fact about it
         log.exception("head.unreadable", extra={"job": row.job_id})
-        return None, HeadUnreadable(heads.unreadable(row.job_id, _UNKEPT))
+        return None, HeadUnreadable(heads.unreadable_message(row.job_id, _UNKEPT))
     return head, None
 
 
@@ -244,7 +244,7 @@ def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None)
     """Since when this attempt calls for help with HEAD; None: it can be read, or just now not."""
     if not isinstance(fault, HeadUnreadable) or facts.help is None:
         return None
-    return facts.help.at if operator_action.message_about("head", row.id, facts.help) else None
+    return facts.help.at if operator_action.open_message("head", row.id, facts.help) else None
 
 
 def _seen(

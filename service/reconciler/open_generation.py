@@ -132,7 +132,7 @@ class GenerationOpener:
             log.warning("measured.unreadable", extra={"job": row.job_id}, exc_info=True)
 
     async def _keep_measured(self, row: AttemptRow, entry: Committed) -> None:
-        if told := await heads.measured(self.store, row.job_id, entry):
+        if told := await heads.read_measurements(self.store, row.job_id, entry):
             async with self.engine.begin() as conn:
                 await step_metrics.add(conn, row.job_id, entry.generation, told)
                 done = Progress(

@@ -81,7 +81,9 @@ class Preparation:
                 plan=planned.as_dict(),
                 total_steps=planned.recipe.total_steps,
             )
-            await file_warnings.tell(conn, job.id, training, validation, checked, self.now())
+            await file_warnings.record_warnings(
+                conn, job.id, training, validation, checked, self.now()
+            )
             if text := _what_changed(plan, planned):
                 await events.add(conn, job.id, self.now(), "plan.counted", text)
         measures.job_moved(claim, JobState.QUEUED, self.now())
@@ -92,7 +94,7 @@ class Preparation:
         training, validation = held[row.training_file], held.get(row.validation_file or "")
         today = row.created_at.astimezone(UTC).date()
         wanted = readings(training, validation, model, plan.recipe, today)
-        return await self.preflights.look(wanted, _WAIT_SECONDS)
+        return await self.preflights.check_rows(wanted, _WAIT_SECONDS)
 
     async def _tell_progress(self, claim: Claim, check: UnderWay) -> None:
         text = f"checking the rows: {check.rows_done:,} of {check.rows:,} are done"
@@ -118,7 +120,7 @@ class Preparation:
 
     async def _models(self, row: JobRow, plan: Plan) -> tuple[BaseModel, BaseModel | None]:
         """Return the base model, and the reward model of the grader if there is one."""
-        find = partial(bases.find, self.engine, self.store, row.project_id)
+        find = partial(bases.find_basis, self.engine, self.store, row.project_id)
         base, named = await find(row.model), lineage.judge(plan.recipe.reinforcement)
         judge = await find(named, lineage.OF_GRADER) if named else None
         return base.staged.model, judge.staged.model if judge else None

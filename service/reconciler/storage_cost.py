@@ -51,7 +51,7 @@ class StorageMeters:
                 claims = await storage_cost.claim_due(conn, self.now(), 1)
             if not claims:
                 return looked
-            prices = await self.outside.listed() if not looked else prices
+            prices = await self.outside.read_prices() if not looked else prices
             with suppress(LeaseLost):  # another replica looks at it
                 async with leases.kept(self.engine, claims[0], self.now):
                     await self._look(claims[0], prices)

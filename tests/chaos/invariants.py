@@ -35,7 +35,7 @@ class Census:
 
     def take(self, cloud: FakeCloud, now: datetime) -> None:
         """Count what is there now, visible to the service or not."""
-        for found in cloud.made(()):
+        for found in cloud.list_existing(()):
             for instance in found.instances:
                 born = instance.created_at or found.created_at or now
                 self.first.setdefault(instance.vm_id, born)

@@ -161,7 +161,7 @@ class Life:
     def evict(self) -> None:
         """Azure takes the last machine of the newest attempt."""
         name = scale_set_name(self.attempts[-1].id)
-        (found,) = [s for s in self.cloud.made(()) if s.name == name]
+        (found,) = [s for s in self.cloud.list_existing(()) if s.name == name]
         self.cloud.evict(name, found.instances[-1].instance_id)
 
     async def wish(self, what: str) -> None:
@@ -255,7 +255,7 @@ class Life:
         self.broken += invariants.doubled(self.cloud, self.attempts)
         owners = {scale_set_name(a.id): a.id for a in self.attempts}
         there: dict[str, str] = {}
-        for found in self.cloud.made(()):
+        for found in self.cloud.list_existing(()):
             there |= {i.vm_id: owners[found.name] for i in found.instances if found.name in owners}
         for gone in self.machines.keys() - there.keys():
             del self.machines[gone]

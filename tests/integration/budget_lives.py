@@ -4,7 +4,7 @@ One world, one simulated clock, all lives side by side: deletes take up to 13 mi
 evicted; the service is away for up to half an hour, and Azure for a while; fresh scale sets cannot
 be seen for a minute and boot for more, so that what they cost is metered late; attempts overlap;
 nodes are slow to save, or never answer; prices move by a tenth; budgets are raised. What each job
-really cost is counted apart from the service, from what exists. Machines speak by way of `Hearing`,
+really cost is counted apart from the service, from what exists. Machines use `HeartbeatBatcher`,
 as in an api process: a crowd shares its statements.
 """
 
@@ -23,8 +23,8 @@ from service.domain.cloud.fleet import Offering, Price, scale_set_name
 from service.domain.money.storage_cost import StoragePrices
 from service.domain.states import ATTEMPT_WITH_NODES, JOB_TERMINAL, AttemptState
 from service.domain.storage.access_tiers import StorageAccount
-from service.operations.heartbeats import Hearing
-from service.operations.registrations import Registering
+from service.operations.heartbeats import HeartbeatBatcher
+from service.operations.registrations import RegistrationBatcher
 from service.pricing.storage_prices import TABLE
 from service.reconciler.price_watch import PriceWatch
 from tests.integration.budget_skies import Sky
@@ -108,14 +108,14 @@ class Hostile:
     outages: int = 0
 
     @cached_property
-    def hearing(self) -> Hearing:
+    def hearing(self) -> HeartbeatBatcher:
         """As an api process has one."""
-        return Hearing(self.world.engine)
+        return HeartbeatBatcher(self.world.engine)
 
     @cached_property
-    def registering(self) -> Registering:
+    def registering(self) -> RegistrationBatcher:
         """The same."""
-        return Registering(self.world.engine)
+        return RegistrationBatcher(self.world.engine)
 
     @property
     def watch(self) -> PriceWatch:
@@ -218,7 +218,7 @@ class Hostile:
         node = self.nodes.setdefault(vm_id, Node(vm_id, now + life.boots))
         if now < node.boots_until or not (node.node_id or await self._register(node, attempt_id)):
             return
-        order = await self.hearing.order(node.node_id, _ANY)
+        order = await self.hearing.find_directive(node.node_id, _ANY)
         assert order is not None, "it has registered"
         if order.over:  # an outage or an eviction was told to somebody before
             return
@@ -235,7 +235,7 @@ class Hostile:
             free_port=29500,
             metrics=measured,
         )
-        await self.hearing.hear(node.node_id, heartbeat, now)
+        await self.hearing.record(node.node_id, heartbeat, now)
 
     async def _register(self, node: Node, attempt_id: str) -> bool:
         """False while the service does not see the machine yet."""

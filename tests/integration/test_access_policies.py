@@ -83,7 +83,7 @@ async def test_of_more_attempts_than_a_container_has_policies_the_newest_have_on
     await boot(world, job)
     (running,) = world.store.policies[job]
     await more_attempts(world, job, POLICIES)
-    await access_policies.settle(world.engine, world.store, job, LIFE, world.clock())
+    await access_policies.update_policies(world.engine, world.store, job, LIFE, world.clock())
 
     assert len(world.store.policies[job]) == POLICIES
     assert running not in world.store.policies[job]
@@ -106,7 +106,7 @@ async def test_who_comes_late_with_an_old_list_writes_the_new_one_after_it(world
             await super().set_access_policies(container, policies, permissions=permissions)
 
     slow = Slow(world.store._containers)
-    await access_policies.settle(world.engine, slow, job, LIFE, world.clock())
+    await access_policies.update_policies(world.engine, slow, job, LIFE, world.clock())
 
     assert [len(names) for names in slow.written] == [1, 2]
     assert len(slow.policies[job]) == 2

@@ -246,7 +246,7 @@ async def test_cancel_pause_and_resume_may_be_said_twice(client: AsyncOpenAI) ->
 
     assert {j.id for j in said} == {job.id}
     events = [e.message async for e in jobs.list_events(job.id, limit=1)]
-    assert events[:3] == ["Cancel was asked for", "Resume was asked for", "Pause was asked for"]
+    assert events[:3] == ["Cancel requested", "Resume requested", "Pause requested"]
 
 
 async def test_a_finished_job_shows_its_model_checkpoints_and_events(

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from service.domain.errors import ContentChanged
-from service.operations.integrity import verified
+from service.operations.integrity import verify_chunks
 from tests.forged import forged
 from tests.integration.made import FILES, make
 from tests.integration.sealed import seal
@@ -135,9 +135,9 @@ async def test_the_last_bytes_of_a_stream_with_another_hash_are_held_back() -> N
 
     fault = ContentChanged("changed")
     right = hashlib.sha256(b"one two three").hexdigest()
-    passing = verified(chunks(), "0" * 64, fault)
+    passing = verify_chunks(chunks(), "0" * 64, fault)
 
     assert [await anext(passing), await anext(passing)] == [b"one ", b"two "]
     with pytest.raises(ContentChanged):
         await anext(passing)
-    assert [c async for c in verified(chunks(), right, fault)] == [b"one ", b"two ", b"three"]
+    assert [c async for c in verify_chunks(chunks(), right, fault)] == [b"one ", b"two ", b"three"]

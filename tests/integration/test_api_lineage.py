@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from service.db.jobs import jobs
-from service.operations import holds
+from service.operations import model_references
 from tests import waiting
 from tests.datasets import PAIRS, REWARD, labelled
 from tests.integration.made import FILES, READ, make
@@ -110,7 +110,7 @@ async def test_files_that_are_gone_or_changed_are_told_from_a_model(world: World
     other = await refused(world, model=changed["id"])
 
     assert (lost["status"], lost["code"]) == (404, "model_not_found")
-    assert "somebody has deleted it" in lost["message"]
+    assert "was deleted from the storage account" in lost["message"]
     assert "is not what the job has committed" in other["message"]
 
 
@@ -169,7 +169,7 @@ async def test_either_the_job_or_the_archive_is_first(world: World, first: str) 
 
     under_way = []
     async with world.engine.begin() as conn:
-        await jobs.take_turn(conn, holds.turn(made["id"], made["result"]["path"]))
+        await jobs.take_turn(conn, model_references.lock_key(made["id"], made["result"]["path"]))
         for number, what in enumerate(order, start=1):
             under_way.append(asyncio.create_task(asked[what]()))
             await waiting.until(lambda: _waiting(world), number.__le__)

@@ -153,7 +153,7 @@ async def test_streams_end_with_the_process_and_the_reader_with_its_last_page(
     await waiting.until(reads, lambda there: not there, interval=0.01)
     async with opened(url, heard.key) as stream:
         await anext(stream)
-        app.state.parts.drain.begin()
+        app.state.parts.drain.begin_drain()
         assert [sent async for sent in stream] == []
 
 

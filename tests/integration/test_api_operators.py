@@ -73,10 +73,10 @@ async def test_a_jobs_events_say_with_which_key_it_was_paused_and_that_it_was_no
     asked = [e for e in reversed(told) if e["code"].endswith(("_requested", ".changed"))]
     assert [e["message"] for e in asked] == [
         "Changed: budget to 100",
-        "Changed by who runs the service: metadata",
-        "Pause was asked for",
-        "Resume was asked for",
-        "Cancel was asked for by who runs the service",
+        "Changed by an operator: metadata",
+        "Pause requested",
+        "Resume requested",
+        "Cancel requested by an operator",
     ]
     keys = [e["data"]["api_key_id"] for e in asked]
     (own,), (operators,) = {keys[0], *keys[2:4]}, {keys[1], keys[4]}

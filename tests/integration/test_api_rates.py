@@ -87,7 +87,7 @@ async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(worl
         Kind.LONG_BODY: [("POST", "/v1/fine_tuning/jobs", {"json": large})],
     }
     async with world.engine.connect() as conn:
-        project = await keys.project(conn, "tests")
+        project = await keys.find_project_id(conn, "tests")
     async with limited(world, at_once=AtOnce(dict.fromkeys(Kind, 1))) as small:
         for kind, requests in asked.items():
             for method, url, more in requests:

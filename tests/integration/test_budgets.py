@@ -169,7 +169,7 @@ async def test_a_job_whose_machines_nobody_can_see_waits_and_goes_on_once_azure_
     await world.tick(20, seconds=180)
 
     assert waiting["status"] == "queued"
-    assert "put aside until other machines" in waiting["status_reason"]["message"]
+    assert "reserved until other machines" in waiting["status_reason"]["message"]
     told = await codes(world, job["id"])
     assert not {"job.budget_exhausted", "job.budget_passed"} & set(told)
     assert [a["state"] for a in await world.attempts_of(job["id"])][-1] == "starting"
@@ -188,7 +188,7 @@ async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     stopped = await sweep.run_once()
     await world.tick(1, seconds=1)
 
-    assert "put aside until other machines" in waiting["status_reason"]["message"]
+    assert "reserved until other machines" in waiting["status_reason"]["message"]
     assert stopped == [first]
     assert (await nodes[0].hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert "job.budget_threshold" in await codes(world, first)
@@ -204,7 +204,7 @@ async def test_a_raised_project_budget_takes_its_jobs_up_again(world: World) -> 
         stopped = await budgets.set_project(conn, "tests", Decimal(500), world.clock(), None)
     for job_id in stopped:
         async with world.engine.begin() as conn:
-            await budgets.weigh_again(conn, job_id, world.clock())
+            await budgets.clear_exhaustion(conn, job_id, world.clock())
 
     nodes = await boot(world, job["id"])
 

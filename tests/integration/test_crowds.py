@@ -25,12 +25,12 @@ from service.db.schema import tables
 from service.domain.errors import Gone, LeaseLost, NodeNotFound, StaleEpoch
 from service.domain.lifecycle.attempt import AttemptView, MoveAttempt, OpenGeneration
 from service.domain.lifecycle.generation import HaltGeneration
-from service.domain.lifecycle.job import MoveJob as JobMove
+from service.domain.lifecycle.job import MoveJob
 from service.domain.lifecycle.node import node_view
 from service.domain.states import AttemptState, JobState, Outcome
 from service.operations import admission
 from service.operations.generations import Halting
-from service.operations.heartbeats import Heard, Hearing
+from service.operations.heartbeats import HeartbeatBatcher, NodeAnswer
 from service.reconciler.open_generation import GenerationOpener
 from service.reconciler.writes import Writes
 from service.storage.fake import MemoryStore
@@ -231,7 +231,7 @@ async def test_jobs_move_in_crowds_as_they_do_alone(engine: AsyncEngine, clock: 
         for n in SOME:
             await add_job(conn, clock(), id=f"job-{n}", state="running")
         claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
-    steps = [JobMove(to=to, reason="why") for to in (JobState.RECOVERING, JobState.CANCELLED)]
+    steps = [MoveJob(to=to, reason="why") for to in (JobState.RECOVERING, JobState.CANCELLED)]
     writes = Writes(engine=engine, now=clock)
 
     await asyncio.gather(
@@ -260,7 +260,7 @@ async def test_of_a_crowd_of_jobs_that_move_the_one_that_was_lost_does_not(
         claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
         j = tables.jobs
         await conn.execute(update(j).where(j.c.id == "job-2").values(lease_token="another"))
-    writes, step = Writes(engine=engine, now=clock), JobMove(to=JobState.RECOVERING, reason="why")
+    writes, step = Writes(engine=engine, now=clock), MoveJob(to=JobState.RECOVERING, reason="why")
 
     done = await asyncio.gather(
         *(writes.move_job(JobMoving(claim=claim, job=job, step=step)) for claim, job in claims),
@@ -304,19 +304,19 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
         made = [await add_node(conn, clock(), f"vm-{n}") for n in SOME]
         await generations.begin_all(conn, [generation(1, made)], (), clock())
         (claim, _), = await attempts.claim_due(conn, clock(), 10)  # fmt: skip
-    hearing = Hearing(engine)
+    hearing = HeartbeatBatcher(engine)
 
     first, second, old, *nobody = await asyncio.gather(
-        hearing.hear(made[0].node_id, said(NodePhase.RUNNING, eviction=notice), clock()),
-        hearing.hear(made[1].node_id, said(NodePhase.STOPPED), clock()),
-        hearing.hear(made[2].node_id, said(NodePhase.RUNNING, epoch=9), clock()),
-        hearing.hear("node-of-nobody", said(NodePhase.STOPPED), clock()),
+        hearing.record(made[0].node_id, said(NodePhase.RUNNING, eviction=notice), clock()),
+        hearing.record(made[1].node_id, said(NodePhase.STOPPED), clock()),
+        hearing.record(made[2].node_id, said(NodePhase.RUNNING, epoch=9), clock()),
+        hearing.record("node-of-nobody", said(NodePhase.STOPPED), clock()),
         return_exceptions=True,
     )
 
     assert [type(a) for a in (first, second, old, *nobody)] == [
-        Heard,
-        Heard,
+        NodeAnswer,
+        NodeAnswer,
         StaleEpoch,
         NodeNotFound,
     ]
@@ -341,7 +341,7 @@ async def test_who_tells_news_of_an_attempt_that_is_over_is_told_to_leave(
         node = await add_node(conn, clock(), "vm-1")
 
     with pytest.raises(Gone):
-        await Hearing(engine).hear(node.node_id, said(NodePhase.STOPPED), clock())
+        await HeartbeatBatcher(engine).record(node.node_id, said(NodePhase.STOPPED), clock())
 
 
 async def test_of_a_crowd_that_starts_no_more_ask_than_there_are_cores(
@@ -364,4 +364,4 @@ async def test_of_a_crowd_that_starts_no_more_ask_than_there_are_cores(
                 await queue.admit_at_once(conn, gang, clock(), SPOT.region, cores)
         asks = {f"job-{n}": (SPOT, 1) for n in kept}
 
-        assert await admission.with_room_for_all(conn, asks, clock()) == {"job-1", "job-2"}
+        assert await admission.find_jobs_with_room(conn, asks, clock()) == {"job-1", "job-2"}

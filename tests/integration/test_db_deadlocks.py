@@ -34,9 +34,9 @@ from service.operations import generations as generation_operations
 from service.operations import heads, heartbeats
 from service.operations.generations import Halting, Opening
 from service.operations.registrations import (
-    Asks,
-    Other,
-    Registering,
+    PendingRegistration,
+    RegistrationBatcher,
+    RegistrationOutcome,
     register_again,
     register_all,
 )
@@ -110,8 +110,8 @@ class Crowd:
     async def _register(self, conn: AsyncConnection) -> None:
         vm_id, boot_id = self.rng.choice(VMS), self.rng.choice(("boot-1", "boot-2"))
         registration = replace(_REGISTRATION, vm_id=vm_id, boot_id=boot_id)
-        (answer,) = await register_all(conn, [Asks(registration, self.clock())])
-        if answer is Other.KNOWN:
+        (answer,) = await register_all(conn, [PendingRegistration(registration, self.clock())])
+        if answer is RegistrationOutcome.KNOWN:
             await register_again(conn, registration, self.clock())
 
     async def _heartbeat(self, conn: AsyncConnection) -> None:
@@ -133,7 +133,7 @@ class Crowd:
             committed=(checkpoint(1),),
             eviction=notice if self.rng.random() < 0.2 else None,
         )
-        await heartbeats.hear_all(conn, {node.node_id: beat}, self.clock())
+        await heartbeats.record_heartbeats(conn, {node.node_id: beat}, self.clock())
 
     async def _claim(self) -> None:
         """What is due, in a transaction of its own; sometimes leases have expired by then."""
@@ -222,7 +222,7 @@ async def test_two_boots_that_register_a_machine_at_once_are_told_apart(
         await add_job(conn, clock(), state="running")
         await add_attempt(conn, clock(), vm_ids=machines)
 
-    replicas, rng = [Registering(crowd) for _ in range(2)], Random(5)
+    replicas, rng = [RegistrationBatcher(crowd) for _ in range(2)], Random(5)
 
     async def register(vm_id: str, boot_id: str) -> int:
         message = replace(_REGISTRATION, attempt_id="att-1", vm_id=vm_id, boot_id=boot_id)
@@ -254,8 +254,8 @@ async def test_what_many_nodes_tell_and_what_many_attempts_do_never_wait_in_a_ci
     there, back = dict(sorted(said.items())), dict(sorted(said.items(), reverse=True))
     moving.sort(key=lambda one: one.row.id)
     deeds: list[Callable[[AsyncConnection], Awaitable[object]]] = [
-        lambda conn: heartbeats.hear_all(conn, there, clock()),
-        lambda conn: heartbeats.hear_all(conn, back, clock()),
+        lambda conn: heartbeats.record_heartbeats(conn, there, clock()),
+        lambda conn: heartbeats.record_heartbeats(conn, back, clock()),
         lambda conn: attempt_moves.move_all(conn, moving, clock()),
         lambda conn: attempt_moves.move_all(conn, moving[::-1], clock()),
     ]

@@ -262,7 +262,7 @@ async def test_a_long_poll_that_comes_when_the_drain_has_begun_does_not_wait(
     node, job_id = await waiting_node(world)
     version = (await world.job(job_id))["version"]
     assert node.seat is not None
-    world.parts.drain.begin()
+    world.parts.drain.begin_drain()
     began = time.monotonic()
 
     told = await node.hear()

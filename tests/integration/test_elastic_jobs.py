@@ -100,7 +100,7 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
         "generation.opened",
         "Going on with 2 of 3 nodes from step 2 (generation 2)",
     ) in told
-    assert ("node.evicted", "Azure took 1 of 3 machines back without notice") in told
+    assert ("node.evicted", "Azure evicted 1 of 3 machines without notice") in told
     assert sum(lived.holds.ends) == 1
     assert lived.evicted_s is not None
     assert lived.evicted_s < 120
@@ -116,7 +116,7 @@ async def test_of_machines_that_are_taken_together_those_with_notice_are_counted
     await train(world, survivors[:1], step=4)
 
     told = await _events(world, job_id)
-    assert ("node.evicted", "Azure took 2 of 3 machines back, 1 of them with notice") in told
+    assert ("node.evicted", "Azure evicted 2 of 3 machines, 1 of them with notice") in told
 
 
 async def test_a_replacement_that_never_joins_is_given_back_and_another_one_asked_for(
@@ -208,7 +208,7 @@ async def test_a_machine_that_comes_in_place_of_the_lost_one_joins_at_a_checkpoi
         f"The 3rd node joins: going on with 3 of 3 nodes from step 6 (generation {grown})",
     ) in told
     asked = [m for code, m in told if code == "node.replacement_asked"]
-    assert asked == ["Azure is asked for 1 machine in place of what was taken"]
+    assert asked == ["Requested 1 machine in place of what was evicted"]
 
 
 async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(

@@ -19,7 +19,7 @@ from service.domain.cloud.fleet import Price
 from service.domain.lifecycle.attempt import OpenGeneration
 from service.domain.lifecycle.node import NodeRecord, node_view
 from service.operations.generations import Opening, open_all
-from service.operations.registrations import Asks, register_all
+from service.operations.registrations import PendingRegistration, register_all
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.rows import (
@@ -104,7 +104,7 @@ async def test_each_begins_with_its_own_checkpoint_counts_and_events(
     ]
 
 
-def machines(ids: Sequence[str], vm_id: str, now: Clock) -> list[Asks]:
+def machines(ids: Sequence[str], vm_id: str, now: Clock) -> list[PendingRegistration]:
     """One of each attempt that registers."""
     said = Registration(
         protocol=PROTOCOL,
@@ -115,7 +115,7 @@ def machines(ids: Sequence[str], vm_id: str, now: Clock) -> list[Asks]:
         address="10.0.0.4",
         gpus=8,
     )
-    return [Asks(replace(said, attempt_id=id_), now()) for id_ in ids]
+    return [PendingRegistration(replace(said, attempt_id=id_), now()) for id_ in ids]
 
 
 MANY = 9

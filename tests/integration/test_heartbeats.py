@@ -13,7 +13,7 @@ from service.db.core.engine import make_engine
 from service.db.jobs import jobs
 from service.db.schema import tables
 from service.domain.lifecycle.node import NodeRecord
-from service.operations.heartbeats import Heard, Hearing
+from service.operations.heartbeats import HeartbeatBatcher, NodeAnswer
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, generation
 from tests.scripted_node import metrics as measured
@@ -48,10 +48,10 @@ async def test_a_crowd_is_heard_and_each_gets_its_own_answer(
         crowd = await training(conn, clock, count=len(SOME))
         await nodes.direct_all(conn, {crowd[0].node_id: (DirectiveKind.STOP, 1)})
     clock.advance(seconds=10)
-    hearing = Hearing(engine)
+    hearing = HeartbeatBatcher(engine)
 
     answers = await asyncio.gather(
-        *(hearing.hear(n.node_id, beat(2, step=5), clock()) for n in crowd)
+        *(hearing.record(n.node_id, beat(2, step=5), clock()) for n in crowd)
     )
 
     assert [a.directive_seq for a in answers] == [1, *[0] * (len(SOME) - 1)]
@@ -65,16 +65,16 @@ async def test_of_a_crowd_with_one_that_cannot_be_kept_all_others_are_heard(
 ) -> None:
     async with engine.begin() as conn:
         wild, *healthy = await training(conn, clock, count=3)
-    hearing = Hearing(engine)
+    hearing = HeartbeatBatcher(engine)
     batch = tuple(replace(measured(step), seconds=1e308) for step in (2, 3))  # what a sum is not
 
     answers = await asyncio.gather(
-        hearing.hear(wild.node_id, beat(2, step=3, metrics=batch), clock()),
-        *(hearing.hear(n.node_id, beat(2), clock()) for n in healthy),
+        hearing.record(wild.node_id, beat(2, step=3, metrics=batch), clock()),
+        *(hearing.record(n.node_id, beat(2), clock()) for n in healthy),
         return_exceptions=True,
     )
 
-    assert [type(answer) for answer in answers] == [DataError, Heard, Heard]
+    assert [type(answer) for answer in answers] == [DataError, NodeAnswer, NodeAnswer]
 
 
 async def test_what_is_no_number_is_kept_and_left_out_of_the_progress(
@@ -84,7 +84,7 @@ async def test_what_is_no_number_is_kept_and_left_out_of_the_progress(
     async with engine.begin() as conn:
         (node,) = await training(conn, clock)
 
-    await Hearing(engine).hear(node.node_id, beat(2, step=4, metrics=batch), clock())
+    await HeartbeatBatcher(engine).record(node.node_id, beat(2, step=4, metrics=batch), clock())
 
     async with engine.connect() as conn:
         kept = await conn.execute(select(tables.metrics.c.step).order_by(tables.metrics.c.step))
@@ -101,7 +101,8 @@ async def test_an_order_tells_what_a_long_poll_must_know(engine: AsyncEngine, cl
     clock.advance(seconds=timedelta(hours=1).total_seconds())
 
     known, unknown = await asyncio.gather(
-        Hearing(engine).order(node.node_id, 0), Hearing(engine).order("node-of-nobody", 0)
+        HeartbeatBatcher(engine).find_directive(node.node_id, 0),
+        HeartbeatBatcher(engine).find_directive("node-of-nobody", 0),
     )
 
     assert unknown is None
@@ -115,10 +116,10 @@ async def test_long_polls_leave_prepared_what_heartbeats_need(
     engine = make_engine(database_url, pool_size=1)
     async with engine.begin() as conn:
         (node,) = await training(conn, clock)
-    hearing = Hearing(engine)
+    hearing = HeartbeatBatcher(engine)
     for seq in range(2, 12):
-        await hearing.hear(node.node_id, beat(seq), clock())
-        assert await hearing.order(node.node_id, 0)
+        await hearing.record(node.node_id, beat(seq), clock())
+        assert await hearing.find_directive(node.node_id, 0)
 
     async with engine.connect() as conn:
         found = await conn.execute(text("select statement from pg_prepared_statements"))

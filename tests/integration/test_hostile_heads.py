@@ -93,7 +93,7 @@ async def training(world: World, heads: Sequence[str], **infrastructure: Any) ->
         job = await world.submit(training_file=file, infrastructure=asked)
         one.id = job["id"]
     made = Victims(world, victims)
-    while sum(bool(found.instances) for found in world.cloud.made(())) < len(victims):
+    while sum(bool(found.instances) for found in world.cloud.list_existing(())) < len(victims):
         await made.tick(1, 15, chatty=False)
     for one in victims:
         await one.be_seated()

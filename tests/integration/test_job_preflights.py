@@ -57,7 +57,7 @@ async def test_a_row_that_the_template_refuses_fails_the_job_before_any_machine(
     assert "1 of 21 rows cannot be trained on. Line 21: " in job["error"]["message"]
     assert "put that text before the first user message" in job["error"]["message"]
     assert await world.attempts_of(job["id"]) == []
-    assert world.cloud.made(()) == []
+    assert world.cloud.list_existing(()) == []
 
 
 async def test_a_plan_for_such_a_file_is_refused_with_the_same_words(world: World) -> None:

@@ -93,7 +93,10 @@ async def test_what_was_measured_is_locked_before_attempts_and_jobs_by_whoever_t
     async with engine.connect() as another, another.begin():
         await another.execute(update(tables.metrics).values(loss=1.0))
         telling = asyncio.create_task(
-            transact(engine, lambda conn: heartbeats.hear_all(conn, {node.node_id: told}, clock()))
+            transact(
+                engine,
+                lambda conn: heartbeats.record_heartbeats(conn, {node.node_id: told}, clock()),
+            )
         )
         await waiting.until(lambda: blocked(engine), lambda many: many == 1)
         free = [  # raises where who waits has it locked already
@@ -136,7 +139,7 @@ async def _tell_of_head(conn: AsyncConnection, _: Claim, row: AttemptRow, now: d
 
 async def _give_up(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
     broken = [(checkpoint(1), CheckpointFault(file="a", reason="is gone"))]
-    assert await findings.give_up(conn, claim, row, broken, None, now)
+    assert await findings.mark_broken(conn, claim, row, broken, None, now)
 
 
 @pytest.mark.parametrize("tell", [_tell_of_head, _give_up])

@@ -55,7 +55,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
         for name, value in (SETTINGS | settings).items():
             monkeypatch.setenv(name, value)
         any_schema = Schema(newest="9999", known=frozenset())
-        return {part.name: part async for part in checks.look(any_schema, time.time)}
+        return {part.name: part async for part in checks.run_checks(any_schema, time.time)}
 
     return look
 

@@ -72,7 +72,7 @@ async def main() -> MemoryStore:
 
 
 async def inputs_of(main: BlobStore, name: str = MODEL) -> list[str]:
-    found = await models.find(main, name)
+    found = await models.find_staged_model(main, name)
     return [file.path for file in found.model.files]
 
 
@@ -88,8 +88,12 @@ class TestCopying:
         assert len(whole) == 4
         for account in (near, far):
             assert len(await account.list_containers("")) == 2
-            assert await models.find(account, MODEL) == await models.find(main, MODEL)
-            assert await models.find(account, OTHER) == await models.find(main, OTHER)
+            assert await models.find_staged_model(account, MODEL) == await models.find_staged_model(
+                main, MODEL
+            )
+            assert await models.find_staged_model(account, OTHER) == await models.find_staged_model(
+                main, OTHER
+            )
         assert await sweep.run_once() == []
 
     async def test_a_model_is_named_only_once_all_of_it_is_there(self, main: MemoryStore) -> None:
@@ -100,7 +104,7 @@ class TestCopying:
         copied = {blob.name for blob in await near.list_blobs(WHERE)}
         assert copied
         assert "main-1/model.safetensors" not in copied
-        assert await regions.held(near, await inputs_of(main)) == frozenset()
+        assert await regions.list_copied_inputs(near, await inputs_of(main)) == frozenset()
 
     async def test_an_interrupted_copy_goes_on_where_it_was(self, main: MemoryStore) -> None:
         slow = Slow()
@@ -109,7 +113,9 @@ class TestCopying:
 
         assert await copies(main, {"westus3": near}).run_once() == [f"westus3/{WHERE}"]
 
-        assert await regions.held(near, await inputs_of(main)) == set(await inputs_of(main))
+        assert await regions.list_copied_inputs(near, await inputs_of(main)) == set(
+            await inputs_of(main)
+        )
 
     async def test_a_new_revision_follows_and_jobs_on_the_old_one_read_the_main_account(
         self, main: MemoryStore
@@ -125,8 +131,10 @@ class TestCopying:
 
         assert await sweep.run_once() == [f"westus3/{WHERE}"]
 
-        assert await regions.held(near, await inputs_of(main)) == set(await inputs_of(main))
-        assert await regions.held(near, old) == frozenset()
+        assert await regions.list_copied_inputs(near, await inputs_of(main)) == set(
+            await inputs_of(main)
+        )
+        assert await regions.list_copied_inputs(near, old) == frozenset()
 
     async def test_a_region_that_is_away_and_a_model_that_makes_no_sense_hold_up_no_other(
         self, main: MemoryStore, caplog: pytest.LogCaptureFixture
@@ -150,7 +158,7 @@ class TestCopying:
 
         async def copied() -> bool:
             await sweep.run_once()
-            return bool(await regions.held(near, await inputs_of(main)))
+            return bool(await regions.list_copied_inputs(near, await inputs_of(main)))
 
         await until(copied, bool)
 

@@ -80,7 +80,7 @@ async def test_a_budget_that_did_not_hold_is_the_operators_matter_and_a_threshol
     job = await world.submit()
     standing = BudgetStanding(cap=Decimal(10), metered=Decimal(11))
     async with world.engine.begin() as conn:
-        await budgets.tell(conn, job["id"], standing, reached, world.clock())
+        await budgets.record_threshold(conn, job["id"], standing, reached, world.clock())
 
     told = [(line.levelname, vars(line)["job"]) for line in lines(log, "job.budget_passed")]
     assert told == ([("ERROR", job["id"])] if reached == budget.CAP_PASSED else [])

@@ -234,7 +234,7 @@ class WatchedCloud(FakeCloud):
         await super().delete(name)
 
     def dying(self) -> set[str]:
-        return {s.name for s in self.made(()) if s.phase is ScaleSetPhase.DELETING}
+        return {s.name for s in self.list_existing(()) if s.phase is ScaleSetPhase.DELETING}
 
 
 async def _over(world: World, name: str) -> AttemptRow:

@@ -45,7 +45,7 @@ from service.domain.spot.market import EvictionBand
 from service.domain.storage.access_tiers import AccessTier
 from service.domain.storage.checkpoint_faults import CheckpointFinding
 from service.operations import admission, audit
-from service.operations.jobs import Sending, sent_before
+from service.operations.jobs import RequestIdentity, find_earlier
 from service.reconciler import late_billing
 from tests.clock import Clock
 from tests.integration.rows import generation
@@ -124,8 +124,8 @@ async def money_of_all_projects(conn: AsyncConnection, clock: Clock) -> None:
 
 async def sent_again(conn: AsyncConnection, clock: Clock) -> None:
     caller = Caller(api_key_id="k-job", project_id="p-job")
-    sending = Sending(caller=caller, body_sha256="x", idempotency_key=None, is_retry=True)
-    await sent_before(conn, sending, clock())
+    sending = RequestIdentity(caller=caller, body_sha256="x", idempotency_key=None, is_retry=True)
+    await find_earlier(conn, sending, clock())
 
 
 async def spent_lately(conn: AsyncConnection, clock: Clock) -> None:
@@ -145,7 +145,7 @@ async def queue_pass(conn: AsyncConnection, clock: Clock) -> None:
     assert await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
     await quotas.learn(conn, SPOT.region, 960, 192, clock())
     assert await queue.is_mine(conn, "me", clock(), timedelta(seconds=15))
-    assert await admission.let_in(conn, ProjectQuota(max_jobs=10), clock()) == 1
+    assert await admission.admit_waiting_jobs(conn, ProjectQuota(max_jobs=10), clock()) == 1
 
 
 async def sweep_orphans(conn: AsyncConnection, clock: Clock) -> None:

@@ -24,7 +24,7 @@ async def allow(world: World, **most: int | None) -> None:
 async def told(world: World) -> str:
     """What the project has, as the operator sees it."""
     async with world.engine.connect() as conn:
-        return await quotas.in_words(conn, "tests")
+        return await quotas.describe_limits(conn, "tests")
 
 
 def refused(answer: httpx.Response, *words: str) -> bool:
@@ -44,7 +44,7 @@ async def test_a_project_has_so_many_jobs_that_are_not_over(world: World) -> Non
     await world.tick(3)
     after = await world.call("POST", JOBS, json=asked)
 
-    assert refused(refusal, "2 jobs that are not over", "cancel some")
+    assert refused(refusal, "2 live jobs", "cancel some")
     assert after.status_code == 200
 
 
@@ -147,9 +147,9 @@ async def test_the_operator_sees_what_a_project_has_and_may_have(world: World) -
     before = await told(world)
     await allow(world, live_jobs=None)
 
-    assert before.startswith("It has 1 of 7 jobs that are not over, 1 of 100000 files, ")
+    assert before.startswith("It has 1 of 7 live jobs, 1 of 100000 files, ")
     assert before.endswith("1 of 5 API keys.")
-    assert "1 of 10000 jobs" in await told(world)
+    assert "1 of 10000 live jobs" in await told(world)
 
 
 @pytest.mark.parametrize("name", ["live_jobs", "files", "bytes", "keys"])

@@ -13,7 +13,7 @@ from service.api.app import make_app, make_probes
 from service.api.deps import Parts
 from service.db.core.engine import make_engine
 from service.db.core.schema_version import Schema
-from service.operations.pulse import LATE, Pulse
+from service.operations.liveness import LATE, LoopLiveness
 from tests.world import World, client
 
 BEFORE, NOW, LATER = "0003", "0004", "0005"
@@ -70,12 +70,12 @@ async def test_a_reconciler_that_was_given_a_port_answers_whether_it_is_well_and
 
 
 async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
-    pulse = Pulse(world.clock)
-    pulse.beat("attempts")
+    pulse = LoopLiveness(world.clock)
+    pulse.record_turn("attempts")
     parts = replace(world.parts, pulse=pulse)
     well = await ask(parts)
     world.clock.advance(seconds=(LATE + timedelta(seconds=1)).total_seconds())
-    pulse.beat("jobs")
+    pulse.record_turn("jobs")
 
     hanging = await ask(parts)
 
@@ -86,15 +86,15 @@ async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
 
 
 async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
-    pulse, hour = Pulse(world.clock), timedelta(hours=1)
-    pulse.beat("watch", within=timedelta(seconds=10))
-    pulse.beat("pruning", within=hour)
+    pulse, hour = LoopLiveness(world.clock), timedelta(hours=1)
+    pulse.record_turn("watch", within=timedelta(seconds=10))
+    pulse.record_turn("pruning", within=hour)
     world.clock.advance(seconds=(LATE + timedelta(seconds=11)).total_seconds())
-    first = pulse.late()
+    first = pulse.late_loops()
     world.clock.advance(seconds=hour.total_seconds())
 
     assert first == ["watch"]
-    assert pulse.late() == ["pruning", "watch"]
+    assert pulse.late_loops() == ["pruning", "watch"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from service.domain.lifecycle.attempt import AttemptTiming
 from service.domain.lifecycle.node import NodeRecord
 from service.domain.states import ATTEMPT_OVER, AttemptState, JobState, Outcome
 from service.operations import heads, heartbeats
-from service.operations.registrations import Registering
+from service.operations.registrations import RegistrationBatcher
 from service.reconciler.attempts import AttemptReconciler
 from service.reconciler.jobs import JobReconciler
 from tests.integration.killable import (
@@ -148,7 +148,7 @@ class Life:
             address="10.0.0.4",
             gpus=8,
         )
-        seat = await Registering(self.world.engine).register(message, self.world.clock())
+        seat = await RegistrationBatcher(self.world.engine).register(message, self.world.clock())
         assert seat is not None
         await self._say(seat.node, NodePhase.READY, 0, 0)
 
@@ -183,7 +183,7 @@ class Life:
             free_port=29500,
         )
         async with self.world.engine.begin() as conn:
-            await heartbeats.hear_all(conn, {node.node_id: beat}, self.world.clock())
+            await heartbeats.record_heartbeats(conn, {node.node_id: beat}, self.world.clock())
 
 
 async def _those_beside_it_die() -> None:

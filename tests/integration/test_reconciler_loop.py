@@ -17,7 +17,7 @@ from service.db.core import notify
 from service.db.core.engine import driver_url
 from service.db.core.notify import Listener
 from service.domain.cloud.fleet import ScaleSet
-from service.operations.pulse import LATE, Pulse
+from service.operations.liveness import LATE, LoopLiveness
 from service.reconciler.loop import AT_ONCE, Loop, Step
 from tests import waiting
 from tests.integration.rows import add_attempt, add_job
@@ -120,7 +120,7 @@ async def test_what_failed_runs_again_soon_and_later_each_time_it_fails_again() 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
 async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, kind: str) -> None:
     """It has the time that a slow sweep needs, and no more."""
-    pulse, gate = Pulse(world.clock), asyncio.Event()
+    pulse, gate = LoopLiveness(world.clock), asyncio.Event()
     loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
     begun = list[int]()
 
@@ -135,7 +135,7 @@ async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, ki
     late = []
     for minutes in (0, 30, 30):  # 30 minutes, and ten times its period
         world.clock.advance(minutes=minutes)
-        late.append(pulse.late())
+        late.append(pulse.late_loops())
     gate.set()
     await running
 
@@ -143,12 +143,12 @@ async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, ki
 
 
 async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: World) -> None:
-    pulse, faults = Pulse(world.clock), [RuntimeError("no right")] * 2
+    pulse, faults = LoopLiveness(world.clock), [RuntimeError("no right")] * 2
     loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
     late = []
 
     async def claim(_: int) -> list[Step]:
-        late.append(pulse.late())
+        late.append(pulse.late_loops())
         world.clock.advance(seconds=(LATE + SECOND).total_seconds())
         if faults:
             raise faults.pop()
@@ -163,7 +163,7 @@ async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: Wo
 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
 async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kind: str) -> None:
-    pulse, done = Pulse(world.clock), list[int]()
+    pulse, done = LoopLiveness(world.clock), list[int]()
     loop = Loop(listener=world.listener, stop=asyncio.Event(), pulse=pulse)
 
     async def run() -> None:
@@ -176,7 +176,7 @@ async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kin
     late = []
     for minutes in (59, 2):
         world.clock.advance(minutes=minutes)
-        late.append(pulse.late())
+        late.append(pulse.late_loops())
     loop.stop.set()
     await running
 

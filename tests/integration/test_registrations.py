@@ -12,7 +12,7 @@ from service.db.jobs import events
 from service.db.schema import tables
 from service.domain.errors import Gone
 from service.operations.nodes import Standing
-from service.operations.registrations import Registering
+from service.operations.registrations import RegistrationBatcher
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job
 from trainer.contract import PROTOCOL, Registration, Span
@@ -39,7 +39,7 @@ Answers = list[Standing | BaseException | None]
 
 async def crowd(engine: AsyncEngine, clock: Clock, *machines: Registration) -> Answers:
     """What they are told that register at the same moment."""
-    asks = Registering(engine)
+    asks = RegistrationBatcher(engine)
     registering = (asks.register(one, clock()) for one in machines)
     return await asyncio.gather(*registering, return_exceptions=True)
 

@@ -127,7 +127,7 @@ async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
     await scene.generation(node)
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
     said = node.said.broken
-    fault = await findings.look(store, job, newest)
+    fault = await findings.find_fault(store, job, newest)
     await heads.fence(store, job, 1, {newest.path})
     second = await scene.generation(node, number=2)
     await scene.until(lambda: scene.progress("one") > before.step)
@@ -136,7 +136,7 @@ async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
     assert (said.path, said.file) == (newest.path, file)
     assert fault == CheckpointFault(file=file, reason=seen)
     assert second.checkpoint == before
-    assert await findings.look(store, job, before) is None
+    assert await findings.find_fault(store, job, before) is None
     assert node.said.broken is None
 
 
@@ -153,4 +153,4 @@ async def test_bytes_that_only_a_reader_sees_to_differ_are_told_and_not_seen_by_
     assert isinstance(said, BrokenCheckpoint)
     assert said.file == SHARDS[1]
     assert said.reason.startswith("crc64nvme is ")
-    assert await findings.look(store, scene.job.container.container_name, newest) is None
+    assert await findings.find_fault(store, scene.job.container.container_name, newest) is None

@@ -263,7 +263,7 @@ async def test_a_folder_that_is_gone_is_not_there_already(world: World) -> None:
         refused = await ask(world, job, tier="hot", dry_run=dry_run)
         error = body(refused)["error"]
         assert (refused.status_code, error["code"]) == (404, "model_not_found")
-        assert "is gone: somebody has deleted it from the storage account" in error["message"]
+        assert "was deleted from the storage account" in error["message"]
     other = await ask(world, job, f"checkpoints/{checkpoint}", tier="cool")
     assert body(other)["error"]["code"] == "checkpoint_not_found"
     assert (await folder(world, job))["state"] == "gone"

@@ -23,8 +23,8 @@ from service.domain.storage.access_tiers import (
 )
 from service.operations import tier_moves
 from service.operations import tiers as operation
-from service.operations.tier_moves import Wish
-from service.operations.tiers import Look, Outside
+from service.operations.tier_moves import MoveRequest
+from service.operations.tiers import FolderInspection, Outside
 from service.pricing.fixed import FixedPrices
 from service.reconciler.storage_cost import StorageMeters
 from service.reconciler.tiers import TierMoves
@@ -83,21 +83,21 @@ async def job(engine: AsyncEngine, store: DyingStore, clock: Clock) -> str:
     return name
 
 
-async def look(engine: AsyncEngine, store: DyingStore, job: str) -> Look:
-    return await operation.look(engine, outside(store), f"p-{job}", job, None)
+async def look(engine: AsyncEngine, store: DyingStore, job: str) -> FolderInspection:
+    return await operation.inspect_folder(engine, outside(store), f"p-{job}", job, None)
 
 
 async def ask(
     engine: AsyncEngine, store: DyingStore, job: str, tier: AccessTier, clock: Clock
 ) -> None:
-    wish = Wish(
+    wish = MoveRequest(
         project_id=f"p-{job}",
         job_id=job,
         checkpoint_id=None,
         tier=tier,
         priority=ArchivePriority.STANDARD,
     )
-    await tier_moves.move(engine, outside(store), wish, clock)
+    await tier_moves.request_move(engine, outside(store), wish, clock)
 
 
 def outside(store: DyingStore) -> Outside:

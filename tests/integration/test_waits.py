@@ -15,7 +15,7 @@ from service.db.jobs.job_facts import Around
 from service.domain.cloud.fleet import Price
 from service.domain.planning.forecast import ToCome
 from service.domain.states import CapacityType
-from service.operations.waits import Waits
+from service.operations.waits import WaitForecasts
 from service.pricing.fixed import FixedPrices
 from tests.clock import Clock
 from tests.integration.test_api_submissions import statements
@@ -115,8 +115,8 @@ async def wait_at(world: World, job: str, spot: str) -> ToCome | None:
     """With Spot at another price than the plan's."""
     price = Price(hourly=Decimal(spot), on_demand_hourly=PRICE.on_demand_hourly)
     around = await around_of(world, job)
-    now_at = Waits(engine=world.engine, prices=FixedPrices({SPOT: price}))
-    return (await now_at.seen(around, world.clock())).wait
+    now_at = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: price}))
+    return (await now_at.add_forecasts(around, world.clock())).wait
 
 
 async def test_what_costs_more_than_may_be_paid_is_not_waited_for(world: World) -> None:
@@ -156,9 +156,9 @@ async def test_a_job_that_trains_expects_waits_after_evictions_to_come_and_on_de
         await world.call("GET", path, headers={"cache-control": "no-cache"})
     around = await around_of(world, job["id"])
     long = replace(around, job=replace(around.job, total_steps=100_000))
-    waits = Waits(engine=world.engine, prices=FixedPrices({SPOT: PRICE}))
+    waits = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: PRICE}))
     spot, paid = [
-        await waits.seen(replace(long, on_demand=on_demand), world.clock())
+        await waits.add_forecasts(replace(long, on_demand=on_demand), world.clock())
         for on_demand in (False, True)
     ]
 

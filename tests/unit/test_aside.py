@@ -90,7 +90,7 @@ async def test_a_long_line_is_judged_beside_the_loop(data: list[bytes], where: s
     sent = Sent(data)
     watch = cast("files._Watch", sent)
 
-    passed = [chunk async for chunk in files.checked(sent, validator, verdict, watch)]
+    passed = [chunk async for chunk in files.validate_chunks(sent, validator, verdict, watch)]
 
     assert passed == data
     assert where in validator.seen

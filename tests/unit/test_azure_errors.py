@@ -13,7 +13,14 @@ from azure.mgmt.core.exceptions import ARMErrorFormat
 
 from emulator.core.errors import disallowed_by_policy
 from service.cloud.azure_denials import REMEDY
-from service.cloud.azure_errors import TABLE, Row, classify, failed, quota, translated
+from service.cloud.azure_errors import (
+    TABLE,
+    Row,
+    classify,
+    classify_failure,
+    quota,
+    translate_error,
+)
 from service.cloud.provider import (
     CloudError,
     InsufficientCapacity,
@@ -138,7 +145,7 @@ def test_an_unknown_code_is_a_bare_cloud_error(answer: tuple[str, int, str]) -> 
 def test_a_code_means_the_same_at_once_and_after_acceptance(answer: tuple[str, int, str]) -> None:
     code, status, message = answer
     error, failure = BOTH_WAYS[answer]
-    late, told = failed(code, message)
+    late, told = classify_failure(code, message)
 
     assert classify(code, status, message).error is error
     assert late is failure
@@ -148,7 +155,7 @@ def test_a_code_means_the_same_at_once_and_after_acceptance(answer: tuple[str, i
 
 def test_a_policy_that_denies_a_request_is_named_with_who_can_grant_an_exemption() -> None:
     body = disallowed_by_policy("rk-1", "sub", "Allowed VM sizes").body
-    told = str(translated(_answer(403, body)))
+    told = str(translate_error(_answer(403, body)))
 
     assert told == (
         "RequestDisallowedByPolicy: Azure Policy denies it: 'Allowed VM sizes' (assignment"
@@ -162,8 +169,8 @@ def test_a_policy_that_denies_a_request_is_named_with_who_can_grant_an_exemption
 def test_without_details_the_policy_is_read_from_the_message(more: list[dict[str, Any]]) -> None:
     body = disallowed_by_policy("rk-1", "sub", "Allowed VM sizes").body
     body["error"]["additionalInfo"] = more
-    at_once = str(translated(_answer(403, body)))
-    kind, late = failed(body["error"]["code"], body["error"]["message"])
+    at_once = str(translate_error(_answer(403, body)))
+    kind, late = classify_failure(body["error"]["code"], body["error"]["message"])
 
     assert "'Allowed VM sizes' (assignment 'Allowed VM sizes', /subscriptions/sub" in at_once
     assert at_once == f"RequestDisallowedByPolicy: {late}"
@@ -171,7 +178,7 @@ def test_without_details_the_policy_is_read_from_the_message(more: list[dict[str
 
 
 def test_a_denial_that_names_no_policy_is_told_as_it_came() -> None:
-    _, told = failed("RequestDisallowedByPolicy", "Policy identifiers: '[nonsense]'.")
+    _, told = classify_failure("RequestDisallowedByPolicy", "Policy identifiers: '[nonsense]'.")
 
     assert told == f"Policy identifiers: '[nonsense]'. {REMEDY}"
 
@@ -193,7 +200,7 @@ def test_whoever_must_act_is_told_what_to_do() -> None:
 
 
 def test_without_a_token_a_person_must_act() -> None:
-    error = translated(ClientAuthenticationError("No credential gave a token."))
+    error = translate_error(ClientAuthenticationError("No credential gave a token."))
 
     assert isinstance(error, Misconfigured)
     assert "identity" in str(error)
@@ -202,13 +209,13 @@ def test_without_a_token_a_person_must_act() -> None:
 def test_a_certificate_that_is_not_trusted_is_no_outage() -> None:
     refused = ServiceRequestError("cannot connect", error=ssl.SSLCertVerificationError("self-made"))
 
-    assert isinstance(translated(refused), Misconfigured)
+    assert isinstance(translate_error(refused), Misconfigured)
 
 
 def test_a_broken_connection_is_worth_another_try() -> None:
     broken = ServiceRequestError("cannot connect", error=ConnectionRefusedError())
 
-    assert type(translated(broken)) is CloudError
+    assert type(translate_error(broken)) is CloudError
 
 
 def test_a_quota_is_named_with_its_region_and_what_is_missing() -> None:

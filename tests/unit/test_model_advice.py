@@ -10,7 +10,7 @@ from tests.world import stage
 
 async def refusal(store: MemoryStore, name: str) -> str:
     with pytest.raises(InvalidRequest) as refused:
-        await models.find(store, name)
+        await models.find_staged_model(store, name)
     return refused.value.message
 
 
@@ -51,12 +51,12 @@ async def test_a_model_whose_head_is_broken_is_not_among_those_to_use() -> None:
 async def test_a_base_model_is_known_once_its_head_says_that_name() -> None:
     store, where = MemoryStore(), models.container("m")
     await store.create_container(where)
-    nothing = await models.base(store, "m")
+    nothing = await models.find_base_model(store, "m")
     await stage(store, "another")
     head, _ = await store.read(models.container("another"), models.HEAD)
     await store.write(where, models.HEAD, head)
 
-    assert (nothing, await models.base(store, "m")) == (None, None)
-    found = await models.base(store, "another")
+    assert (nothing, await models.find_base_model(store, "m")) == (None, None)
+    found = await models.find_base_model(store, "another")
     assert found is not None
     assert found.name == "another"

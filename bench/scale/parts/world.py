@@ -83,7 +83,7 @@ class World:
     async def do_boots(self) -> list[tuple[str, str, str, str]]:
         """Machines that have come up since the last call: attempt, job, VM id, name."""
         fresh = []
-        for found in self.cloud.made(self._booted):
+        for found in self.cloud.list_existing(self._booted):
             if found.instances:
                 self._booted.add(found.name)
                 attempt, job = found.tags[ATTEMPT_TAG], found.tags[JOB_TAG]

@@ -8,13 +8,13 @@ LATE = timedelta(seconds=30)  # after its next turn was due
 
 
 @dataclass
-class Pulse:
+class LoopLiveness:
     """Records each turn of each loop."""
 
     now: Callable[[], datetime]
     _until: dict[str, datetime] = field(default_factory=dict)
 
-    def beat(self, loop: str, within: timedelta = timedelta(0)) -> None:
+    def record_turn(self, loop: str, within: timedelta = timedelta(0)) -> None:
         """Record that the loop turned and will turn again ``within`` that time."""
         self._until[loop] = self.now() + within + LATE
 
@@ -23,6 +23,6 @@ class Pulse:
         """Return whether any loop has turned in this process."""
         return bool(self._until)
 
-    def late(self) -> list[str]:
+    def late_loops(self) -> list[str]:
         """Return the loops that have not turned for too long."""
         return sorted(name for name, until in self._until.items() if self.now() > until)

@@ -18,12 +18,14 @@ from service.domain.planning.plan import Plan
 from service.domain.storage.access_tiers import AccessTier
 
 
-def turn(job_id: str, path: str) -> str:
+def lock_key(job_id: str, path: str) -> str:
     """Return the key of the lock on a folder's tier moves and its readers."""
     return f"tier:{job_id}:{path}"
 
 
-async def hold(conn: AsyncConnection, project_id: str, sources: Iterable[Source]) -> None:
+async def reserve_sources(
+    conn: AsyncConnection, project_id: str, sources: Iterable[Source]
+) -> None:
     """Keep the sources readable for a job that this transaction writes.
 
     Raises Archived where one is moving to the archive tier, InvalidRequest where one was deleted.
@@ -32,17 +34,17 @@ async def hold(conn: AsyncConnection, project_id: str, sources: Iterable[Source]
         job = await jobs.find(conn, source.job_id, project_id)
         assert job is not None, "jobs are never deleted"
         path, _ = await _folder(conn, job, source)
-        await jobs.take_turn(conn, turn(job.id, path))
+        await jobs.take_turn(conn, lock_key(job.id, path))
         _, option = await _folder(conn, job, source)
         move = await tier_moves.open_for(conn, job.id, path)
         if move is not None and move.tier is AccessTier.ARCHIVE:
             raise Archived(
-                f"{_named(source)} is on its way to the archive. Bring it back first: "
+                f"{_source_name(source)} is on its way to the archive. Bring it back first: "
                 f"rekindle tier {job.id} hot{option}."
             )
 
 
-async def needed_by(conn: AsyncConnection, project_id: str, source: Source) -> tuple[str, ...]:
+async def list_readers(conn: AsyncConnection, project_id: str, source: Source) -> tuple[str, ...]:
     """Return the ids of the live jobs that read the source."""
     alive = await jobs.alive(conn, project_id)
     return tuple(sorted([job.id for job in alive if await _reads(conn, job, source)]))
@@ -73,12 +75,12 @@ async def _folder(conn: AsyncConnection, job: JobRow, source: Source) -> tuple[s
         if kept.step == source.step:
             return kept.path, f" --checkpoint {kept.id}"
     raise InvalidRequest(
-        f"{_named(source)} was deleted. Take another one.",
+        f"{_source_name(source)} was deleted. Take another one.",
         code="unsupported_model",
         param=lineage.OF_BASE,
     )
 
 
-def _named(source: Source) -> str:
+def _source_name(source: Source) -> str:
     what = "final model" if source.step is None else f"checkpoint of step {source.step}"
     return f"The {what} of {source.job_id}"
