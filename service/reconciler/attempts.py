@@ -100,9 +100,9 @@ class AttemptReconciler:
         return [partial(self._reconcile, claim, row) for claim, row in claims]
 
     async def keep_watch(self) -> None:
-        """Tell the watch that the database is there: while every step is taken, none is claimed.
+        """Record that the database takes writes, also while no step is claimed.
 
-        And that it takes what nodes say: a standby, or one that Azure has shut, can only be read.
+        A standby, or a server that Azure has made read-only, refuses what nodes send.
         """
         async with self.engine.connect() as conn:
             if await database_health.takes_writes(conn):
@@ -146,11 +146,10 @@ class AttemptReconciler:
 
     async def _step(self, claim: Claim, row: AttemptRow) -> None:
         now = self.now()  # of the whole step: what is decided is true of what was seen then
-        since = self.watch.since(now)
         cloud: CloudProvider | ScaleSet | None = self._listed(row) or self._cloud(row, claim)
         if self._is_decided(claim, row, now) and not isinstance(cloud, ScaleSet):
             cloud = None if row.deferred_call is CloudCall.CREATE else as_before(row)
-        found = await self._observer.look(cloud, claim, row, since, now)
+        found = await self._observer.look(cloud, claim, row, self.watch.since(now), now)
         for fault in found.faults:
             await self._complain(row, fault)
         if is_deletion_stuck(found.attempt, found.seen, now):
@@ -198,11 +197,8 @@ class AttemptReconciler:
     def _listed(self, row: AttemptRow) -> ScaleSet | None:
         listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
         listing = listed.fresh() if listed else None
-        return (
-            scale_set_from_list(scale_set_cache.known_of(row), listing, self.now())
-            if listing
-            else None
-        )
+        known = scale_set_cache.known_of(row)
+        return scale_set_from_list(known, listing, self.now()) if listing else None
 
     async def _follow(
         self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: AttemptStep
@@ -242,9 +238,8 @@ class AttemptReconciler:
     async def _requeue(
         self, claim: Claim, row: AttemptRow, found: ObservedAttempt, delay: timedelta | None
     ) -> None:
-        usual = None
-        if self._hears:
-            usual = requeue_delay.while_running(row, found, self.pace, self.now())
+        now = self.now()
+        usual = requeue_delay.while_running(row, found, self.pace, now) if self._hears else None
         pause = self._pause(row, found, delay or usual)
         await self._release(claim, pause, deferral_of(found.faults))
 
@@ -378,10 +373,9 @@ class AttemptReconciler:
         if isinstance(fault, Deferred | ConcurrencyLimitReached) and not fault.code:
             return  # thousands at once, and each has its time
         log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
-        if not isinstance(fault, _FOR_A_PERSON):
-            return
-        async with self.engine.begin() as conn:
-            await operator_action.request_action(conn, row, fault, self.now())
+        if isinstance(fault, _FOR_A_PERSON):
+            async with self.engine.begin() as conn:
+                await operator_action.request_action(conn, row, fault, self.now())
 
     async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
         """Once per attempt, where user and operator look: money runs on."""
