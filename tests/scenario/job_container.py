@@ -75,7 +75,7 @@ class WiredContainer(JobContainer):
         except storage.PreconditionFailed as e:
             raise PreconditionFailedError(str(e)) from e
 
-    async def put(self, name: str, data: bytes) -> None:
+    async def overwrite(self, name: str, data: bytes) -> None:
         """Write a blob, over whatever is there."""
         await self._store.write(self._name, name, data)
 
@@ -88,7 +88,7 @@ class WiredContainer(JobContainer):
             if there != data:
                 raise PreconditionFailedError(str(e)) from e
 
-    async def listing(self, prefix: str) -> dict[str, StoredBlob]:
+    async def list_blobs(self, prefix: str) -> dict[str, StoredBlob]:
         """Return every blob under the prefix, by the name behind it."""
         found = await self._store.list_blobs(self._name, prefix)
         listed = {}

@@ -187,13 +187,13 @@ class Supervisor:
             case rules.SaveAndStop():
                 self._request(StopRequest.SAVE)
 
-    def _request(self, wish: StopRequest) -> None:
-        """Ask the run to end; only a wish to save lets the trainer live."""
+    def _request(self, request: StopRequest) -> None:
+        """Ask the run to end; only a request to save lets the trainer live."""
         if self.run is not None:
-            self.run.stops.request(wish)
-        if wish is StopRequest.ABANDON:
+            self.run.stops.request(request)
+        if request is StopRequest.ABANDON:
             self.machine.outbox.clear()
-        if wish is not StopRequest.SAVE:
+        if request is not StopRequest.SAVE:
             self.machine.kill_trainer()
         elif self.machine.trainer:
             self.machine.trainer.stop = True
