@@ -170,10 +170,14 @@ class World:
 
 @asynccontextmanager
 async def open_world(
-    engine: AsyncEngine, url: str, clock: Clock, table: Mapping[Offering, Price] = TABLE
+    engine: AsyncEngine,
+    url: str,
+    clock: Clock,
+    table: Mapping[Offering, Price] = TABLE,
+    store: MemoryStore | None = None,
 ) -> AsyncIterator[World]:
     """A world with one project, one key and the tiny model staged; ``table``: what may be had."""
-    store, listener = MemoryStore(), Listener(driver_url(url))
+    store, listener = store or MemoryStore(), Listener(driver_url(url))
     await stage(store, MODEL)
     async with engine.begin() as conn:
         key = await keys.create(conn, "tests", "tests", clock(), scope=Scope.OPERATOR)

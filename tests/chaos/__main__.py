@@ -21,9 +21,10 @@ from typing import Any
 from service.serving import event_loop
 from tests.chaos import lives, places, points
 from tests.chaos.lives import Storm, say
-from tests.chaos.plays import PLAYS
 from tests.chaos.points import Strike
-from tests.chaos.seams import Harm, Point
+from tests.scenario import worlds
+from tests.scenario.plays import PLAYS
+from tests.scenario.seams import Harm, Point
 
 
 def main() -> int:
@@ -71,7 +72,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _found(plays: list[str]) -> dict[str, list[tuple[int, Point]]]:
-    with points.database() as url, asyncio.Runner(loop_factory=event_loop()) as runner:
+    with worlds.database() as url, asyncio.Runner(loop_factory=event_loop()) as runner:
         return runner.run(points.enumerated(url, plays))
 
 

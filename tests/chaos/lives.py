@@ -15,6 +15,7 @@ from typing import Any
 from service.serving import event_loop
 from tests.chaos import points, storms
 from tests.chaos.points import Share, Strike
+from tests.scenario import worlds
 
 _PATIENCE = 300.0  # s; a life takes 1 to 4 on a core of its own
 _TELL_EVERY = 100  # lives
@@ -39,18 +40,18 @@ class Outcome:
     share: Share = field(default_factory=Share)
 
     def add(self, other: "Outcome") -> None:
-        """As if those had been lived here."""
+        """Add what another one has lived."""
         self.lives.update(other.lives)
         self.broken += other.broken
         self.share.add(other.share)
 
 
 def live(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> Outcome:
-    """Live all of them. Servers are ours, not the processes': an interrupt leaves none behind."""
+    """Live all of them. The servers belong to this process, so an interrupt leaves none behind."""
     came = Outcome()
     spawn = multiprocessing.get_context("spawn")
     with ExitStack() as servers:
-        urls = [servers.enter_context(points.database()) for _ in range(processes)]
+        urls = [servers.enter_context(worlds.database()) for _ in range(processes)]
         with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
             shares = [(todo[n::processes], url, keep, n + 1) for n, url in enumerate(urls)]
             parts = [pool.submit(_part, *share) for share in shares]
@@ -65,14 +66,14 @@ def live(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> O
 
 
 def held(keep: Path | None) -> set[str]:
-    """Lives that broke nothing when they were lived last."""
+    """Return the lives that broke nothing when they were lived last."""
     lines = keep.read_text().splitlines() if keep and keep.exists() else []
     told = {life["life"]: life["broken"] for life in map(json.loads, lines)}
     return {name for name, broken in told.items() if not broken}
 
 
 def note(name: str, broken: list[str] | None, keep: Path | None) -> list[str]:
-    """A line in ``keep``, and one for each broken promise; None, a miss, is lived again."""
+    """Note a life in ``keep``; return a line for each broken promise. A miss is not noted."""
     if broken is None:
         return []
     if keep:
@@ -84,7 +85,7 @@ def note(name: str, broken: list[str] | None, keep: Path | None) -> list[str]:
 
 
 def say(line: str) -> None:
-    """At once, also where nobody reads along."""
+    """Write a line without buffering."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -98,7 +99,7 @@ async def _lived(
     todo: Sequence[Strike | Storm], url: str, keep: Path | None, number: int
 ) -> Outcome:
     came = Outcome()
-    async with points.an_engine(url) as engine:
+    async with worlds.an_engine(url) as engine:
         for n, life in enumerate(todo, 1):
             if isinstance(life, Strike):
                 broken = await _outcome(points.lived(engine, url, life))
@@ -114,7 +115,7 @@ async def _lived(
 
 
 async def _outcome(life: Coroutine[Any, Any, list[str] | None]) -> list[str] | None:
-    """What it broke; one that fails or hangs is told like the others, and they are lived."""
+    """Return what a life broke; one that fails or hangs breaks that promise alone."""
     task = asyncio.create_task(asyncio.wait_for(life, _PATIENCE))
     await asyncio.wait({task})
     fault = task.exception()

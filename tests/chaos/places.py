@@ -1,6 +1,7 @@
 """Where in the service something is written outside: found in its text, to see what no life met.
 
-`met.txt` says which play comes to each place first; `python -m tests.chaos --record` writes it.
+`met.txt` says which play comes to each place first; `python -m tests.chaos --harm --storms 0
+--record` writes it.
 """
 
 import ast
@@ -8,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import service
-from tests.chaos.seams import WRITES
+from tests.scenario.seams import WRITES
 
 FOLDERS = ("api", "operations", "reconciler")
 CLOUD = frozenset({"create", "refill", "delete"})
@@ -89,7 +90,7 @@ MET = Path(__file__).parent / "met.txt"
 
 
 def all_places() -> set[str]:
-    """Every place that has an effect, named as a point is: "create reconciler/attempts.py _create".
+    """Return every place with an effect, named as a point: "create reconciler/attempts.py _create".
 
     Transactions that only read are among them: which one writes is known when it runs. Those that
     are EXCUSED are not.
@@ -103,7 +104,7 @@ def all_places() -> set[str]:
 
 
 def met() -> dict[str, str]:
-    """The play that comes to each place first, as it was when that was recorded."""
+    """Return the play that comes to each place first, as recorded."""
     lines = MET.read_text().splitlines()
     return {place: play for place, _, play in (line.partition(": ") for line in lines)}
 

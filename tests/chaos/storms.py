@@ -1,145 +1,28 @@
-"""Random kills, cuts and clocks: several replicas live one job's life, whoever is next.
+"""Random kills, cuts and clocks: several replicas serve the life of one play.
 
 The same seed is the same weather; ids are random, so what has the same time may come in another
-order. Clocks of replicas are up to 110 s apart; a replica is killed at a random point, loses
-answers or stalls; one alone has no way to Azure, Blob or PostgreSQL for some rounds; commits take
-seconds; every connection to PostgreSQL ends, or the server is shot and started again.
+order.
 """
 
 import random
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from service.cloud.fake import FakeCloud
-from service.cloud.provider import CloudError
-from tests.chaos import points
-from tests.chaos.life import SLACK, Life
-from tests.chaos.plays import PLAYS
-from tests.chaos.replicas import Replica, Replicas, start
-from tests.chaos.seams import SLOW_SECONDS, STALLS, Harm, Hook
-from tests.clock import Clock
-from tests.world import World
-
-SKEWS = (timedelta(0), timedelta(seconds=90), timedelta(seconds=-20))
-APART = max(SKEWS) - min(SKEWS)
-STRIKES = 6  # in one storm, of each replica's lives taken together
-_HARMS = [h for h in Harm if h not in (Harm.BELATED, Harm.RESTART)]  # the weather restarts
-SLEEPS = 12  # rounds
-CUT_ROUNDS = 8
-HELD_UP = timedelta(minutes=4)  # by a round of slow commits, and by one who looks and is cut off
-PARTS = ("azure", "blob", "postgres")
-TERMINATE = text(
-    "select pg_terminate_backend(pid) from pg_stat_activity"
-    " where datname = current_database() and pid <> pg_backend_pid()"
-)
-
-
-@dataclass
-class Skewed(Clock):
-    """The world's clock, seen by a machine whose own is off."""
-
-    true: Clock = field(default_factory=Clock)
-    by: timedelta = timedelta(0)
-
-    def __call__(self) -> datetime:
-        return self.true() + self.by
-
-
-class Crew(Replicas):
-    """Several replicas at once; whichever the dice say does the next piece of work."""
-
-    def __init__(
-        self, world: World, cloud: FakeCloud, dice: random.Random, *, rate_limited: bool
-    ) -> None:
-        self.dice, self.left, self.rate_limited = dice, STRIKES, rate_limited
-        self.slept: dict[int, int] = {}
-        self.cut_for = 0
-        self.world, self.cloud = world, cloud
-        self.hook, self.strikes, self.asleep = Hook(), 0, []
-        self.all = [self._fresh(skew) for skew in SKEWS]
-        self.now = self.all[0]
-
-    async def turn(self, work: Any) -> Any:  # noqa: ANN401 - as the base has it
-        """By the replica that is on; then another one is."""
-        try:
-            return await super().turn(work)
-        finally:
-            self.now = self.dice.choice(self.all)
-
-    async def weather(self) -> None:
-        """Before each round: what befalls them all."""
-        luck = self.dice.random()
-        self.cloud.fail_next.clear()
-        for replica in self.all:  # each has looked at the database meanwhile: reconciler/loop.py
-            replica.attempts.watch.round(replica.attempts.now())
-            replica.hook.drag = 0.0
-        self._cut_off()
-        if luck < 0.02:
-            await points.restart(self.world.engine)
-        elif luck < 0.05:
-            async with self.world.engine.begin() as conn:
-                await conn.execute(TERMINATE)
-        elif luck < 0.10:
-            faults = self.dice.randrange(1, 6)
-            self.cloud.fail_next += [_unreachable() for _ in range(faults)]
-        elif luck < 0.15:
-            self.cloud.lose_answers += 1
-        elif luck < 0.20:
-            for replica in self.all:
-                replica.hook.drag = self.dice.uniform(1, SLOW_SECONDS)
-        for hook, _ in self.asleep:
-            self.slept[id(hook)] = self.slept.get(id(hook), 0) + 1
-        if any(n >= SLEEPS for n in self.slept.values()):
-            await self.wake()
-            self.slept.clear()
-
-    def calm(self) -> None:
-        """As the base has it, for all of them."""
-        for replica in self.all:
-            replica.hook.calm()
-
-    def _cut_off(self) -> None:
-        """One replica has no way to one of the parts, for some rounds."""
-        self.cut_for -= 1
-        if self.cut_for == 0:
-            self.calm()
-        elif self.cut_for < 0 and self.dice.random() < 0.05:
-            self.cut_for = self.dice.randrange(1, CUT_ROUNDS)
-            self.dice.choice(self.all).hook.cut.add(self.dice.choice(PARTS))
-
-    def _replace(self) -> None:
-        """Who died or stalls is replaced by a process on the same machine: its clock stays off."""
-        self.strikes += 1
-        index = self.all.index(self.now)
-        self.all[index] = self._fresh(SKEWS[index])
-        self.now = self.all[index]
-
-    def _fresh(self, skew: timedelta) -> Replica:
-        hook = Hook()
-        if self.left > 0:
-            self.left -= 1
-            hook = Hook(at=self.dice.randrange(5, 60), harm=self.dice.choice(_HARMS))
-            if hook.harm in STALLS:
-                hook.at, hook.at_door = 0, hook.at
-        clock = Skewed(true=self.world.clock, by=skew)
-        return start(self.world, self.cloud, hook, clock, rate_limited=self.rate_limited)
-
-
-def _unreachable() -> CloudError:
-    return CloudError("Azure does not answer")
+from tests.scenario import worlds
+from tests.scenario.crew import APART, HELD_UP, Crew
+from tests.scenario.plays import PLAYS
+from tests.scenario.scenario import SLACK, Scenario
 
 
 async def weathered(engine: AsyncEngine, url: str, seed: int) -> list[str]:
-    """What of the promises was broken in this storm."""
+    """Live a play in this storm; return the promises that were broken."""
     dice = random.Random(seed)
     play = dice.choice(sorted(PLAYS))
-    async with points.a_world(engine, url) as world:
-        life = Life(world, play, Hook())
-        crew = Crew(world, life.cloud, dice, rate_limited=life.play.rate_limited)
-        life.is_served_by(crew, APART, SLACK + HELD_UP)
-        life.weather = crew.weather
-        return [f"{play}: {line}" for line in await life.run()]
+    async with worlds.a_world(engine, url) as world:
+        scenario = Scenario(world, PLAYS[play], dice=dice)
+        restart = partial(worlds.restart, world.engine)
+        crew = Crew(world, scenario.cloud, dice, restart, rate_limited=scenario.play.rate_limited)
+        scenario.be_served_by(crew, APART, SLACK + HELD_UP)
+        scenario.weather = crew.weather
+        return [f"{play}: {line}" for line in await scenario.run()]

@@ -10,31 +10,31 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from tests.chaos import places, points, storms
 from tests.chaos.places import all_places
-from tests.chaos.plays import PLAYS
 from tests.chaos.points import Share, Strike
-from tests.chaos.seams import Harm
+from tests.scenario import worlds
+from tests.scenario.plays import PLAYS
+from tests.scenario.scenario import Scenario, job_story
+from tests.scenario.seams import Harm, Hook, Point
 
 STORMS = (*range(1, 21), 35, 52)  # 35 had no end once; 52 met slow commits and a cut at once
 
 
 @pytest.fixture(scope="module")
 def own_url() -> Iterator[str]:
-    """A server that may be shot: what it has committed is there when it comes back."""
-    with points.database() as url:
+    """Yield the URL of a server that may be shot; what is committed outlives that."""
+    with worlds.database() as url:
         yield url
 
 
 @pytest.fixture
 async def own(own_url: str) -> AsyncIterator[AsyncEngine]:
-    """An engine on it."""
-    async with points.an_engine(own_url) as engine:
+    """Yield an engine on it."""
+    async with worlds.an_engine(own_url) as engine:
         yield engine
 
 
 def test_every_place_of_the_code_that_has_an_effect_is_met_by_a_play() -> None:
-    """Where a place is new: give a play a reason to come there, then `python -m tests.chaos
-    --harm --storms 0 --record`.
-    """
+    """Give a play a reason to come to a new place, then run the command of `places.py`."""
     known = places.met()
 
     assert all_places() - known.keys() == set()
@@ -86,3 +86,21 @@ async def test_a_life_keeps_every_promise_in_a_storm(
     own: AsyncEngine, own_url: str, seed: int
 ) -> None:
     assert await storms.weathered(own, own_url, seed) == []
+
+
+@pytest.mark.long  # a whole life for each of its points
+@pytest.mark.timeout(900)
+async def test_a_life_ends_the_same_wherever_the_service_is_killed(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    async def told_of(at: int) -> tuple[list[Point], dict[str, object]]:
+        async with worlds.a_world(engine, database_url) as world:
+            scenario = Scenario(world, PLAYS["evicted"], Hook(at=at))
+            assert await scenario.run() == [], at
+            return scenario.hook.points, await job_story(scenario.jobs[0])
+
+    found, undisturbed = await told_of(0)
+
+    for number, point in enumerate(found, 1):
+        _, story = await told_of(number)
+        assert story == undisturbed, f"killed after {point.what}"

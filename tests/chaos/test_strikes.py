@@ -11,10 +11,12 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from service.db.core.batching import Batcher
-from tests.chaos import lives, points, storms
-from tests.chaos.life import Life
+from tests.chaos import lives
 from tests.chaos.points import FEW, Share, Strike
-from tests.chaos.seams import Harm, Hook, Point
+from tests.scenario import crew, worlds
+from tests.scenario.plays import PLAYS
+from tests.scenario.scenario import Scenario
+from tests.scenario.seams import Harm, Hook, Point
 
 DEADLOCK = Strike("crowd", 1, Point("commit", 1, crowd=True), Harm.DEADLOCK, Harm.FAILS)
 
@@ -45,13 +47,14 @@ async def test_a_strike_in_a_crowd_befalls_the_one_of_its_name_however_many_come
 async def test_whoever_looks_on_goes_on_where_the_replicas_connections_end(
     engine: AsyncEngine, database_url: str
 ) -> None:
-    async with points.a_world(engine, database_url) as world:
-        life = Life(world, "undisturbed", Hook())
-        await life.submit()
+    async with worlds.a_world(engine, database_url) as world:
+        scenario = Scenario(world, PLAYS["undisturbed"])
+        (job,) = scenario.jobs
+        await job.submit()
         await asyncio.gather(*(_ask(engine) for _ in range(3)))
         async with world.engine.begin() as conn:
-            await conn.execute(storms.TERMINATE)
-        await life.look()
+            await conn.execute(crew.TERMINATE)
+        await job.look()
         with pytest.raises(OperationalError):
             await _ask(engine)
 

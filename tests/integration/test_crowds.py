@@ -34,9 +34,9 @@ from service.operations.heartbeats import HeartbeatBatcher, NodeAnswer
 from service.reconciler.open_generation import GenerationOpener
 from service.reconciler.writes import Writes
 from service.storage.fake import MemoryStore
-from tests.chaos.seams import Harm, Hook, HookedEngine
 from tests.clock import Clock
 from tests.integration.rows import add_attempt, add_job, add_node, checkpoint, generation
+from tests.scenario.seams import Harm, Hook, HookedEngine
 from tests.world import SPOT
 from trainer.contract import (
     HEAD,

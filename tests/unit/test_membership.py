@@ -313,10 +313,11 @@ def test_what_membership_sees_is_what_the_node_said() -> None:
     assert not seen.present
 
 
-def test_a_trainer_that_failed_beside_a_supervisor_that_started_again_is_not_to_blame() -> None:
+def test_a_trainer_that_failed_beside_a_machine_that_went_or_restarted_is_not_to_blame() -> None:
     failed, peer = node("0", FAILED), node("1", STOPPED)
 
     assert is_trainers_fault(GENERATION_2, [failed, peer])
     assert not is_trainers_fault(GENERATION_2, [replace(failed, generation=1), peer])
     assert not is_trainers_fault(GENERATION_2, [replace(failed, phase=STOPPED), peer])
     assert not is_trainers_fault(GENERATION_2, [failed, replace(peer, restarted_in=2)])
+    assert not is_trainers_fault(GENERATION_2, [failed, replace(peer, present=False)])

@@ -2,8 +2,8 @@
 
 The supervisor writes the new state to its disk before it carries out the effects, so a supervisor
 that is killed between the two finds out on its next start and never starts a generation twice.
-`tests/unit/test_contract_simulation.py` runs this state machine against the service's over a
-network that loses, doubles and reorders messages.
+`tests/scenario` runs this state machine against the real service, over a network that loses,
+doubles and reorders messages.
 """
 
 from dataclasses import dataclass, replace

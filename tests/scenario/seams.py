@@ -1,8 +1,8 @@
-"""The seams of one replica with a hook at each: every effect outside and every commit is a point.
+"""Engine, cloud and store of one replica, with a hook at every effect and every commit.
 
-A point is numbered when it is come to, so that a later run of the same life can be harmed at
-exactly that one. What only reads, and a transaction that wrote nothing, is no point: to die there
-is to die after the effect before it.
+Each of these is a point. Points are numbered in the order of a life, so that a later run can be
+struck at exactly that one. Reads and transactions that wrote nothing are no points: to die there is
+to die after the effect before it.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ async def _no_server() -> None:
 
 
 class Killed(BaseException):
-    """kill -9: nothing in the service may catch it."""
+    """The replica is killed (kill -9): nothing in the service may catch it."""
 
 
 class Harm(StrEnum):
-    """What befalls a replica at a point."""
+    """What happens to a replica at a point."""
 
     BEFORE = "killed before it"
     AFTER = "killed after it"
@@ -96,25 +96,25 @@ class Hook:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)  # dead or stalled
 
     async def alive(self) -> None:
-        """Before every call: the tasks beside the one that was struck are struck with it."""
+        """Raise Killed, or wait, if the replica was struck in another task."""
         if self.dead:
             raise Killed
         if self.stalled.is_set():
             await self.released.wait()
 
     async def reach(self, what: str) -> None:
-        """Before every call to the outside. Raises ConnectionLost."""
+        """Check the way to the outside before a call. Raises ConnectionLost."""
         await self.alive()
         if what in self.cut:
             raise ConnectionLost
 
     def calm(self) -> None:
-        """Every way is open, and the disk is quick."""
+        """End every cut and every slow commit."""
         self.cut.clear()
         self.drag = 0.0
 
     async def come_to(self, what: str, door: int = 0) -> int:
-        """A point begins; returns its number."""
+        """Begin a point; return its number."""
         await self.alive()
         crowd = len(served()) > 1
         before = sum((p.what, p.crowd) == (what, crowd) for p in self.points)
@@ -131,7 +131,7 @@ class Hook:
         return number
 
     async def done(self, number: int) -> None:
-        """The point's effect is there, or its transaction is committed."""
+        """End a point: its effect is there, or its transaction is committed."""
         if number != self.at:
             return
         self.struck = True
@@ -143,7 +143,7 @@ class Hook:
             raise ConnectionLost
 
     async def door(self, place: str = "") -> int:
-        """A transaction begins: what stalls there does so before it holds any lock."""
+        """Begin a transaction; what stalls here holds no lock yet."""
         await self.alive()
         self.doors += 1
         if self._is_aim(f"commit {place}", at_door=True):
@@ -174,14 +174,14 @@ class Hook:
             await self.released.wait()
 
     def _arm_again(self) -> None:
-        """Not struck until the second of this crowd is; where there is none, never."""
+        """Wait for the second of this batch; where there is none, nothing is struck."""
         if self.then is None:
             return
         self.harm, self.then, self.struck, self.at = self.then, None, False, 0
         self.second = next(iter(served()[1:]), None)
 
     def _is_aim(self, what: str, *, at_door: bool) -> bool:
-        """Whether this is the one: of what stalls over a commit its door is, else the point."""
+        """Return whether this is the aim; a stall over a commit aims at its door."""
         if self.aim is None or at_door != bool(self.harm in STALLS and self.aim.door):
             return False
         if (what, len(served()) > 1) != (self.aim.what, self.aim.crowd):
@@ -212,7 +212,7 @@ class HookedEngine(AsyncEngine):
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[AsyncConnection]:  # type: ignore[override] # as it is used
-        """To read: no point, but nothing that a dead or cut off process could do."""
+        """Open a connection to read: no point, but impossible for a dead or cut off replica."""
         await self._reach()
         async with super().connect() as conn:
             yield conn
@@ -287,7 +287,7 @@ class HookedCloud:
         return await self.cloud.spot_cores(region)
 
     async def close(self) -> None:
-        """The cloud stays."""
+        """Close nothing: the cloud outlives the replica."""
 
     @asynccontextmanager
     async def _point(self, what: str) -> AsyncIterator[None]:
@@ -307,7 +307,7 @@ class HookedCloud:
 
 
 def _tell_that_little_is_left() -> None:
-    """As Azure's answers do, of others in the subscription who list as well."""
+    """Say that little of the rate limit is left, as where others in the subscription list too."""
     answer = SimpleNamespace(http_response=SimpleNamespace(headers={HEADER: _LITTLE}))
     TellRemaining().on_response(None, answer)  # type: ignore[arg-type] # the SDK's own
 
@@ -362,7 +362,7 @@ class HookedStore:
 
 
 def served() -> Sequence[object]:
-    """Who shares the transaction at hand: a crowd, one of it by itself, or nobody that is known."""
+    """Return who shares the transaction at hand: a batch, one of it by itself, or nobody known."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is Batcher._serve.__code__:
@@ -373,7 +373,7 @@ def served() -> Sequence[object]:
 
 
 def caller() -> str:
-    """Which function of the service this call comes from: "reconciler/attempts.py _create"."""
+    """Return the function of the service that calls: "reconciler/attempts.py _create"."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         _, found, place = frame.f_code.co_filename.rpartition("/service/")

@@ -1,4 +1,4 @@
-"""What a replica does beside jobs, attempts and the sweep of sets: as service/workers.py has it."""
+"""Periodic work of a replica beside jobs, attempts and orphans, as `service/workers.py` has it."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
@@ -46,7 +46,7 @@ def of(
     now: Callable[[], datetime],
     limited_cloud: RateLimitedCloud | None,
 ) -> Mapping[str, Work]:
-    """By the name that a play calls it."""
+    """Return the periodic work, by the names that plays use."""
     asked = limited_cloud.at(ALL) if limited_cloud else cloud
     queue = Admissions(engine=engine, cloud=asked, now=now, regions=(SPOT.region,))
     outside = Outside(store=store, prices=prices, account=StorageAccount(region=SPOT.region))

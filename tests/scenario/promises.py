@@ -1,4 +1,4 @@
-"""What must hold whatever befell the service: looked at in every round, and at the end."""
+"""Promises about rows, events, machines and costs: checked in every round, and at the end."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from service.cloud.fake import FakeCloud
 from service.db.attempts import attempts as attempt_rows
 from service.db.attempts.attempts import AttemptRow
 from service.db.money import ledger
-from service.db.schema.tables import events, generations, jobs
+from service.db.schema.tables import attempts, events, generations, jobs, nodes
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.money.cost import LedgerRow
 from service.domain.states import (
@@ -24,14 +24,25 @@ from service.domain.states import (
     JobState,
 )
 
+_ROUND = timedelta(seconds=10)
+
 
 @dataclass
 class Census:
-    """When each machine of the cloud was there; what an invoice would be made of."""
+    """Records when each machine of the cloud was there: what Azure bills."""
 
     first: dict[str, datetime] = field(default_factory=dict)  # ordered, by vm_id
     last: dict[str, datetime] = field(default_factory=dict)  # seen to be there
     of: dict[str, str] = field(default_factory=dict)  # vm_id -> scale set
+    faults: list[datetime] = field(default_factory=list)  # when Azure's answers began to fail
+
+    def was_visible(self, vm_id: str, apart: timedelta) -> bool:
+        """Return whether the service could see the machine.
+
+        It cannot see one that came and was evicted while Azure's answers failed.
+        """
+        first, last = self.first[vm_id] - _ROUND, self.last[vm_id]
+        return last - first > _ROUND + apart and not any(first <= t <= last for t in self.faults)
 
     def take(self, cloud: FakeCloud, now: datetime) -> None:
         """Count what is there now, visible to the service or not."""
@@ -44,7 +55,12 @@ class Census:
 
 
 def doubled(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
-    """Two attempts of one job that both hold machines, or mean to."""
+    """Yield jobs with two live attempts, and attempts whose outcome does not fit their state."""
+    rows = list(rows)
+    live = Counter(r.job_id for r in rows if r.state not in ATTEMPT_OVER)
+    yield from (f"job {job} has {n} live attempts" for job, n in live.items() if n > 1)
+    odd = [r.id for r in rows if (r.state in ATTEMPT_OVER) != (r.outcome is not None)]
+    yield from (f"{name}: the outcome is known from terminating on" for name in odd)
     there = cloud.costing()
     holding = [r for r in rows if r.state not in ATTEMPT_OVER and scale_set_name(r.id) in there]
     by_job = Counter(r.job_id for r in holding)
@@ -52,15 +68,51 @@ def doubled(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
 
 
 def leaked(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
-    """What costs money and belongs to no attempt that is not over."""
+    """Yield scale sets that cost money and belong to no attempt that may still need them."""
     live = {scale_set_name(r.id) for r in rows if r.state is not AttemptState.ENDED}
     yield from (f"scale set {name} leaked" for name in sorted(cloud.costing() - live))
+
+
+def unknown(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
+    """Yield what costs money before an attempt knows of it, or after one was over."""
+    knows = {
+        scale_set_name(r.id)
+        for r in rows
+        if r.state not in (AttemptState.PENDING, AttemptState.ENDED)
+    }
+    yield from (f"no attempt knows {name}" for name in sorted(cloud.costing() - knows))
+
+
+async def unordered_news(
+    conn: AsyncConnection, job_id: str, heard: dict[str, tuple[int, int]]
+) -> list[str]:
+    """Return nodes of which the service believes older news than before; update ``heard``."""
+    query = (
+        select(nodes.c.id, nodes.c.epoch, nodes.c.heartbeat_seq)
+        .join(attempts, attempts.c.id == nodes.c.attempt_id)
+        .where(attempts.c.job_id == job_id)
+    )
+    broken = []
+    for node_id, epoch, seq in (await conn.execute(query)).all():
+        if (epoch, seq) < heard.get(node_id, (0, 0)):
+            broken.append(f"{node_id}: {(epoch, seq)} is believed after {heard[node_id]}")
+        heard[node_id] = (epoch, seq)
+    return broken
+
+
+async def odd_sizes(conn: AsyncConnection, job_id: str, allowed: tuple[int, ...]) -> list[str]:
+    """Return the generations whose number of nodes is not one that job and batch allow."""
+    query = select(generations.c.number, generations.c.content).where(
+        generations.c.job_id == job_id
+    )
+    rows = [(number, len(content["members"])) for number, content in await conn.execute(query)]
+    return [f"generation {n} has {size} nodes" for n, size in rows if size not in allowed]
 
 
 def unbilled(
     census: Census, costs: Iterable[LedgerRow], slack: timedelta, apart: timedelta
 ) -> Iterator[str]:
-    """Machine time that the ledger does not hold, or holds though there was no machine.
+    """Yield machine time that the ledger lacks, or has though there was no machine.
 
     ``slack``: how long a machine may be gone before it is seen to be. ``apart``: how far the
     replicas' clocks are; where they agree, never is less billed than was there. That goes for a
@@ -72,7 +124,7 @@ def unbilled(
     for vm_id, first in census.first.items():
         mine = rows.get(vm_id, [])
         if not mine:
-            if census.last[vm_id] - first > apart:
+            if census.was_visible(vm_id, apart):
                 yield f"machine {vm_id} of {census.of[vm_id]} has no row"
             continue
         began, ended = (
@@ -89,7 +141,7 @@ def unbilled(
 
 
 async def disorder(conn: AsyncConnection, job_id: str) -> list[str]:
-    """Events out of order: by time, or as moves that the life cycle does not have."""
+    """Return events out of order: by time, or as moves that the life cycle does not have."""
     query = select(events).where(events.c.job_id == job_id).order_by(events.c.seq)
     told = (await conn.execute(query)).all()
     found = []
@@ -116,7 +168,7 @@ async def disorder(conn: AsyncConnection, job_id: str) -> list[str]:
 
 
 async def story(conn: AsyncConnection, job_id: str) -> dict[str, object]:
-    """What is to be the same, wherever the service was struck."""
+    """Return what must be the same, wherever the service was struck."""
     rows = await attempt_rows.of_job(conn, job_id)
     job = (await conn.execute(select(jobs).where(jobs.c.id == job_id))).one()
     numbers = select(generations.c.number).where(generations.c.job_id == job_id)

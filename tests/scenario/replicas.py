@@ -1,4 +1,4 @@
-"""The replicas of the service that are there now: asked, struck, replaced."""
+"""The replicas of the service: they serve, are struck, and are replaced."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
@@ -23,9 +23,9 @@ from service.reconciler.lister import Lister
 from service.reconciler.orphans import OrphanSweep
 from service.reconciler.rate_limit import RateLimitedCloud
 from service.storage.store import StorageError
-from tests.chaos import beside
-from tests.chaos.seams import Hook, HookedCloud, HookedEngine, HookedStore
 from tests.clock import Clock
+from tests.scenario import periodic_work
+from tests.scenario.seams import Hook, HookedCloud, HookedEngine, HookedStore
 from tests.world import World, client, preparation
 
 T = TypeVar("T")
@@ -39,19 +39,19 @@ FAULTS = (SQLAlchemyError, CloudError, StorageError)
 
 @dataclass
 class Replica:
-    """One process: an api and a reconciler."""
+    """One process of the service: an API and a reconciler."""
 
     hook: Hook
     http: httpx.AsyncClient
     jobs: JobReconciler
     attempts: AttemptReconciler
     orphans: OrphanSweep
-    beside: Mapping[str, beside.Work]
+    periodic: Mapping[str, periodic_work.Work]
 
 
 @dataclass
 class Replicas:
-    """One doomed replica, and after it a fresh one that lives."""
+    """One replica that may be struck, and after it one that is not."""
 
     world: World
     cloud: FakeCloud
@@ -67,17 +67,17 @@ class Replicas:
             self.world, self.cloud, self.hook, self.world.clock, rate_limited=self.rate_limited
         )
 
-    async def ask(self, method: str, path: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
-        """One request; None when nobody answered, or nothing useful."""
-        return _useful(await self.turn(self.now.http.request(method, path, **more)))
+    async def ask(self, method: str, url: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
+        """Send a request; None when no answer came, or only a server error."""
+        return _useful(await self.turn(self.now.http.request(method, url, **more)))
 
     async def ask_all(self, asked: Sequence[Mapping[str, Any]]) -> list[httpx.Response | None]:
-        """Requests that come at a time, so that they share what crowds do; each as in ``ask``."""
+        """Send requests at the same time, so that they share batched transactions."""
         answers = await self.turn(_at_once(self.now.http, asked))
         return [_useful(a) for a in answers] if answers else [None] * len(asked)
 
     async def turn(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Let the replica do ``work``; None when it died or stalled over it."""
+        """Let the replica do ``work``; return None when it died or stalled over it."""
         hook = self.now.hook
         others = asyncio.all_tasks()
         task = asyncio.create_task(work)
@@ -100,7 +100,7 @@ class Replicas:
             return None
 
     async def wake(self) -> None:
-        """What was stalled goes on as if nothing had been, and comes to its end."""
+        """Let stalled work go on, and wait for its end."""
         for hook, task in self.asleep:
             hook.stalled.clear()
             hook.released.set()
@@ -117,7 +117,7 @@ class Replicas:
                 await conn.execute(_END_FROZEN)
 
     def calm(self) -> None:
-        """Every way is open again, and no disk is slow."""
+        """End every cut and every slow commit."""
         self.now.hook.calm()
 
     def _replace(self) -> None:
@@ -130,7 +130,7 @@ class Replicas:
 def start(
     world: World, cloud: FakeCloud, hook: Hook, clock: Clock, *, rate_limited: bool = False
 ) -> Replica:
-    """A fresh process: nothing of the one before is left but what is outside."""
+    """Start a fresh replica; only what is outside of a process is left of the one before."""
     hook.clock = world.clock
     engine = HookedEngine(world.parts.engine, hook)
     seen, store = HookedCloud(cloud, hook), HookedStore(world.store, hook)
@@ -148,7 +148,7 @@ def start(
         jobs=replace(world.jobs, engine=engine, now=clock, preparation=preparation(parts)),
         attempts=replace(world.attempts, watch=watch, lister=lister, **shared, **reconcile),  # type: ignore[arg-type]
         orphans=OrphanSweep(engine=engine, now=clock, **shared),  # type: ignore[arg-type]
-        beside=beside.of(engine, seen, store, parts.prices, clock, asked),
+        periodic=periodic_work.of(engine, seen, store, parts.prices, clock, asked),
     )
 
 
@@ -169,7 +169,7 @@ async def _at_once(
 
 
 async def _those_beside_it_die(others: set[asyncio.Task[Any]]) -> None:
-    """A process has many tasks; wait until the last of them has come to its end."""
+    """Cancel the other tasks of a replica that died, and wait for their end."""
     theirs = asyncio.all_tasks() - others - {asyncio.current_task()}
     for task in theirs:
         task.cancel()
