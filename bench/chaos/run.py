@@ -178,7 +178,7 @@ class Chaos:
     async def _swap(self, job: str, text: bytes, etag: str) -> None:
         try:
             await self.stack.world.call("store.write", job, "HEAD", text, if_match=etag)
-        except Exception as fault:  # its class is the service's
+        except Exception as fault:  # by name: bench must not import the service
             if type(fault).__name__ != "PreconditionFailed":
                 raise
 

@@ -14,7 +14,7 @@ class Case:
 
     method: str
     rows: str  # a key of `bench.learning.ranks.prepare.WRITE`
-    figure: str  # a member of StepMetrics, the metric to judge by, the metric to judge by
+    figure: str  # a member of StepMetrics, the metric to judge by
     bar: float  # required value of `reached`
     what: str
     spec: Mapping[str, Any] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from service.domain.performance.throughput import StepTime
 
 FOLDS = 5
 PER_COEFFICIENT = 7  # minimum number of points per fitted coefficient
-CALIBRATED_ON = 2  # points of a kind to calibrate with to calibrate with
+CALIBRATED_ON = 2  # points of a kind to calibrate with
 
 
 @dataclass(frozen=True, kw_only=True)

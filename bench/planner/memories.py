@@ -7,8 +7,8 @@ from bench.planner.points import Point
 from service.domain.performance.memory import Habits, MemoryEstimate, MicroStep, estimate
 
 GB = 1e9
-# QwenLM's scripts: ZeRO-3 keeps gradients in bf16; their base in 4 bits (GPTQ) computes in fp16, no
-# fp32 copy of the logits was seen beside it, and weights are unpacked by way of integers.
+# QwenLM's scripts: ZeRO-3 keeps gradients in bf16. Their 4-bit base model (GPTQ) computes in fp16,
+# keeps no fp32 copy of the logits, and unpacks weights through integers.
 QWEN = Habits(gradient=2, quantized_logit=6.5, unpacked=10)
 
 

@@ -13,9 +13,7 @@ from trainer.contract import PROTOCOL
 from trainer.supervisor.clock import NodeLimits
 
 _AGAIN = 1.0  # seconds until a retry
-_RETRY = (
-    NodeLimits().retry
-)  # seconds, the longest between two registrations, as supervisors have it
+_RETRY = NodeLimits().retry  # maximum seconds between two registrations, as in supervisors
 _FIRST_STEP = 0.2  # seconds from the start directive to the first step
 
 
