@@ -100,7 +100,7 @@ def _template(path: str) -> str | None:
 @cache
 def _validator(template: str, method: str, status: str) -> Any:  # noqa: ANN401 - jsonschema_rs's
     operation = document()["paths"][template].get("get" if method == "head" else method)
-    if operation is None:  # a 405: no operation with this method: no operation with this method
+    if operation is None:  # a 405: no operation with this method
         operation = next(iter(document()["paths"][template].values()))
     answers = operation["responses"]
     answer = answers.get(status) or (answers["default"] if int(status) >= 400 else None)

@@ -44,7 +44,7 @@ class ScriptedNode:
     registrations: list[Registration] = field(default_factory=list)
     heartbeats: list[Heartbeat] = field(default_factory=list)
     directives: list[Directive] = field(default_factory=list)
-    event: str = ""  # id of its Preempt event; empty: none; empty: none
+    event: str = ""  # id of its Preempt event; empty: none
     notice: float = 30.0  # seconds from now until the event's NotBefore
     acknowledged: list[str] = field(default_factory=list)
     refusals: list[tuple[int, str]] = field(default_factory=list)  # status, code; for next requests
