@@ -1,7 +1,8 @@
-"""`python -m bench.emulator [--machines N] [--requests N] [--json [FILE]]`.
+"""Benchmark of the Azure emulator: start time, memory, idle CPU and requests per second.
 
-Starts an emulator of its own whose VMs run nothing, fills it, and asks it from one connection.
-CPU is that of the emulator's process; requests per second are bound by this client too.
+Run it with `python -m bench.emulator [--machines N] [--requests N] [--json [FILE]]`. It starts an
+emulator whose VMs run no processes, creates N VMs, and sends requests over one connection. CPU is
+that of the emulator process. The client's own speed also limits the requests per second.
 """
 
 import argparse
@@ -36,12 +37,12 @@ READY = "emulator ready:"
 
 
 class CannotMeasure(Exception):
-    """The emulator did not do what it was asked."""
+    """Raised when the emulator did not do what it was asked."""
 
 
 @dataclass
 class Running:
-    """An emulator, how long it took to start, and a connection to each of its two faces."""
+    """A running emulator, its start time in seconds, and a connection to each of its two ports."""
 
     process: psutil.Process
     start_seconds: float
@@ -50,18 +51,18 @@ class Running:
     token: str = ""
 
     def ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
-        """One ARM request, and what was answered."""
+        """Send one ARM request and return the JSON of the answer."""
         text = None if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         return _answer(self.arm, method, path, text, headers)
 
     def events(self, path: str) -> Any:  # noqa: ANN401 - JSON
-        """What a VM asks again and again."""
+        """Send the metadata request that a VM repeats, and return the JSON of the answer."""
         return _answer(self.metadata, "GET", path, None, {"Metadata": "true"})
 
 
 def main() -> int:
-    """Measure, print, exit."""
+    """Run the benchmark, print its measures and return the exit status."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as folder:
         found = run(Path(folder), options.machines, options.requests)
@@ -74,7 +75,7 @@ def main() -> int:
 
 
 def run(folder: Path, machines: int, requests: int) -> list[Measure]:
-    """All measures, in a fresh folder."""
+    """Return all measures of an emulator with its state in ``folder``."""
     with _emulator(folder) as emulator:
         found = [Measure(name="start", value=round(emulator.start_seconds, 2), unit="s", bar=2)]
         _say(f"filling it with {machines} VMs")
@@ -148,7 +149,7 @@ def _answer(
 
 
 def _fill(emulator: Running, machines: int) -> list[str]:
-    """Make the VMs and wait until they are; return the paths of the scale sets."""
+    """Create the VMs, wait until they exist, and return the paths of the scale sets."""
     emulator.ask("PUT", GROUP + VERSION, {"location": "eastus"})
     sizes = [LARGEST_SET] * (machines // LARGEST_SET) + [machines % LARGEST_SET]
     sets = {f"{SETS}/rk-{n}": size for n, size in enumerate(sizes) if size}
@@ -186,7 +187,7 @@ def _scale_set(size: int, mark: int = 0) -> dict[str, Any]:
 
 
 def _calls(emulator: Running, sets: list[str]) -> dict[str, Callable[[int], object]]:
-    """What is asked, by name; each gets the number of the request."""
+    """Return the requests to measure, by name; each takes the number of the request."""
     listed = _answer(emulator.metadata, "GET", "/_emulator/virtualMachines", None, {})["value"]
     events = urlsplit(listed[-1]["metadata_url"]).path + "/metadata/scheduledevents"
     events += "?api-version=2020-07-01"
@@ -202,7 +203,7 @@ def _calls(emulator: Running, sets: list[str]) -> dict[str, Callable[[int], obje
 
 
 def _weight(emulator: Running, machines: int) -> list[Measure]:
-    """Memory, and what it does while nobody asks."""
+    """Return the memory and the idle CPU of the emulator."""
     memory = emulator.process.memory_info().rss / 2**20
     before = _cpu(emulator)
     time.sleep(IDLE_SECONDS)
@@ -217,7 +218,7 @@ def _rate(
     emulator: Running, name: str, act: Callable[[int], object], requests: int
 ) -> list[Measure]:
     _say(f"{requests} x {name}")
-    emulator.arm.close()  # the emulator closes silent ones; they are opened again when needed
+    emulator.arm.close()  # the emulator closes idle connections; reopened on use
     emulator.metadata.close()
     before, began = _cpu(emulator), time.monotonic()
     for number in range(requests):

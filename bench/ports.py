@@ -1,17 +1,17 @@
-"""Free ports for servers of benchmarks and tests.
+"""Free TCP ports for the servers of benchmarks and tests.
 
-Outside the range from which the kernel gives ports to clients, so that none is taken by chance
-between the look and the use.
+They lie outside the kernel's range of ephemeral ports. So no client takes one by chance between
+the check and the use.
 """
 
 import random
 import socket
 
-FIRST, LAST = 12_000, 32_000  # Linux gives its clients 32768 and more
+FIRST, LAST = 12_000, 32_000  # Linux assigns ephemeral ports from 32768 on
 
 
 def free(count: int = 1) -> int:
-    """The first of ``count`` neighbouring ports that nobody holds."""
+    """Return the first of ``count`` consecutive free ports."""
     while True:
         first = random.randrange(FIRST, LAST, count)  # noqa: S311 - no secret
         if all(_is_free(first + n) for n in range(count)):

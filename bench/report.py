@@ -1,4 +1,4 @@
-"""What every benchmark prints: measures with their bars, as a table for people and as JSON."""
+"""Output of all benchmarks: measures with their bars, as a table for people and as JSON."""
 
 import json
 import math
@@ -19,25 +19,25 @@ Number = float | int | None
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One number: the bar that it must not pass, and the limit of what is possible at all."""
+    """One figure with its bar (required value), limit (best possible value) and rivals."""
 
     name: str
-    value: Number  # None: nothing was there to measure
+    value: Number  # None: it could not be measured
     unit: str
-    bar: Number = None  # None: no bar, the number stands beside another one
+    bar: Number = None  # None: the figure has no bar
     limit: Number = None
     rivals: Mapping[str, Number] = field(default_factory=dict)
     higher_is_better: bool = False
 
     @property
     def passes(self) -> bool:
-        """Whether the bar is held; what was not measured or has no bar does not fail."""
+        """Whether the figure meets its bar; a figure without a value or a bar passes."""
         if self.bar is None or self.value is None:
             return True
         return self.value >= self.bar if self.higher_is_better else self.value <= self.bar
 
     def to_plain(self) -> dict[str, Any]:
-        """The form that every benchmark's JSON has."""
+        """Return the measure as a JSON object."""
         return {
             "name": self.name,
             "value": self.value,
@@ -50,14 +50,14 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A benchmark's result; ``more`` is for people who ask why."""
+    """Result of one benchmark; ``more`` holds additional members of the JSON."""
 
     bench: str
     measures: Sequence[Measure]
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the report as one line of JSON."""
         document = {
             "bench": self.bench,
             "commit": commit(),
@@ -68,7 +68,7 @@ class Report:
         return json.dumps(document)
 
     def write(self, to: Path | None) -> None:
-        """The JSON into a file, or as the last line of standard output."""
+        """Write the JSON to a file, or print it as the last line of standard output."""
         if to is None:
             print(self.to_json(), flush=True)
         else:
@@ -76,7 +76,9 @@ class Report:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The nearest-rank percentile: a value that was measured; None of nothing.
+    """Return the nearest-rank percentile, or None when there are no values.
+
+    The result is always one of the values.
 
     >>> percentile([4, 1, 3, 2], 50), percentile([1, 2, 3], 99), percentile([], 50)
     (2, 3, None)
@@ -88,12 +90,12 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def rounded(value: float | None, digits: int = 3) -> float | None:
-    """None stays None."""
+    """Round a value to ``digits`` decimals; None stays None."""
     return None if value is None else round(value, digits)
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Describe the machine of the measurement: CPU, memory, system and current load."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -105,7 +107,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit that was measured; "-dirty" when files differ from it."""
+    """Return the measured commit, with the suffix "-dirty" when files differ from it."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12"],
         cwd=ROOT,
@@ -117,7 +119,7 @@ def commit() -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], to: TextIO = sys.stderr) -> None:
-    """Columns as wide as they need to be; numbers to the right."""
+    """Print a table with aligned columns; all but the first are right-aligned."""
     cells = [list(head), *([_shown(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for row in cells:
@@ -130,7 +132,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], to: TextIO = sy
 
 
 def show(measures: Sequence[Measure], to: TextIO = sys.stderr) -> None:
-    """The measures as a table."""
+    """Print the measures as a table."""
     head = ("measure", "value", "unit", "bar", "limit", "", "rivals")
     rows = [
         (m.name, m.value, m.unit, m.bar, m.limit, "" if m.passes else "FAILS", _rivals(m))

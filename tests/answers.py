@@ -1,4 +1,4 @@
-"""Hold every answer of the service against its API document."""
+"""Check of every answer of the service against its OpenAPI document."""
 
 import json
 import re
@@ -16,12 +16,12 @@ _INTERNAL = ("/internal/", "/docs", "/metrics", "/openapi.json")
 
 @cache
 def document() -> Json:
-    """The API document of this checkout."""
+    """Return the OpenAPI document of this checkout."""
     return make_routes().openapi()
 
 
 class Documented:
-    """ASGI: an answer that the document does not describe becomes a 599 that says so."""
+    """ASGI wrapper that replaces each undocumented answer by a 599 that names the difference."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -82,7 +82,7 @@ def _undocumented(fault: str) -> list[Message]:
 
 @cache
 def _templates() -> list[tuple[re.Pattern[str], str]]:
-    """Paths of the document, those without parameters first."""
+    """Return the paths of the document as patterns, those without parameters first."""
     paths = sorted(document()["paths"], key=lambda path: path.count("{"))
     return [(re.compile(_pattern(path)), path) for path in paths]
 
@@ -100,7 +100,7 @@ def _template(path: str) -> str | None:
 @cache
 def _validator(template: str, method: str, status: str) -> Any:  # noqa: ANN401 - jsonschema_rs's
     operation = document()["paths"][template].get("get" if method == "head" else method)
-    if operation is None:  # a 405
+    if operation is None:  # a 405: no operation with this method
         operation = next(iter(document()["paths"][template].values()))
     answers = operation["responses"]
     answer = answers.get(status) or (answers["default"] if int(status) >= 400 else None)

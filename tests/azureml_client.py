@@ -1,7 +1,7 @@
-"""One visit of the real azure-ai-ml at an emulator: `python azureml_client.py ARM METADATA`.
+"""Session of the real azure-ai-ml with an emulator: `python azureml_client.py ARM METADATA`.
 
-Run by an interpreter that has azure-ai-ml and azure-identity, with REQUESTS_CA_BUNDLE set; it
-imports nothing of ours. Prints what it sees, one JSON line per thing.
+The interpreter needs azure-ai-ml and azure-identity, and REQUESTS_CA_BUNDLE must be set. It imports
+no module of this repository. It prints what it sees as JSON, one line per item.
 """
 
 import json
@@ -31,7 +31,7 @@ PULLER = (
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
     "/providers/Microsoft.ManagedIdentity/userAssignedIdentities/puller"
 )
-# The first time it waits to be evicted.
+# The first run waits for its eviction.
 RESTARTED = (
     "echo rank $RANK of $WORLD_SIZE; echo $RANK >> ${{outputs.kept}}/ranks; "
     "test $(wc -l < ${{outputs.kept}}/ranks) -gt 2 || exec sleep 20"
@@ -39,7 +39,7 @@ RESTARTED = (
 
 
 def main(arm: str, metadata: str) -> None:
-    """Look at the workspace, make a cluster, run jobs, be evicted, cancel, and clean up."""
+    """Read the workspace, create a cluster, run and evict jobs, cancel one, and clean up."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     ml = _client(arm)
@@ -120,7 +120,7 @@ def _evicted(ml: MLClient, metadata: str) -> None:
 
 
 def _evicted_for_good(ml: MLClient, metadata: str) -> None:
-    """A job without an environment of a name; its node goes, and the job is not restarted."""
+    """Run a job with an anonymous environment, preempt its node, and let the job fail."""
     job = command(
         name="preempted",
         command="sleep 1000",
@@ -171,7 +171,7 @@ def _cancelled(ml: MLClient) -> None:
 
 
 def _failed(ml: MLClient) -> None:
-    """A job whose logs are read while it runs, and which then fails."""
+    """Stream the logs of a job that fails."""
     said = "echo I shall fail; sleep 3; exit 3"
     ml.jobs.create_or_update(
         command(name="failed", command=said, environment="train:1", compute="spot")

@@ -1,4 +1,4 @@
-"""Azurite for tests: Microsoft's own emulator of Blob Storage, in memory."""
+"""Azurite for tests: Microsoft's emulator of Blob Storage, in memory."""
 
 import os
 import shutil
@@ -25,8 +25,8 @@ from azure.storage.blob import (
 from bench import ports
 from rekindle.local.setup import tools_path
 
-NEAR = "near"  # another account of the same Azurite, with the same key
-ACCOUNT = "devstoreaccount1"  # Azurite's one account and key are public knowledge
+NEAR = "near"  # second account of the same Azurite, with the same key
+ACCOUNT = "devstoreaccount1"  # Azurite's default account and key are public
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 _ACCOUNTS = f"{ACCOUNT}:{KEY};{NEAR}:{KEY}"
@@ -37,49 +37,49 @@ class Azurite:
     """A running Azurite."""
 
     port: int
-    ca: Path | None = None  # None: it speaks plain HTTP, and takes no tokens
+    ca: Path | None = None  # CA certificate; None: plain HTTP without tokens
 
     @property
     def url(self) -> str:
-        """The account's URL."""
+        """URL of the first account."""
         scheme = "https" if self.ca else "http"
         return f"{scheme}://127.0.0.1:{self.port}/{ACCOUNT}"
 
     @property
     def near_url(self) -> str:
-        """The other account's URL."""
+        """URL of the second account."""
         return self.url.replace(ACCOUNT, NEAR)
 
     @property
     def connection_string(self) -> str:
-        """What Azure's clients take to get in with the account's key."""
+        """Connection string of the first account, with its key."""
         return f"AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={self.url};"
 
     @property
     def near_connection_string(self) -> str:
-        """The same for the other account."""
+        """Connection string of the second account, with its key."""
         return self.connection_string.replace(ACCOUNT, NEAR)
 
     @property
     def trust(self) -> ssl.SSLContext:
-        """What a client trusts that speaks TLS with it."""
+        """SSL context that trusts its certificate."""
         return ssl.create_default_context(cafile=str(self.ca))
 
     @contextmanager
     def container(self, prefix: str = "test") -> Iterator[ContainerClient]:
-        """A fresh container."""
+        """Create a container with a unique name, and yield its client."""
         with BlobServiceClient.from_connection_string(self.connection_string) as account:
             yield account.create_container(f"{prefix}-{uuid.uuid4().hex[:12]}")
 
     def container_sas(self, name: str, *, hours: float = 1.0, permissions: str = "racwdl") -> str:
-        """The container's URL with a SAS; negative ``hours``: one that has run out."""
+        """Return the container's URL with a SAS; negative ``hours`` give an expired one."""
         token = generate_container_sas(
             ACCOUNT, name, account_key=KEY, permission=permissions, expiry=_expiry(hours)
         )
         return f"{self.url}/{name}?{token}"
 
     def blob_sas(self, container: str, name: str, *, hours: float = 1.0) -> str:
-        """The blob's URL with a SAS to read it."""
+        """Return the blob's URL with a SAS for reading it."""
         token = generate_blob_sas(
             ACCOUNT, container, name, account_key=KEY, permission="r", expiry=_expiry(hours)
         )
@@ -88,16 +88,16 @@ class Azurite:
 
 @contextmanager
 def server() -> Iterator[Azurite]:
-    """A running Azurite; what it holds goes with it."""
+    """Run an Azurite; its data is lost at the end."""
     with _running(_ACCOUNTS) as port:
         yield Azurite(port)
 
 
 @contextmanager
 def keyless(folder: Path) -> Iterator[Azurite]:
-    """One that takes tokens of Microsoft Entra ID over TLS, and refuses the keys of its accounts.
+    """Run an Azurite that accepts tokens of Microsoft Entra ID over TLS, and no account keys.
 
-    Azurite reads a token's times, issuer and audience, and does not check its signature or roles.
+    Azurite checks a token's times, issuer and audience, but neither its signature nor its roles.
     """
     ca, certificate, key = folder / "ca.pem", folder / "server.pem", folder / "server.key"
     authority = trustme.CA()
@@ -106,7 +106,7 @@ def keyless(folder: Path) -> Iterator[Azurite]:
     leaf.cert_chain_pems[0].write_to_path(certificate)
     leaf.private_key_pem.write_to_path(key)
     tls = ["--oauth", "basic", "--cert", str(certificate), "--key", str(key)]
-    # One account copies from the other: it must trust the same authority.
+    # Copies between the accounts need this trust, too.
     environment = {"NODE_EXTRA_CA_CERTS": str(ca), "REFUSE_KEYS": "1"}
     with _running(_ACCOUNTS, *tls, **environment) as port:
         yield Azurite(port, ca)
@@ -144,7 +144,7 @@ def _program() -> Path:
 
 
 def _node() -> str:
-    """The system's node, or the one in the environment."""
+    """Return the path of node, from the system or the environment."""
     node = shutil.which("node", path=tools_path())
     if node is None:
         raise FileNotFoundError("no node: run `make setup`")

@@ -1,4 +1,4 @@
-"""The network between a node and Blob, that a test can cut or narrow: a TCP proxy on loopback."""
+"""Network between a node and Blob that a test can cut or slow down: a TCP proxy on loopback."""
 
 import asyncio
 import math
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 class Cable:
-    """Passes bytes on; while it is cut, what is under way breaks off and nothing new is let in."""
+    """A TCP proxy; while it is cut, connections break and new ones are refused."""
 
     def __init__(self, port: int) -> None:
         self._there = port
@@ -15,25 +15,25 @@ class Cable:
         self._whole = asyncio.Event()
         self._whole.set()
         self.port = 0
-        self.rate = math.inf  # bytes a second, towards Blob, of all connections together
+        self.rate = math.inf  # bytes/s to Blob, summed over all connections
         self._turn = asyncio.Lock()
 
     def cut(self) -> None:
-        """Nothing gets through from now on."""
+        """Break all connections and refuse new ones."""
         self._whole.clear()
         for line in self._lines:
             line.transport.abort()
 
     def mend(self) -> None:
-        """Everything gets through again."""
+        """Accept connections again."""
         self._whole.set()
 
     def through(self, url: str) -> str:
-        """The URL, by way of this cable."""
+        """Return the URL with this proxy's port."""
         return url.replace(f":{self._there}/", f":{self.port}/")
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Forward one connection."""
         if not self._whole.is_set():
             writer.transport.abort()
             return
@@ -52,7 +52,7 @@ class Cable:
 
 @asynccontextmanager
 async def laid_to(port: int) -> AsyncIterator[Cable]:
-    """A cable to this port of loopback."""
+    """Run a proxy to this port of loopback."""
     cable = Cable(port)
     server = await asyncio.start_server(cable.carry, "127.0.0.1", 0)
     cable.port = server.sockets[0].getsockname()[1]
@@ -65,7 +65,7 @@ async def laid_to(port: int) -> AsyncIterator[Cable]:
 
 
 async def _at_once(size: int) -> None:
-    """Nothing holds it back."""
+    """Forward without delay."""
 
 
 async def _pass(

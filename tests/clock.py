@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that only tests move."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass
 class Clock:
-    """Call it for the time; it is always aware and only ``advance`` moves it."""
+    """Callable that returns an aware time; only ``advance`` moves it."""
 
     at: datetime = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -14,6 +14,6 @@ class Clock:
         return self.at
 
     def advance(self, **kwargs: float) -> datetime:
-        """Move on by a timedelta's keywords, e.g. ``minutes=3``, and return the new time."""
+        """Move the clock by a timedelta's keywords, e.g. ``minutes=3``, and return the new time."""
         self.at += timedelta(**kwargs)
         return self.at

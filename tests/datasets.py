@@ -1,4 +1,4 @@
-"""Training files of every format, forty rows each, and a grader for those that are graded."""
+"""Training files of every format with forty rows each, and a grader."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ REWARD = {"type": "reward", "reward": {"hyperparameters": {"n_epochs": 2}}}
 
 
 def jsonl(rows: list[dict[str, Any]]) -> bytes:
-    """A file of these rows."""
+    """Return a JSONL file of these rows."""
     return "\n".join(map(json.dumps, rows)).encode()
 
 
@@ -29,19 +29,19 @@ PAIRS = jsonl([PAIR] * 40)
 
 
 def prompts(*odd: dict[str, Any]) -> bytes:
-    """Prompts with the answer that the grader reads; the last rows are ``odd``."""
+    """Return prompts with the answer for the grader; the last rows are ``odd``."""
     return jsonl([*[PROMPT] * (40 - len(odd)), *odd])
 
 
 def rankings(answers: int) -> bytes:
-    """Rankings of two answers, the last one of so many."""
+    """Return rankings of two answers; the last one ranks ``answers`` answers."""
     said = [[{"role": "assistant", "content": f"{n}."}] for n in range(4, 4 + answers)]
     rows = [{"input": QUESTION, "ranked_outputs": said[:2]}] * 39
     return jsonl([*rows, rows[0] | {"ranked_outputs": said}])
 
 
 def labelled(*labels: str) -> bytes:
-    """Texts with these labels in turn."""
+    """Return texts with these labels in turn."""
     return jsonl(
         [{"text": f"This is text {n}.", "label": labels[n % len(labels)]} for n in range(40)]
     )

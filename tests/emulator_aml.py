@@ -1,4 +1,4 @@
-"""Azure ML's bodies as azure-ai-ml 1.35.2 sends them, and the addresses they go to."""
+"""Request bodies of Azure ML as azure-ai-ml 1.35.2 sends them, and their paths."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ REMOVAL = OLD | {"underlyingResourceAction": "Delete"}
 
 
 def cluster(most: int = 2, least: int = 0, idle: str = "PT2M", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """AmlCompute(tier="low_priority")."""
+    """Return the body of AmlCompute(tier="low_priority")."""
     return {
         "location": "eastus",
         "properties": {
@@ -43,7 +43,7 @@ def cluster(most: int = 2, least: int = 0, idle: str = "PT2M", **more: Any) -> d
 
 
 def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **more: Any) -> Any:  # noqa: ANN401 - JSON
-    """command(command=said, environment="train:1", compute="spot", instance_count=nodes, ...)."""
+    """Return the body of command(command=said, environment="train:1", compute="spot", ...)."""
     return {
         "properties": {
             "command": said,
@@ -69,7 +69,7 @@ def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **mor
 
 
 async def make_workspace(inside: Inside, most: int = 2, **scale: Any) -> None:  # noqa: ANN401 - as cluster's
-    """A workspace with an environment and a cluster that is there."""
+    """Create a workspace with an environment and a finished cluster."""
     await inside.make_group()
     for path, body in (
         (WORKSPACE, {"location": "eastus", "properties": {}}),
@@ -81,18 +81,18 @@ async def make_workspace(inside: Inside, most: int = 2, **scale: Any) -> None:  
 
 
 async def submit(inside: Inside, name: str, **wanted: Any) -> httpx.Response:  # noqa: ANN401 - as job's
-    """PUT a job."""
+    """Send a PUT of a job."""
     return await inside.arm.put(f"{JOBS}/{name}", json=job(**wanted), params=NEW)
 
 
 async def status(inside: Inside, name: str) -> str:
-    """How a job is."""
+    """Return the status of a job."""
     answer = (await inside.arm.get(f"{JOBS}/{name}", params=OLD)).json()
     return str(answer["properties"]["status"])
 
 
 async def counts(inside: Inside) -> dict[str, int]:
-    """How many nodes of the cluster are in which state; those that are none are left out."""
+    """Return the number of nodes in each state of the cluster, without zeros."""
     shown = (await inside.arm.get(CLUSTER, params=OLD)).json()["properties"]["properties"]
     return {k.removesuffix("NodeCount"): n for k, n in shown["nodeStateCounts"].items() if n}
 
@@ -108,5 +108,5 @@ async def evict(inside: Inside, instance: str = "", *, notice: bool = False) -> 
 
 
 def agent() -> Path:
-    """The program that nodes run."""
+    """Return the path of the program that nodes run."""
     return Path(__file__).parent.parent / "emulator" / "aml" / "agent.py"

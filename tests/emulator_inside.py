@@ -1,4 +1,4 @@
-"""The emulator in this process, on a clock that tests move; its VMs run nothing."""
+"""The emulator in the test's process, on a clock that tests move; its VMs run no processes."""
 
 import asyncio
 import socket
@@ -32,21 +32,21 @@ class Inside:
     clock: Clock
     arm: httpx.AsyncClient
     metadata: httpx.AsyncClient
-    app: Starlette  # its ARM
+    app: Starlette  # ARM application
 
     async def pass_time(self, seconds: float, step: float = 1.0) -> None:
-        """Let time pass, with a look at all that is due after every ``step`` seconds."""
+        """Advance the clock by ``seconds``, and run everything due after each ``step`` seconds."""
         while seconds > 0:
             self.clock.advance(seconds=min(step, seconds))
             seconds -= step
             await self.fabric.step()
 
     async def follow(self, address: str) -> httpx.Response:
-        """GET an address that an answer named, with its own query and no other."""
+        """Send a GET to an address from an answer, with the query of the address only."""
         return await self.arm.get(address, params=dict(httpx.URL(address).params))
 
     async def make_group(self, name: str = GROUP) -> None:
-        """Make a resource group in eastus."""
+        """Create a resource group in eastus."""
         body = {"location": "eastus"}
         answer = await self.arm.put(f"{HERE}/resourceGroups/{name}", json=body)
         answer.raise_for_status()
@@ -54,7 +54,7 @@ class Inside:
 
 @asynccontextmanager
 async def emulator_inside(folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[Inside]:  # noqa: ANN401 - whatever Settings take
-    """An emulator with its state in ``folder``: open it again there and it has restarted."""
+    """Run an emulator with its state in ``folder``; the same folder again is a restart."""
     made = EmulatorSettings(folder=folder, hollow=True, **settings)
     fabric = Fabric(made, "http://metadata", lambda: clock().timestamp())
     app = arm(fabric)
@@ -72,19 +72,19 @@ async def emulator_inside(folder: Path, clock: Clock, **settings: Any) -> AsyncI
 
 @dataclass(frozen=True)
 class Reached:
-    """Where its ARM can be reached over TLS, as that of an emulator of its own."""
+    """Address of the emulator's ARM over TLS."""
 
     arm_url: str
-    ca: str  # the file of the certificate authority
+    ca: str  # file with the CA certificate
 
 
 @asynccontextmanager
 async def over_tls(inside: Inside) -> AsyncIterator[Reached]:
-    """Its ARM on a port of this machine, for Azure's own clients; time goes on as before."""
+    """Serve the emulator's ARM on a local port, for Azure's own clients; the clock is unchanged."""
     ca, key = certificates(inside.fabric.settings.folder / "tls")
     quiet: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "access_log": False}
     config = uvicorn.Config(inside.app, http=AbortableConnection, ssl_certfile=key, **quiet)
-    # Only where the protocol is named does asyncio send small answers at once (40 ms each).
+    # With an explicit protocol asyncio sets TCP_NODELAY, which saves 40 ms for each small answer.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = EmulatorServer(config)

@@ -1,4 +1,4 @@
-"""The emulator as a process of its own, and the clients that tests speak to it with."""
+"""The emulator as a separate process, and the clients that tests use with it."""
 
 import base64
 import os
@@ -26,7 +26,7 @@ SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 TENANT = "11111111-1111-1111-1111-111111111111"
 GROUP = "rekindle"
 VERSION = "?api-version=2026-04-01"
-PATIENCE = 60.0  # seconds, on a machine that is busy
+PATIENCE = 60.0  # timeout in seconds, for a busy machine
 T = TypeVar("T")
 BOOT = """#cloud-config
 write_files:
@@ -40,11 +40,11 @@ runcmd:
 
 
 class Emulator:
-    """One emulator over one state folder; stopping it leaves its VMs alone."""
+    """One emulator with one state folder; stopping it does not stop its VMs."""
 
     def __init__(self, state: Path, *options: str, console: TextIO | None = None) -> None:
         self.state = state
-        self._console = console  # where its standard error goes, or to ours
+        self._console = console  # file for its standard error; None: the test's own
         self._options = options
         self._ports = ("0", "0")
         self.start()
@@ -69,28 +69,28 @@ class Emulator:
 
     @property
     def ca(self) -> str:
-        """The file of the certificate authority."""
+        """File with the CA certificate."""
         return str(self.state / "tls" / "ca.pem")
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """End it and return its exit code."""
+        """Stop it and return its exit code."""
         self._process.send_signal(number)
         return self.wait()
 
     def wait(self) -> int:
-        """Its exit code, once it ends by itself."""
+        """Wait until it ends by itself and return its exit code."""
         code = self._process.wait(PATIENCE)
         if self._process.stdout:
             self._process.stdout.close()
         return code
 
     def http(self) -> httpx.Client:
-        """A plain client of its ARM that is not signed in."""
+        """Return an HTTP client of its ARM without a token."""
         trusted = ssl.create_default_context(cafile=self.ca)
         return httpx.Client(base_url=self.arm_url, verify=trusted, trust_env=False)
 
     def signed_in(self) -> httpx.Client:
-        """A plain client with a token."""
+        """Return an HTTP client of its ARM with a token."""
         form = {"grant_type": "client_credentials", "client_id": "me", "client_secret": "any"}
         with self.http() as anonymous:
             answer = anonymous.post(f"/{TENANT}/oauth2/v2.0/token", data=form)
@@ -100,34 +100,34 @@ class Emulator:
         return client
 
     def make_group(self) -> None:
-        """Make the resource group that the tests use."""
+        """Create the resource group that the tests use."""
         with self.signed_in() as client:
             client.put(group_url(), json={"location": "eastus"}).raise_for_status()
 
     def admin(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        """One of Azure's own whims."""
+        """Send an order to the emulator's own interface, such as an eviction or a fault."""
         return httpx.post(f"{self.metadata_url}/_emulator/{path}", json=body, timeout=PATIENCE)
 
     def clear_faults(self) -> None:
-        """Take back every planted fault."""
+        """Remove all planted faults."""
         httpx.delete(f"{self.metadata_url}/_emulator/faults", timeout=PATIENCE).raise_for_status()
 
     def faults(self) -> list[dict[str, Any]]:
-        """Every planted fault, with how often it has struck."""
+        """Return all planted faults with their number of hits."""
         answer = httpx.get(f"{self.metadata_url}/_emulator/faults", timeout=PATIENCE)
         return list(answer.raise_for_status().json()["value"])
 
     def virtual_machines(self) -> list[dict[str, Any]]:
-        """Every VM with its state, process and folder."""
+        """Return all VMs with state, process and folder."""
         answer = httpx.get(f"{self.metadata_url}/_emulator/virtualMachines")
         return list(answer.raise_for_status().json()["value"])
 
     def machines(self, name: str) -> list[dict[str, Any]]:
-        """The VMs of one scale set."""
+        """Return the VMs of one scale set."""
         return [vm for vm in self.virtual_machines() if vm["scale_set"] == name]
 
     def destroy(self) -> None:
-        """Delete everything, VMs too, and end."""
+        """Delete everything, with the VMs, and stop the emulator."""
         with self.signed_in() as client:
             client.delete(group_url())
             wait_for(lambda: client.head(group_url()).status_code == 404)
@@ -136,7 +136,7 @@ class Emulator:
 
 @asynccontextmanager
 async def compute(emulator: Emulator) -> AsyncIterator[ComputeManagementClient]:
-    """The real SDK client, signed in with a client secret, all of it over TLS."""
+    """Yield the real SDK client, signed in with a client secret over TLS."""
     credential = ClientSecretCredential(
         TENANT,
         "me",
@@ -161,18 +161,18 @@ async def compute(emulator: Emulator) -> AsyncIterator[ComputeManagementClient]:
 async def begin(
     client: ComputeManagementClient, name: str, body: dict[str, Any]
 ) -> AsyncLROPoller[VirtualMachineScaleSet]:
-    """PUT a scale set."""
+    """Start the creation of a scale set."""
     sets = client.virtual_machine_scale_sets
     return await sets.begin_create_or_update(GROUP, name, VirtualMachineScaleSet(body))
 
 
 async def create(client: ComputeManagementClient, name: str, body: dict[str, Any]) -> None:
-    """PUT a scale set and wait for the end of the operation."""
+    """Create a scale set and wait for the end of the operation."""
     await (await begin(client, name, body)).result()
 
 
 async def remove(client: ComputeManagementClient, name: str) -> None:
-    """Delete a scale set until it is not found."""
+    """Delete a scale set and wait until it is not found."""
     await client.virtual_machine_scale_sets.begin_delete(GROUP, name, polling=False)
 
     async def gone() -> bool:
@@ -186,24 +186,24 @@ async def remove(client: ComputeManagementClient, name: str) -> None:
 
 
 def child(vm: dict[str, Any]) -> int:
-    """The process that BOOT started."""
+    """Return the id of the process that BOOT started."""
     file = Path(vm["folder"]) / "child.pid"
     return int(wait_for(lambda: file.exists() and file.read_text().strip()))
 
 
 def group_url() -> str:
-    """The tests' resource group."""
+    """Return the path of the tests' resource group."""
     return f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}{VERSION}"
 
 
 def set_url(name: str) -> str:
-    """A scale set in it."""
+    """Return the path of a scale set in the tests' resource group."""
     path = f"resourceGroups/{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/{name}"
     return f"/subscriptions/{SUBSCRIPTION}/{path}{VERSION}"
 
 
 def scale_set(count: int, cloud_init: str = "#cloud-config\n", **profile: object) -> dict[str, Any]:
-    """A Spot scale set as Rekindle makes them."""
+    """Return the body of a Spot scale set as Rekindle creates it."""
     return {
         "location": "eastus",
         "tags": {"rekindle-owner": "test"},
@@ -231,7 +231,7 @@ def scale_set(count: int, cloud_init: str = "#cloud-config\n", **profile: object
 
 
 def wait_for(found: Callable[[], T], patience: float = PATIENCE) -> T:
-    """Look again and again until what is found is true."""
+    """Poll ``found`` until its value is true, and return the value."""
     deadline = time.monotonic() + patience
     while not (value := found()):
         assert time.monotonic() < deadline, "waited in vain"
@@ -240,12 +240,12 @@ def wait_for(found: Callable[[], T], patience: float = PATIENCE) -> T:
 
 
 def pause(seconds: float) -> None:
-    """Let real time pass, where the test is about moments and not about conditions."""
+    """Sleep for real, in tests about points in time and not about conditions."""
     threading.Event().wait(seconds)
 
 
 def descendants(metadata_url: str) -> list[int]:
-    """Processes of this machine that belong to VMs with this metadata service."""
+    """Return the processes of VMs with this metadata service."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -253,12 +253,12 @@ def descendants(metadata_url: str) -> list[int]:
             if marked in (entry / "environ").read_bytes() and runs(int(entry.name)):
                 found.append(int(entry.name))
         except OSError:
-            continue  # gone, or somebody else's
+            continue  # ended, or belongs to another user
     return found
 
 
 def runs(pid: int) -> bool:
-    """Whether a process runs; zombies do not."""
+    """Return whether a process runs and is not a zombie."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

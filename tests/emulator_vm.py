@@ -1,4 +1,4 @@
-"""One emulated VM without the emulator around it."""
+"""One emulated VM without the emulator."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from tests.emulator_process import wait_for
 
 
 class Vm:
-    """A VM below a folder, and the handle that booted it; ``machine`` is what it is made with."""
+    """A VM in a folder, and its processes; ``machine`` holds arguments of MachineSpec."""
 
     def __init__(self, folder: Path, **machine: Any) -> None:  # noqa: ANN401 - whatever Machine takes
         self.folder = folder
@@ -18,11 +18,11 @@ class Vm:
         self._machine = machine
 
     def boot(self, *commands: str, images: dict[str, Any] | None = None) -> None:
-        """Boot it with a script."""
+        """Boot it with a shell script of these commands."""
         self.boot_from("\n".join(("#!/bin/sh", *commands)), images=images)
 
     def boot_from(self, user_data: str, images: dict[str, Any] | None = None) -> None:
-        """Boot it with user data of any kind."""
+        """Boot it with any user data."""
         machine = MachineSpec(
             folder=self.folder,
             user_data=user_data.encode(),
@@ -34,12 +34,12 @@ class Vm:
         self.processes.boot(machine)
 
     def kill(self, *, wipe: bool = True) -> None:
-        """Kill it."""
+        """Kill it and wait for the end of its processes."""
         kill(self.folder, self.url, wipe=wipe)
-        wait_for(self.processes.reap)  # its threads may end a moment after it
+        wait_for(self.processes.reap)  # its threads may end a moment later
 
     def harm(self, **what: Any) -> None:  # noqa: ANN401 - whatever Harm has
-        """Do something to it, and wait until its init has obeyed."""
+        """Inject a fault, and wait until its init process has applied it."""
         done = harm.read(self.folder)
         for name, value in what.items():
             setattr(done, name, value)
@@ -49,16 +49,16 @@ class Vm:
             wait_for(lambda: harm.obeyed(self.folder) >= done.change)
 
     def text(self, name: str) -> str:
-        """What a program of the VM wrote into a file, once it has ended the line."""
+        """Return the text of a file in the VM, once its last line is complete."""
         file = self.folder / name
         wait_for(lambda: file.exists() and file.read_text().endswith("\n"))
         return file.read_text()
 
     def number(self, name: str) -> int:
-        """The process id that a program of the VM wrote down."""
+        """Return the process id that a program of the VM wrote to a file."""
         return int(self.text(name))
 
     def console(self) -> str:
-        """What its console shows so far."""
+        """Return the console output so far."""
         file = self.folder / "console.log"
         return file.read_text() if file.exists() else ""

@@ -1,15 +1,19 @@
-"""Forged files: other bytes of the same size, whose CRC-64/NVME is that of the true ones.
+"""Forged files: other bytes with the same size and the same CRC-64/NVME.
 
-A CRC is linear. So of any change eight bytes elsewhere make up for it: 64 equations of 64 bits.
+A CRC is linear over GF(2). So eight bytes elsewhere can compensate any change, which is a system
+of 64 linear equations with 64 unknown bits.
 """
 
 from awscrt import checksums
 
-_WORD = 8  # bytes; as many as a CRC has
+_WORD = 8  # bytes of a CRC
 
 
 def forged(data: bytes, at: int = 0, block_size: int = 0) -> bytes:
-    """The data with another byte ``at``, and the last eight bytes of its block made to fit."""
+    """Return the data with one flipped bit in byte ``at`` and an unchanged CRC of its block.
+
+    The last eight bytes of the block compensate the change.
+    """
     size = block_size or len(data)
     begin = at // size * size
     block = data[begin : begin + size]
@@ -26,9 +30,9 @@ def forged(data: bytes, at: int = 0, block_size: int = 0) -> bytes:
 
 
 def _making_up(crc: int) -> bytes:
-    """The last eight bytes of a message that change its CRC so, where they were zero."""
+    """Return the eight bytes that change a message's CRC by ``crc`` in place of final zeros."""
     zero = checksums.crc64nvme(bytes(_WORD))
-    rows: dict[int, tuple[int, int]] = {}  # by its highest bit: a change of the CRC, its bits
+    rows: dict[int, tuple[int, int]] = {}  # by highest bit: change of the CRC, message bits
     for bit in range(64):
         bits = 1 << bit
         change = checksums.crc64nvme(bits.to_bytes(_WORD, "little")) ^ zero

@@ -1,4 +1,4 @@
-"""What a hostile node, or whoever has its SAS, may leave in a job's container as HEAD."""
+"""HEAD files that a hostile node, or another holder of its SAS, may write."""
 
 import json
 from collections.abc import Callable
@@ -11,18 +11,18 @@ LONG = 3 * 2**20
 
 
 def _head(**more: Any) -> bytes:  # noqa: ANN401 - whatever JSON holds
-    """One that names a checkpoint of step 1, with members that say something else."""
+    """Return a HEAD with a checkpoint of step 1 and with members replaced."""
     head = Head(generation=1, checkpoints=(committed(1, 1),)).to_plain()
     return json.dumps(head | more).encode()
 
 
 def _entry(**more: Any) -> bytes:  # noqa: ANN401 - the same
-    """One whose only checkpoint says something else."""
+    """Return a HEAD whose only checkpoint has members replaced."""
     return _head(checkpoints=[committed(1, 1).to_plain() | more])
 
 
 def _model(**more: Any) -> bytes:  # noqa: ANN401 - the same
-    """One that names a model which says something else."""
+    """Return a HEAD with a model that has members replaced."""
     return _head(model=committed(9, 1, "final").to_plain() | more)
 
 

@@ -1,4 +1,4 @@
-"""The calls of MLflow's REST API that we make, in memory; held against a real server by a test."""
+"""Fake of the MLflow calls that the service makes; a test compares it with a real server."""
 
 import json
 import re
@@ -12,14 +12,14 @@ from service.trackers.mlflow import API
 
 @dataclass
 class MlflowServer(httpx.AsyncBaseTransport):
-    """Keeps every figure that is logged, and so shows those that are logged twice."""
+    """Fake MLflow server that keeps every logged value, so that duplicates show."""
 
-    experiments: dict[str, str] = field(default_factory=dict)  # name -> id
+    experiments: dict[str, str] = field(default_factory=dict)  # id by name
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     logged: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     requests: list[httpx.Request] = field(default_factory=list)
-    status: int = 200  # of all answers, where it is another
-    indexed: int | None = None  # runs that a search finds; None: all
+    status: int = 200  # status of all answers
+    indexed: int | None = None  # number of runs that a search finds; None: all
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer one request."""

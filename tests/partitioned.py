@@ -1,6 +1,6 @@
-"""Parameters cut as DeepSpeed's stages cut them, their checkpoint, and what a rank has to fill.
+"""Parameters partitioned like DeepSpeed's ZeRO stages, their checkpoints, and fragments to fill.
 
-Every element follows from parameter, state and place, so that what was loaded can be checked.
+The value of each element follows from parameter, state and position, so that a load can be checked.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ from trainer.contract import MANIFEST, Committed, FileEntry, Manifest
 from trainer.rundir import tensors_name
 
 SPEC_SHA256 = "5" * 64
-Sizes = Mapping[str, int]  # elements by parameter
-Cut = Callable[[Sizes, int, int], list[StoredFragment]]  # what a rank of a world has
+Sizes = Mapping[str, int]  # number of elements by parameter
+Cut = Callable[[Sizes, int, int], list[StoredFragment]]  # partition of a rank in a world
 NO_RANDOMNESS = RngState(python=(1,), numpy_key=(1,), numpy_position=0, torch_cpu="", torch_cuda="")
 
 
 def flat(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
-    """ZeRO 1 and 2: all parameters in a row, cut into even ranges."""
+    """Partition like ZeRO 1 and 2: all parameters concatenated, cut into even ranges."""
     width = -(-sum(sizes.values()) // world)
     found, at = [], 0
     for name, numel in sizes.items():
@@ -41,7 +41,7 @@ def flat(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
 
 
 def split(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
-    """ZeRO 3: each parameter cut into even ranges."""
+    """Partition like ZeRO 3: each parameter cut into even ranges."""
     found = []
     for name, numel in sizes.items():
         width = -(-numel // world)
@@ -52,19 +52,19 @@ def split(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
 
 
 def shares(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
-    """ZeRO 0: a share of each parameter, which may be empty."""
+    """Partition like ZeRO 0: a share of each parameter, which may be empty."""
     cuts = {n: (numel * rank // world, numel * (rank + 1) // world) for n, numel in sizes.items()}
     return [_stored(n, sizes[n], start, end - start) for n, (start, end) in cuts.items()]
 
 
 def values(name: str, state: str, start: int, numel: int) -> torch.Tensor:
-    """These elements of one state of a parameter."""
+    """Return elements of one state of a parameter."""
     seed = zlib.crc32(f"{name}/{state}".encode()) % 100_000
     return torch.arange(start, start + numel, dtype=torch.float32) + seed
 
 
 def empty(stored: list[StoredFragment]) -> list[Fragment]:
-    """Fragments of an engine, to be filled."""
+    """Return an engine's fragments with zeros, to be filled."""
     return [
         Fragment(s.name, s.shape, s.start, {state: torch.zeros(s.numel) for state in STATES})
         for s in stored
@@ -72,7 +72,7 @@ def empty(stored: list[StoredFragment]) -> list[Fragment]:
 
 
 def is_filled(fragments: list[Fragment]) -> bool:
-    """Whether every element is the right one."""
+    """Return whether every element has its expected value."""
     return all(
         torch.equal(view, values(f.name, state, f.start, f.numel))
         for f in fragments
@@ -81,7 +81,7 @@ def is_filled(fragments: list[Fragment]) -> bool:
 
 
 def files_of(cut: Cut, sizes: Sizes, world: int) -> dict[str, bytes]:
-    """What the ranks of a world save: tensors and indexes."""
+    """Return the files that the ranks of a world save: tensors and indexes."""
     found = {}
     for rank in range(world):
         stored = cut(sizes, rank, world)
@@ -103,18 +103,18 @@ def files_of(cut: Cut, sizes: Sizes, world: int) -> dict[str, bytes]:
 
 
 def tensors_of(stored: list[StoredFragment]) -> bytes:
-    """A rank's tensors, as a slot has them."""
+    """Return the tensor file of a rank, in the layout of a slot."""
     data = [values(s.name, state, s.start, s.numel) for s in stored for state in STATES]
     return build_header(sizes_of(stored)) + b"".join(view.numpy().tobytes() for view in data)
 
 
 def sizes_of(stored: list[StoredFragment]) -> dict[str, int]:
-    """Of the tensors in a rank's file."""
+    """Return the number of elements of each tensor in a rank's file."""
     return {tensor_key(s.name, state): s.numel for s in stored for state in STATES}
 
 
 def manifest_of(files: Mapping[str, bytes], world: int, block_size: int) -> Manifest:
-    """The manifest of such files; tensors come in blocks, if these have a size."""
+    """Return the manifest of these files; a positive ``block_size`` splits tensors into blocks."""
     entries = [_entry(name, data, block_size) for name, data in sorted(files.items())]
     return Manifest(
         step=10,
@@ -138,9 +138,16 @@ def commit(
     *,
     forging: bool = False,
 ) -> tuple[Committed, Manifest]:
-    """Put them into Blob; ``flipped``: the bytes of which one bit differs there.
+    """Upload a checkpoint to Blob and return its entry and manifest.
 
-    ``forging``: with other bytes beside it, so that size and CRCs are as told.
+    Args:
+        client: Client of the job's container.
+        path: Folder of the checkpoint.
+        files: Content of the files by name.
+        world: Number of ranks.
+        block_size: Bytes of a tensor block; 0 for whole files.
+        flipped: Positions of a byte to corrupt, by file name.
+        forging: Adapt other bytes too, so that size and CRCs match the manifest.
     """
     manifest = manifest_of(files, world, block_size)
     entries = []
@@ -170,7 +177,7 @@ def commit(
 
 
 def write(files: Mapping[str, bytes], folder: Path) -> None:
-    """Lay them into a folder."""
+    """Write the files to a folder."""
     for name, data in files.items():
         (folder / name).write_bytes(data)
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: one server per test process, made fresh, gone afterwards."""
+"""PostgreSQL for tests: one new server per test process, deleted afterwards."""
 
 import shutil
 import tempfile
@@ -13,12 +13,12 @@ from rekindle.local import postgres
 from service.db.schema.tables import metadata
 
 ROOT = Path(__file__).resolve().parent.parent
-# Nothing here outlives the tests, so nothing needs to reach the disk.
+# No data outlives the tests, so none needs to reach the disk.
 SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
 TABLES = [table.name for table in metadata.sorted_tables]
-# All rows of every table: of the few of one life thirty times as quick as to truncate.
+# For the few rows of one test, delete is thirty times as fast as truncate.
 EMPTY = "; ".join(f"delete from {name}" for name in reversed(TABLES))
-_LARGE = 2**20  # bytes, dead rows among them
+_LARGE = 2**20  # bytes, with dead rows
 _LARGEST = """
 select max(pg_relation_size(oid)) from pg_class
 where relkind = 'r' and relnamespace = 'public'::regnamespace
@@ -31,7 +31,7 @@ where schemaname = 'public'
 
 @contextmanager
 def server() -> Iterator[Path]:
-    """A running server; yields its data folder."""
+    """Run a server and yield its data folder."""
     home = Path(tempfile.mkdtemp(prefix="rekindle-tests-"))
     data = home / "postgres"
     try:
@@ -46,7 +46,7 @@ def server() -> Iterator[Path]:
 
 
 def migrations(url: str) -> Config:
-    """Alembic's configuration for the database at ``url``."""
+    """Return Alembic's configuration for the database at ``url``."""
     config = Config()
     config.set_main_option("script_location", str(ROOT / "migrations"))
     config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
@@ -56,7 +56,7 @@ def migrations(url: str) -> Config:
 class Emptier:
     """Empties a database after each test, over one connection.
 
-    A connection for each test costs PostgreSQL 12 ms of CPU more: it reads its catalogue anew.
+    A new connection for each test would cost 12 ms more CPU, to read the catalog again.
     """
 
     def __init__(self, url: str) -> None:
@@ -64,13 +64,13 @@ class Emptier:
         self._connection = psycopg.connect(url, autocommit=True)
 
     def empty(self) -> None:
-        """Delete all rows. Fails if the test left a transaction open."""
+        """Delete all rows; fail if the test left a transaction open."""
         try:
             self._empty()
         except psycopg.OperationalError:
             if not self._connection.closed:
                 raise
-            self._connection = psycopg.connect(self._url, autocommit=True)  # the test ended ours
+            self._connection = psycopg.connect(self._url, autocommit=True)  # the test ended it
             self._empty()
 
     def close(self) -> None:

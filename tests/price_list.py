@@ -1,4 +1,4 @@
-"""A price list that says what it is told, as Azure's does, and who reads it."""
+"""A price list like Azure's with prepared pages, and readers of it."""
 
 import json
 import logging
@@ -47,12 +47,12 @@ class PriceList:
     filters: list[str] = field(default_factory=list)
 
     def will_say(self, *rows: str, more: bool = False) -> None:
-        """Add a page; ``more`` promises another one."""
+        """Add a page; ``more`` adds a link to a next page."""
         link = f'"{self.url}/api/retail/prices?page={len(self.pages) + 1}"' if more else "null"
         self.pages.append(f'{{"Items": [{", ".join(rows)}], "NextPageLink": {link}}}')
 
     def will_only_say(self, *rows: str) -> None:
-        """Say this from now on."""
+        """Replace all pages by one."""
         self.pages.clear()
         self.will_say(*rows)
 
@@ -64,7 +64,7 @@ class PriceList:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[PriceList]:
-    """One that can be asked."""
+    """Serve a price list over HTTP."""
     made = PriceList()
     application = web.Application()
     application.router.add_get("/api/retail/prices", made.answer)
@@ -77,20 +77,20 @@ async def serving() -> AsyncIterator[PriceList]:
 
 
 def machine(price: object, **members: object) -> str:
-    """A whole row of a Linux machine on demand, with members set otherwise; None leaves one out."""
+    """Return a row for a Linux machine on demand, with members replaced; None removes a member."""
     row = {**MACHINE, "retailPrice": price, **members}
     return json.dumps({name: value for name, value in row.items() if value is not None})
 
 
 def spot(price: object, **members: object) -> str:
-    """The same of a Spot machine."""
+    """Return a row for a Spot machine, with members replaced."""
     names = {"skuName": "D2s v5 Spot", "meterName": "D2s v5 Spot"}
     return machine(price, **{**names, **members})
 
 
 @dataclass
 class Reader:
-    """Reads a list, minutes or days apart."""
+    """Reads a price list as one process or several, at times that a test chooses."""
 
     url: str
     clock: Clock
@@ -98,30 +98,30 @@ class Reader:
     opened: list[RetailPrices] = field(default_factory=list)
 
     def open(self) -> RetailPrices:
-        """A new process; what it shares with others is the memory."""
+        """Start a new process, which shares only the memory with others."""
         made = reading(self.url, self.clock, self.memory)
         self.opened.append(made)
         return made
 
     async def price(self, offering: Offering = SPOT, **later: float) -> Price | None:
-        """The price of an offering, so much later."""
+        """Advance the clock by ``later`` and return the price of an offering."""
         self.clock.advance(**later)
         prices = self.opened[-1] if self.opened else self.open()
         return (await prices.prices([offering])).get(offering)
 
 
 def reading(url: str, clock: Clock, memory: PriceMemory) -> RetailPrices:
-    """The service's own reader on a clock that a test moves."""
+    """Return the service's price reader on a clock that a test moves."""
     return RetailPrices(base_url=url, clock=lambda: clock().timestamp(), now=clock, memory=memory)
 
 
 def price(hourly: str, on_demand: str) -> Price:
-    """Of a machine."""
+    """Return the price of a machine."""
     return Price(hourly=Decimal(hourly), on_demand_hourly=Decimal(on_demand))
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What operators were warned of, as the log has it."""
+    """Return the causes of the warnings about prices in the log."""
     warned = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert {record.message for record in warned} <= {"prices.doubted"}
     return [str(vars(record)["cause"]) for record in warned]

@@ -1,4 +1,4 @@
-"""A node as the service sees it: speaks the protocol over HTTP and commits through HEAD."""
+"""A simulated node that uses the node protocol over HTTP and commits through HEAD."""
 
 import json
 import math
@@ -28,7 +28,7 @@ from trainer.contract import (
 
 @dataclass
 class ScriptedNode:
-    """One VM's supervisor, driven by a test step by step."""
+    """One VM's supervisor, which a test drives step by step."""
 
     world: World
     attempt_id: str
@@ -40,7 +40,7 @@ class ScriptedNode:
     last: Directive | None = field(default=None)
 
     async def register(self) -> httpx.Response:
-        """Say who it is; remembers the answer when it is welcome."""
+        """Register with the service; keep the answer when it is accepted."""
         message = Registration(
             protocol=PROTOCOL,
             attempt_id=self.attempt_id,
@@ -67,12 +67,12 @@ class ScriptedNode:
         return await self._post(path, message.to_json(), self.seat.node_token)
 
     async def notice(self, generation: int, step: int) -> httpx.Response:
-        """Report that Azure takes this machine."""
+        """Send a heartbeat with an eviction notice."""
         event = EvictionNotice(event_id="event-1", not_before=0.0, seen_at=0.0)
         return await self.say(NodePhase.RUNNING, generation, step=step, eviction=event)
 
     async def hear(self) -> Directive:
-        """The newest directive (there must be one: this does not wait)."""
+        """Return the newest directive; it must exist, because this does not wait."""
         answer = await self.ask()
         assert answer.status_code == 200, answer.text
         self.last = Directive.from_json(answer.content)
@@ -80,7 +80,7 @@ class ScriptedNode:
         return self.last
 
     async def ask(self) -> httpx.Response:
-        """Ask for a directive newer than the last one."""
+        """Request a directive that is newer than the last one."""
         assert self.seat is not None
         return await self.world.http.get(
             f"/internal/nodes/{self.seat.node_id}/directive",
@@ -94,14 +94,14 @@ class ScriptedNode:
 
 
 def metrics(step: int, loss: float = 2.0) -> StepMetrics:
-    """What rank 0 measured in a step."""
+    """Return the metrics of a step, as rank 0 reports them."""
     return StepMetrics(
         step=step, loss=loss, learning_rate=1e-3, grad_norm=1.0, tokens=100, seconds=0.5, at=0.0
     )
 
 
 def committed(step: int, generation: int, kind: str = "periodic") -> Committed:
-    """A checkpoint (or model, by its kind) as HEAD names it."""
+    """Return HEAD's entry of a checkpoint, or of a model if ``kind`` is "final"."""
     folder = "models" if kind == "final" else "checkpoints"
     return Committed(
         path=f"{folder}/step-{step:08d}-{generation:08x}",
@@ -117,7 +117,7 @@ def committed(step: int, generation: int, kind: str = "periodic") -> Committed:
 
 
 async def commit(world: World, job_id: str, entry: Committed) -> None:
-    """Commit as rank 0's node does."""
+    """Write an entry into HEAD, as rank 0's node does."""
     data, etag = await world.store.read(job_id, HEAD)
     head = Head.from_json(data)
     after = head.with_model(entry) if entry.kind == "final" else head.with_checkpoint(entry)
@@ -125,14 +125,14 @@ async def commit(world: World, job_id: str, entry: Committed) -> None:
 
 
 async def evicted(world: World, job_id: str) -> None:
-    """Azure takes all machines of the newest attempt, unannounced."""
+    """Evict all machines of the newest attempt without notice."""
     name = scale_set_name((await world.attempts_of(job_id))[-1]["id"])
     for instance in (await world.cloud.get(name)).instances:
         world.cloud.evict(name, instance.instance_id)
 
 
 async def boot(world: World, job_id: str) -> list[ScriptedNode]:
-    """Let the newest attempt's machines come up and register; both wait for directives."""
+    """Advance time until the newest attempt's machines exist, and register their nodes."""
     attempt: dict[str, Any] = {"state": "none"}
     for _ in range(20):
         await world.tick(seconds=_until_machines(world))
@@ -150,10 +150,10 @@ async def boot(world: World, job_id: str) -> list[ScriptedNode]:
 
 
 def _until_machines(world: World) -> float:
-    """Seconds until the cloud has made what it makes, in rounds of 15; at least one round.
+    """Return the seconds until all machines exist, in multiples of 15 and at least 15.
 
-    Looking at machines that are not there yet, round by round, was most of what a test cost. To
-    the reconciler's watch a step that long is a stand-still: silence counts anew from its end.
+    One long step is much cheaper than many polls of machines that do not exist yet. The reconciler
+    treats such a long step as an outage of its own, so heartbeat timeouts start again after it.
     """
     made = [e.accepted_at + e.create_time for e in world.cloud._entries.values()]
     left = max((at - world.clock() for at in made), default=timedelta(0))
@@ -161,7 +161,7 @@ def _until_machines(world: World) -> float:
 
 
 async def train(world: World, nodes: list[ScriptedNode], step: int) -> int:
-    """Open the next generation and let it finish ``step``; returns the generation's number."""
+    """Open the next generation, let it finish ``step``, and return the generation's number."""
     await world.tick()
     directives = [await node.hear() for node in nodes]
     number = directives[0].number
@@ -174,6 +174,6 @@ async def train(world: World, nodes: list[ScriptedNode], step: int) -> int:
 
 
 def body(answer: httpx.Response) -> dict[str, Any]:
-    """The parsed answer."""
+    """Return the JSON of an answer."""
     parsed: dict[str, Any] = json.loads(answer.content)
     return parsed

@@ -1,7 +1,7 @@
-"""A control plane and metadata service that do as a test says, over real HTTP.
+"""A control plane and metadata service that a test scripts, over real HTTP.
 
-It answers the node protocol and nothing decides by itself: the test hands out directives,
-takes the service down, refuses, dismisses, and reads what the nodes said.
+It answers the node protocol and decides nothing. The test sends directives, stops the service,
+refuses or dismisses nodes, and reads what the nodes sent.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ OUTAGE = 503
 
 @dataclass
 class ScriptedNode:
-    """One node as the service knows it; ``address`` and ``name`` are what its VM is given."""
+    """One node as the service knows it; ``address`` and ``name`` are those of its VM."""
 
     node_id: str
     name: str
@@ -44,12 +44,12 @@ class ScriptedNode:
     registrations: list[Registration] = field(default_factory=list)
     heartbeats: list[Heartbeat] = field(default_factory=list)
     directives: list[Directive] = field(default_factory=list)
-    event: str = ""  # id of its Preempt event
-    notice: float = 30.0  # seconds from now that the event names
+    event: str = ""  # id of its Preempt event; empty: none
+    notice: float = 30.0  # seconds from now until the event's NotBefore
     acknowledged: list[str] = field(default_factory=list)
-    refusals: list[tuple[int, str]] = field(default_factory=list)  # for the next requests
-    cut_off: bool = False  # nothing of what it says arrives
-    dismissed: bool = False  # it may not register again
+    refusals: list[tuple[int, str]] = field(default_factory=list)  # status, code; for next requests
+    cut_off: bool = False  # whether its requests fail with 503
+    dismissed: bool = False  # whether it is refused a new registration
 
     @property
     def said(self) -> Heartbeat:
@@ -57,7 +57,7 @@ class ScriptedNode:
         return self.heartbeats[-1]
 
     def has_said(self, phase: NodePhase, generation: int) -> bool:
-        """True when the last heartbeat says so."""
+        """Return whether the last heartbeat has this phase and generation."""
         last = self.heartbeats[-1] if self.heartbeats else None
         return last is not None and (last.phase, last.generation) == (phase, generation)
 
@@ -70,16 +70,16 @@ class ScriptedService:
         self.nodes: dict[str, ScriptedNode] = {}
         self.happened: list[str] = []
         self.down = False
-        self.stop_in = 3600.0  # stop_by of every answer, from now
-        self.not_seen_yet = 0  # registrations to be answered 425
+        self.stop_in = 3600.0  # seconds from now until stop_by, in every answer
+        self.not_seen_yet = 0  # number of registrations to answer with 425
         self.closing = False
-        self.fresh: Grants | None = None  # sent with every directive
-        self.knocks = 0  # registrations asked for, answered or not
+        self.fresh: Grants | None = None  # grants to send with every directive
+        self.knocks = 0  # number of registration requests
         self.url = ""
         self._changed = asyncio.Condition()
 
     def add(self, node_id: str, address: str = "127.0.0.1") -> ScriptedNode:
-        """One more VM."""
+        """Add a VM and return its node."""
         self.nodes[node_id] = ScriptedNode(node_id, f"rk-{node_id}_0", address)
         return self.nodes[node_id]
 
@@ -92,7 +92,7 @@ class ScriptedService:
         number: int = 0,
         seq: int = 0,
     ) -> None:
-        """Hand out a directive, with the next sequence number unless one is given."""
+        """Send a directive, with the next sequence number unless one is given."""
         directive = Directive(
             seq=seq or len(node.directives) + 1,
             kind=kind,
@@ -105,7 +105,7 @@ class ScriptedService:
         await self.wake()
 
     async def registers(self, request: Request) -> Response:
-        """POST /internal/nodes."""
+        """Answer POST /internal/nodes."""
         self.knocks += 1
         if self.down:
             return Response(status_code=OUTAGE)
@@ -134,7 +134,7 @@ class ScriptedService:
         )
 
     async def beats(self, node_id: str, request: Request) -> Response:
-        """POST /internal/nodes/{id}/heartbeat."""
+        """Answer POST /internal/nodes/{id}/heartbeat."""
         node = self.nodes[node_id]
         if refusal := self._refusal(node, request):
             return refusal
@@ -148,7 +148,7 @@ class ScriptedService:
         return _answer(HeartbeatAnswer(now=now, stop_by=now + self.stop_in, directive_seq=newest))
 
     async def asks(self, node_id: str, after: int, request: Request) -> Response:
-        """GET /internal/nodes/{id}/directive."""
+        """Answer GET /internal/nodes/{id}/directive."""
         node = self.nodes[node_id]
         if refusal := self._refusal(node, request):
             return refusal
@@ -167,7 +167,7 @@ class ScriptedService:
         return _answer(replace(due, now=now, stop_by=now + self.stop_in, grants=self.fresh))
 
     async def instance(self, vm: str) -> Response:
-        """The metadata service's instance document."""
+        """Answer with the instance document of the metadata service."""
         node = self.nodes[vm]
         address = {"privateIpAddress": node.address}
         document = {
@@ -177,7 +177,7 @@ class ScriptedService:
         return _json(document)
 
     async def events(self, vm: str) -> Response:
-        """The metadata service's scheduled events."""
+        """Answer with the scheduled events of the metadata service."""
         node = self.nodes[vm]
         event = {
             "EventId": node.event,
@@ -190,14 +190,14 @@ class ScriptedService:
         return _json({"DocumentIncarnation": 1, "Events": [event] if pending else []})
 
     async def acknowledges(self, vm: str, request: Request) -> Response:
-        """POST to the scheduled events: the VM may be taken."""
+        """Answer the acknowledgement of a scheduled event, after which Azure may take the VM."""
         for start in (await request.json())["StartRequests"]:
             self.nodes[vm].acknowledged.append(start["EventId"])
             self._note(f"{vm} acknowledged")
         return _json({})
 
     async def wake(self) -> None:
-        """Have everybody who waits look again."""
+        """Wake up all long polls."""
         async with self._changed:
             self._changed.notify_all()
 
@@ -221,7 +221,7 @@ class ScriptedService:
 
 @asynccontextmanager
 async def serving(service: ScriptedService) -> AsyncIterator[ScriptedService]:
-    """Serve on a free port of loopback; ``service.url`` says where."""
+    """Serve on a free port of loopback, whose address is ``service.url``."""
     app = FastAPI()
     app.post("/internal/nodes")(service.registers)
     app.post("/internal/nodes/{node_id}/heartbeat")(service.beats)

@@ -1,4 +1,4 @@
-"""A real uvicorn on a free port of the loopback, for clients that want a URL."""
+"""A real uvicorn on a free port of loopback, for clients that need a URL."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ from tests.answers import Documented
 
 @asynccontextmanager
 async def served(app: ASGIApp) -> AsyncIterator[str]:
-    """The app's URL while it is served."""
+    """Serve the app and yield its URL."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         checked = Documented(app) if isinstance(app, FastAPI) else app
         config = uvicorn.Config(
@@ -36,7 +36,7 @@ async def served(app: ASGIApp) -> AsyncIterator[str]:
 async def running(
     server: uvicorn.Server, sockets: list[socket.socket] | None = None
 ) -> AsyncIterator[None]:
-    """It serves; at the end it is told to stop, and has stopped within a minute."""
+    """Run a server; stop it at the end, within a minute."""
     serving = asyncio.create_task(server.serve(sockets=sockets))
 
     async def started() -> bool:
@@ -53,5 +53,5 @@ async def running(
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave pytest's own alone."""
+        """Leave pytest's signal handlers in place."""
         yield

@@ -1,7 +1,7 @@
-"""The supervisor's own program with a stand-in for torchrun: `python -m tests.standin_supervisor`.
+"""The supervisor's program with a stand-in for torchrun: `python -m tests.standin_supervisor`.
 
-Arguments: node config, metadata URL, work folder, mode of the trainer, folder common to all nodes.
-With the last two alone the environment says the rest, as it does for the real program.
+Arguments: node config, metadata URL, work folder, mode of the trainer, folder shared by all nodes.
+With only the last two, the environment supplies the others, as for the real program.
 """
 
 import logging
@@ -14,7 +14,7 @@ from trainer.supervisor.main import SupervisorSettings, read_settings, run_super
 
 
 def main() -> int:
-    """Supervise as main.py does, but quickly."""
+    """Run the supervisor as main.py does, with short intervals."""
     *where, mode, common = sys.argv[1:]
     logging.basicConfig(level="INFO", format="%(asctime)s %(name)s %(message)s")
     if where:

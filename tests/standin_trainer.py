@@ -1,9 +1,9 @@
-"""A stand-in for torchrun and the trainer: obeys rundir.py's files, learns nothing, starts at once.
+"""Stand-in for torchrun and the trainer: obeys the files of rundir.py, and trains nothing.
 
     python standin_trainer.py MODE RUN_FOLDER LOG_FOLDER WORLD_FOLDER FIRST_RANK RANKS
 
-All local ranks are this one process. Nodes agree to stop through a file in WORLD_FOLDER,
-as real ranks do by an all-reduce. Its save is always 10 steps after the one it started from.
+All local ranks are this one process. Nodes agree to stop through a file in WORLD_FOLDER, as real
+ranks do by an all-reduce. Its save is always 10 steps after the one it started from.
 """
 
 import hashlib
@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
-    """Whether MODE is to fail at once, which is then told as a trainer tells it."""
+    """Return whether MODE fails at once, and report the failure as a trainer does."""
     if mode == "crash":
         say(logs, len(ranks), "ValueError: the loss is not a number\n")
     elif mode == "no port":
@@ -104,7 +104,7 @@ def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
 
 
 def load(folder: RunDir, ranks: range, mode: str) -> None:
-    """If told to, have every rank want all tensors of the checkpoint, and wait for them."""
+    """In mode "loads", request all tensors of the checkpoint for every rank, and wait for them."""
     if mode != "loads":
         return
     while not folder.checkpoint.exists():
@@ -121,7 +121,7 @@ def load(folder: RunDir, ranks: range, mode: str) -> None:
 
 
 def lay_slot(folder: RunDir, size: str) -> None:
-    """Memory for a save of that many bytes, if any were told."""
+    """Write a memory slot of ``size`` bytes, if a size is given."""
     if size:
         (folder.memory / "rank-00000.a").write_bytes(bytes(int(size)))
 
@@ -129,7 +129,7 @@ def lay_slot(folder: RunDir, size: str) -> None:
 def save_now(
     folder: RunDir, generation: Generation, ranks: range, step: int, *, torn: bool
 ) -> None:
-    """A periodic save, unless two are on their way; ``torn``: it never gets to its record."""
+    """Save periodically, unless two saves are pending; ``torn`` omits the record."""
     outbox = folder.outbox
     if outbox.is_dir() and sum(p.is_dir() for p in outbox.iterdir()) >= 2:
         return
@@ -144,7 +144,7 @@ def save_now(
 def end(
     folder: RunDir, generation: Generation, ranks: range, step: int, *, how: str, torn: bool
 ) -> None:
-    """Save as every rank would, and leave the results."""
+    """Save as every rank would, and write the results."""
     for rank in ranks:
         if not torn:
             path = checkpoint_path(step, f"g{generation.number}")
@@ -164,7 +164,7 @@ def save(
     writers: int,
     kind: str,
 ) -> None:
-    """One rank's part of a save: a data file, then the record."""
+    """Write one rank's part of a save: a data file, then the record."""
     slot = folder.memory / "rank-00000.a"
     data = f"rank {rank} at step {step} of generation {generation.number}\n".encode() * 1000
     data = data.ljust(slot.stat().st_size if slot.exists() else 0, b".")
@@ -188,7 +188,7 @@ def save(
 
 
 def report(folder: RunDir, step: int, *, first: bool) -> None:
-    """Progress, and from rank 0 what was measured."""
+    """Write the progress, and from rank 0 the metrics."""
     write_whole(folder.progress, str(step))
     now = time.time()
     if not first:
@@ -204,7 +204,7 @@ def report(folder: RunDir, step: int, *, first: bool) -> None:
 
 
 def say(logs: Path, ranks: int, text: str) -> None:
-    """Print as every local rank, where torchrun would redirect it to."""
+    """Append text to the log of every local rank, where torchrun would redirect it."""
     for local in range(ranks):
         folder = logs / "standin" / "attempt_0" / str(local)
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Machines of one subnet as network namespaces, and ranks that a supervisor starts on them.
 
-Needs root, `ip` and `iptables`; run as a program it is what starts a machine's ranks.
+It needs root, `ip` and `iptables`. Run as a program, it starts a machine's ranks.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from trainer.supervisor.control.launch import Launcher, NodeWorld, torchrun_comm
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 METADATA = "169.254.169.254"
-SUPERVISOR, OTHER = 10001, 10002  # users
+SUPERVISOR, OTHER = 10001, 10002  # user ids
 NEEDS_ROOT = pytest.mark.skipif(
     os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("iptables")),
     reason="needs root, ip and iptables",
 )
-# Two ranks meet over gloo, then stay.
+# Two ranks meet over gloo, and then wait.
 PROGRAM = """
 import pathlib, signal, sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -59,7 +59,7 @@ class Machine:
     started: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def run(self, *words: str, user: int = 0) -> str:
-        """Run a program in it to its end."""
+        """Run a program in it to its end and return its output."""
         command = self._words(*words, user=user)
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -72,14 +72,17 @@ class Machine:
         self.started.append(subprocess.Popen(command, env=settings, stderr=subprocess.DEVNULL))
 
     def start_ranks(self, generation: Generation, folder: Path) -> None:
-        """Start its ranks of PROGRAM as its supervisor would, in a folder that is theirs."""
+        """Start its ranks of PROGRAM as its supervisor would, in a folder of their own."""
         folder.mkdir()
         (folder / "generation.json").write_text(generation.to_json())
         (folder / "program.py").write_text(PROGRAM)
         self.start(sys.executable, "-m", "tests.subnet", self.name, str(folder), str(self.door))
 
     def resolve_itself_to(self, address: str) -> None:
-        """Let its host name resolve to this address, "" to none; `ip netns exec` mounts both."""
+        """Resolve its host name to this address, or to none for "".
+
+        `ip netns exec` mounts both files.
+        """
         known = f"{address} {self.name}\n" if address else ""
         self._etc.mkdir(parents=True)
         (self._etc / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
@@ -91,19 +94,19 @@ class Machine:
         return ["ip", "netns", "exec", self.name, *named, "setpriv", *ids, *words]
 
     def reaches(self, address: str, *ports: int, user: int = 0) -> set[int]:
-        """Those of the ports that it can connect to."""
+        """Return the ports that it can connect to."""
         python = Path(sys.executable).resolve()
         said = self.run(str(python), "-ISc", _CONNECT, address, *map(str, ports), user=user)
         return {int(line.split()[0]) for line in said.splitlines() if line.endswith("True")}
 
     def listening(self) -> list[int]:
-        """Ports that something listens on here."""
+        """Return the ports that a program listens on here."""
         rows = self.run("cat", "/proc/net/tcp", "/proc/net/tcp6").splitlines()
         fields = [row.split() for row in rows if ":" in row]
         return sorted({int(f[1].rpartition(":")[2], 16) for f in fields if f[3] == "0A"})
 
     def end(self) -> None:
-        """Kill what runs in it, and drop it with its cable."""
+        """Kill its processes, and delete it with its link."""
         with contextlib.suppress(subprocess.CalledProcessError):
             pids = subprocess.check_output(["ip", "netns", "pids", self.name], text=True)
             for pid in map(int, pids.split()):
@@ -126,7 +129,7 @@ class Machine:
 
 @contextlib.contextmanager
 def machines(folder: Path, metadata_service: bool = False) -> Iterator[list[Machine]]:
-    """Three machines and, as the fourth if it is asked for, the metadata service."""
+    """Create three machines and, if requested, the metadata service as a fourth one."""
     made: list[Machine] = []
     bridge = f"rk{os.getpid()}"
     try:
@@ -152,7 +155,7 @@ def close(machine: Machine) -> None:
 
 
 def generation_of(*members: Machine) -> Generation:
-    """A rank on each."""
+    """Return a generation with one rank on each machine."""
     return Generation(
         number=1,
         job_id="job-test",

@@ -74,7 +74,7 @@ class Job:
     processes_per_node: int = 1
 
     def head(self) -> Head:
-        """HEAD as it is now."""
+        """Return the current HEAD."""
         return Head.from_json(self.container.download_blob(HEAD).readall())
 
     def write_head(self, head: Head) -> None:
@@ -82,17 +82,17 @@ class Job:
         self.container.upload_blob(HEAD, head.to_json().encode(), overwrite=True)
 
     def names(self, prefix: str = "") -> list[str]:
-        """Names of all blobs under a prefix."""
+        """Return the names of all blobs with a prefix."""
         return [b.name for b in self.container.list_blobs(name_starts_with=prefix)]
 
     def text(self, name: str) -> str:
-        """What a blob says."""
+        """Return the text of a blob."""
         return self.container.download_blob(name).readall().decode()
 
     def open(
         self, number: int, nodes: Sequence[ScriptedNode], checkpoint: Committed | None = None
     ) -> Generation:
-        """Fence HEAD for a new generation of these nodes, and return its row."""
+        """Fence HEAD for a new generation of these nodes, and return the generation."""
         self.write_head(self.head().fenced(number))
         members = tuple(
             Member(node_id=n.node_id, vm_id=n.node_id, address=n.address, node_rank=rank)
@@ -112,7 +112,7 @@ class Job:
 
 
 def make_job(azurite: Azurite, container: ContainerClient, inputs: ContainerClient) -> Job:
-    """A job whose container holds a run spec and an empty HEAD; its inputs lie in another one."""
+    """Create a job's container with a run spec and an empty HEAD, and its inputs in another one."""
     blobs = {"model.safetensors": b"weights" * 5000, "train.jsonl": b'{"messages": []}\n' * 10}
     files = {}
     for name, data in blobs.items():
@@ -132,7 +132,7 @@ def make_job(azurite: Azurite, container: ContainerClient, inputs: ContainerClie
 
 
 def run_spec(model: InputFile, data: InputFile) -> RunSpec:
-    """Some run spec with these inputs."""
+    """Return a run spec with these inputs."""
     return RunSpec(
         version=1,
         job_id="job-test",
@@ -169,9 +169,9 @@ class Scene:
     job: Job
     folder: Path
     access: BlobAccess
-    converter: Sequence[str] = CONVERTER  # of starting checkpoints
-    health: HealthCheck = field(default_factory=HealthCheck)  # of every machine; finds nothing
-    modes: dict[str, str] = field(default_factory=dict)  # of the stand-in trainers; by node id
+    converter: Sequence[str] = CONVERTER  # command that converts starting checkpoints
+    health: HealthCheck = field(default_factory=HealthCheck)  # of every machine; no findings
+    modes: dict[str, str] = field(default_factory=dict)  # mode of the stand-in trainer, by node id
     supervisors: dict[str, Supervisor] = field(default_factory=dict)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -182,7 +182,7 @@ class Scene:
         limits: NodeLimits = QUICK,
         clock: NodeClock | None = None,
     ) -> Path:
-        """Start a supervisor on a node; its work folder."""
+        """Start a supervisor on a node and return its work folder."""
         work = self.folder / node.node_id
         work.mkdir(exist_ok=True)
         command = standin(lambda: self.modes.get(node.node_id, "train"), self.folder)
@@ -199,16 +199,16 @@ class Scene:
         return generation
 
     def node(self, node_id: str) -> NodeState:
-        """What a node remembers."""
+        """Return the state that a node has stored."""
         return NodeState.from_json((self.folder / node_id / "node.json").read_bytes())
 
     def progress(self, node_id: str) -> int:
-        """The step that a node's newest trainer has reached."""
+        """Return the step that a node's newest trainer has reached."""
         newest = max((self.folder / node_id).glob("gen-*/progress"), default=None)
         return int(newest.read_text()) if newest else 0
 
     async def until(self, what: Callable[[], object], seconds: float = 20.0) -> None:
-        """Wait until it is true; fails early when a supervisor has failed."""
+        """Wait until ``what`` is true; fail early when a supervisor has failed."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not what():
             for task in self.tasks.values():
@@ -218,7 +218,7 @@ class Scene:
             await asyncio.sleep(0.02)
 
     async def trains(self, *nodes: ScriptedNode) -> None:
-        """Wait until every one of the nodes reports a training step of a running trainer."""
+        """Wait until all nodes report a training step of a running trainer."""
         await self.until(
             lambda: all(
                 n.heartbeats and n.said.phase is NodePhase.RUNNING and n.said.step for n in nodes
@@ -262,7 +262,7 @@ class Scene:
 
 @asynccontextmanager
 async def staged(service: ScriptedService, job: Job, folder: Path) -> AsyncIterator[Scene]:
-    """A scene; whatever supervisors still run at its end are stopped, trainers and all."""
+    """Yield a scene; at its end stop all supervisors with their trainers."""
     access = BlobAccess()
     scene = Scene(service, job, folder, access)
     try:
@@ -275,7 +275,7 @@ async def staged(service: ScriptedService, job: Job, folder: Path) -> AsyncItera
 
 
 def node_config(scene: Scene) -> NodeConfig:
-    """What cloud-init would leave on every node."""
+    """Return the node config that cloud-init would write on every node."""
     return NodeConfig(
         protocol=PROTOCOL,
         service_url=scene.service.url,
@@ -288,7 +288,7 @@ def node_config(scene: Scene) -> NodeConfig:
 
 @asynccontextmanager
 async def set_scene(azurite: Azurite, folder: Path) -> AsyncIterator[Scene]:
-    """A service and a job; no supervisor yet."""
+    """Yield a scene with a service and a job, without supervisors."""
     with azurite.container("job") as container, azurite.container("inputs") as inputs:
         job = make_job(azurite, container, inputs)
         async with (
@@ -299,7 +299,7 @@ async def set_scene(azurite: Azurite, folder: Path) -> AsyncIterator[Scene]:
 
 
 def standin(mode: Callable[[], str], common: Path) -> Command:
-    """The command of a stand-in trainer; the nodes of one test agree through a common folder."""
+    """Return the command of a stand-in trainer; nodes agree through the folder ``common``."""
 
     def command(world: NodeWorld) -> Sequence[str]:
         return (

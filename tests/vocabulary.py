@@ -1,4 +1,4 @@
-"""The files of a small tokenizer with a chat template, made without torch: a token is a byte."""
+"""Files of a small tokenizer with a chat template, created without torch; a token is a byte."""
 
 import json
 from functools import cache
@@ -17,7 +17,7 @@ TEMPLATE = (
 
 @cache
 def tokenizer_files(template: str = TEMPLATE) -> dict[str, bytes]:
-    """By name, as they lie beside a model's weights."""
+    """Return the tokenizer's files by name, as stored beside a model's weights."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: number for number, token in enumerate((*SPECIAL, *alphabet))}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, by moving a clock or by really waiting."""
+"""Wait for a condition with a deadline, on a test's clock or in real time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class Waiter(Protocol):
-    """Lets some time pass."""
+    """Function that lets some seconds pass."""
 
     async def __call__(self, seconds: float) -> None: ...
 
 
 def on(clock: Clock) -> Waiter:
-    """Time passes by moving ``clock``."""
+    """Return a waiter that moves ``clock``."""
 
     async def wait(seconds: float) -> None:
         clock.advance(seconds=seconds)
@@ -25,7 +25,7 @@ def on(clock: Clock) -> Waiter:
 
 
 async def really(seconds: float) -> None:
-    """Time passes by itself."""
+    """Sleep in real time."""
     await asyncio.sleep(seconds)
 
 
@@ -37,7 +37,11 @@ async def until(
     interval: float = 0.1,
     deadline: float = 60.0,
 ) -> T:
-    """Look every ``interval`` seconds until ``accept`` likes what is seen, and return that."""
+    """Call ``look`` every ``interval`` seconds until ``accept`` holds, and return the last value.
+
+    Raises:
+        AssertionError: It did not hold within ``deadline`` seconds.
+    """
     waited = 0.0
     while not accept(seen := await look()):
         assert waited < deadline, f"not within {deadline} s; last seen: {seen!r}"

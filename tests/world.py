@@ -69,7 +69,7 @@ DATASET = "\n".join(json.dumps(ROW) for _ in range(40)).encode()
 
 @dataclass
 class World:
-    """Everything that a test of the service touches."""
+    """Everything that a test of the service uses."""
 
     engine: AsyncEngine
     clock: Clock
@@ -85,7 +85,7 @@ class World:
     orphans: OrphanSweep = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the reconcilers as main does."""
+        """Create the reconcilers as main does."""
         specs = SpecMaker(
             public_url="http://service",
             secret=SECRET,
@@ -110,19 +110,19 @@ class World:
         self.orphans = OrphanSweep(engine=self.engine, cloud=self.cloud, now=self.clock)
 
     async def tick(self, times: int = 1, seconds: float = 15.0) -> None:
-        """Let time pass, and every reconciler do whatever is due, ``times`` times."""
+        """Advance the clock and run every reconciler, ``times`` times."""
         for _ in range(times):
             self.clock.advance(seconds=seconds)
             await self.jobs.run_once()
             await self.attempts.run_once()
 
     async def call(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
-        """Send a request as the user."""
+        """Send a request with the user's key."""
         headers = {"authorization": f"Bearer {self.key}", **more.pop("headers", {})}
         return await self.http.request(method, path, headers=headers, **more)
 
     async def other_key(self, project: str = "others") -> str:
-        """A key of another project."""
+        """Create a key of another project and return it."""
         async with self.engine.begin() as conn:
             return await keys.create(conn, project, "tests", self.clock())
 
@@ -138,7 +138,7 @@ class World:
         return str(answer.json()["id"])
 
     async def asked(self) -> dict[str, Any]:
-        """The usual request for a job on a fresh file."""
+        """Return the default request for a job, with a newly uploaded file."""
         return {
             "model": MODEL,
             "training_file": await self.upload(),
@@ -147,7 +147,7 @@ class World:
         }
 
     async def submit(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Create a job on a fresh file and return it."""
+        """Submit a job with a newly uploaded file and return it."""
         body = await self.asked() | more
         answer = await self.call("POST", "/v1/fine_tuning/jobs", json=body)
         assert answer.status_code == 200, answer.text
@@ -155,14 +155,14 @@ class World:
         return job
 
     async def job(self, job_id: str) -> dict[str, Any]:
-        """The job as the API shows it."""
+        """Return the job as the API shows it."""
         answer = await self.call("GET", f"/v1/fine_tuning/jobs/{job_id}")
         assert answer.status_code == 200, answer.text
         job: dict[str, Any] = answer.json()
         return job
 
     async def attempts_of(self, job_id: str) -> list[dict[str, Any]]:
-        """Its attempts, oldest first."""
+        """Return the job's attempts, oldest first."""
         answer = await self.call("GET", f"/v1/fine_tuning/jobs/{job_id}/attempts")
         listed: list[dict[str, Any]] = answer.json()["data"]
         return listed
@@ -176,7 +176,15 @@ async def open_world(
     table: Mapping[Offering, Price] = TABLE,
     store: MemoryStore | None = None,
 ) -> AsyncIterator[World]:
-    """A world with one project, one key and the tiny model staged; ``table``: what may be had."""
+    """Yield a world with one project, one key and the tiny model staged.
+
+    Args:
+        engine: Engine of an empty, migrated database.
+        url: URL of this database.
+        clock: Clock of the service.
+        table: Offerings with their prices.
+        store: Blob storage; a new one in memory where it is None.
+    """
     store, listener = store or MemoryStore(), Listener(driver_url(url))
     await stage(store, MODEL)
     async with engine.begin() as conn:
@@ -199,7 +207,7 @@ async def open_world(
 
 
 def client(app: FastAPI) -> httpx.AsyncClient:
-    """Talks to the app in this process; what breaks in the app is answered 500, as by a server."""
+    """Return a client of the app in this process; exceptions become a 500, as from a server."""
     transport = httpx.ASGITransport(app=Documented(app), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://service")
 
@@ -211,7 +219,7 @@ def parts(
     clock: Clock,
     table: Mapping[Offering, Price] = TABLE,
 ) -> Parts:
-    """What the HTTP face works with."""
+    """Return the parts that the API needs."""
     return Parts(
         engine=engine,
         store=store,
@@ -235,7 +243,7 @@ def parts(
 
 
 def preparation(parts: Parts) -> Preparation:
-    """What prepares new jobs, as main makes it."""
+    """Return the preparation of new jobs, as main creates it."""
     return Preparation(
         engine=parts.engine,
         store=parts.store,
@@ -252,7 +260,7 @@ async def stage(
     tokenizer: Mapping[str, bytes] | None = None,
     names: Sequence[str] = (),
 ) -> None:
-    """Put a base model where the service looks for it."""
+    """Write a base model to where the service looks for it."""
     where = models.container(name)
     await store.create_container(where)
     files = []

@@ -1,1 +1,1 @@
-"""What a request costs the service: CPU of the api process, beside a bare FastAPI app."""
+"""Benchmark of the CPU time of one API request, compared with a bare FastAPI app."""

@@ -1,11 +1,15 @@
-"""`python -m bench.api [--requests N] [--json [FILE]]`: CPU seconds of a request.
+"""Benchmark of the CPU time that the service needs for one API request.
 
-Starts PostgreSQL, an api and a reconciler process with a fake cloud and simulated nodes, has a job
-train, and asks for it again and again over kept connections: as a client does that polls, as one
-that has this version already, and in a way that is never answered from memory. Then, without a
-reconciler, it POSTs jobs (each with another learning rate, and the same again), pauses, resumes,
-cancels and lists them. Beside it the same to a bare FastAPI app, and to one that keeps a row of
-each POST. CPU is the api process's own; PostgreSQL's and the number of statements stand beside.
+Run it with `python -m bench.api [--requests N] [--json [FILE]]`. It measures three groups:
+
+GET of a job that trains, on a stack with PostgreSQL, one api process, one reconciler process, a
+fake cloud and simulated nodes: as a polling client, with the current ETag (304), and with a query
+that bypasses the cache. POST, pause, resume, cancel and list of jobs, on a stack without a
+reconciler; jobs are posted with distinct learning rates and then with identical bodies. Baselines:
+a bare FastAPI app, and an app that inserts one row for each POST.
+
+All requests use kept-alive connections. CPU is that of the api process, in microseconds per
+request. CPU of PostgreSQL and the number of SQL statements are shown beside it.
 """
 
 import argparse
@@ -29,9 +33,9 @@ from bench.scale.stack import CannotMeasure, Shape, Stack, stack
 
 STDOUT = Path("-")
 CANNOT_MEASURE, INTERRUPTED = 2, 130
-LANES = floor.LANES  # requests at a time
-WARM = 50  # requests that are not counted
-POSTS = 4  # a quarter as many
+LANES = floor.LANES  # concurrent requests
+WARM = 50  # warm-up requests, not counted
+POSTS = 4  # divisor: POSTs are a quarter of --requests
 GET_BAR, POST_BAR = 1500.0, 3000.0  # us: design, section 7
 PATIENCE = 120.0  # seconds
 JOBS = "/v1/fine_tuning/jobs"
@@ -42,16 +46,16 @@ Ask = Callable[[], Awaitable[httpx.Response]]
 
 @dataclass(frozen=True, kw_only=True)
 class Used:
-    """CPU of a request, us."""
+    """CPU time of one kind of request, in microseconds per request."""
 
     name: str
     api: float
-    postgres: float | None  # None: it has none
+    postgres: float | None  # None: this program has no database
     statements: float | None = None  # None: not counted
 
 
 def main() -> int:
-    """Measure, print, exit."""
+    """Run the benchmark, print its tables and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.api", description=__doc__)
     parser.add_argument("--requests", type=int, default=2000, help="of each kind; POSTs a quarter")
     parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
@@ -122,7 +126,7 @@ async def _run(requests: int) -> list[Used]:
 
 
 async def _floors(running: Stack, requests: int) -> list[Used]:
-    """What a POST costs at least: nothing behind it, and one row behind it."""
+    """Measure the minimum cost of a POST: without any work, and with one inserted row."""
     body = {"model": "m", "training_file": "file-1", "hyperparameters": {"n_epochs": 3}}
     async with (
         _child("bare") as (process, client),
@@ -139,7 +143,7 @@ async def _floors(running: Stack, requests: int) -> list[Used]:
 
 
 async def _writes(running: Stack, api: httpx.AsyncClient, requests: int) -> list[Used]:
-    """Jobs that are made, paused, resumed and cancelled."""
+    """Measure requests that create, pause, resume and cancel jobs."""
     meter = _Meter(process=running.processes["api"][0], stack=running)
     asked = await _body(running, api)
     made: list[str] = []
@@ -150,7 +154,7 @@ async def _writes(running: Stack, api: httpx.AsyncClient, requests: int) -> list
         return answer
 
     async def another() -> httpx.Response:
-        """Of which nobody has made a plan yet."""
+        """Create a job with a new learning rate, so that no cached plan fits."""
         return await make(training={"learning_rate": 1e-4 + 1e-9 * len(made)})
 
     used = [
@@ -174,7 +178,7 @@ def _client(running: Stack) -> httpx.AsyncClient:
 
 
 async def _looks(running: Stack, api: httpx.AsyncClient, requests: int) -> list[Used]:
-    """At a job that trains."""
+    """Measure GET requests for a job that trains."""
     asked = await _body(running, api)
     job = (await _ok(api.post(JOBS, json=asked)))["id"]
     await _trains(api, job)
@@ -184,7 +188,7 @@ async def _looks(running: Stack, api: httpx.AsyncClient, requests: int) -> list[
     newest: dict[str, str] = {}
 
     async def have() -> httpx.Response:
-        """As who has the newest version, whichever that is."""
+        """Send the ETag of the last answer, as a client that polls does."""
         answer = await api.get(path, headers=newest)
         newest["if-none-match"] = answer.headers["etag"]
         return answer
@@ -202,7 +206,7 @@ class _Meter:
     stack: Stack | None
 
     async def of(self, name: str, requests: int, ask: Ask) -> Used:
-        """Ask so often, and see what it took."""
+        """Send ``requests`` requests after a warm-up and return the average cost of one."""
         await _ask(min(WARM, requests), ask)
         before = self._seconds()
         await _ask(requests, ask)

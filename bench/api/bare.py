@@ -1,6 +1,7 @@
-"""`python -m bench.api.bare PORT`: FastAPI and uvicorn as the service has them, and nothing behind.
+"""Baseline: FastAPI and uvicorn with the settings of the service, and no work behind them.
 
-A GET answers a body as large as a job's, a POST checks a body of the same members.
+Run it with `python -m bench.api.bare PORT`. A GET returns a body of the size of a job. A POST
+validates a body with the members of a job request.
 """
 
 import sys
@@ -16,7 +17,7 @@ app = FastAPI()
 
 
 class Asked(BaseModel):
-    """As much as a job's request."""
+    """Request body with the members of a job request."""
 
     model: str
     training_file: str
@@ -27,13 +28,13 @@ class Asked(BaseModel):
 
 @app.get("/jobs/{job_id}")
 async def get(job_id: str) -> dict[str, Any]:
-    """One job."""
+    """Return one job."""
     return JOB | {"id": job_id}
 
 
 @app.post("/jobs")
 async def create(asked: Asked) -> dict[str, Any]:
-    """A job."""
+    """Validate the request and return a job."""
     return JOB | {"model": asked.model}
 
 

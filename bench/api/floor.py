@@ -1,7 +1,8 @@
-"""`python -m bench.api.floor PORT URL`: what a POST costs that keeps a row and does nothing else.
+"""Baseline: an app that inserts one row for each POST and does nothing else.
 
-FastAPI and uvicorn as the service has them, one psycopg connection a lane, one INSERT of a row as
-large as a job's, committed before the answer.
+Run it with `python -m bench.api.floor PORT URL`. FastAPI and uvicorn have the settings of the
+service. Each of the LANES psycopg connections commits one INSERT of a job-sized row before the
+answer is sent.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ free: asyncio.Queue[psycopg.AsyncConnection] = asyncio.Queue()
 
 @app.get("/jobs/{job_id}")
 async def get(job_id: str) -> dict[str, Any]:
-    """It serves; and the connections are there from now on."""
+    """Return one job; the first call also opens the database connections."""
     while free.qsize() < LANES:
         conn = await psycopg.AsyncConnection.connect(sys.argv[2], autocommit=True)
         await conn.execute(TABLE)
@@ -35,7 +36,7 @@ async def get(job_id: str) -> dict[str, Any]:
 
 @app.post("/jobs")
 async def create(asked: Asked) -> dict[str, Any]:
-    """A job."""
+    """Insert one row, commit it and return a job."""
     conn = await free.get()
     try:
         await conn.execute(ADD, (json.dumps(JOB),))

@@ -1,6 +1,7 @@
-"""How many statements a request is: PostgreSQL writes them down for a moment, and they are counted.
+"""Number of SQL statements per request, counted in the log of PostgreSQL.
 
-BEGIN and COMMIT are statements too: each is a round trip.
+Statement logging is on only while requests are counted. BEGIN and COMMIT count too, because each
+is a round trip.
 """
 
 import asyncio
@@ -9,12 +10,17 @@ from pathlib import Path
 
 from rekindle.local import postgres
 
-ASKED = 10  # requests, one after the other
-_SECONDS = 0.5  # until every process of the server has read its settings
+ASKED = 10  # sequential requests per measurement
+_SECONDS = 0.5  # until every server process has reloaded its settings
 
 
 async def of(data: Path, ask: Callable[[], Awaitable[object]]) -> float:
-    """Statements of one request, on connections that are warm."""
+    """Return the average number of SQL statements of one request.
+
+    Args:
+        data: Data folder of PostgreSQL, which holds `server.log`.
+        ask: Sends one request over a connection that is already open.
+    """
     await _log(data, "all")
     log = data / "server.log"
     before = _count(log)

@@ -1,9 +1,13 @@
-"""`python -m bench.chaos --jobs 500 [--at-once N] [--seed S] [--every SECONDS] [--latency N]`.
+"""Chaos benchmark: kills api and reconciler processes at random while jobs run.
 
-Two api and three reconciler processes on one PostgreSQL, killed at random while jobs are submitted,
-evicted, cancelled and end; then what leaked, was doubled or forgotten. Cloud, Blob and nodes are
-those of bench.scale. With --latency N nothing is killed: so many jobs lose a machine in each of
-three ways, and the time to the decision and to the next create call is taken. Exit 1: broken.
+Run it with `python -m bench.chaos --jobs 500 [--at-once N] [--seed S] [--every SECONDS]
+[--latency N]`. Two api and three reconciler processes share one PostgreSQL. They are killed at
+random while jobs are submitted, evicted, cancelled and finished. Afterwards it counts leaked scale
+sets, duplicated attempts and lost jobs. Cloud, Blob and nodes are those of bench.scale.
+
+With --latency N nothing is killed. Instead N jobs lose a machine in each of three ways, and it
+measures the seconds until the decision and until the next create call. Exit 1: a bar was missed.
+Exit 2: it could not measure.
 """
 
 import argparse
@@ -27,9 +31,9 @@ SHAPE = Shape(apis=2, reconcilers=3, beat=5.0, commits=20.0, arm_ms=20.0, blob_m
 
 
 def main() -> int:
-    """Run, print, and say by the exit status whether every promise was kept."""
+    """Run the benchmark and return 0 when every bar is met, 1 when not, 2 when it failed."""
     options = _options()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends all that was started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM stops the children
     began = time.monotonic()
     counted, victims = Counted(), [0, 0]
     cpu: dict[str, float] = {}
@@ -79,9 +83,10 @@ async def _run(
 
 
 def counts(jobs: int, counted: Counted, kills: list[int]) -> list[Measure]:
-    """What happened, and what must be none."""
+    """Return the counts of events, and the counts that must be zero."""
 
     def none(name: str, found: int) -> Measure:
+        """Return a measure that must be zero."""
         return Measure(name=name, value=found, unit="", bar=0, limit=0)
 
     return [
@@ -106,7 +111,7 @@ def counts(jobs: int, counted: Counted, kills: list[int]) -> list[Measure]:
 
 
 def spent(cpu: Mapping[str, float]) -> list[Measure]:
-    """CPU seconds of each part, all its processes together."""
+    """Return the CPU seconds of each part, summed over all its processes."""
     return [Measure(name=f"cpu_s_{part}", value=cpu[part], unit="s") for part in sorted(cpu)]
 
 

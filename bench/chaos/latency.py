@@ -1,7 +1,7 @@
-"""How long from a loss until it is decided upon, and until Azure is asked for the next machines.
+"""Latency from the loss of a machine to the decision, and to the next create call of a scale set.
 
-A machine is lost in three ways, each known by a path of its own: by notice (the node says so), by a
-drop of capacity (the list of scale sets, or a look at one), and by silence (no heartbeat).
+A machine is lost in three ways, and the service detects each by a path of its own. "notice": the
+node reports the eviction. "drop": the capacity of the scale set falls. "silence": heartbeats stop.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from bench.report import Measure, percentile
 from bench.scale.stack import CannotMeasure, Shape, Stack, stack
 
 WAYS = ("notice", "drop", "silence")
-BETWEEN_SECONDS = 0.7  # two losses
+BETWEEN_SECONDS = 0.7  # seconds between two losses
 PATIENCE = 120.0
-SETTLE_SECONDS = 60.0  # after the last loss has become known
+SETTLE_SECONDS = 60.0  # wait after the last loss was detected
 SHAPE = Shape(apis=2, reconcilers=3, beat=5.0, commits=20.0, arm_ms=100.0, blob_ms=10.0)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """One machine of one job; unix seconds."""
+    """Loss of one machine of one job; ``at`` is in Unix seconds."""
 
     way: str
     job: str
@@ -35,7 +35,13 @@ class Loss:
 
 
 async def measured(each: int, silence: float, say: Callable[[str], None]) -> list[Measure]:
-    """Lose ``each`` machines in each way, all of different jobs; quantiles in seconds."""
+    """Lose ``each`` machines in each way, all of distinct jobs, and return latency quantiles.
+
+    Args:
+        each: Number of machines to lose in each way.
+        silence: Seconds without a heartbeat until a node counts as lost.
+        say: Prints a line of progress.
+    """
     os.environ["REKINDLE_SILENCE_SECONDS"] = str(silence)
     jobs = each * len(WAYS)
     async with stack(SHAPE) as running, await run.connected(running) as database:
@@ -71,7 +77,7 @@ async def _lose(running: Stack, each: int) -> list[Loss]:
 
 
 async def _times(chaos: Chaos, losses: Sequence[Loss], way: str) -> tuple[list[float], list[float]]:
-    """Seconds to the decision, and to the create call that Azure accepts."""
+    """Return the seconds to the decision, and to the create call that Azure accepted."""
     decided, asked = [], []
     sets = {s.name: s for s in await chaos.stack.world.call("cloud.list_owned")}
     for loss in losses:
@@ -96,7 +102,7 @@ async def _times(chaos: Chaos, losses: Sequence[Loss], way: str) -> tuple[list[f
 
 
 def quantiles(way: str, found: tuple[list[float], list[float]], silence: float) -> list[Measure]:
-    """Of one way of losing a machine: seconds to the decision, and to the next create call."""
+    """Return the latency measures, in seconds, of one way of losing a machine."""
     decided, asked = found
     limit = silence if way == "silence" else 0.0
     bar = 2.0 if way == "notice" else None

@@ -1,4 +1,4 @@
-"""Users submit and cancel, Azure takes machines, jobs end, replicas die: and somebody counts."""
+"""The chaos run: users submit and cancel jobs, machines are evicted, replicas are killed."""
 
 import asyncio
 import json
@@ -17,24 +17,24 @@ from bench.chaos.victims import Victims
 from bench.scale.stack import CannotMeasure, Stack
 
 LANES = 8
-ENOUGH_STEPS = 4  # a job that has done so many may end
-EVICT_SECONDS = 6.0  # between two, of a few machines each
-CANCELLED = 0.1  # of all jobs
-SWEPT_SECONDS = 180.0  # a leak has so long to be swept
+ENOUGH_STEPS = 4  # steps after which a job may end
+EVICT_SECONDS = 6.0  # average seconds between two evictions of 1 to 4 machines
+CANCELLED = 0.1  # share of all jobs
+SWEPT_SECONDS = 180.0  # seconds for the sweep to delete a leftover scale set
 ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
 
 @dataclass
 class Counted:
-    """What came of it."""
+    """Results of one chaos run."""
 
     acknowledged: set[str] = field(default_factory=set)
     cancels: set[str] = field(default_factory=set)
-    retries: int = 0  # requests that were sent again: nobody answered, or with 5xx
+    retries: int = 0  # requests sent again after no answer or a 5xx
     evictions: int = 0
     forgotten: list[str] = field(default_factory=list)
     doubled: set[str] = field(default_factory=set)
-    swept: set[str] = field(default_factory=set)  # was left over for the orphan sweep
+    swept: set[str] = field(default_factory=set)  # scale sets that the orphan sweep had to delete
     leaked: list[str] = field(default_factory=list)
     disordered: list[str] = field(default_factory=list)
     late_seconds: float = 0.0
@@ -46,7 +46,7 @@ class Counted:
 
 @dataclass
 class Chaos:
-    """The hands."""
+    """Driver of one chaos run."""
 
     stack: Stack
     database: psycopg.AsyncConnection[dict[str, Any]]
@@ -54,13 +54,19 @@ class Chaos:
     dice: random.Random
     counted: Counted
     say: Callable[[str], None]
-    at_once: int = 10**6  # jobs that are not over; further ones are submitted later
+    at_once: int = 10**6  # maximum number of unfinished jobs
     client: httpx.AsyncClient = field(
         default_factory=lambda: httpx.AsyncClient(trust_env=False, timeout=30)
     )
 
     async def live(self, jobs: int, every: float, limit: float) -> None:
-        """All of it. Everything ends with the last job, or is named after ``limit`` seconds."""
+        """Run ``jobs`` jobs to their end and count the results.
+
+        Args:
+            jobs: Number of jobs to submit.
+            every: Average seconds between two kills; 0 kills nothing.
+            limit: Seconds after which the remaining jobs are reported as unfinished.
+        """
         began = time.monotonic()
         beside = [
             asyncio.create_task(work)
@@ -73,7 +79,7 @@ class Chaos:
             while (left := await self._left()) and time.monotonic() - began < limit:
                 for task in beside:
                     if task.done():
-                        task.result()  # it broke
+                        task.result()  # raises the task's exception
                 await asyncio.sleep(1)
             self.say(f"{left} rows are not over")
         finally:
@@ -83,7 +89,11 @@ class Chaos:
         await self._count(jobs)
 
     async def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Of any api that answers; sent again until one does."""
+        """Send a request to a random api process and repeat it until one answers.
+
+        Raises:
+            CannotMeasure: The answer is a 4xx error.
+        """
         while True:
             port = self.dice.choice(self.stack.ports)
             url = f"http://127.0.0.1:{port}/v1{path}"
@@ -101,11 +111,11 @@ class Chaos:
             await asyncio.sleep(0.5)
 
     async def rows(self, query: LiteralString, *values: object) -> list[dict[str, Any]]:
-        """From the database."""
+        """Return the rows of a query, read from the database directly."""
         return await (await self.database.execute(query, values or None)).fetchall()
 
     async def fill(self, jobs: int) -> None:
-        """Submit so many, and leave them alone."""
+        """Submit ``jobs`` jobs and cancel none of them."""
         await self._submit(jobs, cancelled=0.0)
 
     async def _submit(self, jobs: int, cancelled: float = CANCELLED) -> None:
@@ -133,7 +143,7 @@ class Chaos:
         self.say(f"{jobs} jobs acknowledged, {len(self.counted.cancels)} of them cancelled")
 
     async def _room(self) -> None:
-        """Wait until another job may be under way."""
+        """Wait until fewer than ``at_once`` jobs are unfinished."""
         query: LiteralString = (
             "select count(*) as n from jobs where state not in ('succeeded', 'failed', 'cancelled')"
         )
@@ -150,7 +160,7 @@ class Chaos:
             self.counted.evictions += evicted
 
     async def _finish(self) -> None:
-        """Name the final model in HEAD, as rank 0's node does, once a job has trained a little."""
+        """Write the final model into HEAD, as rank 0's node does, once a job has trained a bit."""
         query: LiteralString = (
             "select id from jobs where state = 'running'"
             " and (progress ->> 'step')::int >= %s limit 50"
@@ -168,12 +178,12 @@ class Chaos:
     async def _swap(self, job: str, text: bytes, etag: str) -> None:
         try:
             await self.stack.world.call("store.write", job, "HEAD", text, if_match=etag)
-        except Exception as fault:  # its class is the service's
+        except Exception as fault:  # by name: bench must not import the service
             if type(fault).__name__ != "PreconditionFailed":
                 raise
 
     async def _watch(self) -> None:
-        """Two attempts of one job that both hold machines, at any time."""
+        """Poll for jobs of which two attempts hold machines at the same time."""
         query: LiteralString = (
             "select id, job_id from attempts where state not in ('terminating', 'ended')"
         )
@@ -223,7 +233,7 @@ class Chaos:
         await self._swept()
 
     async def _swept(self) -> None:
-        """What is left when all is over is for the sweep; it is told, and counted if it stays."""
+        """Wait for the orphan sweep to delete leftover scale sets; count the others as leaks."""
         deadline = time.monotonic() + SWEPT_SECONDS
         while left := await self.stack.world.call("cloud.list_owned"):
             if time.monotonic() > deadline:
@@ -235,7 +245,7 @@ class Chaos:
             await asyncio.sleep(1)
 
     async def _story(self, name: str) -> str:
-        """What became of the attempt, in its events."""
+        """Return the events of the attempt of a scale set, with their times."""
         told = await self.rows(
             "select code, at from events where attempt_id = %s order by seq",
             "att-" + name.removeprefix("rk-"),
@@ -243,9 +253,9 @@ class Chaos:
         return ", ".join(f"{row['at']:%H:%M:%S.%f} {row['code']}" for row in told)
 
     async def _late(self) -> float:
-        """Seconds by which an event is dated before one that was written earlier, at most.
+        """Return the most seconds by which an event is dated before one that was written earlier.
 
-        A step reads the clock before its transaction, which may wait for a lock or a CPU.
+        A step reads the clock before its transaction, which may then wait for a lock or a CPU.
         """
         (row,) = await self.rows(
             "select coalesce(extract(epoch from max(newest - at)), 0)::float8 as s from (select at,"
@@ -254,7 +264,7 @@ class Chaos:
         return float(row["s"])
 
     async def _disorder(self) -> list[str]:
-        """Moves that were told twice, and machines that are billed though all is over."""
+        """Return attempts with duplicate events, and jobs that are still billed after their end."""
         twice: LiteralString = (
             "select attempt_id as job_id from events where code like 'attempt.%'"
             " and code not in ('attempt.needs_help', 'attempt.help_over')"
@@ -284,7 +294,7 @@ def _model(generation: int) -> dict[str, Any]:
 
 
 async def connected(stack: Stack) -> psycopg.AsyncConnection[dict[str, Any]]:
-    """To the database, past the service."""
+    """Open a connection to the database that bypasses the service."""
     return await psycopg.AsyncConnection.connect(
         stack.database, autocommit=True, row_factory=dict_row
     )

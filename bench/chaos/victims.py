@@ -1,4 +1,4 @@
-"""The api and reconciler processes: killed without a word, and started again on the same port."""
+"""Random kills of api and reconciler processes, and their restarts on the same port."""
 
 import asyncio
 import json
@@ -13,26 +13,26 @@ import psutil
 
 from bench.scale.stack import Stack
 
-DOWN_SECONDS = (0.0, 3.0)  # between a kill and the next start
+DOWN_SECONDS = (0.0, 3.0)  # seconds between a kill and the restart
 KINDS = ("api", "reconciler")
 _END_SECONDS = 15.0
 
 
 @dataclass
 class Victims:
-    """Kills one at a time, at random; ``kills``: how many of each kind."""
+    """Kills one process at a time, at random; ``kills`` counts them by kind."""
 
     stack: Stack
     dice: random.Random
     kills: Counter[str] = field(default_factory=Counter)
-    died: Counter[str] = field(default_factory=Counter)  # of themselves, and started again
-    cpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # s, of the dead
+    died: Counter[str] = field(default_factory=Counter)  # crashes, by kind
+    cpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # s, of the killed
     how: dict[tuple[str, int], tuple[list[str], dict[str, str]]] = field(default_factory=dict)
     started: list[psutil.Process] = field(default_factory=list)
     _nursery: subprocess.Popen[str] | None = None
 
     async def kill_every(self, seconds: float) -> None:
-        """Until cancelled."""
+        """Kill a random process every ``seconds`` seconds on average, until cancelled."""
         for kind in KINDS:
             for index, process in enumerate(self.stack.processes[kind]):
                 self.how[kind, index] = (process.cmdline()[3:], process.environ())
@@ -49,7 +49,7 @@ class Victims:
             self.cpu[kind] += used.user + used.system
             victim.kill()
             self.kills[kind] += 1
-        else:  # a supervisor of processes starts it again
+        else:  # it crashed: restart it, as a process supervisor would
             self.died[kind] += 1
         try:
             await asyncio.to_thread(victim.wait, 10)
@@ -77,7 +77,7 @@ class Victims:
         return self._nursery
 
     def end(self) -> None:
-        """End what was started here; the rest is the stack's."""
+        """Stop the processes that were restarted here; the stack stops the others."""
         left = [process for process in self.started if process.is_running()]
         for process in left:
             with suppress(psutil.NoSuchProcess):

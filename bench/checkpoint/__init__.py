@@ -1,1 +1,1 @@
-"""Saves and loads the same state by our path and by others, against what the wire can do."""
+"""Benchmark of checkpoints: the same state, saved and loaded by Rekindle and by rivals."""

@@ -1,31 +1,33 @@
-"""`python -m bench.checkpoint [--gib X ...] [--ranks N ...] [--wire plain tls] [--json [FILE]]`.
+"""Benchmark of saving and loading checkpoints: stall, throughput, CPU and memory.
 
-Saves the same state (fp32 masters and both moments of a DeepSpeed engine, in ZeRO shares) by
-every path in one run, to a small store on this machine that keeps what it gets, and loads it back.
+Run it with `python -m bench.checkpoint [--gib X ...] [--ranks N ...] [--wire plain tls]
+[--json [FILE]]`. Every contestant saves the same state to a small blob store on this machine (the
+sink) and loads it back. The state is the fp32 master weights and both Adam moments of a DeepSpeed
+engine, partitioned by ZeRO.
 
-How to read the table. One line is one contestant in one case:
+Columns of the table. A row is one contestant in one case:
 
-    blocked     seconds until the call returned: the loop stands still
-    stall       the loop with one save against its twin that never saves, from the call until the
-                save is stored and committed. A step waits 0.05 s, as for a GPU, and meets the
-                other ranks; so what a save takes from the loop behind its back is in it
-    save, load  GiB of state over the time until it was stored and committed, or was in the engine.
-                What is moved beside the state (16-bit weights) is not counted, see `stored`
-    cpu         seconds of all its processes, the supervisor's too, the sink's not
-    mem         the most bytes of all its processes above those before it was made, per byte of
-                state; pages of files that the system keeps are not in it
-    stored      bytes that the sink got, per byte of state
-    bytes       "same": two loads into an emptied state gave every element back, while the loop
-                had gone on changing the original, and every byte of them came from the sink
+    blocked     seconds until the save call returned; training waits for this long
+    stall       seconds that training lost to one save, measured from the call until the save is
+                stored and committed. The baseline is a loop that never saves. A step sleeps
+                0.05 s, in place of GPU work, and then synchronizes all ranks; so slowdowns by
+                background work count too
+    save, load  GiB of state per second, until the save is stored and committed, or the load is in
+                the engine. Other bytes (16-bit weights) do not count; see `stored`
+    cpu         CPU seconds of all its processes per GiB, with the supervisor, without the sink
+    mem         peak memory of all its processes above the start, in bytes per byte of state,
+                without the page cache
+    stored      bytes received by the sink, per byte of state
+    bytes       "same": two loads into zeroed state restored every element, although training had
+                changed the original meanwhile, and the sink sent every byte of them
 
-`rekindle` is ours as it is today. `raw_sink` sends the state's own memory over bare HTTP
-connections and hashes nothing; `raw_sockets` is bytes without HTTP, kept nowhere. They are
-limits, not ways to save. Client and sink share this machine's cores: compare rows of one run with
-each other, never with a network. Times are the best of the tries, memory is the worst.
+`rekindle` is the current code. `raw_sink` sends the state's memory over bare HTTP connections
+without hashes; `raw_sockets` sends bytes without HTTP and stores nothing. Both are upper limits,
+not ways to save. Client and sink share the cores of this machine, so compare rows of one run with
+each other and not with a real network. Times are the best of all tries, memory is the worst.
 
-The measures below the table are those of the last case (the largest state, the most ranks,
-plain). Bars are shown, a missed one changes no exit status. Exit 1: bytes differed. 2: it could
-not measure.
+The measures below the table are those of the last case: largest state, most ranks, plain. A
+missed bar does not change the exit status. Exit 1: bytes differed. Exit 2: it could not measure.
 """
 
 import argparse
@@ -47,7 +49,7 @@ from bench.checkpoint.measures import Row
 
 STDOUT = Path("-")
 DIFFERED, CANNOT_MEASURE = 1, 2
-SHARE = 0.85  # of the free memory that a case may take
+SHARE = 0.85  # maximum share of free memory for one case
 NOTES = [
     "reshard_s: rivals none. torch.save and DCP under keys of their ranks cannot load on another"
     " number of ranks; DeepSpeed needs its offline conversion, which is not measured here",
@@ -59,7 +61,7 @@ NOTES = [
 
 @dataclass
 class Found:
-    """All rows so far."""
+    """Rows of all finished cases, and the reasons for the missing ones."""
 
     rows: list[Row] = field(default_factory=list)
     reshards: list[Row] = field(default_factory=list)
@@ -68,9 +70,9 @@ class Found:
 
 
 def main() -> int:
-    """Measure, print, and say whether every byte came back."""
+    """Run all cases, print them and return whether every byte came back, as an exit status."""
     options = _options()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ranks must not outlive us
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM stops the ranks too
     found = Found()
     warm = int(max(options.gib) * 2.5 * 1024)
     with (
@@ -130,7 +132,7 @@ def _measure(tools: run.Tools, options: argparse.Namespace, found: Found) -> Non
 
 
 def _cases(tools: run.Tools, options: argparse.Namespace) -> Iterator[Case]:
-    """The headline case comes last."""
+    """Yield all cases; the case of the headline measures comes last."""
     wires = sorted(options.wire, reverse=True)
     for gib, ranks, wire in product(sorted(options.gib), sorted(options.ranks), wires):
         yield Case(
@@ -168,7 +170,7 @@ def _one(tools: run.Tools, case: Case, found: Found) -> None:
 
 
 def _last(found: Found) -> list[report.Measure]:
-    """The measures of the last case."""
+    """Return the measures of the last case, or none without Rekindle's row."""
     if not found.rows:
         return []
     last = found.rows[-1]

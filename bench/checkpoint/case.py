@@ -1,4 +1,4 @@
-"""What one group of processes is told, and what each of its ranks tells back. JSON both ways."""
+"""Files between the benchmark and its ranks, in JSON: the case to run, and each rank's result."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -10,51 +10,51 @@ OURS, LIMIT = "rekindle", "raw_sink"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One contestant, one size, one number of ranks, one kind of wire."""
+    """One contestant, state size, number of ranks and kind of connection."""
 
     contestant: str
-    mib: int  # of fp32 masters and both moments, all ranks together
+    mib: int  # size of master weights and moments, summed over ranks
     ranks: int
     tls: bool
-    url: str  # of the container, with a SAS
-    folder: str  # on this machine, empty; all ranks see it
-    saves: int = 2  # with nothing else going on; the best one counts
-    steps: int = 20  # of the twin that never saves
-    step_seconds: float = 0.05  # that a step waits, as for a GPU
-    load_only: str = ""  # ours: a file with the entry of HEAD to load on this number of ranks
+    url: str  # URL of the container, with a SAS
+    folder: str  # empty folder on this machine, shared by all ranks
+    saves: int = 2  # saves without training; the best one counts
+    steps: int = 20  # steps of the baseline loop that never saves
+    step_seconds: float = 0.05  # sleep of a step, in place of GPU work
+    load_only: str = ""  # rekindle only: file with HEAD's entry to load
 
     def write(self, path: Path) -> None:
-        """Leave it for the ranks."""
+        """Write the case to a file for the ranks."""
         path.write_text(json.dumps(asdict(self)))
 
     @staticmethod
     def read(path: Path) -> "Case":
-        """What `write` left."""
+        """Read a case that `write` wrote."""
         return Case(**json.loads(path.read_text()))
 
 
 @dataclass(kw_only=True)
 class RankResult:
-    """What one rank measured; a list has one value for each save or load."""
+    """Measurements of one rank; a list has one value for each save, load or step."""
 
-    state_bytes: int = 0  # this rank's share
-    blocked_s: list[float] = field(default_factory=list)  # until the loop could go on
-    durable_s: list[float] = field(default_factory=list)  # until it was stored and committed
-    save_cpu_s: list[float] = field(default_factory=list)  # helpers' too
+    state_bytes: int = 0  # bytes of this rank's partition
+    blocked_s: list[float] = field(default_factory=list)  # until training can go on
+    durable_s: list[float] = field(default_factory=list)  # until stored and committed
+    save_cpu_s: list[float] = field(default_factory=list)  # with helper processes
     load_s: list[float] = field(default_factory=list)
     load_cpu_s: list[float] = field(default_factory=list)
-    twin_s: list[float] = field(default_factory=list)  # each step of the twin
-    loop_s: list[float] = field(default_factory=list)  # each step from the one with the save on
-    loop_blocked_s: float = 0.0  # the part of the first one that was the call
-    save_memory: int | None = None  # bytes at the highest, above what was there before
+    twin_s: list[float] = field(default_factory=list)  # each step of the baseline
+    loop_s: list[float] = field(default_factory=list)  # each step, from the one that saves on
+    loop_blocked_s: float = 0.0  # part of the first step: the save call
+    save_memory: int | None = None  # peak bytes above those at the start
     load_memory: int | None = None
-    same: bool = False  # what was loaded is what was saved
+    same: bool = False  # loaded bytes equal saved bytes
 
     def write(self, path: Path) -> None:
-        """Leave it for who started the ranks."""
+        """Write the result to a file for the parent process."""
         path.write_text(json.dumps(asdict(self)))
 
     @staticmethod
     def read(path: Path) -> "RankResult":
-        """What `write` left."""
+        """Read a result that `write` wrote."""
         return RankResult(**json.loads(path.read_text()))

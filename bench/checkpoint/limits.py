@@ -1,4 +1,4 @@
-"""What no client can pass: bytes through bare sockets, into a sink that keeps nothing."""
+"""Upper limit of throughput: bytes over bare sockets to a sink that stores nothing."""
 
 import resource
 import socket
@@ -16,15 +16,15 @@ MIB, GIB = 2**20, 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """The best of a few tries."""
+    """Best throughput of a few tries."""
 
     save_gib_s: float
     load_gib_s: float
-    cpu_s_per_gib: float  # of sending
+    cpu_s_per_gib: float  # for sending
 
 
 def raw(sink: Sink, *, mib: int, streams: int, tls: bool, tries: int = 3) -> Raw:
-    """Send and fetch that much in all over some connections at once."""
+    """Measure sending and fetching ``mib`` MiB over ``streams`` concurrent connections."""
     each = mib * MIB // streams
     saves, loads, cpu = [], [], []
     with ThreadPoolExecutor(streams) as pool:

@@ -1,4 +1,4 @@
-"""The arithmetic: from what the ranks measured to rows, and from rows to measures with bars."""
+"""Arithmetic of the benchmark: ranks' measurements to rows, and rows to measures with bars."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,43 +8,50 @@ from bench.checkpoint.case import GIB, LIMIT, OURS, Case, RankResult
 from bench.checkpoint.limits import Raw
 from bench.report import Measure, rounded
 
-STALL_BAR = 1.0  # per cent of the time, at the chosen interval
-EVICTED_PER_HOUR = 0.075  # of machines: the middle of Azure's second bucket, 5 to 10 %
+STALL_BAR = 1.0  # percent of the time, at the best interval
+EVICTED_PER_HOUR = 0.075  # share of machines: middle of Azure's band 5 to 10 %
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One contestant in one case. Of several tries the best one, memory the worst."""
+    """One contestant in one case: the best time and the worst memory of all tries."""
 
     contestant: str
     mib: int
     ranks: int
     tls: bool
-    stall_s: float | None  # None: nothing can train meanwhile, or it only loaded
+    stall_s: float | None  # None: training cannot go on meanwhile, or load only
     blocked_s: float | None
     save_s: float | None
     load_s: float
     save_cpu_s_per_gib: float | None
     load_cpu_s_per_gib: float
-    save_memory_ratio: float | None  # bytes above what was there, per byte of state
+    save_memory_ratio: float | None  # bytes above the start, per byte of state
     load_memory_ratio: float | None
-    stored_ratio: float | None  # bytes that the sink got for one save, per byte of state
-    gib: float  # of state, really
-    same: bool  # what came back is what went
+    stored_ratio: float | None  # bytes that the sink got per save and byte of state
+    gib: float  # actual size of the state
+    same: bool  # loaded bytes equal saved bytes
 
     @property
     def save_gib_s(self) -> float | None:
-        """State that is stored and committed, over the time from the call."""
+        """GiB of state per second, from the call until the save is stored and committed."""
         return None if self.save_s is None else self.gib / self.save_s
 
     @property
     def load_gib_s(self) -> float:
-        """State that is in the engine's memory, over the time from the call."""
+        """GiB of state per second, from the call until the state is in the engine's memory."""
         return self.gib / self.load_s
 
 
 def row(case: Case, ranks: Sequence[RankResult], *, stored: int, fetched: int) -> Row:
-    """All ranks together: the slowest one's time, everybody's CPU and memory."""
+    """Combine all ranks into a row: the slowest rank's time, the sum of CPU and memory.
+
+    Args:
+        case: The case that ran.
+        ranks: One result for each rank.
+        stored: Bytes that the sink received.
+        fetched: Bytes that the sink sent.
+    """
     size = sum(r.state_bytes for r in ranks)
     durable = _slowest([r.durable_s for r in ranks])
     saves = len(durable) + bool(ranks[0].loop_s)
@@ -70,7 +77,9 @@ def row(case: Case, ranks: Sequence[RankResult], *, stored: int, fetched: int) -
 
 
 def interval(stall_s: float, save_s: float, evicted_per_hour: float = EVICTED_PER_HOUR) -> float:
-    """Seconds from save to save that cost the least on one machine when no notice helps.
+    """Return the cheapest interval between saves in seconds, on one machine without notices.
+
+    This is Young's formula: the square root of 2 * stall / eviction rate, but at least ``save_s``.
 
     >>> round(interval(0.0, 5.0)), round(interval(1.0, 5.0))
     (5, 304)
@@ -80,14 +89,14 @@ def interval(stall_s: float, save_s: float, evicted_per_hour: float = EVICTED_PE
 
 
 def stall_percent(found: Row) -> float | None:
-    """Of the time, when a save is made at the best interval for it."""
+    """Return the percentage of time that saves stall, at the best interval for this stall."""
     if found.stall_s is None or found.save_s is None:
         return None
     return 100 * found.stall_s / interval(found.stall_s, found.save_s)
 
 
 def measures(rows: Sequence[Row], reshard: Row | None, raw: Raw) -> list[Measure]:
-    """Of one case: ours, its bars, its limits, and the rivals in the same case."""
+    """Return the measures of one case: Rekindle's values, bars, limits, and the rivals' values."""
     by = {r.contestant: r for r in rows}
     ours, most = by[OURS], by.get(LIMIT)
     others = [r for r in rows if r.contestant not in (OURS, LIMIT)]
@@ -131,7 +140,7 @@ HEAD = (
 
 
 def cells(found: Row) -> tuple[object, ...]:
-    """A line of the table under `HEAD`."""
+    """Return the cells of one table row, in the order of `HEAD`."""
     numbers = (
         *(found.blocked_s, found.stall_s, found.save_gib_s, found.load_gib_s),
         *(found.save_cpu_s_per_gib, found.load_cpu_s_per_gib),
@@ -143,16 +152,16 @@ def cells(found: Row) -> tuple[object, ...]:
 
 
 def raw_cells(found: Raw, *, tls: bool) -> tuple[object, ...]:
-    """The same for bare sockets."""
+    """Return the table row of bare sockets."""
     where = ("-", "-", "tls" if tls else "plain", None, None)
     speeds = (rounded(found.save_gib_s), rounded(found.load_gib_s), rounded(found.cpu_s_per_gib))
     return ("raw_sockets", *where, *speeds, *[None] * 4, "-")
 
 
 def _stall(rank: RankResult) -> float | None:
-    """What the loop with the save took longer than as many steps of the twin.
+    """Return the seconds that the loop with the save lost against the baseline loop.
 
-    The call itself is lost in any case; less than that is noise of the twin.
+    The result is at least the duration of the call, because a lower value can only be noise.
     """
     if not rank.loop_s or not rank.twin_s:
         return None

@@ -1,4 +1,4 @@
-"""Runs cases: ranks as processes of their own, against a sink, one case at a time."""
+"""Runner of cases: starts the ranks as processes against a sink, one case at a time."""
 
 import os
 import shutil
@@ -29,20 +29,20 @@ TAIL = 3000
 
 
 class CannotMeasure(Exception):
-    """A contestant failed; its last words."""
+    """Raised when a contestant failed, with the end of its output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """What every case needs."""
+    """Sink, scratch folder and extra packages that every case uses."""
 
     sink: Sink
     folder: Path
-    packages: str  # a folder with what only rivals need
+    packages: str  # folder with packages that only rivals import
 
 
 def contestants(packages: str) -> tuple[str, ...]:
-    """All of them; DCP goes by the disk where no adlfs is."""
+    """Return the names of all contestants; DCP goes via the disk where adlfs is not installed."""
     places = [packages, *sys.path] if packages else sys.path
     straight = PathFinder.find_spec("adlfs", places) is not None
     rivals = [name if straight or name != DCP else DCP_DISK for name in RIVALS]
@@ -50,13 +50,13 @@ def contestants(packages: str) -> tuple[str, ...]:
 
 
 def measure(tools: Tools, case: Case) -> Row:
-    """One contestant's numbers, and that its bytes came from the sink and were the right ones."""
+    """Measure one contestant, and check that its bytes are right and came from the sink."""
     with _folder(tools) as folder:
         return _measured(tools, replace(case, folder=str(folder)))
 
 
 def measure_ours(tools: Tools, case: Case, other: int) -> tuple[Row, Row]:
-    """Ours, and then the same checkpoint loaded on another number of ranks."""
+    """Measure Rekindle, and then a load of the same checkpoint on ``other`` ranks."""
     with _folder(tools) as folder, _folder(tools) as second:
         same = _measured(tools, replace(case, folder=str(folder)), keep=True)
         entry = max(folder.glob("committed-*.json"), key=lambda p: int(p.stem.split("-")[1]))
@@ -65,15 +65,15 @@ def measure_ours(tools: Tools, case: Case, other: int) -> tuple[Row, Row]:
 
 
 def raw(tools: Tools, *, tls: bool) -> Raw:
-    """What bare sockets can do."""
+    """Measure the throughput of bare sockets."""
     return limits.raw(tools.sink, mib=RAW_MIB, streams=RAW_STREAMS, tls=tls)
 
 
 def needed_gib(case: Case) -> float:
-    """A cautious guess at the memory of a case, the sink's included.
+    """Estimate an upper bound of a case's memory in GiB, with the sink.
 
-    The state, a copy of it in each host, the sink's of two saves, and DeepSpeed's own: 16-bit
-    weights and gradients on every rank, and the fp32 sums of gradients in shares.
+    It sums the state, a copy of it in host memory, the sink's copies of two saves, and DeepSpeed's
+    own memory: 16-bit weights and gradients on every rank, and partitioned fp32 gradient sums.
     """
     gib = case.mib / 1024
     return gib * (1 + 1 + 2 + case.ranks / 3 + 1 / 3) + 0.7 * (case.ranks + 1)
@@ -112,7 +112,7 @@ def _ran(tools: Tools, case: Case) -> list[RankResult]:
 
 
 def _wait(ranks: Sequence["subprocess.Popen[bytes]"], latest: float) -> None:
-    """Until all have ended well, or one has not: the others would wait for it."""
+    """Wait until all ranks succeeded, or one failed or ran out of time."""
     while any(process.poll() is None for process in ranks):
         if any(process.returncode for process in ranks) or time.monotonic() > latest:
             return

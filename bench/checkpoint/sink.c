@@ -1,11 +1,11 @@
-/* A store that speaks as much of Blob Storage as the contestants need, at the wire's speed.
+/* A blob store with the operations of Blob Storage that the contestants use, at wire speed.
  *
  * usage: sink WARM_MIB check|ignore [CERTIFICATE.pem]
  *
- * It keeps what it is sent, so that it can be read back; nothing is ever written to a disk, no
- * signature is looked at. It says its ports in one line and ends when its standard input does.
- * Chunks are touched before the first request and reused: fresh pages would cost more than the
- * wire. `check` computes the CRC-64/NVME of every block, and refuses what does not match.
+ * It stores blobs in memory only and checks no signature. It prints its ports in one line and ends
+ * when its standard input closes. WARM_MIB of memory is touched before the first request and then
+ * reused, because page faults would cost more than the wire. `check` computes the CRC-64/NVME of
+ * every body and refuses a mismatch.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -26,14 +26,14 @@
 
 #define CHUNK ((size_t)1 << 20)
 #define HEAD_MAX ((size_t)64 << 10)
-#define WORD 256  /* of a header's value, a block's id */
+#define WORD 256  /* maximum length of a header's value and of a block id */
 #define PATH 2048
 
 typedef struct { int refs; size_t size, count; char **chunk; } Block;
 typedef struct { char id[WORD]; Block *block; } Part;
 typedef struct Blob {
     int refs, count;
-    char *name, *meta; /* meta: header lines */
+    char *name, *meta; /* meta: x-ms-meta header lines */
     char modified[40];
     Part *parts;
     size_t size;
@@ -43,14 +43,14 @@ typedef struct Blob {
 typedef struct { int fd; SSL *tls; char *head; size_t have, used; } Wire;
 typedef struct {
     char method[8], path[PATH], query[PATH];
-    char *head; /* the header lines, ended by NUL */
+    char *head; /* header lines, NUL-terminated */
     size_t length;
 } Request;
 typedef struct { int listener, raw; SSL_CTX *tls; } Door;
 typedef struct { int fd, raw; SSL_CTX *tls; } Guest;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static Blob *blobs, *staged; /* committed ones; and blocks that wait for their list */
+static Blob *blobs, *staged; /* committed blobs; uncommitted blocks */
 static char **spare;
 static size_t spares, spares_room;
 static unsigned long etags = 1, bytes_in, bytes_out;
@@ -67,7 +67,7 @@ static char *take_chunk(void) {
     return found ? found : malloc(CHUNK);
 }
 
-static void give_chunk(char *chunk) { /* with the lock */
+static void give_chunk(char *chunk) { /* the caller holds the lock */
     if (spares == spares_room) spare = realloc(spare, (spares_room = spares_room * 2 + 64) * sizeof *spare);
     spare[spares++] = chunk;
 }
@@ -83,7 +83,7 @@ static Block *new_block(size_t size) {
     return b;
 }
 
-static void drop_block(Block *b) { /* with the lock */
+static void drop_block(Block *b) { /* the caller holds the lock */
     if (--b->refs) return;
     for (size_t i = 0; i < b->count; i++) {
         if (b->size - i * CHUNK < CHUNK) free(b->chunk[i]);
@@ -92,7 +92,7 @@ static void drop_block(Block *b) { /* with the lock */
     free(b->chunk), free(b);
 }
 
-static void drop_blob(Blob *b) { /* with the lock */
+static void drop_blob(Blob *b) { /* the caller holds the lock */
     if (!b || --b->refs) return;
     for (int i = 0; i < b->count; i++) drop_block(b->parts[i].block);
     free(b->parts), free(b->name), free(b->meta), free(b);
@@ -136,7 +136,7 @@ static Part *find_part(Blob *b, const char *id) {
     return NULL;
 }
 
-/* ---- the checksum that x-ms-content-crc64 is ---- */
+/* ---- CRC-64/NVME, as in x-ms-content-crc64 ---- */
 
 static void make_crc_table(void) {
     for (int i = 0; i < 256; i++) {
@@ -163,7 +163,7 @@ static uint64_t crc_of(Block *b) {
     return ~c;
 }
 
-static void base64(uint64_t value, char *to) { /* of its eight bytes, the lowest first */
+static void base64(uint64_t value, char *to) { /* of its eight bytes in little-endian order */
     const char *set = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     unsigned char raw[9] = {0};
     memcpy(raw, &value, 8);
@@ -174,7 +174,7 @@ static void base64(uint64_t value, char *to) { /* of its eight bytes, the lowest
     strcpy(to - 1, "=");
 }
 
-/* ---- the wire ---- */
+/* ---- connections and requests ---- */
 
 static ssize_t receive(Wire *w, void *to, size_t n) {
     if (!w->tls) return recv(w->fd, to, n, 0);
@@ -218,7 +218,7 @@ static Block *read_body(Wire *w, size_t length) {
 
 static int hex(char c) { return isdigit((unsigned char)c) ? c - '0' : tolower(c) - 'a' + 10; }
 
-static void unquote(char *to, const char *from, size_t n) { /* of a URL */
+static void unquote(char *to, const char *from, size_t n) { /* decodes percent-encoding */
     size_t at = 0;
     for (size_t i = 0; i < n && at + 1 < PATH; i++) {
         if (from[i] == '%' && i + 2 < n) to[at++] = (char)(hex(from[i + 1]) * 16 + hex(from[i + 2])), i += 2;
@@ -300,14 +300,14 @@ static void tag(const Blob *b, char *to, size_t room) {
              b->etag, b->modified);
 }
 
-/* A tag in a condition, which may come without its quotes. */
+/* Returns whether an ETag in a condition matches; its quotes may be missing. */
 static int means(const char *told, const Blob *there) {
     char mine[40];
     int n = snprintf(mine, sizeof mine, "\"0x%lX\"", there->etag);
     return !strcmp(told, "*") || !strcmp(told, mine) || (!strncmp(told, mine + 1, (size_t)n - 2) && !told[n - 2]);
 }
 
-/* NULL, or what is wrong: "status\ncode". With the lock. */
+/* Checks the conditions; returns NULL or "status\ncode". The caller holds the lock. */
 static const char *against(const Request *r, const Blob *there) {
     char value[WORD];
     if (header(r, "If-None-Match", value) && there && means(value, there))
@@ -333,7 +333,7 @@ static char *metadata(const Request *r) {
     return all;
 }
 
-/* Put `fresh` in place unless a condition is against it; takes both. */
+/* Publishes `fresh` unless a condition fails; takes ownership of it. */
 static int publish(Wire *w, const Request *r, Blob *fresh, const char *status, const char *more) {
     char named[300], all[600];
     pthread_mutex_lock(&lock);
@@ -579,7 +579,7 @@ static int serve(Wire *w, const Request *r) {
     return refuse(w, r, "501 Not Implemented", "NotImplemented");
 }
 
-/* 'S' + length: takes so many bytes, answers one. 'R' + length: sends so many. */
+/* Raw protocol: 'S' + length receives bytes and answers 'k'; 'R' + length sends bytes. */
 static int serve_raw(Wire *w, char *scratch) {
     unsigned char order[9];
     uint64_t left;

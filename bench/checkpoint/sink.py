@@ -1,6 +1,8 @@
-"""Starting a sink: the C one where a compiler is, else the Python one, which says that it limits.
+"""Start of the sink, a blob store in a process of its own, written in C or in Python.
 
-It is a process of its own, so that its work is in nobody's CPU seconds; it ends with ours.
+The C program runs where a compiler is installed. The Python program is slower and then limits the
+results; the benchmark says so. As a separate process, the sink does not add to measured CPU time.
+It ends when its standard input closes.
 """
 
 import json
@@ -23,27 +25,27 @@ SAS = "sv=2026-06-06&sig=nobody-looks"
 
 
 class CannotStart(Exception):
-    """The sink did not come up."""
+    """Raised when the sink did not start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """A running sink."""
+    """A running sink and its ports."""
 
-    kind: str  # "c", or "python": then it is what limits
-    blob: int  # ports
+    kind: str  # "c" or "python"; the Python sink limits the results
+    blob: int  # port
     raw: int
     blob_tls: int
     raw_tls: int
-    authority: Path  # whose certificate the TLS ports show
+    authority: Path  # certificate of the CA that signed the TLS ports' certificate
 
     def url(self, *, tls: bool = False) -> str:
-        """The container, with a SAS as a grant has one."""
+        """Return the container's URL with a SAS."""
         scheme, port = ("https", self.blob_tls) if tls else ("http", self.blob)
         return f"{scheme}://localhost:{port}/{ACCOUNT}/{CONTAINER}?{SAS}"
 
     def stats(self) -> dict[str, int]:
-        """Bytes that came in and went out so far."""
+        """Return the bytes received and sent so far."""
         connection = HTTPConnection("localhost", self.blob, timeout=30)
         connection.request("GET", "/stats")
         told: dict[str, int] = json.loads(connection.getresponse().read())
@@ -51,7 +53,7 @@ class Sink:
         return told
 
     def forget(self) -> None:
-        """Drop every blob."""
+        """Delete every blob."""
         connection = HTTPConnection("localhost", self.blob, timeout=30)
         connection.request("DELETE", f"/{ACCOUNT}/{CONTAINER}?restype=container")
         connection.getresponse().read()
@@ -59,7 +61,7 @@ class Sink:
 
 
 def built(folder: Path) -> Path | None:
-    """The C sink, compiled into the folder; None without a compiler or OpenSSL's headers."""
+    """Compile the C sink into the folder; return None without a compiler or OpenSSL's headers."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -73,7 +75,14 @@ def built(folder: Path) -> Path | None:
 def running(
     folder: Path, *, warm_mib: int = 0, check: bool = False, kind: str = ""
 ) -> Iterator[Sink]:
-    """A sink with an own certificate; ``kind`` "c" or "python" insists on one."""
+    """Run a sink with a new certificate.
+
+    Args:
+        folder: Folder for the program and the certificate.
+        warm_mib: Memory in MiB that the C sink allocates in advance.
+        check: Verify the CRC-64 of every request.
+        kind: "c" or "python" requires that program; empty prefers C.
+    """
     program = None if kind == "python" else built(folder)
     if program is None and kind == "c":
         raise CannotStart("no C compiler, or no OpenSSL headers")

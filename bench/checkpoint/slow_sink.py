@@ -1,7 +1,7 @@
-"""The sink where no C compiler is: the same answers, but then the sink is what limits.
+"""The sink in Python, for machines without a C compiler; it answers like `sink.c` but slower.
 
-`python -m bench.checkpoint.slow_sink check|ignore [CERTIFICATE.pem]`; `sink.c` is the other one,
-and tests hold both to the same answers.
+Run it with `python -m bench.checkpoint.slow_sink check|ignore [CERTIFICATE.pem]`. Tests hold both
+programs to the same answers.
 """
 
 import base64
@@ -29,22 +29,22 @@ ONE_OF_A_LIST = re.compile(r"<(Latest|Uncommitted|Committed)>([^<]*)</")
 
 @dataclass(frozen=True)
 class Blob:
-    """One blob as it was committed."""
+    """One committed blob."""
 
-    parts: dict[str, bytearray]  # by block id
+    parts: dict[str, bytearray]  # parts by block id
     metadata: dict[str, str]
     etag: str
     modified: str = field(default_factory=lambda: formatdate(usegmt=True))
 
     @property
     def size(self) -> int:
-        """Bytes of all parts."""
+        """Size of all parts, in bytes."""
         return sum(map(len, self.parts.values()))
 
 
 @dataclass
 class Store:
-    """All that the sink keeps."""
+    """Blobs, uncommitted blocks and byte counters of the sink."""
 
     checks: bool
     blobs: dict[str, Blob] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class Store:
     bytes_out: int = 0
 
     def fresh(self, parts: dict[str, bytearray], metadata: dict[str, str]) -> Blob:
-        """A blob with an ETag of its own."""
+        """Return a blob with a new ETag."""
         return Blob(parts, metadata, f'"0x{next(self.numbers):X}"')
 
 
 class Refused(Exception):
-    """What is asked cannot be: the status and Azure's code."""
+    """Raised for a request that fails, with the HTTP status and Azure's error code."""
 
     def __init__(self, status: HTTPStatus, code: str) -> None:
         super().__init__(code)
@@ -68,17 +68,17 @@ class Refused(Exception):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Handler of one HTTP connection."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     store: Store
 
     def log_message(self, *words: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def parse_request(self) -> bool:
-        """Take the address apart as well."""
+        """Parse the request, and split its URL into name and query."""
         if not super().parse_request():
             return False
         parts = urlsplit(self.path)
@@ -87,12 +87,12 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def do_PUT(self) -> None:
-        """Put Block, Put Block List, Put Blob, Copy Blob, Create Container."""
+        """Answer Put Block, Put Block List, Put Blob, Copy Blob and Create Container."""
         body = self._body()
         self._answered(self._put, body)
 
     def do_GET(self) -> None:
-        """A blob or a range of it, a listing, or the sink's own numbers."""
+        """Answer with a blob, a range of it, a listing or the sink's byte counters."""
         if self.name == "/stats":
             told = {"bytes_in": self.store.bytes_in, "bytes_out": self.store.bytes_out}
             self._say(HTTPStatus.OK, {}, json.dumps(told).encode())
@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def do_DELETE(self) -> None:
-        """A blob, or all of a container."""
+        """Delete a blob, or all blobs of a container."""
         self._answered(self._delete)
 
     def _answered(self, act: Any, *given: object) -> None:  # noqa: ANN401
@@ -260,10 +260,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class RawHandler(socketserver.StreamRequestHandler):
-    """'S' + length: takes so many bytes, answers one. 'R' + length: sends so many."""
+    """Raw protocol: 'S' + length receives bytes and answers 'k'; 'R' + length sends bytes."""
 
     def handle(self) -> None:
-        """Until the other side has enough."""
+        """Answer requests until the client closes the connection."""
         scratch = memoryview(bytearray(PIECE))
         while order := self.rfile.read(9):
             left = int.from_bytes(order[1:], "little")
@@ -279,20 +279,20 @@ class RawHandler(socketserver.StreamRequestHandler):
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """A port of the sink."""
+    """One listening port of the sink."""
 
     daemon_threads = True
     request_queue_size = 512
     tls: ssl.SSLContext | None = None
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """In the connection's own thread; the handshake too."""
+        """Serve a connection in its own thread, which also does the TLS handshake."""
         if self.tls:
             request = self.tls.wrap_socket(request, server_side=True)
         super().finish_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """A client that went away is no news."""
+        """Ignore errors of connections that clients closed."""
 
 
 def main(words: list[str]) -> int:

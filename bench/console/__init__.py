@@ -1,1 +1,1 @@
-"""The web console: what it loads, how quick it is, and what open pages cost the api."""
+"""Benchmark of the web console: load size, speed in the browser, and API cost of open pages."""

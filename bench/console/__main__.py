@@ -1,8 +1,10 @@
-"""`python -m bench.console [--jobs N] [--pages N] [--json [FILE]]`: the web console in Chromium.
+"""Benchmark of the web console in Chromium.
 
-Starts PostgreSQL, an api and a reconciler with a fake cloud and simulated nodes. Measures what the
-page loads, how quickly it paints and answers with many jobs, how long a heartbeat takes until its
-step is on the screen, what open pages cost the api, and a series of a million steps.
+Run it with `python -m bench.console [--jobs N] [--pages N] [--json [FILE]]`. It starts PostgreSQL,
+an api process and a reconciler with a fake cloud and simulated nodes. It measures the size of the
+scripts, the paint time with many jobs, the response to input, the delay from a heartbeat to its
+step on the screen, the CPU that open pages cost the api process, and a metrics series of a million
+steps.
 """
 
 import argparse
@@ -22,7 +24,7 @@ CANNOT_MEASURE, INTERRUPTED = 2, 130
 
 
 def main() -> int:
-    """Measure, print, exit."""
+    """Run the benchmark, print its measures and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.console", description=__doc__)
     parser.add_argument("--jobs", type=int, default=5000, help="in the list")
     parser.add_argument("--pages", type=int, default=200, help="open at a time")

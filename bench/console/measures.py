@@ -1,4 +1,4 @@
-"""The measurements, in the order in which they are taken."""
+"""Measurements of the console benchmark, in the order in which they are taken."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from bench.report import Measure, percentile
 from bench.scale.stack import CannotMeasure, Shape, Stack, stack
 from rekindle.local.setup import ROOT, tools_path
 
-LANES = 16  # requests at a time
-OFTEN = 2.0  # seconds between two heartbeats of the job that is watched: more of them are seen
-USUAL = 10.0  # and of a real node
+LANES = 16  # concurrent requests
+OFTEN = 2.0  # s between heartbeats of the watched job, for more samples
+USUAL = 10.0  # s between heartbeats of a real node
 SCRIPT = str(ROOT / "web" / "browser" / "measure.mjs")
 CHANNEL = "rekindle"
 MAX_POINTS = 2000
-# The row of the first step, once for each other step, with a loss that falls and has spikes.
+# Copies the row of the first step to all other steps, with a falling and noisy loss.
 _MANY = """
 insert into metrics
   (job_id, step, generation, loss, learning_rate, grad_norm, accuracy, seconds, tokens)
@@ -39,7 +39,7 @@ on conflict do nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What was asked for."""
+    """Arguments of the command line."""
 
     jobs: int
     pages: int
@@ -48,7 +48,7 @@ class Order:
 
 
 async def all_of(order: Order) -> list[Measure]:
-    """Take every measurement."""
+    """Start the stacks and return all measures."""
     async with stack(Shape(reconcilers=0)) as running, _client(running) as api:
         found = await _many_jobs(running, api, order)
     async with stack(Shape(beat=OFTEN)) as running, _client(running) as api:
@@ -67,7 +67,7 @@ async def _training(running: Stack, api: httpx.AsyncClient) -> str:
 
 
 async def _many_jobs(running: Stack, api: httpx.AsyncClient, order: Order) -> list[Measure]:
-    """A list of jobs that wait: what it loads, when it paints, and how it scrolls."""
+    """Measure the list of queued jobs: script size in KB; paint, select and scroll in ms."""
     asked = await _body(running, api)
     jobs = await _submit(api, asked, order.jobs)
     loaded = await _browser(running, "load", jobs[-1])
@@ -102,7 +102,7 @@ async def _submit(api: httpx.AsyncClient, asked: dict[str, Any], count: int) -> 
 
 
 async def _pixels(running: Stack, job: str, order: Order) -> list[Measure]:
-    """From the commit of a heartbeat until its step is on the screen."""
+    """Measure the seconds from the commit of a heartbeat until its step is on the screen."""
     noticed: list[float] = []
     hearing = asyncio.create_task(_hear(running, job, noticed))
     seen = await _browser(running, "watch", job, order.seconds)
@@ -117,7 +117,7 @@ async def _pixels(running: Stack, job: str, order: Order) -> list[Measure]:
 
 
 async def _hear(running: Stack, job: str, noticed: list[float]) -> None:
-    """Note when the job's row was changed: the listener's clock is the browser's."""
+    """Record when the job's row changes; this clock and the browser's are the same machine's."""
     async with await psycopg.AsyncConnection.connect(running.database, autocommit=True) as conn:
         await conn.execute(f"listen {CHANNEL}")
         async for notice in conn.notifies():
@@ -128,7 +128,7 @@ async def _hear(running: Stack, job: str, noticed: list[float]) -> None:
 async def _open_pages(
     running: Stack, api: httpx.AsyncClient, job: str, order: Order
 ) -> list[Measure]:
-    """Measure what the api process uses with pages open beyond what it uses without them."""
+    """Measure the CPU that the api process uses for open pages, in cores."""
     before = await _used(running, order.seconds)
     async with Pages(api, job, order.pages) as pages:
         after = await _used(running, order.seconds)
@@ -140,7 +140,7 @@ async def _open_pages(
 
 
 async def _used(running: Stack, seconds: float) -> float:
-    """Share of a core that the api process uses."""
+    """Return the cores that the api process uses, averaged over ``seconds``."""
     begin = running.cpu()["api"]
     await asyncio.sleep(seconds)
     return (running.cpu()["api"] - begin) / seconds

@@ -1,4 +1,4 @@
-"""Open pages without a browser: their streams, and what a page asks for after each change."""
+"""Open pages without a browser: their event streams, and the requests after each event."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ MAX_POINTS = 2000
 
 
 class Pages:
-    """Half of them show the list of jobs, half of them one job that trains."""
+    """Simulated pages; half show the list of jobs, half show one job that trains."""
 
     def __init__(self, api: httpx.AsyncClient, job: str, count: int) -> None:
         self._api, self._job, self._count = api, job, count
@@ -51,7 +51,7 @@ class Pages:
                 self.received += line.startswith("data:")
 
     async def _one(self) -> None:
-        """Ask for new rows of metrics after each step, as the job page does."""
+        """Request the new metrics rows after each step, as the job page does."""
         step = 0
         async with self._http.stream("GET", f"{JOBS}/{self._job}/stream") as answer:
             async for line in answer.aiter_lines():

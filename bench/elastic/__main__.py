@@ -1,7 +1,9 @@
-"""`python -m bench.elastic [--boot-seconds S] [--epochs N] [--json [FILE]]`.
+"""Benchmark of elastic training against rigid training.
 
-The same job of four nodes twice on a stack of its own, elastic and rigid; each loses a machine
-without notice and one with it. Exit 2: it could not measure. Ctrl-C ends everything it started.
+Run it with `python -m bench.elastic [--boot-seconds S] [--epochs N] [--json [FILE]]`. It runs the
+same job of four nodes twice on a local stack: elastic, and rigid (fixed number of nodes). Each
+run loses one machine without notice and one with notice. Exit 2: it could not measure. Ctrl-C
+stops everything that it started.
 """
 
 import argparse
@@ -35,7 +37,7 @@ FAULTS = (StackStartError, CannotMeasure, TargetNotFound, httpx.HTTPError, psyco
 
 
 def main() -> int:
-    """Run, print, and say by the exit status whether it could be measured."""
+    """Run the benchmark and return whether it could be measured, as an exit status."""
     options = _options()
     folder = options.state or Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
     plan = run.Plan(epochs=options.epochs, boot_seconds=options.boot_seconds)

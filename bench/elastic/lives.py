@@ -1,4 +1,4 @@
-"""What became of a job and of what struck it, from the service's own record."""
+"""History of a job and its evictions, read from the service's database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,17 +13,17 @@ from bench.report import percentile
 
 @dataclass(frozen=True, kw_only=True)
 class Strike:
-    """One machine that Azure took."""
+    """One eviction of a machine."""
 
     noticed: bool
-    at: float  # when it was dead; with notice, when the notice stood
+    at: float  # Unix seconds of the machine's end, or of the notice
     attempt: str
-    generation: int  # that trained then
+    generation: int  # generation that trained at this time
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """One generation: on how many nodes, its steps, and how many it did again."""
+    """One generation: its number of nodes, its first step, and the steps that it repeated."""
 
     number: int
     nodes: int
@@ -41,33 +41,33 @@ class Life:
     steps: int
     strikes: Sequence[Strike]
     record: JobRecord
-    worlds: dict[int, World] = field(default_factory=dict)  # by number
+    worlds: dict[int, World] = field(default_factory=dict)  # by number of the generation
     paid_node_seconds: float = 0.0
     step_seconds: dict[int, float] = field(default_factory=dict)  # median, by number of nodes
 
     @property
     def steps_per_node_second(self) -> float:
-        """Steps of the whole job over what its machines were paid for, boots included."""
+        """Steps of the job per paid node second, boot time included."""
         return self.steps / self.paid_node_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """Seconds from one strike on; None where it never came to that."""
+    """Recovery from one eviction, in seconds; None where a stage did not happen."""
 
     noticed: bool
-    detect: float | None = None  # until the service has decided what to do
-    halt: float | None = None  # until members have stopped; in place: until the next world opens
-    machines: float | None = None  # another set, until its world opens; None in place
-    load: float | None = None  # until the first step is done
-    training: float | None = None  # all of these: until a step that is new to this world
-    full: float | None = None  # until a step on all nodes again
-    nodes: int = 0  # of the world that went on first
+    detect: float | None = None  # until the service's decision
+    halt: float | None = None  # until members stopped, or a new generation opened in place
+    machines: float | None = None  # until the new scale set's generation opened; None in place
+    load: float | None = None  # until the first step ended
+    training: float | None = None  # sum: from the eviction to the first step
+    full: float | None = None  # from the eviction to a step on all nodes
+    nodes: int = 0  # nodes of the generation that resumed
     lost_steps: int = 0
 
 
 def recovery(life: Life, strike: Strike) -> Recovery:
-    """What followed a strike, as far as it is known."""
+    """Return the recovery from an eviction, as far as the database tells it."""
     record = life.record
     opened = _next_that_trained(life, strike.generation)
     decided = record.decision_after(strike.at, strike.generation, strike.attempt)
@@ -98,7 +98,7 @@ async def read(
     elastic: bool,
     nodes: int,
 ) -> Life:
-    """Everything, once all machines are gone."""
+    """Read the history of a job whose machines are all gone."""
     record = await records.read(database, job)
     worlds = {}
     for number, members, lost in await _all(database, _WORLDS, job):
@@ -123,13 +123,16 @@ async def read(
 
 
 def _next_that_trained(life: Life, number: int) -> GenerationRow | None:
-    """One that was halted before its first step brought nobody on."""
+    """Return the next generation that finished a step; others did not resume training."""
     later = (g for g in life.record.generations if g.number > number)
     return next((g for g in later if life.worlds[g.number].first_step_at is not None), None)
 
 
 def _lost(life: Life, before: int, after: int) -> int:
-    """Steps that were done again; a world that never trained has none that could be lost."""
+    """Return the repeated steps of all generations from ``before`` (exclusive) to ``after``.
+
+    A generation that never trained repeated no steps.
+    """
     return sum(w.lost_steps for w in life.worlds.values() if before < w.number <= after)
 
 
@@ -145,7 +148,7 @@ def _full_again(life: Life, strike: Strike) -> float | None:
 
 
 def _first_step(record: JobRecord, number: int) -> float | None:
-    """The end of the generation's first step, as its own nodes timed it."""
+    """Return the end of the generation's first step, in Unix seconds, by its nodes' clocks."""
     row = record.generation(number)
     assert row is not None, "both are read of the same rows"
     after = [g.opened_at for g in record.generations if g.number > number]

@@ -1,4 +1,4 @@
-"""From two jobs' lives to numbers: the elastic one's, with the rigid one's as their rival."""
+"""Measures of the elastic job, with the rigid job as the rival."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -17,7 +17,7 @@ _SECONDS = {
 
 
 def measures(elastic: Life, rigid: Life) -> list[Measure]:
-    """Those of each strike, then those of the whole job."""
+    """Return the measures of each eviction, and then those of the whole job."""
     return [
         *(m for noticed in (False, True) for m in _of_strike(elastic, rigid, noticed=noticed)),
         _compared("steps_lost", "steps", elastic, rigid, _lost, limit=0),
@@ -29,7 +29,7 @@ def measures(elastic: Life, rigid: Life) -> list[Measure]:
 
 
 def rows(lives: Iterable[Life]) -> Sequence[tuple[object, ...]]:
-    """For people: a line for each strike."""
+    """Return one table row for each eviction."""
     return [
         (
             f"{'elastic' if life.elastic else 'rigid'}, {'' if found.noticed else 'no '}notice",
@@ -82,7 +82,10 @@ def _lost(life: Life) -> float:
 
 
 def _goodput(elastic: Life, rigid: Life) -> Measure:
-    """The limit is what four nodes do while they train: nothing boots, waits or is done again."""
+    """Return steps per paid node second.
+
+    The limit is the rate of all nodes while they train, without boots, waits or repeated steps.
+    """
     pace = [life.step_seconds[life.nodes] for life in (elastic, rigid)]
     return Measure(
         name="steps_per_node_s",

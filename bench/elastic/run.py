@@ -1,7 +1,7 @@
-"""One stack, and on it the same job twice: elastic, and keeping its world size.
+"""Run of the same job twice on one local stack: elastic, and with a fixed number of nodes.
 
-Each loses one machine without notice and one with it. The second is taken only once the first
-has been made good.
+Each run loses one machine without notice and then one with notice. The second eviction waits
+until all nodes train again.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ NODES, LEAST = 4, 2
 BATCH, MICRO_BATCH = 24, 2  # 3 micro-steps on four nodes, 4 on three, 6 on two
 ROWS = 600
 STEPS_AN_EPOCH = ROWS // BATCH
-BEFORE_STEPS = 60  # that a full world does before a machine of it is taken
+BEFORE_STEPS = 60  # steps on all nodes before an eviction
 PATIENCE_SECONDS = 900.0
 OVER = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is asked for on the command line."""
+    """Arguments of the command line."""
 
     epochs: int
-    boot_seconds: float | None  # None: the emulator's own
+    boot_seconds: float | None  # None: the emulator's default
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """What a run works with."""
+    """Connections that a run uses."""
 
     stack: StackInfo
     api: httpx.AsyncClient
@@ -54,7 +54,7 @@ class Tools:
 
 
 async def run(plan: Plan, folder: Path, port: int | None, say: Callable[[str], None]) -> list[Life]:
-    """The elastic job's life, and the rigid one's."""
+    """Run both jobs and return their histories: elastic first, then rigid."""
     ports = StackPorts.starting_at(port or free(4))
     layout = StackLayout(StateFolder(folder), ports, create_seconds=plan.boot_seconds)
     say(f"starting a stack in {folder}")
@@ -134,9 +134,11 @@ async def _submit(tools: Tools, plan: Plan, file: str, *, elastic: bool) -> str:
 
 
 async def _full_world(tools: Tools, job: str, *, after: int) -> tuple[int, str, int]:
-    """Wait until all nodes have trained for a while, in a generation after that one.
+    """Wait until all nodes have trained for a while in a generation after ``after``.
 
-    Its number, its attempt and its last step; the number is 0 when the job has ended before.
+    Returns:
+        Number of the generation, its attempt and its last step. The number is 0 when the job ended
+        before.
     """
     latest = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < latest:
@@ -158,7 +160,7 @@ async def _strike(tools: Tools, attempt: str, generation: int, *, noticed: bool)
 
 
 async def _ended(tools: Tools, job: str) -> None:
-    """Wait until the job has succeeded and nothing of it is paid for any more."""
+    """Wait until the job ended and its attempts are over; fail unless it succeeded."""
     latest = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < latest:
         if await _state(tools, job) in OVER and await _given_back(tools, job):

@@ -1,1 +1,1 @@
-"""What strangers and keys can do to a running api process at worst."""
+"""Benchmark of hostile clients: their effect on the memory and latency of an api process."""

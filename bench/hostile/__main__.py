@@ -1,9 +1,9 @@
-"""`python -m bench.hostile [--only WORDS] [--json [FILE]]`: memory and latency under attack.
+"""Benchmark of an api process under attack: memory and latency.
 
-Starts PostgreSQL and an api process on fakes (as bench.scale does), and attacks it from a process
-of its own: with heads that are too long or never end, requests that nobody waits for, bodies that
-stop, and clients that never read. Meanwhile it measures the api process's memory and how long
-/livez takes.
+Run it with `python -m bench.hostile [--only WORDS] [--json [FILE]]`. It starts PostgreSQL and an
+api process on fakes (those of bench.scale) and attacks it from a separate process: overlong or
+endless request heads, pipelined requests, incomplete bodies, and clients that never read. It
+measures the memory of the api process in MiB and the slowest answer of /livez in ms.
 """
 
 import argparse
@@ -25,27 +25,27 @@ from bench.scale.stack import CannotMeasure, Shape, Stack, room_for, stack
 
 STDOUT = Path("-")
 CANNOT_MEASURE = 2
-LOOK_SECONDS = 0.1  # between two looks at memory and /livez
-REST_SECONDS = 3.0  # for memory to be given back
+LOOK_SECONDS = 0.1  # seconds between two samples of memory and /livez
+REST_SECONDS = 3.0  # seconds for the process to release memory
 CONNECTIONS = 2000
 MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What an attack did."""
+    """Memory, latency and answers during one attack."""
 
     attack: str
     before: float  # MiB
     peak: float
     after: float
-    livez: float  # ms, the slowest
+    livez: float  # slowest answer, ms
     answers: dict[str, int]
     cut: int
 
 
 def main() -> int:
-    """Measure, print, exit."""
+    """Run all chosen attacks, print the table and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
     parser.add_argument("--only", default="", help="attacks whose name has these words")
     parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
@@ -88,7 +88,7 @@ async def _run(only: str) -> list[Seen]:
 
 
 async def _under(running: Stack, name: str) -> Seen:
-    """Attack, and look at the api process until the attack is over."""
+    """Run one attack and sample the api process until it ends."""
     (process,), (port,) = running.processes["api"], running.ports
     memory, slowest = [_mib(process)], 0.0
     command = [sys.executable, "-m", "bench.hostile.attacks", name, str(port), running.key]

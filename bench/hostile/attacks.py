@@ -1,7 +1,7 @@
-"""`python -m bench.hostile.attacks NAME PORT KEY`: one attack on an api process, from outside.
+"""One attack on an api process: `python -m bench.hostile.attacks NAME PORT KEY`.
 
-A process of its own, so that its work is not taken for the service's. The last line of its output
-is JSON: the first words of the answers, with their numbers, and how many connections were cut.
+It is a separate process, so that its CPU and memory do not count as the service's. The last line
+of its output is JSON: the number of each status line, and the number of closed connections.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ CUT_OFF = (ConnectionError, asyncio.IncompleteReadError, TimeoutError)
 
 @dataclass
 class Target:
-    """The process that is attacked, and what came of it."""
+    """The attacked process, and its reactions."""
 
     port: int
     key: str
@@ -30,11 +30,11 @@ class Target:
     cut: int = 0
 
     async def connect(self) -> Streams:
-        """A connection of its own."""
+        """Open a new connection."""
         return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def read_answer(self, reader: asyncio.StreamReader, seconds: float) -> None:
-        """Note the answer, or that the connection is cut, or that neither comes."""
+        """Record the status line, a closed connection, or the lack of both within ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 line = await reader.readline()
@@ -46,7 +46,7 @@ class Target:
 
 
 async def long_header(target: Target) -> None:
-    """One header of 128 MiB."""
+    """Send one header of 128 MiB."""
     reader, writer = await target.connect()
     writer.write(b"GET /livez HTTP/1.1\r\nx: ")
     with suppress(*CUT_OFF):
@@ -58,7 +58,7 @@ async def long_header(target: Target) -> None:
 
 
 async def many_headers(target: Target) -> None:
-    """60,000 headers."""
+    """Send 60,000 headers in one request."""
     reader, writer = await target.connect()
     writer.write(b"GET /livez HTTP/1.1\r\nhost: h\r\n")
     writer.write(b"".join(b"x-%d: 1\r\n" % n for n in range(60_000)) + b"\r\n")
@@ -68,7 +68,7 @@ async def many_headers(target: Target) -> None:
 
 
 async def pipelined(target: Target) -> None:
-    """500 connections, each with 3,500 requests ahead of the answers, which it does not read."""
+    """Pipeline 3,500 requests on each of 500 connections without reading answers."""
 
     async def one() -> None:
         reader, writer = await target.connect()
@@ -82,7 +82,7 @@ async def pipelined(target: Target) -> None:
 
 
 async def half_bodies(target: Target) -> None:
-    """500 requests with a key whose bodies stop after 1 MB."""
+    """Send 500 requests with a key whose bodies stop after 1 MB."""
 
     async def one() -> None:
         reader, writer = await target.connect()
@@ -99,7 +99,7 @@ async def half_bodies(target: Target) -> None:
 
 
 async def chunks_without_key(target: Target) -> None:
-    """A body of 400 MiB in chunks without a key."""
+    """Send a chunked body of 400 MiB without a key."""
     reader, writer = await target.connect()
     writer.write(b"POST /v1/fine_tuning/jobs HTTP/1.1\r\nhost: h\r\n")
     writer.write(b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -116,7 +116,13 @@ async def chunks_without_key(target: Target) -> None:
 
 
 async def slowly(target: Target, first: bytes, drop: bytes) -> None:
-    """500 connections on which a head never ends."""
+    """Open 500 connections and send request heads that never end.
+
+    Args:
+        target: The attacked process.
+        first: Bytes to send at first.
+        drop: Bytes to send once a second afterwards.
+    """
 
     async def one() -> None:
         reader, writer = await target.connect()
@@ -133,7 +139,7 @@ async def slowly(target: Target, first: bytes, drop: bytes) -> None:
 
 
 async def never_reads(target: Target) -> None:
-    """1,500 connections that ask for the API document and never read it."""
+    """Request the API document on 1,500 connections and never read it."""
 
     async def one() -> None:
         reader, writer = await target.connect()
@@ -170,7 +176,7 @@ async def _crowd(one: Callable[[], Awaitable[None]], many: int = CROWD) -> None:
 
 
 def main() -> None:
-    """Attack once."""
+    """Run one attack and print its result."""
     name, port, key = sys.argv[1:]
     target = Target(port=int(port), key=key)
     asyncio.run(_attack(name, target))

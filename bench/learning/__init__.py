@@ -1,0 +1,1 @@
+"""Benchmark of learning: whether each training method improves the tiny model."""

@@ -1,9 +1,13 @@
-"""`python -m bench.learning [--only NAME ...] [--rows KIND=FILE ...] [--picture FILE] [--json]`.
+"""Benchmark that trains the tiny model with every method and checks that it learns.
 
-Trains the tiny model by every method until one sees whether it learns; on CPU, on rows that are
-generated or, with --rows, on yours (chats, preferences, prompts). A measure is the mean over the
-last fifth of the steps. A reward model meets each pair once: it is judged before it is learnt from.
-Bars are shown, a missed one changes no exit status. Exit 2: a run did not come to its end.
+Run it with `python -m bench.learning [--only NAME ...] [--rows KIND=FILE ...] [--picture FILE]
+[--json [FILE]]`. It trains on CPU. Rows are generated, or read from the files of --rows (kinds:
+chats, preferences, prompts).
+
+A measure is the mean of a metric over the last fifth of the steps. For supervised training it is
+this mean divided by the mean of the first fifth. A reward model sees each pair once, and its
+accuracy is computed before the update on that pair. A missed bar does not change the exit status.
+Exit 2: a run did not finish.
 """
 
 import argparse
@@ -22,16 +26,16 @@ from bench.report import ROOT, Measure
 STDOUT = Path("-")
 FAILED = 2
 TAIL = 3000
-PATIENCE = 1800.0  # seconds for one case
+PATIENCE = 1800.0  # timeout of one case, seconds
 Curve = list[tuple[int, float]]
 
 
 class DidNotLearn(Exception):
-    """A run that did not come to its end, and the last that it said."""
+    """Raised when a run did not finish, with the end of its output."""
 
 
 def main() -> int:
-    """Train, print, draw."""
+    """Train all chosen cases, print and draw the results and return the exit status."""
     options = _options()
     rows = dict(pair.split("=", 1) for pair in options.rows)
     curves: dict[str, Curve] = {}

@@ -1,27 +1,30 @@
-"""What is learnt, from which rows, and by which number one sees it."""
+"""Cases of the learning benchmark: method, rows, metric and bar."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 LETTER = "e"
-OPTIMUM = 1.0  # an answer of nothing but the letter
+OPTIMUM = 1.0  # reward of an answer with only this letter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One method on one kind of rows. ``spec`` are members of the run spec that are not usual."""
+    """One method on one kind of rows; ``spec`` overrides members of the run spec."""
 
     method: str
-    rows: str  # a kind that `bench.learning.ranks.prepare` knows
-    figure: str  # a member of StepMetrics
-    bar: float  # of what `reached` makes of it
+    rows: str  # a key of `bench.learning.ranks.prepare.WRITE`
+    figure: str  # a member of StepMetrics, the metric to judge by
+    bar: float  # required value of `reached`
     what: str
     spec: Mapping[str, Any] = field(default_factory=dict)
-    falls: bool = False  # the figure is better when it is lower
+    falls: bool = False  # whether a lower metric is better
 
     def reached(self, values: Sequence[float]) -> float:
-        """The mean of the last fifth; of what falls, as a share of the first fifth's."""
+        """Return the mean of the last fifth of the values.
+
+        Where lower is better, it is divided by the mean of the first fifth.
+        """
         fifth = max(len(values) // 5, 1)
         last = sum(values[-fifth:]) / fifth
         return last / (sum(values[:fifth]) / fifth) if self.falls else last

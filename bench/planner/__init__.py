@@ -1,0 +1,1 @@
+"""Benchmark of the planner: predicted step time, memory and goodput against published runs."""

@@ -1,28 +1,30 @@
-"""`python -m bench.planner --points CSV [--evictions N] [--seed S] [--json [FILE]]`.
+"""Benchmark of the planner's predictions against published runs.
 
-Asks the planner's own functions about published runs, and says how far off they are. Columns of
-the CSV: docs/benchmarks.md. Nothing in the planner knows a row; the coefficients that it has are
-in `service/domain/performance/efficiency.py` and `memory.py`, with their sources.
+Run it with `python -m bench.planner --points CSV [--evictions N] [--seed S] [--json [FILE]]`.
+It calls the planner's own functions for every run in the CSV and reports the errors. The columns
+of the CSV are in docs/benchmarks.md. The planner contains no row of the CSV. Its coefficients and
+their sources are in `service/domain/performance/efficiency.py` and `memory.py`.
 
-How to read the tables. Errors are of predicted to measured, in percent: their mean, what nine of
-ten points keep, and the worst.
+Columns of the error table, in percent of the measured value: mean absolute error, 90th percentile
+and maximum. Rows of the table:
 
-    stored        with the coefficients that the product has; on other points than those they were
-                  fitted to, this is what a user gets
-    5 folds       every point by coefficients fitted to four fifths of the others
-    other sizes   every point by coefficients fitted to models of other sizes
-    halves        every point by coefficients fitted to the other half
-    cold          programs that nobody measured for us
-    as if cold    the known programs, as if they were not
-    few nodes     points on 2 to 16 machines, refused ones too, with the network that jobs are
-                  planned with
-    few, held out the same, each by a factor fitted to the other family of GPUs
-    few, as many  the same, by the factor fitted to hundreds of GPUs
-    calibrated    every point after any two others of its program, model, method and GPUs
-    refused       points of which the planner would not promise a time, and what it would have said
+    stored        with the product's coefficients; on points that they were not fitted to, this is
+                  what a user gets
+    5 folds       each point with coefficients fitted to the other four folds
+    other sizes   each point with coefficients fitted to models of other sizes
+    halves        each point with coefficients fitted to the other half
+    cold          points of training programs that the product has no coefficients for
+    as if cold    points of known programs, with the coefficients for unknown ones
+    few nodes     points on 2 to 16 machines, also refused ones, with the network coefficients that
+                  jobs are planned with
+    few, held out the same points, each with a factor fitted to the other GPU families
+    few, as many  the same points, with the factor fitted to hundreds of GPUs
+    calibrated    each point after calibration with any two other points of its program, model,
+                  method and GPU
+    refused       points for which the planner promises no time, and their errors if it did
 
-`step_mape_same_stack` is the worst of stored, folds and other sizes. Bars are shown, a missed one
-changes no exit status. Exit 2: it could not measure.
+`step_mape_same_stack` is the maximum of stored, 5 folds and other sizes. A missed bar does not
+change the exit status. Exit 2: it could not measure.
 """
 
 import argparse
@@ -47,7 +49,7 @@ RULE = "llama_factory"
 
 
 def main(told: Sequence[str] | None = None) -> int:
-    """Read, ask, print, and say by the exit status whether it could be measured."""
+    """Read the points, print the errors and return whether it could measure, as an exit status."""
     options = _options(told)
     try:
         found, left_out = points.read(options.points)
@@ -196,7 +198,7 @@ def _show(
     rows: dict[str, Errors],
     lives: Sequence[Outcome],
 ) -> None:
-    """The tables, to standard error."""
+    """Print the tables to standard error."""
     reasons = Counter(why.partition(":")[0] for why in left_out)
     report.table(("rows that are no points, and why", "rows"), reasons.most_common())
     report.table(

@@ -1,4 +1,4 @@
-"""How far predictions were off, and by whom: the tables that the measures are taken from."""
+"""Errors of the predictions, in each way of fitting and testing that the tables show."""
 
 import math
 from collections import defaultdict
@@ -25,35 +25,35 @@ from service.domain.performance.efficiency import Stack
 from service.domain.performance.throughput import StepTime
 
 FOLDS = 5
-PER_COEFFICIENT = 7  # points of a stack, or a fit would say more of their number than of it
-CALIBRATED_ON = 2  # points of a kind
+PER_COEFFICIENT = 7  # minimum number of points per fitted coefficient
+CALIBRATED_ON = 2  # points of a kind to calibrate with
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """Relative errors, as logarithms of predicted to measured."""
+    """Relative errors, as natural logarithms of predicted over measured."""
 
     logs: tuple[float, ...]
 
     @classmethod
     def of_ratios(cls, ratios: Sequence[float]) -> "Errors":
-        """From predicted to measured, plain."""
+        """Create errors from ratios of predicted to measured."""
         return cls(logs=tuple(math.log(ratio) for ratio in ratios))
 
     @property
     def count(self) -> int:
-        """How many points."""
+        """Number of points."""
         return len(self.logs)
 
     @property
     def mape(self) -> float | None:
-        """Mean absolute error in percent; None of nothing."""
+        """Mean absolute percentage error; None without points."""
         if not self.logs:
             return None
         return 100 * sum(abs(math.expm1(e)) for e in self.logs) / len(self.logs)
 
     def at(self, share: float) -> float | None:
-        """The error in percent that this share of the points keeps."""
+        """Return the quantile ``share`` of the absolute errors, in percent; None without points."""
         if not self.logs:
             return None
         ranked = sorted(100 * abs(math.expm1(e)) for e in self.logs)
@@ -67,24 +67,24 @@ NOTHING = Errors(logs=())
 
 
 def of(points: Sequence[Point], seconds: Callable[[Point], float]) -> Errors:
-    """What ``seconds`` gets wrong on these points."""
+    """Return the errors of the step times that ``seconds`` predicts."""
     return Errors(logs=tuple(log_error(p, seconds(p)) for p in points))
 
 
 def by(points: Sequence[Point], stack: Stack) -> Errors:
-    """What this stack's coefficients get wrong on these points."""
+    """Return the errors of predictions with the coefficients of ``stack``."""
     return of(points, lambda point: predict(point, stack).seconds)
 
 
 def promised(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
-    """Points with a time that the planner would promise, and those that it would not."""
+    """Split the points with a step time: those that the planner promises, and those it refuses."""
     timed = [p for p in points if p.seconds]
     doubts = [p for p in timed if predict(p, stack_of(p)).doubt]
     return [p for p in timed if p not in doubts], doubts
 
 
 def stored(points: Sequence[Point]) -> Errors:
-    """With the coefficients that the product has, on points of the stacks that it knows."""
+    """Return the errors with the product's coefficients, on points of known programs."""
     found = NOTHING
     for kind, stack in STACKS.items():
         found += by([p for p in points if p.stack == kind], stack)
@@ -92,37 +92,40 @@ def stored(points: Sequence[Point]) -> Errors:
 
 
 def cross_validated(points: Sequence[Point]) -> Errors:
-    """Every point by coefficients fitted to other folds; folds are every fifth point."""
+    """Return cross-validated errors; a fold is every fifth point."""
     return _held_out(points, lambda rows: [rows[k::FOLDS] for k in range(FOLDS)])
 
 
 def without_a_size(points: Sequence[Point]) -> Errors:
-    """Every point by coefficients fitted to models of other sizes."""
+    """Return the errors of each model with coefficients fitted to the other models."""
     return _held_out(points, _by_model)
 
 
 def halves(points: Sequence[Point]) -> Errors:
-    """Every point by coefficients fitted to the other half of the points."""
+    """Return the errors of each half with coefficients fitted to the other half."""
     return _held_out(points, lambda rows: [rows[::2], rows[1::2]])
 
 
 def cold(points: Sequence[Point]) -> Errors:
-    """Programs that no coefficient was fitted to."""
+    """Return the errors on points of programs without fitted coefficients."""
     return _unmeasured([p for p in points if p.stack not in STACKS])
 
 
 def as_if_unknown(points: Sequence[Point]) -> Errors:
-    """Programs that are known, as if they were not; adapters are told by one of them only."""
+    """Return the errors on known programs with the coefficients for unknown ones.
+
+    Points with adapters are left out, because only one program has them.
+    """
     return _unmeasured([p for p in points if p.stack in STACKS and p.lora is None])
 
 
 def few_nodes(points: Sequence[Point]) -> Errors:
-    """Points on 2 to 16 machines, with the network factor that jobs are planned with."""
+    """Return the errors on 2 to 16 machines, with the network factor that jobs are planned with."""
     return of(over_few_nodes(points), lambda p: predict(p, with_our_network(p)).seconds)
 
 
 def few_nodes_held_out(points: Sequence[Point]) -> Errors:
-    """The same points, each by a factor fitted to the other families of GPUs."""
+    """Return the errors of `few_nodes`, each point with a factor fitted to other GPU families."""
     found, few = NOTHING, over_few_nodes(points)
     for family in sorted({p.sku.family for p in few}):
         others = [p for p in few if p.sku.family != family]
@@ -136,18 +139,18 @@ def few_nodes_held_out(points: Sequence[Point]) -> Errors:
 
 
 def few_nodes_as_many(points: Sequence[Point]) -> Errors:
-    """The same points, with the one factor that was fitted to hundreds of GPUs."""
+    """Return the errors of `few_nodes`, with the one factor fitted to hundreds of GPUs."""
     few = over_few_nodes(points)
     return of(few, lambda p: predict(p, with_our_network(p, None)).seconds)
 
 
 def said(refused: Sequence[Point]) -> Errors:
-    """What would have been said of points that are refused."""
+    """Return the errors on refused points, if the planner promised a time."""
     return Errors(logs=tuple(math.log1p(said_of(p)) for p in refused))
 
 
 def said_of(point: Point) -> float:
-    """Relative error of a point that is refused."""
+    """Return the relative error of one refused point; 0.1 is 10 % too long."""
     predicted = predict(point, stack_of(point)).seconds
     return math.expm1(log_error(point, predicted))
 
@@ -157,7 +160,7 @@ def _unmeasured(points: Sequence[Point]) -> Errors:
 
 
 def after_calibration(points: Sequence[Point]) -> "Calibrated":
-    """Ours and the constant rate's, on every point of a kind, after any other two of it."""
+    """Return the errors on each point after calibration with every pair of its kind."""
     ours, theirs, inside = NOTHING, NOTHING, 0
     for kind in _kinds(points):
         for pair in combinations(kind, CALIBRATED_ON):
@@ -171,15 +174,15 @@ def after_calibration(points: Sequence[Point]) -> "Calibrated":
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """Errors once two points of a kind are known."""
+    """Errors after calibration with two points: the planner's, and the constant-MFU rival's."""
 
     ours: Errors
     constant: Errors
-    inside: int  # points that lay within our 80 % interval
+    inside: int  # points within the planner's 80 % interval
 
     @property
     def coverage(self) -> float | None:
-        """Percent of the points that lay within it."""
+        """Percentage of the points within the 80 % interval; None without points."""
         return 100 * self.inside / self.ours.count if self.ours.count else None
 
 
@@ -195,7 +198,7 @@ def _after(known: Sequence[Point], rest: Sequence[Point]) -> list[tuple[Point, S
 
 
 def _rescaled(known: Sequence[Point], rest: Sequence[Point]) -> Errors:
-    """The rival learns its one number from the same two points."""
+    """Return the rival's errors after it learned its one factor from the same two points."""
     bias = sum(log_error(p, constant_mfu(p)) for p in known) / len(known)
     return of(rest, lambda point: constant_mfu(point) * math.exp(-bias))
 
@@ -214,7 +217,10 @@ def _by_model(rows: Sequence[Point]) -> list[list[Point]]:
 def _held_out(
     points: Sequence[Point], folds: Callable[[Sequence[Point]], Sequence[Sequence[Point]]]
 ) -> Errors:
-    """Stacks with too few points to fit are left out: the stored coefficients serve there."""
+    """Return the errors of each fold with coefficients fitted to the other folds.
+
+    Programs with too few points for a fit are left out.
+    """
     found = NOTHING
     for kind in STACKS:
         rows = [p for p in points if p.stack == kind]

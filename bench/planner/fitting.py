@@ -1,22 +1,22 @@
-"""Least squares of few positive coefficients on logarithms: Gauss and Newton, damped, robust.
+"""Robust least squares for a few positive coefficients (Levenberg-Marquardt).
 
-Written out, as the benchmark needs nothing else of a numerical library: a dozen coefficients.
+It fits logarithms of a dozen coefficients, so it needs no numerical library.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 Coefficients = Mapping[str, float]
-Residuals = Callable[[Coefficients], Sequence[float]]  # each a logarithm of predicted to measured
+Residuals = Callable[[Coefficients], Sequence[float]]  # logarithms of predicted over measured
 
 _ROUNDS = 60
-_STEP = 1e-4  # of a coefficient's logarithm, for its derivative
-_SOFT = 0.05  # errors beyond this count by their size, not by its square: some rows are outliers
-_TIE = 1e-3  # pull to where it started, so that what the rows do not tell stays
+_STEP = 1e-4  # step in a coefficient's logarithm, for numerical derivatives
+_SOFT = 0.05  # pseudo-Huber: larger errors count linearly, for outliers
+_TIE = 1e-3  # ridge towards the start, for coefficients without data
 
 
 def fit(start: Coefficients, residuals: Residuals) -> dict[str, float]:
-    """The coefficients with the least robust error, found from ``start``."""
+    """Return the coefficients with the least robust error, starting from ``start``."""
     best, damping = dict(start), 1e-2
     found = residuals(best)
     cost = _cost(found, best, start)
@@ -59,7 +59,7 @@ def _move(
     away: Sequence[float],
     damping: float,
 ) -> list[float]:
-    """Solve the damped normal equations, each row weighted as its error deserves."""
+    """Solve the damped normal equations, with each residual weighted by its robust weight."""
     weights = [1 / math.hypot(1, e / _SOFT) for e in found]
     size = range(len(slopes))
     left = [
@@ -79,7 +79,7 @@ def _move(
 
 
 def _solve(left: list[list[float]], right: list[float]) -> list[float]:
-    """Gauss with pivots; the matrix is positive definite and small."""
+    """Solve a small linear system by Gaussian elimination with pivoting."""
     rows = [[*line, value] for line, value in zip(left, right, strict=True)]
     size = len(rows)
     for i in range(size):

@@ -1,9 +1,9 @@
-"""Goodput of simulated lives, at the interval that jobs choose, against the best there can be.
+"""Goodput of simulated runs at the interval that jobs choose, relative to the optimum.
 
-States and hazards are those of the research that the interval comes from: from adapters to 175
-billion parameters, and Azure's five eviction bands. Uploads run at 70 % of a node's Ethernet and
-copies at 15 GB/s and GPU, both assumed. The simulation walks through saves, uploads and evictions
-one by one and knows no formula.
+States range from adapters to 175 billion parameters, hazards are Azure's five eviction bands. Both
+come from the research behind the interval. Assumed speeds: uploads at 70 % of a node's Ethernet,
+copies at 15 GB/s for each GPU. The simulation steps through saves, uploads and evictions and uses
+no formula.
 """
 
 import math
@@ -15,14 +15,14 @@ from service.domain.planning.checkpoint_interval import Cadence, best_interval
 from service.domain.planning.goodput import Save, Weather, goodput
 from service.domain.planning.goodput import best_interval as exact
 
-COPY, UPLOAD, LOAD = 15e9, 2.1e9, 2.1e9  # bytes per second: of a GPU, of a node, of a node
+COPY, UPLOAD, LOAD = 15e9, 2.1e9, 2.1e9  # bytes/s: per GPU, per node, per node
 GPUS = 8
 RESTART, NOTICE = 300.0, 30.0  # seconds
 POLL_AND_COMMIT = 3.0
-LEAST = 0.5  # seconds of training between two saves, of the best there can be
-HEARD = 0.95  # of evictions come with a notice in time
+LEAST = 0.5  # shortest interval of the optimum, seconds of training
+HEARD = 0.95  # share of evictions with a notice in time
 BANDS = {"0-5%": 0.025, "5-10%": 0.075, "10-15%": 0.125, "15-20%": 0.175, "20%+": 0.30}
-STATES = (  # name, bytes, nodes, seconds of a step
+STATES = (  # name, bytes, nodes, step time in seconds
     ("adapters", 2.6e9, 1, 4.0),
     ("26 GB", 26e9, 1, 6.0),
     ("7B", 98e9, 1, 4.0),
@@ -35,7 +35,7 @@ HABITS = {"every_5_min": 300.0, "every_30_min": 1800.0, "every_1000_steps": 15_0
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A state in a band."""
+    """One state size in one eviction band."""
 
     state: str
     band: str
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def chosen(self) -> float:
-        """The interval by the formula that planner and trainer share."""
+        """Interval between saves in seconds, by the formula that planner and trainer share."""
         cadence = Cadence(
             evictions_per_hour=3600 * self.weather.evictions_per_second,
             answered=self.weather.answered,
@@ -54,7 +54,7 @@ class Case:
 
     @property
     def best(self) -> float:
-        """The best goodput there can be, by the closed form."""
+        """Best possible goodput, by the closed form."""
         most = 10 / self.weather.evictions_per_second
         interval = exact(self.save, self.weather, least=LEAST, most=most)
         return goodput(interval, self.save, self.weather)
@@ -62,7 +62,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A case, lived through."""
+    """Simulated goodput of one case, and of its rivals."""
 
     case: Case
     simulated: float
@@ -71,12 +71,15 @@ class Outcome:
 
     @property
     def ratio(self) -> float:
-        """To the best there can be."""
+        """Simulated goodput divided by the best possible goodput."""
         return self.simulated / self.case.best
 
 
 def cases() -> Iterator[Case]:
-    """Every state in every band; machines are evicted one by one, the careful case."""
+    """Yield every state in every band.
+
+    Machines are evicted one by one, which is the pessimistic case.
+    """
     for state, size, nodes, step in STATES:
         stall = size / (GPUS * nodes) / COPY
         upload = size / nodes / UPLOAD
@@ -98,7 +101,7 @@ def cases() -> Iterator[Case]:
 
 
 def outcomes(evictions: int, seed: int) -> list[Outcome]:
-    """Every case, each with lives of its own."""
+    """Simulate every case, each with its own random seed."""
     return [_live(case, evictions, f"{seed}/{case.state}/{case.band}") for case in cases()]
 
 
@@ -115,7 +118,10 @@ def _live(case: Case, evictions: int, seed: str) -> Outcome:
 
 
 def simulated(case: Case, interval: float, evictions: int, seed: str) -> float:
-    """Share of the paid time that lasts, over this many evictions; same seed, same evictions."""
+    """Return the share of paid time that becomes durable training, over ``evictions`` evictions.
+
+    The same seed gives the same evictions.
+    """
     chance = random.Random(seed)  # noqa: S311 - the same evictions every time
     kept = paid = 0.0
     for _ in range(evictions):
@@ -127,7 +133,7 @@ def simulated(case: Case, interval: float, evictions: int, seed: str) -> float:
 
 
 def _until_evicted(life: float, interval: float, save: Save) -> tuple[float, float]:
-    """Seconds of training at the eviction: all of it, and what was uploaded by then."""
+    """Return the seconds of training until the eviction, and the part that was uploaded by then."""
     now = done = durable = 0.0
     while now + interval < life:
         now += interval
@@ -141,5 +147,5 @@ def _until_evicted(life: float, interval: float, save: Save) -> tuple[float, flo
 
 
 def lowest(found: Sequence[Outcome]) -> Outcome:
-    """The case that comes least near to what is possible."""
+    """Return the outcome with the lowest ratio to the optimum."""
     return min(found, key=lambda outcome: outcome.ratio)

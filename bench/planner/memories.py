@@ -1,4 +1,4 @@
-"""Memory: what the planner's closed form says of a point, and what a rule of thumb says."""
+"""Memory per GPU: the planner's closed form and a rule of thumb, against measurements."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ from bench.planner.points import Point
 from service.domain.performance.memory import Habits, MemoryEstimate, MicroStep, estimate
 
 GB = 1e9
-# QwenLM's scripts: ZeRO-3 keeps gradients in bf16; their base in 4 bits (GPTQ) computes in fp16, no
-# fp32 copy of the logits was seen beside it, and weights are unpacked by way of integers.
+# QwenLM's scripts: ZeRO-3 keeps gradients in bf16. Their 4-bit base model (GPTQ) computes in fp16,
+# keeps no fp32 copy of the logits, and unpacks weights through integers.
 QWEN = Habits(gradient=2, quantized_logit=6.5, unpacked=10)
 
 
 def predict(point: Point) -> MemoryEstimate:
-    """Of one GPU, by the planner's own function."""
+    """Return the planner's estimate for one GPU."""
     work = point.work
     return estimate(
         work.arch,
@@ -30,34 +30,34 @@ def predict(point: Point) -> MemoryEstimate:
 
 
 def rule_of_thumb(point: Point) -> float:
-    """LLaMA-Factory's table, bytes of one GPU: gigabytes per billion parameters, by method."""
+    """Return bytes of one GPU by LLaMA-Factory's table: GB per billion parameters, by method."""
     lora = point.lora
     factor = 18.0 if lora is None else 0.5 if lora.quantized else 2.0
     return factor * point.work.arch.parameters / point.gpus
 
 
 def measured(points: Sequence[Point]) -> list[Point]:
-    """Those with a memory."""
+    """Return the points with a memory measurement."""
     return [p for p in points if p.memory]
 
 
 def errors(points: Sequence[Point]) -> Errors:
-    """Of the closed form, without its margin."""
+    """Return the errors of the closed form without its safety margin."""
     return Errors.of_ratios([predict(p).total / _memory(p) for p in points])
 
 
 def rule_errors(points: Sequence[Point]) -> Errors:
-    """Of the rule of thumb."""
+    """Return the errors of the rule of thumb."""
     return Errors.of_ratios([rule_of_thumb(p) / _memory(p) for p in points])
 
 
 def under(points: Sequence[Point]) -> int:
-    """Points that needed more than the closed form with its margin."""
+    """Return the number of points that needed more than the closed form with its margin."""
     return sum(predict(p).needed < _memory(p) for p in points)
 
 
 def rule_under(points: Sequence[Point], margin: float) -> int:
-    """The same of the rule of thumb, given the same margin."""
+    """Return the number of points that needed more than the rule of thumb with ``margin``."""
     return sum(rule_of_thumb(p) * (1 + margin) < _memory(p) for p in points)
 
 

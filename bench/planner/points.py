@@ -1,7 +1,7 @@
-"""Published measurements, read from a CSV and put as the planner's own questions.
+"""Published measurements, read from a CSV file and converted to questions for the planner.
 
-Every row becomes a `Point`, or a sentence that says why it is none: a claim nobody measured, a
-way of training that Rekindle does not have, a cell that is missing. None is dropped in silence.
+Every row becomes a `Point` or a reason for its rejection: a claim without a measurement, a way of
+training that Rekindle does not have, or a missing cell. No row is dropped silently.
 """
 
 import csv
@@ -16,19 +16,19 @@ from service.domain.performance.vm_catalogue import SKUS, Sku, lookup
 from trainer.contract import Lora, TrainingOptions
 
 Row = Mapping[str, str]
-RANK = 64  # of the adapters in QwenLM's scripts; no column says it
+RANK = 64  # LoRA rank in QwenLM's scripts; the CSV has no column for it
 PER_NODE = 8
-HEAD = 128  # width of an attention head, which no column says and on which nothing depends
-SELECTIVE = 0.3  # of a forward pass: what "selective" checkpointing computes again
+HEAD = 128  # width of an attention head; no column, and no effect
+SELECTIVE = 0.3  # share of a forward pass that "selective" recomputes
 FULL_TUNING = ("pretrain-full", "full")
 MEASURED_SUM = "sum over GPUs"
 SPLIT = ("TP", "PP", "MP")
-UNTIED = ("qwen", "llama", "mistral")  # whose head is not the token embedding
+UNTIED = ("qwen", "llama", "mistral")  # models with untied output embeddings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One published run, as the planner would be asked about it."""
+    """One published run, as a question for the planner."""
 
     source: str
     stack: str  # "foundry", "hugging_face" or "other"
@@ -37,32 +37,32 @@ class Point:
     sku: Sku
     gpus: int
     work: Work
-    again: float  # share of a forward pass that is computed again: 0, 1 or between
-    zero: bool  # its collectives are DeepSpeed's
-    split: bool  # over GPUs by tensors or layers: of it only the compute is asked for
-    wholes: int  # parameters trained beside adapters
+    again: float  # recomputed share of a forward pass, 0 to 1
+    zero: bool  # whether its collectives are DeepSpeed's
+    split: bool  # tensor or pipeline parallel: only its compute is predicted
+    wholes: int  # parameters trained in addition to adapters
     lora: Lora | None
-    seconds: float | None  # of an optimizer step
+    seconds: float | None  # time of an optimizer step
     memory: float | None  # bytes of one GPU
 
     @property
     def nodes(self) -> int:
-        """Machines of eight GPUs."""
+        """Number of machines with eight GPUs each."""
         return -(-self.gpus // PER_NODE)
 
     @property
     def per_node(self) -> int:
-        """Processes of one machine."""
+        """Processes on one machine."""
         return min(self.gpus, PER_NODE)
 
     @property
     def family(self) -> tuple[str, str, str, str]:
-        """Points of one kind, which one calibration serves."""
+        """Key of the points that share one calibration."""
         return (self.source, self.model, self.method, self.sku.family)
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Short description for tables."""
         return (
             f"{self.model} {self.method} on {self.gpus} x {self.sku.gpu}, "
             f"{self.work.micro_batch} x {self.work.tokens_per_sequence} tokens"
@@ -70,11 +70,11 @@ class Point:
 
 
 class Unfit(Exception):
-    """Why a row is no point."""
+    """Raised for a row that is not a point, with the reason."""
 
 
 def read(path: Path) -> tuple[list[Point], list[str]]:
-    """The points of a file, and for every other row why it is none."""
+    """Return the points of a file, and the reasons for all other rows."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = [{name: cell or "" for name, cell in row.items()} for row in csv.DictReader(file)]
     points, left_out = [], []
@@ -144,7 +144,7 @@ def _stack(source: str) -> str:
 
 
 def _sku(gpu: str) -> Sku:
-    """The VM size with these GPUs; of 8 to a machine, with InfiniBand."""
+    """Return the VM size with these GPUs: eight per machine, with InfiniBand."""
     if named := lookup(f"Standard_{gpu}"):
         return named
     for wanted in _spellings(gpu):
@@ -155,7 +155,7 @@ def _sku(gpu: str) -> Sku:
 
 
 def _spellings(gpu: str) -> Iterator[str]:
-    """A100-80GB-SXM is A100-SXM4-80GB in the catalogue."""
+    """Yield the catalog's names of a GPU: A100-80GB-SXM is A100-SXM4-80GB there."""
     kind, _, rest = gpu.partition("-")
     memory = rest.partition("-")[0]
     if kind in ("A100", "H100"):
@@ -163,7 +163,10 @@ def _spellings(gpu: str) -> Iterator[str]:
 
 
 def _architecture(row: Row) -> Architecture:
-    """The shape that the columns tell; how wide the middle of a layer is follows from the size."""
+    """Return the model's shape from the columns.
+
+    The intermediate size has no column and follows from the number of parameters.
+    """
     parameters, layers, hidden, vocab = (
         int(_number(row, name)) for name in ("params", "layers", "hidden", "vocab")
     )
@@ -187,7 +190,10 @@ def _architecture(row: Row) -> Architecture:
 
 
 def _zero_stage(row: Row, lora: Lora | None, gpus: int) -> int:
-    """As the row's program shares out the model; QwenLM's full fine-tuning is ZeRO-3 always."""
+    """Return the ZeRO stage that the row's program uses.
+
+    QwenLM's full fine-tuning always uses ZeRO-3.
+    """
     told = row["parallel"]
     if "ZeRO-3" in told or "FULL_SHARD" in told or "FSDP2" in told or told == "FSDP":
         return 3
@@ -199,7 +205,7 @@ def _zero_stage(row: Row, lora: Lora | None, gpus: int) -> int:
 
 
 def _batch(row: Row, gpus: int, *, split: bool) -> tuple[int, int]:
-    """Sequences of a micro-step, and micro-steps of a step."""
+    """Return the sequences of a micro-batch, and the micro-batches of a step."""
     whole = _number(row, "global_batch", 0.0)
     if split and whole:
         return 1, max(round(whole / gpus), 1)
@@ -211,7 +217,7 @@ def _batch(row: Row, gpus: int, *, split: bool) -> tuple[int, int]:
 
 
 def _seconds(row: Row, tokens: int) -> float | None:
-    """Of a step, from tokens per second and GPU, or from FLOPs by the formula that is named."""
+    """Return the step time, from tokens/s per GPU or from FLOPS by the named formula."""
     if row["tokens_s_gpu"]:
         return tokens / _number(row, "tokens_s_gpu")
     if not row["tflops_gpu"] or "HFU" not in row["flops_basis"]:

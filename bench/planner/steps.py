@@ -1,4 +1,4 @@
-"""Step times: what the planner's own functions say of a point, and stacks fitted to points."""
+"""Step times: the planner's predictions for points, and coefficients fitted to points."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,27 +20,30 @@ from service.domain.performance.throughput import StepTime, gpu_step
 
 STACKS: Mapping[str, Stack] = {"foundry": LLM_FOUNDRY, "hugging_face": HUGGING_FACE}
 _SPEED = ("share", "width", "attention")
-# What the rows of a stack tell about; its other coefficients stay as they are.
+# Coefficients to fit, by program; the others keep their stored values.
 TOLD = {
     "foundry": ("launch", "local", "fabric"),
     "hugging_face": ("launch", "launch_sharded", "launch_quantized", "adapters", "unpack", "local"),
 }
-_FIXED = {"hugging_face": ("width", "attention")}  # its rows cannot tell them from the adapters'
+_FIXED = {"hugging_face": ("width", "attention")}  # not separable from adapters here
 _LAUNCHES = ("launch", "launch_sharded", "launch_quantized")
 
 
 def unmeasured(point: Point) -> Stack:
-    """What is known of a program that nobody measured for us: whose collectives it uses."""
+    """Return the coefficients for a program without measurements, by its collectives."""
     return UNMEASURED_ZERO if point.zero else UNMEASURED
 
 
 def stack_of(point: Point) -> Stack:
-    """The coefficients that the product has for this point."""
+    """Return the product's coefficients for this point."""
     return STACKS.get(point.stack) or unmeasured(point)
 
 
 def predict(point: Point, stack: Stack) -> StepTime:
-    """Of one optimizer step; what is computed again in part lies between nothing and all."""
+    """Predict the time of one optimizer step.
+
+    Partial recomputation is interpolated between none and full.
+    """
     if 0.0 < point.again < 1.0:
         none, full = (_step(point, stack, checkpointing=c) for c in (False, True))
         return replace(none, seconds=none.seconds + point.again * (full.seconds - none.seconds))
@@ -58,14 +61,16 @@ def _step(point: Point, stack: Stack, *, checkpointing: bool) -> StepTime:
 
 
 def over_few_nodes(points: Sequence[Point]) -> list[Point]:
-    """Return the promised or doubted points on 2 to 16 machines that share the work by batch."""
+    """Return the points with a time, on 2 to 16 machines, with data parallelism only."""
     return [p for p in points if p.seconds and 1 < p.nodes <= FEW_NODES and not p.split]
 
 
 def with_our_network(point: Point, few: float | None = HUGGING_FACE.fabric_few) -> Stack:
-    """Return the point's program with the collectives that jobs are planned with.
+    """Return the point's coefficients with the network coefficients that jobs are planned with.
 
-    ``few``: share of the fabric over few machines; None: one factor for few and many.
+    Args:
+        point: The point.
+        few: Share of the network bandwidth on few machines; None uses one factor for all sizes.
     """
     ours = HUGGING_FACE
     return replace(
@@ -78,7 +83,7 @@ def with_our_network(point: Point, few: float | None = HUGGING_FACE.fabric_few) 
 
 
 def fitted_to_few(points: Sequence[Point]) -> float:
-    """Return the share of the fabric over few machines as these points tell it."""
+    """Fit the share of the network bandwidth on few machines to these points."""
 
     def residuals(at: fitting.Coefficients) -> Sequence[float]:
         few = at["fabric_few"]
@@ -88,7 +93,7 @@ def fitted_to_few(points: Sequence[Point]) -> float:
 
 
 def constant_mfu(point: Point) -> float:
-    """The rival: half of the peak, whatever the model, the batch and the network."""
+    """Predict the rival's step time: half of the peak FLOPS, for every model, batch and network."""
     arch, work = point.work.arch, point.work
     tokens = work.accumulation * work.micro_tokens
     flops = 6 * arch.parameters + 12 * arch.layers * arch.hidden_size * work.tokens_per_sequence
@@ -96,13 +101,13 @@ def constant_mfu(point: Point) -> float:
 
 
 def log_error(point: Point, predicted: float) -> float:
-    """Of predicted to measured."""
+    """Return the natural logarithm of predicted over measured."""
     assert point.seconds is not None, "asked of points with a time only"
     return math.log(predicted / point.seconds)
 
 
 def fitted(kind: str, points: Sequence[Point]) -> Stack:
-    """The stack's coefficients as these points tell them, and nothing else."""
+    """Fit the coefficients of a program to these points only."""
     start = _start(kind, points)
 
     def residuals(at: fitting.Coefficients) -> Sequence[float]:
@@ -113,11 +118,11 @@ def fitted(kind: str, points: Sequence[Point]) -> Stack:
 
 
 def coefficients(kind: str, points: Sequence[Point]) -> int:
-    """How many a fit to these points has to find."""
+    """Return the number of coefficients of a fit to these points."""
     return len(_start(kind, points))
 
 
-# Where every fit starts, so that none knows what another one found: round guesses.
+# Start of every fit: round guesses, so that no fit depends on an earlier one.
 _GUESS = {"share": 0.7, "width": 500.0, "attention": 0.3, "launch": 0.005, "launch_sharded": 0.005}
 _GUESS |= {"launch_quantized": 0.005, "adapters": 100.0, "unpack": 1e-11}
 _GUESS |= {"local": 0.3, "fabric": 0.7}

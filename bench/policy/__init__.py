@@ -1,0 +1,1 @@
+"""Benchmark of the placement policy: cost and lateness on recorded Spot capacity."""

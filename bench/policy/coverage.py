@@ -1,5 +1,8 @@
-"""Do 80 % intervals hold eight lives of ten? Lives in invented weather of another law than the one
-that forecasts assume: holds and droughts are lognormal, each world with its own."""
+"""Coverage of the 80 % forecast intervals, on simulated jobs.
+
+The simulated market does not follow the law that the forecasts assume. Holds (times with Spot
+capacity) and droughts (times without) are lognormal, with new parameters for each simulated world.
+"""
 
 import math
 import random
@@ -14,20 +17,20 @@ from service.domain.simulation.monte_carlo import SpotJob, SpotRun, simulate_run
 from service.domain.spot.age_hazard import Exposure
 
 JOB = SpotJob(work_s=24 * 3600, cold_start_s=720, lost_s=300)
-_DAYS = 10  # of history that a forecast may have seen
-_SAMPLES = 100  # lives per forecast
+_DAYS = 10  # days of history before a forecast
+_SAMPLES = 100  # simulated runs per forecast
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """Percent of lives whose cost and whose time lay in their intervals."""
+    """Percentages of runs whose cost and whose time lie in their intervals."""
 
     dollars_pct: float
     seconds_pct: float
 
 
 def coverage(lives: int, seed: int) -> Coverage:
-    """One forecast and one life per world."""
+    """Return the coverage of forecasts before the start, with one run per simulated world."""
     draw = random.Random(seed)  # noqa: S311 - weather
     dollars = seconds = 0
     for _ in range(lives):
@@ -43,14 +46,14 @@ def coverage(lives: int, seed: int) -> Coverage:
 
 
 def _law(draw: random.Random, median_h: float) -> Callable[[], float]:
-    """A world's holds or droughts: hours, with a median and a spread of its own."""
+    """Return a generator of holds or droughts in hours, with a random median and spread."""
     middle = math.log(median_h) + draw.gauss(0, 0.7)
     spread = draw.uniform(0.8, 1.6)
     return lambda: draw.lognormvariate(middle, spread)
 
 
 def _history(hold: Callable[[], float], drought: Callable[[], float]) -> tuple[Exposure, Exposure]:
-    """What ten days of jobs there have recorded; what still lasted was cut."""
+    """Return the holds and droughts of ten days; the last one is censored."""
     left, holds, droughts = _DAYS * 24.0, Exposure(), Exposure()
     while left > 0:
         up, down = hold(), drought()
@@ -63,11 +66,11 @@ def _history(hold: Callable[[], float], drought: Callable[[], float]) -> tuple[E
 
 
 def live_coverage(lives: int, seed: int) -> tuple[float, float]:
-    """Percent of lives whose machine time lies where the job's own page said, some way through.
+    """Return the coverage of the forecasts that a job's page shows during the run, in percent.
 
-    And of those whose end does, waits for machines included. Rates are off from what the plan took,
-    holds and droughts are lognormal, recoveries and steps differ, and so do the machines of each
-    hold.
+    The first value is the coverage of the remaining machine time. The second is that of the end,
+    waits for capacity included. The simulated truth differs from the plan in eviction rates,
+    recoveries, step times and the speed of each hold's machines.
     """
     draw = random.Random(seed)  # noqa: S311 - weather
     told = [_told_right(draw) for _ in range(lives)]
@@ -97,7 +100,7 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
 
 
 class _Shown:
-    """A job whose page is looked at: its truth, and what it has shown of that."""
+    """A running job: its simulated truth, and what it has shown of that so far."""
 
     def __init__(self, draw: random.Random) -> None:
         self.draw, self.steps, self.step_s = draw, draw.randint(500, 5000), 30.0
@@ -116,9 +119,9 @@ class _Shown:
         self.spread = draw.uniform(0.8, 1.6)
         mean_h = draw.lognormvariate(0, 0.5) / planned
         self.median = math.log(mean_h) - self.spread**2 / 2
-        self.unlike = draw.uniform(0.02, 0.5)  # of steps
+        self.unlike = draw.uniform(0.02, 0.5)  # relative standard deviation of step times
         self.done, self.seconds, self.evictions = 0.0, 0.0, 0
-        self.waited, self.dry = 0.0, draw.uniform(0.3, 1.0)  # of evictions, without machines then
+        self.waited, self.dry = 0.0, draw.uniform(0.3, 1.0)  # share of evictions before a drought
         self.drought = _law(draw, 1.0)
         self.past = self._past()
         self._hold()
@@ -128,7 +131,7 @@ class _Shown:
         self.machines = self.draw.lognormvariate(0, 0.03)
 
     def _past(self) -> CapacityHistory:
-        """What ten days of other jobs there have told."""
+        """Return the capacity history that ten days of other jobs recorded."""
         hold = _law(self.draw, 1.5)
         _, droughts = _history(hold, self.drought)
         evictions = round(sum(droughts.ends) / self.dry)
@@ -137,7 +140,7 @@ class _Shown:
         )
 
     def live_until(self, done: float) -> None:
-        """Train, be evicted, come back."""
+        """Simulate training, evictions and recoveries until ``done`` steps are done."""
         while self.done < done:
             takes = (done - self.done) * self.step_s * self.machines
             takes *= max(self.draw.gauss(1, self.unlike / math.sqrt(done - self.done)), 0.1)
@@ -155,7 +158,7 @@ class _Shown:
                 self._hold()
 
     def seen(self) -> live.Seen:
-        """What its newest fifty steps and its evictions have told."""
+        """Return the observations so far: the last fifty step times, and the evictions."""
         sigma = math.sqrt(math.log(1 + self.unlike**2))
         measured = sorted(
             self.step_s * self.machines * self.draw.lognormvariate(-(sigma**2) / 2, sigma)

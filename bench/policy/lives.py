@@ -1,5 +1,7 @@
-"""Every policy lives the same lives: a folder's zones, one by one and together, from the same
-random beginnings."""
+"""Runs of every policy under the same conditions.
+
+The zones of a folder are used one by one and together, from the same random start times.
+"""
 
 import random
 import zlib
@@ -23,7 +25,7 @@ RIVALS = ("on_demand", "spot_only", "greedy", "uniform_progress", "skynomad")
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What the arguments say; hours, and money in hours on demand."""
+    """Parameters of a replay: times in hours, money in on-demand hours."""
 
     work_h: float
     cold_h: float
@@ -40,7 +42,7 @@ class Rules:
 
 @dataclass(frozen=True, kw_only=True)
 class Life:
-    """One job under one policy; costs as a share of what its work costs on demand."""
+    """Result of one job under one policy; the cost is a share of the on-demand cost."""
 
     folder: str
     zones: str  # "one" or "all"
@@ -51,7 +53,7 @@ class Life:
 
 
 def lives(folder: Folder, rules: Rules) -> Iterator[Life]:
-    """Every life in a folder's weather; none where its traces are shorter than a deadline."""
+    """Yield all runs in a folder's traces; none where the traces are shorter than the deadline."""
     everything = tuple(range(len(folder.zones)))
     alone = [(z,) for z in everything if any(folder.weather[z])]
     sets = [*alone, *([everything] if len(everything) > 1 else [])]
@@ -59,7 +61,7 @@ def lives(folder: Folder, rules: Rules) -> Iterator[Life]:
         for zones in sets:
             world = _world(folder, zones, deadline, rules)
             if world.work + world.cold > world.deadline:
-                continue  # on demand from the beginning would be late as well
+                continue  # even on demand from the start would be late
             for begin in _beginnings(folder, world, zones, rules):
                 for policy, result in _results(folder, zones, world, begin, rules):
                     yield Life(
@@ -88,7 +90,7 @@ def _world(folder: Folder, zones: Sequence[int], deadline: float, rules: Rules) 
 
 
 def region(zone: str) -> str:
-    """A zone's region, as far as its name tells: us-east-1a_v100_1 is in us-east-1.
+    """Return the region of a zone name: us-east-1a_v100_1 is in us-east-1.
 
     >>> region("us-east-1a_v100_1"), region("us-central1-a"), region("b")
     ('us-east-1', 'us-central1', 'b')
@@ -100,7 +102,7 @@ def region(zone: str) -> str:
 
 
 def _beginnings(folder: Folder, world: World, zones: Sequence[int], rules: Rules) -> list[int]:
-    before = world.deadline if rules.history else 0  # room for an earlier job
+    before = world.deadline if rules.history else 0  # time for an earlier job
     room = folder.ticks - world.deadline - before
     name = f"{rules.seed} {folder.name} {zones} {world.deadline}"
     draw = random.Random(zlib.crc32(name.encode()))  # noqa: S311 - no secret

@@ -1,5 +1,8 @@
-"""SkyNomad's rule (NSDI'27): utility by expected lifetime, and a price of time that rises when the
-job is behind. Lifetimes are learnt from probes: every two hours each zone is held for a minute."""
+"""SkyNomad's policy (NSDI'27), a rival.
+
+It maximizes a utility of expected lifetime and price. The value of time rises when the job is
+behind schedule. Lifetimes are learned from probes: every two hours each zone is held for a minute.
+"""
 
 from bench.policy.rivals import ON_DEMAND, View, Zone, last_course, pressed
 from service.domain.spot.lifetimes import SurvivalCurve
@@ -7,11 +10,11 @@ from service.domain.spot.lifetimes import SurvivalCurve
 _PROBE_S = 7200.0
 _BILLED_S = 60.0
 _UNKNOWN_H = 4.0
-_THRESHOLD = 0.05  # of the on-demand price: what a change must be better by
+_THRESHOLD = 0.05  # minimum gain of a move, as a share of the on-demand price
 
 
 class SkyNomad:
-    """One life, with the memory of what its probes saw."""
+    """The policy of one run, with the results of its probes."""
 
     def __init__(self) -> None:
         self.up_since: dict[Zone, int] = {}
@@ -20,7 +23,7 @@ class SkyNomad:
         self.due = 0
 
     def __call__(self, view: View) -> Zone | None:
-        """Where to be at this tick."""
+        """Choose the zone, on-demand or nothing for this tick."""
         self._probe(view)
         if pressed(view):
             return last_course(view)
@@ -53,7 +56,7 @@ class SkyNomad:
         return _value_of_time(view) * useful - price - (world.egress / lasts if moved else 0.0)
 
     def _lasts(self, view: View, zone: Zone) -> float:
-        """Ticks that a hold is expected to last, no more than the work needs."""
+        """Return the expected lifetime of a hold in ticks, at most the remaining work."""
         world = view.world
         left = world.work - view.done + world.cold
         if zone == ON_DEMAND:
@@ -66,7 +69,7 @@ class SkyNomad:
 
 
 def _value_of_time(view: View) -> float:
-    """On schedule what on demand costs; more when behind."""
+    """Return the value of a useful tick in on-demand ticks: 1 on schedule, more when behind."""
     world = view.world
     if view.now == 0 or view.done == 0:
         return 1.0 if view.now == 0 else 2.0

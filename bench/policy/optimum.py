@@ -1,7 +1,7 @@
-"""The omniscient optimum: what a job would have cost, had the weather been known.
+"""The offline optimum: the minimum cost of a job with full knowledge of the future capacity.
 
-Dynamic programming backwards over ticks. Who knows the future saves right before each eviction, so
-the optimum never loses work: a limit that nobody can reach who does not.
+It is a dynamic program, backwards over ticks. With this knowledge a job saves right before each
+eviction and never loses work, so no online policy can reach this limit.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ Costs = NDArray[np.float64]
 
 
 def optimum(world: World, weather: Weather, begin: int) -> float:
-    """The least cost of being done by the deadline, in on-demand ticks."""
+    """Return the minimum cost to finish by the deadline, in on-demand ticks."""
     best = _Backwards(world)
     for tick in range(world.deadline - 1, -1, -1):
         best.step([bool(zone[begin + tick]) for zone in weather])
@@ -22,7 +22,11 @@ def optimum(world: World, weather: Weather, begin: int) -> float:
 
 
 class _Backwards:
-    """Costs to go by work done: idle by place, and held by mode and cold ticks left."""
+    """Cost-to-go by work done.
+
+    There is one array per place without machines, and one per mode and start-up ticks left with
+    machines.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -37,7 +41,7 @@ class _Backwards:
         self.held = [[done.copy() for _ in range(world.cold + 1)] for _ in self.modes]
 
     def step(self, granted: list[bool]) -> None:
-        """One tick earlier."""
+        """Move one tick back in time."""
         up = [zone is None or granted[zone] for zone, _ in self.modes]
         idle = [self._idle(place, up) for place in range(len(self.idle))]
         held = [
@@ -62,7 +66,7 @@ class _Backwards:
         return rows
 
     def _onward(self, mode: int, cold: int) -> Costs:
-        """A tick more there with so many cold ticks left."""
+        """Return the cost-to-go with one more tick in this mode, ``cold`` ticks from ready."""
         price = 1.0 if self.modes[mode][0] is None else self.world.ratio
         if cold > 0:
             return price + self.held[mode][cold - 1]

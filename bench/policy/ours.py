@@ -1,4 +1,4 @@
-"""The production policy in a trace's weather: what `service.domain.placement.policy` chooses."""
+"""The production policy of `service.domain.placement.policy`, on recorded capacity."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ USUAL = AvailabilitySignals()
 
 
 def fresh(world: World) -> MarketExperience:
-    """Nothing seen yet."""
+    """Return an empty market experience."""
     return MarketExperience.empty(len(world.regions))
 
 
@@ -30,7 +30,7 @@ def play(
     moves: MoveMode = MoveMode.LEAVES_FIRST,
     signs: AvailabilitySignals = USUAL,
 ) -> Result:
-    """One life, which adds to what was seen; as production does unless ``moves`` says otherwise."""
+    """Simulate one run and add its observations to ``seen``."""
     life = simulate(replace(_case(world), moves=moves, signs=signs), weather, begin, seen)
     return Result(
         cost=life.dollars * HOUR / world.tick_s,

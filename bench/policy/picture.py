@@ -1,4 +1,4 @@
-"""Cost against deadline, as an SVG: one panel per folder and number of zones."""
+"""Picture of cost against deadline as SVG, with one panel per folder and number of zones."""
 
 import statistics
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _COLOURS = {
 
 
 def draw(lived: Sequence[Life], path: Path, *, gang: int) -> None:
-    """Write the picture."""
+    """Write the picture to ``path``."""
     import matplotlib as mpl  # noqa: PLC0415 - only for who wants a picture
 
     mpl.use("Agg")

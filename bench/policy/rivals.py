@@ -1,7 +1,7 @@
-"""The policies that ours is measured against, each as published, on one tick loop.
+"""Published rival policies, simulated tick by tick.
 
-A rival sees the capacity of every zone at the tick, as its own paper assumes; ours only learns what
-its requests are answered (`service.domain.simulation.simulator`).
+A rival sees the capacity of every zone at each tick, as its paper assumes. The production policy
+sees only the answers to its requests (`service.domain.simulation.simulator`).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ ON_DEMAND = -1
 
 @dataclass(kw_only=True)
 class View:
-    """What a rival looks at."""
+    """State of the run that a rival sees."""
 
     world: World
     now: int = 0
@@ -25,14 +25,14 @@ class View:
     here: list[Zone] = field(default_factory=list)
     last: Zone | None = None
     place: str = ""
-    extra: float = 0.0  # billed beside the job: probes
+    extra: float = 0.0  # cost of probes, in addition to the job's
 
 
 Policy = Callable[[View], Zone | None]
 
 
 def play(policy: Policy, world: World, weather: Weather, begin: int) -> Result:
-    """One life, until it is done or the weather ends."""
+    """Simulate one run until its work is done or the trace ends."""
     view = View(world=world, place=world.regions[0])
     end = min(len(zone) for zone in weather)
     result = Result()
@@ -82,24 +82,24 @@ def _tick(view: View, result: Result) -> None:
 
 
 def on_demand(_view: View) -> Zone | None:
-    """Full price from the beginning."""
+    """Choose on-demand from the start."""
     return ON_DEMAND
 
 
 def spot_only(view: View) -> Zone | None:
-    """SkyPilot's managed Spot jobs as shipped: no deadline, nothing to fall back on."""
+    """Choose Spot only, as SkyPilot's managed Spot jobs do by default; ignore the deadline."""
     return _pick(view)
 
 
 def greedy(view: View) -> Zone | None:
-    """Spot while there is any, on demand once the deadline asks for it."""
+    """Choose Spot while it is available, and on-demand when the deadline requires it."""
     if view.held == ON_DEMAND:
         return ON_DEMAND
     return last_course(view) if pressed(view) else _pick(view)
 
 
 def uniform_progress(view: View) -> Zone | None:
-    """Can't Be Late (NSDI'24): on demand when behind a straight line to the deadline."""
+    """Choose on-demand when behind a linear schedule to the deadline ("Can't Be Late", NSDI'24)."""
     world = view.world
     if pressed(view):
         return last_course(view)
@@ -118,13 +118,13 @@ def _pick(view: View) -> Zone | None:
 
 
 def pressed(view: View) -> bool:
-    """The safety net: less time is left than work, a start and a loss."""
+    """Return whether the remaining time is less than the work, one start and one loss."""
     world = view.world
     return world.deadline - view.now <= world.work - view.done + world.cold + world.lost + 1
 
 
 def last_course(view: View) -> Zone:
-    """What the safety net allows: a warm Spot hold until it is evicted, else on demand."""
+    """Return the choice under deadline pressure: keep a warm Spot zone, otherwise on-demand."""
     keeps = view.held is not None and view.held in view.here and view.cold == 0
     return view.held if keeps and view.held is not None else ON_DEMAND
 

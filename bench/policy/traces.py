@@ -1,4 +1,4 @@
-"""Recorded capacity: JSON files of `{"metadata": {"gap_seconds": g}, "data": [counts]}`."""
+"""Traces of Spot capacity: JSON files `{"metadata": {"gap_seconds": g}, "data": [counts]}`."""
 
 import json
 from dataclasses import dataclass
@@ -7,26 +7,26 @@ from pathlib import Path
 
 
 class BadTrace(Exception):
-    """A file that cannot be replayed, and what to do about it."""
+    """Raised for a file that cannot be replayed, with the reason and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Folder:
-    """Zones that were watched together."""
+    """Zones that were recorded at the same time."""
 
     name: str
     gap_s: float
     zones: tuple[str, ...]
-    weather: tuple[tuple[bool, ...], ...]  # by zone and tick: a request would be granted
+    weather: tuple[tuple[bool, ...], ...]  # by zone and tick: whether a request would be granted
 
     @property
     def ticks(self) -> int:
-        """As many as every zone has."""
+        """Number of ticks of the shortest zone."""
         return min(len(zone) for zone in self.weather)
 
 
 def read(root: Path, gang: int) -> list[Folder]:
-    """Every folder of traces under ``root``; files of different gaps are never put together."""
+    """Read every folder of traces under ``root``; files with distinct gaps stay apart."""
     if not root.is_dir():
         raise BadTrace(f"{root} is no folder. Name one that holds traces as .json files.")
     traces = [(file, *_read(file)) for file in sorted(root.rglob("*.json"))]

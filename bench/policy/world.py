@@ -1,32 +1,34 @@
-"""One job, the rules of its world, and how a life in it went. Times in ticks; money in what a tick
-on demand costs."""
+"""Parameters of one simulated job, and its result.
+
+Times are in ticks. Money is in the price of one on-demand tick.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Weather = Sequence[Sequence[bool]]  # by zone and tick: a request would be granted
+Weather = Sequence[Sequence[bool]]  # by zone and tick: whether a request would be granted
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A job and what its machines cost."""
+    """A job and the prices of its machines."""
 
     work: int
     deadline: int
     cold: int
     lost: int
     ratio: float  # Spot price over on-demand price
-    egress: float  # of a checkpoint to another region
-    regions: tuple[str, ...]  # by zone; the checkpoint begins in the first
+    egress: float  # cost to move a checkpoint to another region
+    regions: tuple[str, ...]  # by zone; the checkpoint starts in the first region
     tick_s: float
 
 
 @dataclass(kw_only=True)
 class Result:
-    """What a life cost, and how it went."""
+    """Cost and course of one run."""
 
     cost: float = 0.0
-    finished: int | None = None  # None: not before the weather ended
+    finished: int | None = None  # tick of the end; None: unfinished when the trace ended
     spot: int = 0
     on_demand: int = 0
     evictions: int = 0

@@ -1,1 +1,1 @@
-"""Kills everything that can be killed, at every phase, and looks whether anything is lost."""
+"""Recovery benchmark: kills every kind of process and machine in every phase of a job."""

@@ -1,8 +1,9 @@
-"""`python -m bench.recovery --kills N --seed S [--engine E] [--json [FILE]] [--state DIR]`.
+"""Recovery benchmark: lost steps, recovery times and broken promises under planned kills.
 
-Starts a stack of its own, runs real jobs on it, and kills the service, supervisors, trainers and
-machines at every phase. Exit 1: a promise was broken. 2: it could not measure. Ctrl-C prints what
-was measured so far and exits with 130.
+Run it with `python -m bench.recovery --kills N --seed S [--engine E] [--json [FILE]] [--state
+DIR]`. It starts a local stack, runs real jobs on it, and kills the service, supervisors, trainers
+and machines in every phase. Exit 1: a promise was broken. Exit 2: it could not measure. Ctrl-C
+prints the measures so far and exits with 130.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
 
 STDOUT = Path("-")
 BOTH = "both"
-RESTARTS = 1000  # a minute: the stack must not give up on what is killed on purpose
+RESTARTS = 1000  # maximum per minute; high, because kills are intended
 BROKEN, CANNOT_MEASURE, INTERRUPTED = 1, 2, 130
 NOTES = [
     "rivals: SkyPilot and dstack need a cloud and cannot run here. periodic_checkpoints_only is"
@@ -44,7 +45,7 @@ FAULTS = (StackStartError, run.CannotMeasure, httpx.HTTPError, psycopg.Error, Az
 
 
 def main() -> int:
-    """Run, print, and say by the exit status whether every promise was kept."""
+    """Run the benchmark, print its tables and return whether every promise was kept."""
     options = _options()
     folder = options.state or Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
     book = Book(kills=options.kills, seed=options.seed)

@@ -1,4 +1,4 @@
-"""What Blob says: HEAD, and whether what it names is there, whole and with the right bytes."""
+"""Checks of Blob: HEAD, and whether the blobs that it names are complete and unchanged."""
 
 import hashlib
 import json
@@ -11,48 +11,48 @@ from azure.storage.blob import BlobServiceClient, ContainerClient
 
 HEAD, MANIFEST = "HEAD", "manifest.json"
 CRC64_HEX_DIGITS = 16
-Entry = dict[str, Any]  # HEAD's of one committed checkpoint or model
+Entry = dict[str, Any]  # HEAD's entry of one committed checkpoint or model
 
 
 class Containers:
-    """The jobs' containers, read with the account's key."""
+    """Containers of the jobs, read with the account's key."""
 
     def __init__(self, storage: str) -> None:
         self._account = BlobServiceClient.from_connection_string(storage)
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._account.close()
 
     def of(self, job: str) -> ContainerClient:
-        """A job's container, which has its name."""
+        """Return the container of a job, which has the job's name."""
         return self._account.get_container_client(job)
 
 
 def head(container: ContainerClient) -> dict[str, Any] | None:
-    """HEAD as it is now; None before it is written."""
+    """Return the current HEAD; None before it is written."""
     data = _read(container, HEAD)
     return None if data is None else json.loads(data)
 
 
 def named(head: dict[str, Any] | None) -> list[Entry]:
-    """Everything that exists: the committed checkpoints, oldest first, and the model."""
+    """Return all committed checkpoints, oldest first, and then the model."""
     if head is None:
         return []
     return [*head["checkpoints"], *([head["model"]] if head["model"] else [])]
 
 
 def newest(head: dict[str, Any] | None, kind: str = "") -> Entry | None:
-    """The newest checkpoint, or the newest of a kind ("periodic", "stop")."""
+    """Return the newest checkpoint, or the newest of a kind ("periodic", "stop")."""
     found = [e for e in (head or {"checkpoints": []})["checkpoints"] if kind in ("", e["kind"])]
     return found[-1] if found else None
 
 
 def torn(container: ContainerClient, entry: Entry) -> list[str]:
-    """Everything that is wrong with a committed entry, unless HEAD has let go of it meanwhile."""
+    """Return the faults of a committed entry, unless HEAD no longer names it."""
     faults = list(_faults(container, entry))
     if faults and entry["path"] not in [e["path"] for e in named(head(container))]:
-        return []  # dropped, and then deleted under our eyes
+        return []  # removed from HEAD and deleted during the check
     return [f"{container.container_name}/{entry['path']}: {fault}" for fault in faults]
 
 

@@ -1,4 +1,4 @@
-"""What a run of the benchmark writes down: strikes, generations, jobs, broken promises."""
+"""Record of a run: kills, generations, outcomes of jobs, and broken promises."""
 
 from dataclasses import dataclass, field
 
@@ -10,39 +10,39 @@ Curve = dict[int, float]  # loss by step
 
 @dataclass(kw_only=True)
 class Strike:
-    """One kill as it happened."""
+    """One kill and its consequences; times are in Unix seconds."""
 
     kill: Kill
-    phase: Phase  # that it really hit
+    phase: Phase  # phase at the time of the kill
     slot: int
     job: str
-    attempt: str  # the job's newest
-    generation: int  # the newest on its machines; 0: none yet
+    attempt: str  # the job's newest attempt
+    generation: int  # newest generation on its machines; 0: none yet
     at: float
-    step: int  # the last one finished, as the machine's disk said at that moment
-    periodic_step: int = 0  # of the newest periodic checkpoint then
+    step: int  # last finished step, by the machine's disk
+    periodic_step: int = 0  # step of the newest periodic checkpoint
     back_at: float | None = None  # when the service answered again
-    first_step_at: float | None = None  # of the next generation
+    first_step_at: float | None = None  # first step of the next generation
     next_generation: int = 0
-    lost: int | None = None  # steps done again
-    in_azureml: bool = False  # what was struck was a node there
-    told: bool = False  # its line was printed
+    lost: int | None = None  # repeated steps
+    in_azureml: bool = False  # whether the machine is an Azure ML node
+    told: bool = False  # whether its line is printed
 
     @property
     def kind(self) -> Kind:
-        """What was struck, and how."""
+        """Kind of the kill; an eviction in Azure ML counts as a preemption."""
         unnoticed = self.in_azureml and self.kill.kind is Kind.EVICT
         return Kind.PREEMPT if unnoticed else self.kill.kind
 
     @property
     def hits_everyone(self) -> bool:
-        """The service is everybody's."""
+        """Whether the kill affects all jobs, as a kill of the service does."""
         return self.kind is Kind.SERVICE
 
 
 @dataclass(kw_only=True)
 class Generation:
-    """One generation as the machines' disks showed it."""
+    """One generation, as read from the machines' disks."""
 
     job: str
     number: int
@@ -54,7 +54,7 @@ class Generation:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a job ended."""
+    """Final state, parameters and losses of a job."""
 
     job: str
     state: str
@@ -65,18 +65,18 @@ class Outcome:
 
 @dataclass
 class Book:
-    """Everything, in the order in which it happened."""
+    """Everything recorded in a run, in chronological order."""
 
     kills: int
     seed: int
     strikes: list[Strike] = field(default_factory=list)
     generations: dict[tuple[str, int], Generation] = field(default_factory=dict)
-    machines_up_at: dict[str, float] = field(default_factory=dict)  # attempt -> its last machine
-    sets_made_at: dict[str, float] = field(default_factory=dict)  # attempt -> its scale set
-    engines: dict[str, Engine] = field(default_factory=dict)  # attempt -> what ran its machines
+    machines_up_at: dict[str, float] = field(default_factory=dict)  # by attempt, its last machine
+    sets_made_at: dict[str, float] = field(default_factory=dict)  # by attempt, its scale set
+    engines: dict[str, Engine] = field(default_factory=dict)  # by attempt
     twins: list[Outcome] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)  # of the disturbed jobs
-    leaked: list[str] | None = None  # None: not looked yet
+    outcomes: list[Outcome] = field(default_factory=list)  # of the killed jobs
+    leaked: list[str] | None = None  # None: not checked yet
     doubled: set[str] = field(default_factory=set)
     torn: set[str] = field(default_factory=set)
     mismatches: list[str] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Book:
     looks: int = 0
 
     def note_generation(self, seen: Generation) -> bool:
-        """Add one, or what is new of it; True when it had not been seen before."""
+        """Add a generation or update a known one; return whether it is new."""
         known = self.generations.setdefault((seen.job, seen.number), seen)
         if known is not seen:
             known.first_step_at = known.first_step_at or seen.first_step_at
@@ -93,7 +93,7 @@ class Book:
         return known is seen
 
     def after(self, strike: Strike) -> Generation | None:
-        """The first generation after a strike that did a step."""
+        """Return the first generation after a kill that finished a step."""
         later = (
             g
             for (job, number), g in self.generations.items()
@@ -102,7 +102,7 @@ class Book:
         return min(later, key=lambda g: g.number, default=None)
 
     def alone(self, strike: Strike) -> bool:
-        """Whether nothing else struck this job between the strike and the next step."""
+        """Return whether no other kill affected this job between the kill and the next step."""
         until = strike.first_step_at
         assert until is not None, "only what has recovered can be asked"
         for other in self.strikes:

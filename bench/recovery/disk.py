@@ -1,4 +1,4 @@
-"""What a machine's disk says of its training: the folders that supervisor and trainer share."""
+"""State of training on a machine's disk, in the folders that supervisor and trainer share."""
 
 import json
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Save:
-    """One save in a machine's outbox; ``whole`` once this machine's part of it is written."""
+    """One save in a machine's outbox; ``whole`` when this machine's part is complete."""
 
-    path: str  # in the job's container
+    path: str  # path in the job's container
     whole: bool
 
 
@@ -21,13 +21,13 @@ class Run:
 
     number: int
     folder: Path
-    progress: int | None = None  # the last step that is loaded or finished
-    first_step_at: float | None = None  # when the first step of this run was done; rank 0 only
+    progress: int | None = None  # last loaded or finished step
+    first_step_at: float | None = None  # Unix seconds of the first step's end; rank 0 only
     saves: tuple[Save, ...] = ()
 
 
 def newest_run(work: Path) -> Run | None:
-    """The newest generation that was begun on the machine, or None."""
+    """Return the newest generation that started on the machine, or None."""
     folders = sorted(work.glob("gen-*"))
     if not folders:
         return None
@@ -43,12 +43,15 @@ def newest_run(work: Path) -> Run | None:
 
 
 def saves(folder: Path) -> tuple[Save, ...]:
-    """What lies in the outbox of a run, oldest first. Quick: asked for every few milliseconds."""
+    """Return the saves in a run's outbox, oldest first.
+
+    It must be fast, because callers poll it every few milliseconds.
+    """
     return tuple(_saves(folder / "outbox"))
 
 
 def generation(run: Run) -> dict[str, Any] | None:
-    """The generation row that the run was started with, once it is there."""
+    """Return the generation message of the run, or None before it is written."""
     text = _text(run.folder / "generation.json")
     return json.loads(text) if text else None
 
@@ -56,14 +59,14 @@ def generation(run: Run) -> dict[str, Any] | None:
 def _saves(outbox: Path) -> Iterator[Save]:
     try:
         folders = sorted(outbox.iterdir())
-    except OSError:  # there is none, or the run's folder is being deleted
+    except OSError:  # no outbox, or the run's folder is being deleted
         return
     for folder in folders:
         try:
             whole = any(
                 f.name.startswith("rank-") and f.suffix == ".json" for f in folder.iterdir()
             )
-        except OSError:  # it was uploaded at this moment
+        except OSError:  # uploaded and deleted at this moment
             continue
         kind, _, name = folder.name.partition("-")
         yield Save(path=f"{kind}/{name}", whole=whole)
@@ -79,7 +82,7 @@ def _first_step_at(metrics: Path) -> float | None:
 
 
 def _text(path: Path) -> str:
-    """Empty when it is not there (any more)."""
+    """Return the text of a file, or an empty string when it does not exist."""
     try:
         return path.read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""The promises that no kill may break, each as a pure question with its evidence as the answer."""
+"""Promises that no kill may break, as pure functions that return the evidence."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,9 +8,9 @@ from bench.recovery.sight import Sight
 
 
 def doubled(sight: Sight) -> Iterator[str]:
-    """Two scale sets of one attempt, or two attempts of one job that both hold machines.
+    """Yield attempts with several scale sets, and jobs with several attempts that hold machines.
 
-    An attempt that gives its machines back may overlap with the next one.
+    An attempt that is releasing its machines may overlap with the next one.
     """
     by_attempt = defaultdict(list)
     for scale_set in sight.sets:
@@ -29,7 +29,7 @@ def doubled(sight: Sight) -> Iterator[str]:
 
 
 def leaked(sight: Sight, processes: Iterable[str]) -> list[str]:
-    """Everything that exists although every job is over."""
+    """Return everything that still exists although all jobs are over."""
     return [
         *(f"scale set {s.name} ({s.state}) of job {s.job}" for s in sight.sets),
         *(f"machine {v.scale_set}/{v.instance_id} ({v.state})" for v in sight.vms),
@@ -38,7 +38,7 @@ def leaked(sight: Sight, processes: Iterable[str]) -> list[str]:
 
 
 def mismatches(disturbed: Outcome, twin: Outcome) -> Iterator[str]:
-    """Where a job that was killed differs from its twin that nobody disturbed."""
+    """Yield the differences between a killed job and its undisturbed twin."""
     if disturbed.parameters_sha256 != twin.parameters_sha256:
         yield (
             f"{disturbed.job}: parameters {disturbed.parameters_sha256 or 'none'}, "
@@ -48,9 +48,9 @@ def mismatches(disturbed: Outcome, twin: Outcome) -> Iterator[str]:
         mine, other = disturbed.losses.get(step), twin.losses.get(step)
         if mine != other:
             yield f"{disturbed.job}: loss of step {step} is {mine}, its twin's {other}"
-            return  # one that differs makes all later ones differ
+            return  # all later losses differ too
 
 
 def unfinished(outcomes: Sequence[Outcome]) -> list[str]:
-    """Jobs that did not end well."""
+    """Return the jobs that did not succeed."""
     return [f"{o.job}: {o.state} {o.error}" for o in outcomes if o.state != "succeeded"]

@@ -1,4 +1,4 @@
-"""The jobs that are disturbed: what they train on, how they are submitted, how they ended."""
+"""Jobs of the benchmark: training data, submission and outcome."""
 
 import asyncio
 import sys
@@ -18,12 +18,12 @@ from bench.recovery.phases import OVER
 from rekindle.local.layout import TINY_MODEL
 
 ROWS = 480
-PATIENCE_SECONDS = 90.0  # with a service that is being killed
+PATIENCE_SECONDS = 90.0  # timeout of one request, with repeated kills of the service
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One kind of job; all of a kind must end with the same parameters."""
+    """One kind of job; all jobs of a kind must end with the same parameters."""
 
     name: str
     nodes: int
@@ -37,7 +37,7 @@ PAIR = Spec(name="pair", nodes=2, zero_stage=2, epochs=3, seed=12)
 
 
 class Jobs:
-    """The service's API and, for what it rounds, its database."""
+    """Client of the API, and of the database for exact values that the API rounds."""
 
     def __init__(
         self, api: httpx.AsyncClient, database: psycopg.AsyncConnection[Any], blob: Containers
@@ -48,7 +48,7 @@ class Jobs:
         self._file = ""
 
     async def upload(self, folder: Path) -> None:
-        """Write the training file and hand it in."""
+        """Write the training file and upload it."""
         path = folder / "chats.jsonl"
         argv = ["-m", "trainer.samples", str(path), "--rows", str(ROWS), "--seed", "1"]
         process = await asyncio.create_subprocess_exec(sys.executable, *argv)
@@ -60,7 +60,7 @@ class Jobs:
         self._file = answer["id"]
 
     async def submit(self, spec: Spec, name: str) -> str:
-        """POST a job; said again with the same name it is the same job."""
+        """Submit a job; the same ``name`` again returns the same job."""
         hyper = {"n_epochs": spec.epochs, "batch_size": 4}
         body = {
             "model": TINY_MODEL,
@@ -81,13 +81,13 @@ class Jobs:
         return str(job["id"])
 
     async def states(self, jobs: set[str]) -> dict[str, str]:
-        """Every job's state."""
+        """Return the states of jobs by id."""
         query = "select id, state from jobs where id = any(%s)"
         rows = await (await self.database.execute(query, [list(jobs)])).fetchall()
         return dict(rows)
 
     async def ended(self, job: str, within: float) -> str:
-        """Wait for a job's end; its state then, or after ``within`` seconds."""
+        """Wait up to ``within`` seconds for the end of a job and return its state."""
         latest = time.monotonic() + within
         while (state := (await self.states({job}))[job]) not in OVER:
             if time.monotonic() > latest:
@@ -96,7 +96,7 @@ class Jobs:
         return state
 
     async def outcome(self, job: str) -> Outcome:
-        """How the job ended: the model's hash from Blob, every loss from the metrics."""
+        """Return the outcome of a job: the model's hash from HEAD, and the loss of every step."""
         query = "select state, error from jobs where id = %s"
         row = await (await self.database.execute(query, [job])).fetchone()
         assert row is not None, "the job was accepted"
@@ -113,11 +113,11 @@ class Jobs:
         )
 
     async def cancel(self, job: str) -> None:
-        """Give a job up, so that the next one can run."""
+        """Cancel a job, so that the next one can run."""
         await self._stubborn("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
 
     async def _stubborn(self, verb: str, path: str, **content: Any) -> Mapping[str, Any]:  # noqa: ANN401 - httpx's own
-        """Ask until there is an answer: the service is being killed all the time."""
+        """Send a request again until it is answered, because the service is killed repeatedly."""
         latest = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:

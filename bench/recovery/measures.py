@@ -1,4 +1,4 @@
-"""From the book to the numbers."""
+"""Measures of the recovery benchmark, computed from the record of a run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,13 +8,13 @@ from bench.recovery.plan import TRAINING, Kind, Phase
 from bench.recovery.records import JobRecord
 from bench.report import Measure, percentile, rounded
 
-LEASE_SECONDS = 7.0  # six, and the reconciler's next look: the rows of a killed one lie still
+LEASE_SECONDS = 7.0  # lease of 6 s, and 1 s until the next reconciler polls
 Records = Mapping[str, JobRecord]
 Recoveries = Sequence[tuple[Strike, Mapping[str, float]]]
 
 
 def measures(book: Book, records: Records) -> list[Measure]:
-    """All of them, under the names that checks rely on."""
+    """Return all measures; other checks rely on their names."""
     noticed, unnoticed = _lost(book, Kind.EVICT), _lost(book, Kind.VM)
     rival = [max((s.step - s.periodic_step), 0) for s in _trained(book, Kind.EVICT)]
     decisions = notice_to_decision(book, records)
@@ -42,7 +42,7 @@ def measures(book: Book, records: Records) -> list[Measure]:
 
 
 def recoveries(book: Book, records: Records) -> Recoveries:
-    """Strikes that cost a generation and that no other strike fell upon, with their pieces."""
+    """Return the kills that ended a generation with no other kill meanwhile, and their pieces."""
     found = []
     for strike in book.strikes:
         whole = strike.first_step_at is not None and strike.job in records
@@ -53,9 +53,12 @@ def recoveries(book: Book, records: Records) -> Recoveries:
 
 
 def notice_to_decision(book: Book, records: Records, *, deaf: bool = False) -> list[float]:
-    """From the notice's standing in the metadata service to the service's committed decision.
+    """Return the seconds from the notice in the metadata service to the committed decision.
 
-    ``deaf``: of those that came while the service was being killed, and of no others.
+    Args:
+        book: Record of the run.
+        records: The service's records by job.
+        deaf: Select notices during kills of the service; otherwise all other notices.
     """
     waits = []
     for strike in book.strikes:
@@ -71,12 +74,12 @@ def notice_to_decision(book: Book, records: Records, *, deaf: bool = False) -> l
 
 
 def service_back(book: Book) -> list[float]:
-    """From a kill of the service until it answers again."""
+    """Return the seconds from each kill of the service until it answers again."""
     return [s.back_at - s.at for s in book.strikes if s.back_at is not None]
 
 
 def broken(found: Iterable[Measure]) -> list[str]:
-    """The promises that were not kept."""
+    """Return the names of the broken promises."""
     return [m.name for m in found if not m.passes and m.name in PROMISES]
 
 
@@ -120,7 +123,7 @@ def _seconds(
 
 
 def _lost(book: Book, kind: Kind) -> list[int]:
-    """Steps done again, of strikes that hit a training job and had recovered before the next."""
+    """Return the repeated steps after each kill of a job that was training."""
     return [s.lost for s in _trained(book, kind) if s.lost is not None]
 
 
@@ -129,7 +132,7 @@ def _trained(book: Book, kind: Kind) -> list[Strike]:
 
 
 def _deaf(book: Book, strike: Strike) -> bool:
-    """Whether the service was being killed around then, or a lease of a killed one still held."""
+    """Return whether the service was down at the kill, or a dead replica still held its lease."""
     for other in book.strikes:
         if other.hits_everyone and other.at <= strike.at + 2:
             back = other.back_at or float("inf")
@@ -139,7 +142,7 @@ def _deaf(book: Book, strike: Strike) -> bool:
 
 
 def by(book: Book, key: str) -> Sequence[tuple[object, ...]]:
-    """For people: kills, lost steps and raw seconds by kind or phase."""
+    """Return table rows of kills, lost steps and recovery seconds, by kind or phase."""
     rows = []
     for name in Kind if key == "kind" else Phase:
         hit = [s for s in book.strikes if getattr(s, key) is name]
@@ -152,7 +155,7 @@ def by(book: Book, key: str) -> Sequence[tuple[object, ...]]:
 
 
 def piece_rows(found: Recoveries) -> Sequence[tuple[object, ...]]:
-    """For people: the pieces of a recovery."""
+    """Return table rows of the pieces of a recovery, in seconds."""
     rows = []
     for name in spans.ORDER:
         seconds = [parts[name] for _, parts in found if name in parts]

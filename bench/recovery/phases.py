@@ -1,4 +1,4 @@
-"""In which phase a job is: from what the cloud lists and what lies on its machines' disks."""
+"""Phase of a job, from the cloud's lists and the disks of its machines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ OVER = ("succeeded", "failed", "cancelled")
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """One job right now."""
+    """Current state of one job and its machines."""
 
-    state: str  # the job's
+    state: str  # state of the job
     attempt: Attempt | None
-    vms: Sequence[Vm]  # that run
-    runs: Sequence[disk.Run | None]  # the newest of each
+    vms: Sequence[Vm]  # running machines
+    runs: Sequence[disk.Run | None]  # newest run on each machine
     phase: Phase | None  # None: between two phases, or over
-    deleting: bool  # a scale set of the job is on its way out
+    deleting: bool  # whether a scale set of the job is being deleted
 
     @property
     def over(self) -> bool:
@@ -28,24 +28,24 @@ class Situation:
 
     @property
     def generation(self) -> int:
-        """The newest that was begun on its machines; 0: none."""
+        """Number of the newest generation on its machines; 0 for none."""
         return max((run.number for run in self.runs if run), default=0)
 
     @property
     def step(self) -> int:
-        """The last training step that is loaded or finished."""
+        """Last loaded or finished training step."""
         own = [r.progress or 0 for r in self.runs if r and r.number == self.generation]
         return max(own, default=0)
 
     def beyond(self, phase: Phase) -> bool:
-        """Whether the phase lies behind and will not come back by itself."""
+        """Return whether the phase is over and does not come back without another kill."""
         if self.phase is None or phase is Phase.DELETE:
             return False
         return phase in WALK[:3] and WALK.index(self.phase) > WALK.index(phase)
 
 
 def situation(sight: Sight, job: str, state: str) -> Situation:
-    """Look at the disks of the job's machines and put everything together."""
+    """Read the disks of the job's machines and return the job's situation."""
     attempt = sight.newest(job)
     machines = sight.machines(attempt.id) if attempt else []
     vms = [v for v in machines if v.state == "running"]
@@ -63,13 +63,13 @@ def _held(sight: Sight, scale_set: ScaleSet) -> bool:
 
 
 def phase_of(attempt: Attempt | None, runs: Sequence[disk.Run | None]) -> Phase | None:
-    """The phase of an attempt whose running machines show these newest runs."""
+    """Return the phase of an attempt, from the newest runs on its running machines."""
     if attempt is None or not attempt.holds:
         return None
     if attempt.state in ("pending", "provisioning"):
         return Phase.CREATE
     if not runs:
-        return None  # every machine is gone, and the service is about to see it
+        return None  # all machines are gone; the service will notice soon
     newest = max((run.number for run in runs if run), default=0)
     if newest == 0:
         return Phase.BOOT

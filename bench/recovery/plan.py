@@ -1,12 +1,11 @@
-"""Which kills there will be, in which order: a pure function of number and seed.
+"""Plan of the kills, a pure function of their number and the seed.
 
-A job walks through create, boot, load, step, save and commit; a kill of its machine makes it
-walk again, and leaves an old scale set to delete. The plan knows what each kill leaves behind
-and draws the next one among those that can follow, so that one recovery serves several kills.
+A job passes through create, boot, load, step, save and commit. A kill of its machine returns it to
+create, and leaves an old scale set to delete. The plan tracks the state after each kill and
+chooses the next kill among the phases that follow, so that one recovery serves several kills.
 
-A trainer that is killed three times in a row without a checkpoint between ends its job, as it
-should. The plan never asks for that: after the second restart in a row the next kill first
-waits for a newer checkpoint.
+A job fails by design after three trainer kills in a row without a checkpoint between them. The
+plan avoids this: after two restarts in a row the next kill first waits for a new checkpoint.
 """
 
 import random
@@ -17,27 +16,27 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Where a job is, as seen from outside."""
+    """Phase of a job, as seen from outside."""
 
-    CREATE = "create"  # the scale set is asked for or being made
-    BOOT = "boot"  # machines run, no generation was opened on them yet
-    LOAD = "load"  # a generation is opened, its first step is not done
-    STEP = "step"  # it trains, and nothing is being saved
-    SAVE = "save"  # a save is being written on the machine
-    COMMIT = "commit"  # a whole save is on its way to Blob and to HEAD
+    CREATE = "create"  # the scale set is requested or being created
+    BOOT = "boot"  # machines run without a generation
+    LOAD = "load"  # a generation is open and its first step unfinished
+    STEP = "step"  # it trains without a pending save
+    SAVE = "save"  # a save is being written to the machine's disk
+    COMMIT = "commit"  # a complete save is being uploaded and committed
     DELETE = "delete"  # a scale set is being deleted
 
 
 class Kind(StrEnum):
-    """What is struck."""
+    """What is killed."""
 
     SERVICE = "service"
     SUPERVISOR = "supervisor"
     TRAINER = "trainer"  # one rank
     LAUNCHER = "launcher"  # torchrun, whose workers outlive it
     VM = "vm"  # without notice
-    EVICT = "evict"  # with Azure's notice; a node of Azure ML gets none, see PREEMPT
-    PREEMPT = "preempt"  # what an eviction is in Azure ML: one node goes, its job restarts or ends
+    EVICT = "evict"  # with Azure's notice; Azure ML gives none, see PREEMPT
+    PREEMPT = "preempt"  # Azure ML takes one node; its job restarts or ends
 
 
 WALK = (Phase.CREATE, Phase.BOOT, Phase.LOAD, Phase.STEP, Phase.SAVE, Phase.COMMIT)
@@ -45,9 +44,9 @@ TRAINING = frozenset({Phase.STEP, Phase.SAVE, Phase.COMMIT})
 MACHINE = frozenset({Kind.VM, Kind.EVICT, Kind.PREEMPT})
 RESTART = frozenset({Kind.SUPERVISOR, Kind.TRAINER, Kind.LAUNCHER})
 TRAINERS = frozenset({Kind.TRAINER, Kind.LAUNCHER})
-MOST_RESTARTS = 2  # in a row without a checkpoint between
+MOST_RESTARTS = 2  # restarts in a row without a checkpoint between
 
-# How many of a hundred kills each phase and, within it, each kind is to get.
+# Share of each phase in percent, and the weight of each kind within a phase.
 SHARES = {
     Phase.CREATE: 11,
     Phase.BOOT: 14,
@@ -85,27 +84,27 @@ KINDS: dict[Phase, dict[Kind, int]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """One strike: wait for the phase, then for ``delay`` of its usual length, then strike."""
+    """One planned kill: wait for the phase and for ``delay`` of its usual length, then kill."""
 
     number: int
     kind: Kind
     phase: Phase
     delay: float  # 0 to 1
-    pick: float  # 0 to 1: which of several machines
-    after_commit: bool  # first wait until HEAD names something newer than at the last strike
+    pick: float  # 0 to 1, selects one of several machines
+    after_commit: bool  # first wait for a newer checkpoint than at the last kill
 
 
 @dataclass(frozen=True)
 class _Job:
-    """What the plan knows of a job after its last kill."""
+    """State of a job after its last planned kill."""
 
-    reached: int = 0  # index in WALK of the earliest phase that can be struck next
-    deleting: bool = False  # an old scale set is about to be deleted
-    restarts: int = 0  # in a row, at worst without a checkpoint
+    reached: int = 0  # index in WALK of the earliest phase for the next kill
+    deleting: bool = False  # whether an old scale set will be deleted
+    restarts: int = 0  # restarts in a row, possibly without a checkpoint
 
 
 def plan(kills: int, seed: int, slots: int) -> list[list[Kill]]:
-    """For each slot (jobs that live one after the other) the kills in order."""
+    """Return the kills of each slot in order; a slot runs one job after another."""
     draw = random.Random(seed)  # noqa: S311 - repeatable on purpose
     left = quotas(kills)
     jobs = [_Job()] * slots
@@ -120,7 +119,7 @@ def plan(kills: int, seed: int, slots: int) -> list[list[Kill]]:
 
 
 def quotas(kills: int) -> Counter[Phase]:
-    """How many kills each phase is to get; what rounding leaves goes to the largest shares."""
+    """Return the number of kills for each phase; the remainder goes to the largest shares."""
     total = sum(SHARES.values())
     counts = Counter({phase: kills * share // total for phase, share in SHARES.items()})
     missing = kills - counts.total()
@@ -148,7 +147,7 @@ def _next(job: _Job, left: Counter[Phase], number: int, draw: random.Random) -> 
 
 
 def _possible(job: _Job) -> Sequence[Phase]:
-    """What comes by itself: all that lies ahead, and while it trains, saves again and again."""
+    """Return the phases that the job reaches without another kill."""
     ahead = WALK[min(job.reached, WALK.index(Phase.STEP)) :]
     return (*ahead, Phase.DELETE) if job.deleting else ahead
 
@@ -165,14 +164,17 @@ def _after(job: _Job, kill: Kill) -> _Job:
     if kill.kind in MACHINE:
         return _Job(reached=0, deleting=True, restarts=restarts)
     if kill.kind in RESTART:
-        booting = kill.phase is Phase.BOOT  # then there is no generation to be restarted
+        booting = kill.phase is Phase.BOOT  # no generation exists yet, so this is no restart
         at = WALK.index(Phase.BOOT if booting else Phase.LOAD)
         return _Job(reached=at, restarts=restarts + (not booting))
     return _Job(reached=_reached(job, kill.phase), restarts=restarts)
 
 
 def _reached(job: _Job, phase: Phase) -> int:
-    """After a kill of the service: by the time it is back, what was being made is made."""
+    """Return the earliest next phase after a kill of the service.
+
+    Creations and deletions finish before the service is back.
+    """
     if phase in (Phase.CREATE, Phase.DELETE):
         return max(job.reached, WALK.index(Phase.BOOT))
     return WALK.index(phase)

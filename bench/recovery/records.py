@@ -1,4 +1,4 @@
-"""When the service did what: read from its database once everything is over."""
+"""Times of the service's actions, read from its database after the run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from typing import Any
 
 import psycopg
 
-Span = tuple[str, float, float]  # name, from, to
+Span = tuple[str, float, float]  # name, start, end
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationRow:
-    """One generation: when it was opened, and when the service told it to stop."""
+    """One generation: when it was opened, and when the service halted it."""
 
     number: int
     attempt: str
@@ -21,26 +21,29 @@ class GenerationRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRow:
-    """One attempt: when it was written, given up, and joined by its last node."""
+    """One attempt: when it was created, terminated, and joined by its first node."""
 
     id: str
     number: int
     created_at: float
     terminating_at: float | None
     joined_at: float | None
-    spans: Sequence[Span] = ()  # of all its nodes
+    spans: Sequence[Span] = ()  # spans of all its nodes
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobRecord:
-    """Both of one job, oldest first."""
+    """Generations and attempts of one job, oldest first."""
 
     generations: Sequence[GenerationRow] = ()
     attempts: Sequence[AttemptRow] = ()
     by_id: dict[str, AttemptRow] = field(default_factory=dict)
 
     def decision_after(self, at: float, generation: int, attempt: str) -> float | None:
-        """When the service had decided what to do about what happened to them at ``at``."""
+        """Return the time of the service's first decision after ``at``, in Unix seconds.
+
+        A decision halts the generation, opens the next one or terminates the attempt.
+        """
         moments = [
             *(g.halted_at for g in self.generations if g.number == generation),
             *(g.opened_at for g in self.generations if g.number == generation + 1),
@@ -49,12 +52,12 @@ class JobRecord:
         return min((m for m in moments if m is not None and m >= at), default=None)
 
     def generation(self, number: int) -> GenerationRow | None:
-        """The one with this number."""
+        """Return the generation with this number, or None."""
         return next((g for g in self.generations if g.number == number), None)
 
 
 async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
-    """Everything that is known of the job."""
+    """Read all generations and attempts of a job."""
     rows = await _all(
         database,
         """select number, attempt_id, opened_at, halted_at from generations

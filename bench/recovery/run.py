@@ -1,4 +1,4 @@
-"""One run: a stack of its own, the undisturbed twins, then kills until none is left."""
+"""One run of the benchmark: a local stack, the undisturbed twins, and then all planned kills."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -26,11 +26,11 @@ from rekindle.local.running_stack import VM_MARK
 from rekindle.local.stack import stack
 
 SPECS = (SOLO, PAIR)
-GRACE_SECONDS = 30.0  # after the last job, for deletions
+GRACE_SECONDS = 30.0  # seconds for deletions after the last job
 
 
 class CannotMeasure(Exception):
-    """The bench itself could not be set up; nothing was measured."""
+    """Raised when the benchmark could not be set up, so that nothing was measured."""
 
 
 async def run(
@@ -39,7 +39,10 @@ async def run(
     layout: StackLayout,
     say: Callable[[str], None],
 ) -> None:
-    """Fill the book; ``found`` gets the service's own record of each job, also when cut short."""
+    """Run all kills; fill ``book``, and ``found`` with the service's record of each job.
+
+    Both are filled up to the point of an interruption too.
+    """
     say(f"starting a stack in {layout.state.path}")
     async with stack(layout, lambda _: None) as crew, _tools(layout, book, say) as tools:
         database = tools.jobs.database
@@ -82,7 +85,7 @@ async def _tools(
 
 
 async def _while_it_stands(crew: PartRunner, work: Any) -> None:  # noqa: ANN401 - a coroutine
-    """Do the work; fail when the stack cannot be kept alive, or somebody who watches fails."""
+    """Run the work, and fail when the stack's runner fails."""
     tasks = [asyncio.ensure_future(work), asyncio.create_task(crew.watch())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -141,14 +144,14 @@ async def _twin(tools: Tools, spec: Spec) -> Outcome:
 
 
 async def _follow(tools: Tools) -> None:
-    """Keep the jobs' states fresh."""
+    """Refresh the states of all jobs continuously."""
     while True:
         tools.stage.states = await tools.jobs.states(tools.watch.jobs)
         await asyncio.sleep(0.1)
 
 
 def _settle(tools: Tools) -> None:
-    """Find what strikes have led to, and say it: one line for each kill."""
+    """Complete the records of kills whose outcome is known, and print a line for each."""
     for strike in tools.book.strikes:
         if not strike.told and _led_to(tools, strike):
             strike.told = True
@@ -156,7 +159,7 @@ def _settle(tools: Tools) -> None:
 
 
 def _led_to(tools: Tools, strike: Strike) -> bool:
-    """Whether all is known of a strike: it is over with, or its job is."""
+    """Fill in the outcome of a kill; return whether it is complete."""
     if strike.kind is Kind.SERVICE:
         return strike.back_at is not None
     after = tools.book.after(strike)
@@ -180,7 +183,7 @@ def _line(book: Book, strike: Strike) -> str:
 
 
 async def _leaked(tools: Tools, layout: StackLayout) -> list[str]:
-    """What is left once there was time to delete it."""
+    """Return what still exists after a grace period for deletions."""
     latest = asyncio.get_running_loop().time() + GRACE_SECONDS
     while True:
         sight = await tools.watch.look()
@@ -191,7 +194,7 @@ async def _leaked(tools: Tools, layout: StackLayout) -> list[str]:
 
 
 def _vm_processes(layout: StackLayout) -> list[str]:
-    """Processes that were started on a machine of this stack and still run."""
+    """Return the running processes that were started on this stack's machines."""
     found, disks = [], str(layout.state / "azure" / "vms")
     for process in psutil.process_iter():
         try:
@@ -200,5 +203,5 @@ def _vm_processes(layout: StackLayout) -> list[str]:
             if VM_MARK in environment and here:
                 found.append(f"{process.pid} {line[:120]}")
         except (psutil.Error, OSError):
-            continue  # it has ended, or is somebody else's
+            continue  # it has ended, or belongs to another user
     return found

@@ -1,7 +1,7 @@
-"""What exists right now, asked from outside: the emulator's lists, and the service's attempts.
+"""Snapshot of machines, scale sets and attempts, from the emulator and the service's database.
 
-The emulator is asked first. An attempt only ever moves on, and its successor comes after, so
-that what is seen together was true together or is further on by now.
+The emulator is read first. Attempts only move forward, and a successor is created after its
+predecessor. So every attempt in a snapshot is at least as far as the machines show.
 """
 
 import ssl
@@ -38,23 +38,23 @@ class Vm:
 
     @property
     def work(self) -> Path:
-        """The supervisor's folder on its disk; in Azure ML each start of a job has its own."""
+        """The supervisor's folder on the machine; in Azure ML that of the job's newest start."""
         starts = self.folder.glob("azureml/*/rekindle")
         newest = max(starts, key=lambda f: f.stat().st_mtime, default=None)
         return newest or self.folder / "fs" / "mnt" / "rekindle"
 
     @property
     def in_azureml(self) -> bool:
-        """Whether it is a node of a cluster: the emulator's have a scale set CLUSTER-MARK."""
+        """Whether it is a node of an Azure ML cluster, whose emulated scale set is CLUSTER-MARK."""
         return self.scale_set.count("-") > 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleSet:
-    """One scale set, or one cluster of Azure ML, as ARM lists it."""
+    """One scale set or Azure ML cluster, as ARM lists it."""
 
     name: str
-    job: str  # of its tags; empty without
+    job: str  # from its tag; empty without one
     attempt: str
     state: str  # provisioningState
     created_at: float
@@ -63,7 +63,7 @@ class ScaleSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One attempt's row."""
+    """One row of the attempts table."""
 
     id: str
     job: str
@@ -73,13 +73,13 @@ class Attempt:
 
     @property
     def holds(self) -> bool:
-        """Whether it may have machines and is not giving them back."""
+        """Whether it may have machines and is not releasing them."""
         return self.state not in ("terminating", "ended")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sight:
-    """One look at all of it."""
+    """One snapshot."""
 
     at: float
     sets: Sequence[ScaleSet] = ()
@@ -87,21 +87,21 @@ class Sight:
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
 
     def newest(self, job: str) -> Attempt | None:
-        """The job's newest attempt."""
+        """Return the newest attempt of the job, or None."""
         own = (a for a in self.attempts.values() if a.job == job)
         return max(own, key=lambda a: a.number, default=None)
 
     def machines(self, attempt: str) -> list[Vm]:
-        """The machines of an attempt, in the order of their ids."""
+        """Return the machines of an attempt, sorted by VM id."""
         names = {s.name for s in self.sets if s.attempt == attempt}
         mine = (
             v for v in self.vms if "-".join(v.scale_set.split("-")[:2]) in names
-        )  # the set's or the cluster's
+        )  # name of the scale set or the cluster
         return sorted(mine, key=lambda v: v.vm_id)
 
 
 class Eyes:
-    """Looks, over connections that stay open."""
+    """Reader of snapshots, with persistent connections."""
 
     def __init__(self, layout: StackLayout, database: psycopg.AsyncConnection[Any]) -> None:
         trust = ssl.create_default_context(cafile=layout.ca)
@@ -112,12 +112,12 @@ class Eyes:
         self._token = ""
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self._arm.aclose()
         await self._admin.aclose()
 
     async def look(self, jobs: Iterable[str]) -> Sight:
-        """The cloud, then the attempts of these jobs."""
+        """Take a snapshot of the cloud, and then of the attempts of these jobs."""
         at = time.time()
         sets, vms = await self._sets(), await self._vms()
         query = """select id, job_id, number, state, created_at from attempts
@@ -130,17 +130,19 @@ class Eyes:
         return Sight(at=at, sets=sets, vms=vms, attempts={a.id: a for a in found})
 
     async def evict(self, vm: Vm, *, notice: bool) -> bool:
-        """Azure takes the machine; without notice it is dead when this returns.
+        """Evict a machine; without notice it is dead on return.
 
-        False: it was on its way out already.
+        Returns:
+            False when the machine was already being removed.
         """
         body = {"scale_set": vm.scale_set, "instance_id": vm.instance_id, "notice": notice}
         return await self._strike("evict", body)
 
     async def preempt(self, attempt: str, then: str) -> bool:
-        """Azure ML takes a node of the attempt's job; ``then`` it restarts, or ends.
+        """Preempt one node of the attempt's Azure ML job; ``then`` is how the job goes on.
 
-        False: the job does not run.
+        Returns:
+            False when the job does not run.
         """
         job = f"rk-{attempt.removeprefix('att-')}"
         return await self._strike("azureml/preempt", {"job": job, "nodes": 1, "then": then})

@@ -1,4 +1,4 @@
-"""One job after the other, each killed again and again as the plan says, at the phase it says."""
+"""Slot: runs one job after another and kills each in the planned phases."""
 
 import asyncio
 import time
@@ -17,12 +17,12 @@ from bench.recovery.sight import Eyes, Vm
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
 
-STUCK_SECONDS = 240.0  # for a job to come from one phase to the next
-WHOLE_SECONDS = 600.0  # for a job from its begin to its end
-ENDINGS = ("restart", "fail", "cancel")  # of a job in Azure ML that a node was taken of
+STUCK_SECONDS = 240.0  # timeout for a job to reach the next phase
+WHOLE_SECONDS = 600.0  # timeout for a whole job
+ENDINGS = ("restart", "fail", "cancel")  # how an Azure ML job goes on after a preemption
 PACE_SECONDS = 0.05
 SAVE_PACE_SECONDS = 0.002
-# How long a phase usually is, in seconds: the strike falls anywhere within.
+# Usual length of a phase in seconds; a kill hits a random moment within it.
 LENGTHS = {
     Phase.CREATE: 2.0,
     Phase.BOOT: 0.8,
@@ -35,12 +35,12 @@ LENGTHS = {
 
 
 class Stuck(Exception):
-    """A job does not come to where it should."""
+    """Raised when a job does not reach the expected phase in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """What every slot works with."""
+    """Connections and records that all slots share."""
 
     eyes: Eyes
     watch: Watch
@@ -53,7 +53,7 @@ class Tools:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What is about to be struck."""
+    """The machine or process to kill, and the job's situation."""
 
     situation: Situation
     vm: Vm | None
@@ -62,7 +62,7 @@ class Target:
 
 @dataclass
 class Slot:
-    """One of several at the same time."""
+    """One of several concurrent sequences of jobs."""
 
     number: int
     spec: Spec
@@ -72,13 +72,13 @@ class Slot:
     _submitted: int = 0
     _last: Strike | None = None
     _state: str = ""
-    _newest_path: str = ""  # that HEAD named at the last strike
+    _newest_path: str = ""  # newest checkpoint in HEAD at the last kill
     _victim: tuple[tuple[object, ...], psutil.Process | None] = ((), None)
     _victim_at: float = 0.0
     _save_seen: str = ""
 
     async def run(self, kills: list[Kill]) -> None:
-        """Strike all of them; then let the last job end in peace."""
+        """Carry out all kills, and then wait for the end of the last job."""
         for kill in kills:
             while True:
                 try:
@@ -120,7 +120,7 @@ class Slot:
             self._last.back_at = await self.tools.stage.service_back()
 
     async def _do(self, kill: Kill, target: Target) -> bool:
-        """Strike; False when the victim was gone a moment before."""
+        """Kill the target; return False when it was already gone."""
         if target.process is None:
             assert target.vm is not None, "a kill of a machine has one"
             if kill.kind is Kind.EVICT and target.vm.in_azureml:
@@ -136,7 +136,11 @@ class Slot:
         return True
 
     async def _awaited(self, kill: Kill) -> Target:
-        """Wait for the phase, then for a moment within it; what is struck is there."""
+        """Wait for the phase and for a moment within it, and return the target.
+
+        Raises:
+            Stuck: The phase did not come within STUCK_SECONDS.
+        """
         latest = time.monotonic() + STUCK_SECONDS
         while time.monotonic() < latest:
             now = await self._situation(kill)
@@ -152,7 +156,7 @@ class Slot:
         raise Stuck(f"{self.job} did not come to {kill.phase} within {STUCK_SECONDS:.0f} s")
 
     def _due(self, kill: Kill, now: Situation) -> bool:
-        """Whether the phase is here, or has gone by and will not come back."""
+        """Return whether the phase is reached, or is over for good."""
         if kill.phase is Phase.DELETE:
             passed = now.phase in (Phase.LOAD, Phase.STEP) and self._moved_on(now)
             return now.deleting or passed
@@ -163,7 +167,7 @@ class Slot:
         return now.phase is kill.phase or now.beyond(kill.phase)
 
     def _moved_on(self, now: Situation) -> bool:
-        """Whether what the last strike hit has been replaced; else it is only dying."""
+        """Return whether the target of the last kill is replaced, so that this is the new one."""
         last = self._last
         if last is None or last.job != self.job or now.attempt is None:
             return True
@@ -175,7 +179,7 @@ class Slot:
         return not struck or now.generation > last.generation
 
     async def _await_save(self, kill: Kill, now: Situation) -> None:
-        """Look into the outboxes every few milliseconds, for a while."""
+        """Poll the outboxes every few milliseconds for a save, for up to 0.25 s."""
         folders = [run.folder for run in now.runs if run is not None]
         latest = time.monotonic() + 0.25
         while time.monotonic() < latest:
@@ -188,7 +192,7 @@ class Slot:
             await asyncio.sleep(SAVE_PACE_SECONDS)
 
     async def _target(self, kill: Kill) -> Target | None:
-        """The victim, if it is there and the moment is right."""
+        """Return the target, or None when it does not exist or the phase is wrong."""
         tools = self.tools
         if kill.kind is Kind.SERVICE:
             process = tools.stage.service()
@@ -205,7 +209,10 @@ class Slot:
         return self._right(kill, Target(situation=self._now(), vm=vm, process=process))
 
     def _right(self, kill: Kill, target: Target) -> Target | None:
-        """Saves are quick: what missed one, or came upon one, waits for the next moment."""
+        """Return the target if the phase is still right, or None to wait for the next chance.
+
+        Saves are short, so a kill may miss one or hit one by accident.
+        """
         now = target.situation
         if kill.phase is Phase.STEP and now.phase in (Phase.SAVE, Phase.COMMIT):
             return None
@@ -218,7 +225,7 @@ class Slot:
         return target
 
     def _found(self, vm: Vm, kind: Kind, generation: int) -> psutil.Process | None:
-        """The process, from memory as long as it lives; looked for twice a second at most."""
+        """Return the process, cached while it lives; search at most every 0.3 s."""
         key = (vm.vm_id, kind, generation)
         known = self._victim[1] if self._victim[0] == key else None
         if known is not None and victims.alive(known):
@@ -229,7 +236,10 @@ class Slot:
         return self._victim[1]
 
     async def _situation(self, kill: Kill) -> Situation | None:
-        """The job as it is, after its end a new one; and the victim known in time."""
+        """Return the job's situation; close an ended job and submit the next one.
+
+        It also finds the target process in advance, because the search is slow.
+        """
         now = self._now()
         if self.job and now.over:
             ended = now.attempt is None or now.attempt.state == "ended"
@@ -248,12 +258,15 @@ class Slot:
         return phases.situation(sight, self.job, self.tools.stage.states.get(self.job, ""))
 
     def _generation(self) -> int:
-        """The newest that the watch has seen of the job."""
+        """Return the newest generation of the job that the watch has seen."""
         known = [n for job, n in self.tools.book.generations if job == self.job]
         return max([*known, self._now().generation], default=0)
 
     def _commit_pending(self, head: dict[str, object] | None, at: float) -> Phase:
-        """The save that was seen had left the disk: was it committed when we struck?"""
+        """Return the phase of a kill after the seen save left the disk.
+
+        It is COMMIT, or STEP when no save was seen or the save was committed before the kill.
+        """
         seen, self._save_seen = self._save_seen, ""
         if not seen:
             return Phase.STEP
@@ -261,7 +274,7 @@ class Slot:
         return Phase.STEP if entry and entry["committed_at"] < at else Phase.COMMIT
 
     async def _newer_checkpoint(self) -> None:
-        """Wait until HEAD names something newer than at the last strike."""
+        """Wait until HEAD names a newer checkpoint than at the last kill."""
         latest = time.monotonic() + STUCK_SECONDS
         while self.job and not self._now().over:
             head = await asyncio.to_thread(blobs.head, self.tools.containers.of(self.job))
@@ -280,7 +293,7 @@ class Slot:
         self._newest_path = ""
 
     async def _close(self) -> None:
-        """Hold an ended job against its twin, and check what it left in Blob."""
+        """Compare an ended job with its twin, and verify its checkpoints in Blob."""
         job, self.job = self.job, ""
         book = self.tools.book
         outcome = await self.tools.jobs.outcome(job)

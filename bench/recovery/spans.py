@@ -1,20 +1,20 @@
-"""A recovery cut into named pieces, and which of them are our own.
+"""Pieces of a recovery, and which of them are Rekindle's own.
 
-From the strike to the end of the first step after it:
+They run from the kill to the end of the first step after it:
 
-    detect     until the service has committed what to do about it
-    stop       until the next attempt, or on the same machines the next generation, is written:
-               members save, upload, and say that they have stopped
-    create     until Azure has accepted the scale set
-    allocate   until its last machine has started: the cloud's, so not ours
-    boot       until the first node has registered: cloud-init, the supervisor's start
+    detect     until the service commits its decision
+    stop       until the next attempt, or the next generation on the same machines, is written:
+               members save, upload, and report that they stopped
+    create     until Azure accepts the scale set
+    allocate   until its last machine starts; this is the cloud's time, not Rekindle's
+    boot       until the first node registers: cloud-init, start of the supervisor
     open       until the generation is opened: the other nodes join, HEAD is fenced
     fetch      until inputs and checkpoint are on the machines
     start      until the trainer's processes have met: imports, rendezvous
     load       until model and checkpoint are loaded
-    first_step until the first step is done
+    first_step until the first step ends
 
-Own is the sum of all but ``allocate``.
+Rekindle's own time is the sum without ``allocate``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,10 @@ def pieces(
     sets_made_at: Mapping[str, float],
     machines_up_at: Mapping[str, float],
 ) -> dict[str, float]:
-    """Seconds by name; empty when the strike has no recovery or a moment of it is unknown."""
+    """Return the seconds of each piece; empty without a recovery.
+
+    A piece whose moment is unknown is left out, and its time counts to the next piece.
+    """
     opened = record.generation(strike.next_generation)
     if strike.first_step_at is None or opened is None:
         return {}
@@ -68,14 +71,14 @@ def pieces(
 
 
 def own(parts: Mapping[str, float]) -> float | None:
-    """What the cloud has no part in."""
+    """Return the seconds of all pieces without the cloud's, or None without pieces."""
     return sum(s for name, s in parts.items() if name not in NOT_OURS) if parts else None
 
 
 def _cut(moments: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """The lengths between moments; one that lies before its predecessor took no time.
+    """Return the differences between moments; a moment before its predecessor gives 0.
 
-    What is cut off there is found in the next piece, so that nothing is left out of the sum.
+    The next piece is then shorter, so that the sum is the whole recovery.
     """
     parts: dict[str, float] = {}
     at = moments[0][1]
@@ -88,9 +91,9 @@ def _cut(moments: Sequence[tuple[str, float]]) -> dict[str, float]:
 def _last_end(
     attempt: AttemptRow, names: Sequence[str], after: float, before: float
 ) -> float | None:
-    """The end of the last of these spans between the generation's opening and its first step.
+    """Return the last end of these spans between the generation's opening and its first step.
 
-    A later generation on the same machines has spans of the same names.
+    The limits exclude spans of later generations on the same machines, which have the same names.
     """
     spans = _of(attempt.spans, names)
     return max((s[2] for s in spans if s[1] >= after and s[2] <= before), default=None)

@@ -1,4 +1,4 @@
-"""The stack as the slots see it: the service's process, whether it answers, the jobs' states."""
+"""Shared state of the stack: the service's process, its availability, and the jobs' states."""
 
 import asyncio
 import time
@@ -13,16 +13,16 @@ BACK_SECONDS = 90.0
 
 
 class Stage:
-    """Knows what goes on behind the API."""
+    """The service's process and the states of all jobs."""
 
     def __init__(self, layout: StackLayout, api: httpx.AsyncClient) -> None:
         self._note = layout.state / "pids" / "service"
         self._api = api
-        self._down = False  # from a kill of the service until it is back
+        self._down = False  # from a kill of the service until it is ready
         self.states: dict[str, str] = {}
 
     def service(self) -> psutil.Process | None:
-        """The service's process, unless it is being started again."""
+        """Return the service's process, or None while it is restarting."""
         if self._down:
             return None
         try:
@@ -32,11 +32,11 @@ class Stage:
         return process if alive(process) else None
 
     def service_goes(self) -> None:
-        """Said before it is killed: nobody else kills it while it is being started."""
+        """Mark the service as down before a kill, so that no slot kills it while it restarts."""
         self._down = True
 
     async def service_back(self) -> float | None:
-        """Wait until it answers again; when that was."""
+        """Wait until the service is ready; return the Unix time, or None after a timeout."""
         latest = time.monotonic() + BACK_SECONDS
         while time.monotonic() < latest:
             try:

@@ -1,6 +1,6 @@
-"""The process that a kill strikes, found before the moment comes.
+"""Search for the process to kill, before the kill is due.
 
-`rekindle.local.faults` looks for it when it is called, which takes longer than a save does.
+`rekindle.local.faults` searches at the time of the call, which takes longer than a save.
 """
 
 import psutil
@@ -13,18 +13,18 @@ _PROGRAMS = {Kind.SUPERVISOR: SUPERVISOR, Kind.TRAINER: RANK, Kind.LAUNCHER: TOR
 
 
 def on_machine(vm: Vm, kind: Kind) -> psutil.Process | None:
-    """The process of that kind, if it runs there just now."""
+    """Return the process of that kind on the machine, or None."""
     if vm.pid is None:
         return None
     try:
-        below = psutil.Process(vm.pid).children(recursive=True)  # it adopts every orphan
+        below = psutil.Process(vm.pid).children(recursive=True)  # init adopts all orphans
     except psutil.NoSuchProcess:
         return None
     return next((p for p in below if _kind(p) is kind), None)
 
 
 def alive(process: psutil.Process) -> bool:
-    """Whether it still runs."""
+    """Return whether the process runs and is not a zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -32,7 +32,10 @@ def alive(process: psutil.Process) -> bool:
 
 
 def _kind(process: psutil.Process) -> Kind | None:
-    """What it is by its command line; the launcher's names the rank's program as well."""
+    """Return the kind of a process by its command line.
+
+    The launcher is checked first, because its command line also contains the rank's program.
+    """
     try:
         words = process.cmdline()
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""Looks all the time while others strike: for doubled machines, torn resumes, new generations."""
+"""Watch: takes snapshots during the kills and checks them for broken promises."""
 
 import asyncio
 import time
@@ -17,28 +17,28 @@ LOOK_SECONDS = 0.25
 
 
 class Watch:
-    """The newest sight, renewed until cancelled; what it finds goes into the book."""
+    """The newest snapshot; findings are written to the book."""
 
     def __init__(self, eyes: Eyes, containers: Containers, book: Book) -> None:
         self._eyes = eyes
         self._containers = containers
         self._book = book
         self._checking: set[asyncio.Task[None]] = set()
-        self._whole: set[str] = set()  # checkpoints whose bytes were right
+        self._whole: set[str] = set()  # verified checkpoints
         self.jobs: set[str] = set()
         self.sight = Sight(at=0.0)
         self.each_look: list[Callable[[], None]] = []
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Take snapshots until cancelled."""
         while True:
             began = time.monotonic()
-            with suppress(httpx.TransportError):  # the emulator may be busy; the next look comes
+            with suppress(httpx.TransportError):  # emulator busy; the next snapshot follows
                 await self.look()
             await asyncio.sleep(max(LOOK_SECONDS - (time.monotonic() - began), 0.02))
 
     async def look(self) -> Sight:
-        """Look once."""
+        """Take one snapshot, check it and record new generations."""
         self.sight = sight = await self._eyes.look(self.jobs)
         self._book.looks += 1
         self._book.doubled |= set(invariants.doubled(sight))
@@ -53,7 +53,7 @@ class Watch:
         return sight
 
     async def verify(self, job: str, *, entries: list[blobs.Entry] | None = None) -> None:
-        """Download and hash what HEAD names and was not checked before, or these entries."""
+        """Download and verify the checkpoints that HEAD names, or only ``entries``."""
         container = self._containers.of(job)
         if entries is None:
             entries = blobs.named(await asyncio.to_thread(blobs.head, container))
@@ -66,7 +66,7 @@ class Watch:
                 self._book.checked_checkpoints += 1
 
     async def settled(self) -> None:
-        """Wait for the checks that are under way."""
+        """Wait for the pending checks."""
         await asyncio.gather(*self._checking)
 
     def _running(self, sight: Sight) -> Iterator[tuple[Attempt, Vm]]:
@@ -102,7 +102,7 @@ class Watch:
             check.add_done_callback(self._checking.discard)
 
     async def _check_resume(self, job: str, number: int, loaded: blobs.Entry) -> None:
-        """What a generation loads must be named by HEAD and be whole."""
+        """Check that the checkpoint that a generation loads is named by HEAD and complete."""
         head = await asyncio.to_thread(blobs.head, self._containers.of(job))
         if loaded not in blobs.named(head):
             self._book.torn.add(

@@ -1,8 +1,9 @@
-"""`python -m bench.scale [--jobs N --nodes N --seconds S] [--json [FILE]]`.
+"""Scale benchmark: CPU, memory and latency of the service with many jobs and nodes.
 
-Starts PostgreSQL, api and reconciler processes, a fake cloud and simulated nodes that speak the
-node protocol over HTTP. Fills them in three stages, watches each for S seconds, then evicts every
-node at once and cancels. The bars are those of 5000 jobs and 10000 nodes.
+Run it with `python -m bench.scale [--jobs N --nodes N --seconds S] [--json [FILE]]`. It starts
+PostgreSQL, api and reconciler processes, a fake cloud, and simulated nodes that use the node
+protocol over HTTP. It adds the jobs in up to four stages and measures S seconds of each. Then it
+evicts all nodes at once and cancels the jobs. The bars are meant for 5000 jobs and 10000 nodes.
 """
 
 import argparse
@@ -39,7 +40,7 @@ NOTES = [
 
 
 def main() -> int:
-    """Measure, print, exit."""
+    """Run the benchmark, print its tables and return the exit status."""
     options = _options()
     found = Found()
     order = Order(jobs=options.jobs, nodes=options.nodes, seconds=options.seconds)

@@ -1,4 +1,4 @@
-"""What PostgreSQL itself can do here: a heartbeat's write and nothing else, by pgbench."""
+"""Baseline: the write of a heartbeat in PostgreSQL without the service, by pgbench."""
 
 import re
 import tempfile
@@ -22,7 +22,7 @@ where id = 'node-' || :n;
 
 
 def commits(data: Path, nodes: int, seconds: float) -> float:
-    """Transactions per second, each of them durable."""
+    """Return the durable transactions per second of ``seconds`` seconds of pgbench."""
     postgres.create_database(data, DATABASE)
     _sql(data, _TABLE)
     _sql(data, _ROWS.format(nodes=nodes))

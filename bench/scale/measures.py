@@ -1,4 +1,4 @@
-"""From what was found to measures with their bars. Pure."""
+"""Measures with bars, computed from the findings of a run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ SERVICE = ("api", "reconciler", "postgres")
 
 
 def measures(found: Found) -> list[Measure]:
-    """In the order of the design."""
+    """Return all measures, in the order of the design document."""
     last = found.windows[-1] if found.windows else None
     return [
         _plain("live_jobs", last.jobs if last else None, "", bar=5000, higher_is_better=True),
@@ -28,9 +28,10 @@ def measures(found: Found) -> list[Measure]:
 
 
 def exponent(windows: Sequence[Window]) -> float | None:
-    """How the CPU per job grows with the number of jobs: 0 when each costs the same.
+    """Return the growth of the CPU per job with the number of jobs: 0 for constant cost per job.
 
-    The slope of log(CPU per job) over log(jobs), by least squares.
+    It is the slope of log(CPU per job) over log(jobs), by least squares. None with fewer than two
+    windows.
     """
     points = [(math.log(w.jobs), math.log(w.service_cpu / w.jobs)) for w in windows]
     if len(points) < 2:
@@ -42,7 +43,7 @@ def exponent(windows: Sequence[Window]) -> float | None:
 
 
 def scaled(count: float, seconds: float, to: int) -> float:
-    """Seconds for ``to``, at the pace of ``count`` in ``seconds``."""
+    """Return the seconds for ``to`` items, from ``count`` items in ``seconds``."""
     return round(seconds * to / count, 2)
 
 
@@ -80,7 +81,10 @@ def _floods(found: Found) -> list[Measure]:
 
 
 def _bursts(found: Found) -> list[Measure]:
-    """Extrapolated in proportion where fewer were evicted or cancelled than the name says."""
+    """Return the measures of evictions and cancels.
+
+    Values are scaled in proportion where fewer were evicted or cancelled than the name says.
+    """
     made = []
     if found.burst:
         count, seconds, cpu = found.burst

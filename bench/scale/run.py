@@ -1,4 +1,4 @@
-"""What is done, step by step: fill in stages, watch, flood, evict, cancel."""
+"""Steps of the scale benchmark: add jobs in stages, watch, flood, evict, cancel."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from bench.report import percentile, rounded
 from bench.scale import bare
 from bench.scale.stack import CannotMeasure, Stack
 
-LANES = 16  # requests of users at a time
+LANES = 16  # concurrent requests of users
 FILL_SECONDS = 1800.0
 BURST_SECONDS = 600.0
 ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
@@ -22,7 +22,7 @@ ROW = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant",
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What was asked for."""
+    """Arguments of the command line."""
 
     jobs: int
     nodes: int
@@ -30,33 +30,33 @@ class Order:
 
     @property
     def stages(self) -> list[int]:
-        """So many jobs, one after the other: a hundredth, a tenth, a third, all."""
+        """Numbers of jobs of the stages: a hundredth, a tenth, a third, all."""
         return sorted({max(self.jobs // part, 1) for part in (100, 10, 3, 1)})
 
 
 @dataclass(kw_only=True)
 class Window:
-    """A stretch of quiet training."""
+    """Measurements of a period of undisturbed training."""
 
     jobs: int
     nodes: int
     seconds: float
-    cpu: dict[str, float]  # seconds used, by part
-    took: list[float]  # of each heartbeat
+    cpu: dict[str, float]  # CPU seconds, by part
+    took: list[float]  # seconds of each heartbeat
     failed: int
-    arm: int  # requests
+    arm: int  # ARM requests
     transactions: int
     kib: float
 
     @property
     def service_cpu(self) -> float:
-        """Of all that is ours or works for us, in seconds per second."""
+        """CPU of api, reconciler and PostgreSQL together, in cores."""
         return sum(self.cpu[n] for n in ("api", "reconciler", "postgres")) / self.seconds
 
 
 @dataclass(kw_only=True)
 class Found:
-    """Everything that was measured; None: it did not come to that."""
+    """All measurements; None where the run did not reach them."""
 
     bare_tps: float | None = None
     windows: list[Window] = field(default_factory=list)
@@ -64,13 +64,13 @@ class Found:
     kib_empty: float = 0.0
     flood: tuple[int, float, dict[str, float]] | None = None  # heartbeats, seconds, CPU
     burst: tuple[int, float, dict[str, float]] | None = None  # evictions, seconds, CPU
-    decided_p99: float | None = None  # seconds from a job's first notice to what was decided
+    decided_p99: float | None = None  # seconds from a job's first notice to the decision
     cancel: tuple[int, float, float, dict[str, float]] | None = None  # jobs, asked, over, CPU
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """The hands."""
+    """Connections and arguments of a run."""
 
     stack: Stack
     api: httpx.AsyncClient
@@ -79,14 +79,14 @@ class Bench:
     say: Callable[[str], None]
 
     async def one(self, query: str, *values: object) -> int:
-        """A number from the database."""
+        """Return a number that a query selects."""
         row = await (await self.database.execute(query, values)).fetchone()
         assert row is not None
         return int(row[0])
 
 
 async def run(stack: Stack, order: Order, found: Found, say: Callable[[str], None]) -> None:
-    """All of it; ``found`` is filled as far as it comes."""
+    """Run all steps; ``found`` is filled up to the point of a failure."""
     found.bare_tps = await asyncio.to_thread(bare.commits, stack.data, order.nodes, order.seconds)
     say(f"bare PostgreSQL: {found.bare_tps:.0f} commits/s")
     url = f"http://127.0.0.1:{stack.ports[0]}"
@@ -111,7 +111,7 @@ async def _measure(bench: Bench, found: Found) -> None:
     found.flood = await _flood(bench)
     found.burst = await _burst(bench)
     found.decided_p99 = await _decided(bench)
-    await _trained(bench, order.nodes)  # else a cancel would be billed for what comes back
+    await _trained(bench, order.nodes)  # else recoveries would add to the CPU of the cancels
     found.cancel = await _cancel(bench, ids[:2000])
 
 
@@ -166,7 +166,7 @@ async def _trained(bench: Bench, nodes: int) -> None:
 
 async def _watch(bench: Bench, jobs: int) -> Window:
     stack = bench.stack
-    await asyncio.sleep(min(bench.order.seconds, 5.0))  # what began with the start has ended
+    await asyncio.sleep(min(bench.order.seconds, 5.0))  # let the start-up work end
     await stack.fleet.call("heartbeats")
     commits = "select xact_commit from pg_stat_database where datname = current_database()"
     arm, cpu, done = await _arm(stack), stack.cpu(), await bench.one(commits)
@@ -203,7 +203,7 @@ async def _flood(bench: Bench) -> tuple[int, float, dict[str, float]]:
 
 
 async def _burst(bench: Bench) -> tuple[int, float, dict[str, float]]:
-    """Every node has a notice at once; until the next attempts of their jobs are committed."""
+    """Evict every node at once and wait until the next attempt of each job is created."""
     query = "select count(*) from attempts where number > 1"
     alive = await bench.one("select count(*) from attempts where state = 'running'")
     before, began = bench.stack.cpu(), time.monotonic()
@@ -218,7 +218,10 @@ async def _burst(bench: Bench) -> tuple[int, float, dict[str, float]]:
 
 
 async def _decided(bench: Bench) -> float | None:
-    """By the events of the jobs, which are dated by the service's processes."""
+    """Return the 99th percentile of seconds from a job's first notice to the service's decision.
+
+    Both are events, which the service's processes date.
+    """
     query = """
     select percentile_cont(0.99) within group (order by extract(epoch from decided.at - first.at))
     from (select job_id, min(at) as at from events where code = 'node.eviction_notice'
@@ -232,7 +235,7 @@ async def _decided(bench: Bench) -> float | None:
 
 
 async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, dict[str, float]]:
-    """Seconds until all were asked for, and until all are cancelled."""
+    """Cancel jobs; measure the seconds until all are answered, and until all are cancelled."""
     left = list(ids)
 
     async def lane(mine: int) -> None:

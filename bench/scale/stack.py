@@ -1,4 +1,4 @@
-"""The processes that are measured: PostgreSQL, api, reconciler; beside them the world and nodes."""
+"""The measured processes (PostgreSQL, api, reconciler), with the world and the nodes."""
 
 import asyncio
 import os
@@ -21,21 +21,21 @@ from bench.scale.parts.line import Line
 from rekindle.local import postgres
 
 SIZE, REGION = "Standard_ND96amsr_A100_v4", "eastus"
-LIMITS_TIMES = 1000  # Azure's own limits would be what is measured: 125 new sets a minute
-SPARE_FILES = 1000  # of a process, beside one for each node
-SECRET = secrets.token_hex()  # that node tokens are derived from
-PATIENCE = 180.0  # seconds for a part to start; a busy machine takes its time
-# Durable, as a production server is; memory as a small one has it.
+LIMITS_TIMES = 1000  # Azure's own limits (125 new sets a minute) would dominate
+SPARE_FILES = 1000  # open files of a process, besides one for each node
+SECRET = secrets.token_hex()  # key that node tokens are derived from
+PATIENCE = 180.0  # timeout for a part to start, seconds
+# Durable like a production server; memory of a small one.
 SERVER = ("shared_buffers=512MB", "max_connections=300", "max_wal_size=4GB", "wal_level=replica")
 
 
 class CannotMeasure(Exception):
-    """The bench itself could not be set up, or the service did not do what is measured."""
+    """Raised when the benchmark could not be set up, or the service failed a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How many processes there are, and how far away the outside is."""
+    """Number of processes, intervals of the nodes, and latencies of cloud and Blob."""
 
     apis: int = 1
     reconcilers: int = 1
@@ -47,29 +47,29 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Everything that runs."""
+    """A running stack."""
 
     folder: Path
     data: Path
     ports: tuple[int, ...]
     world: Line
     fleet: Line
-    processes: dict[str, list[psutil.Process]]  # by what they are
+    processes: dict[str, list[psutil.Process]]  # by part
     key: str
 
     @property
     def database(self) -> str:
-        """For psycopg."""
+        """URL of the database for psycopg."""
         return postgres.url(self.data).replace("+psycopg", "")
 
     def cpu(self) -> dict[str, float]:
-        """Seconds that each part has used up to now."""
+        """Return the CPU seconds of each part so far."""
         used = {name: sum(map(_seconds, of)) for name, of in self.processes.items()}
         server = psutil.Process(int((self.data / "postmaster.pid").read_text().split()[0]))
         return used | {"postgres": _with_children(server)}
 
     def kib(self) -> float:
-        """Memory of the service's processes."""
+        """Return the resident memory of the service's processes in KiB."""
         return (
             sum(p.memory_info().rss for name in ("api", "reconciler") for p in self.processes[name])
             / 1024
@@ -77,7 +77,11 @@ class Stack:
 
 
 def room_for(nodes: int) -> None:
-    """Let each process hold a connection for every node, or raise CannotMeasure."""
+    """Raise the limit of open files, so that each process can hold a connection for every node.
+
+    Raises:
+        CannotMeasure: The hard limit is too low.
+    """
     needed, (soft, hard) = nodes + SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise CannotMeasure(f"{nodes} nodes take {needed} open files, and {hard} are allowed here")
@@ -87,7 +91,7 @@ def room_for(nodes: int) -> None:
 
 @asynccontextmanager
 async def stack(shape: Shape) -> AsyncIterator[Stack]:
-    """Start all of it in a temporary folder; end and remove it afterwards."""
+    """Start a stack in a temporary folder; stop and delete it afterwards."""
     with _folder() as folder, _database(folder) as data:
         env = _environment(folder, data)
         world, fleet = folder / "world", folder / "fleet"
@@ -227,7 +231,7 @@ def _seconds(process: psutil.Process) -> float:
 
 
 def _with_children(server: psutil.Process) -> float:
-    """A server's own, and that of the connections' processes, ended ones included."""
+    """Return CPU seconds of a server and its connection processes, ended ones included."""
     times = server.cpu_times()
     ended = times.children_user + times.children_system
     running = sum(_seconds(child) for child in server.children())

@@ -1,0 +1,1 @@
+"""Benchmark of stalls: how long an expensive request delays the others."""

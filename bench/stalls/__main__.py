@@ -1,8 +1,9 @@
-"""`python -m bench.stalls [--json [FILE]]`: how long a hostile request keeps others waiting.
+"""Benchmark of stalls: the longest delay of other requests during an expensive request.
 
-Starts PostgreSQL and an api process, sends it the worst inputs that are known, one after the other
-and then all at once, and meanwhile asks for /livez and speaks as a node every 20 ms. Reported is
-the longest of these answers beside each input. Quiet machines show the loop, busy ones themselves.
+Run it with `python -m bench.stalls [--json [FILE]]`. It starts PostgreSQL and an api process, and
+sends it the worst known inputs one by one and then all at once. Meanwhile it sends GET /livez and
+a heartbeat every 20 ms. The result is the longest of these answers for each input, in ms. On a
+busy machine the result also contains the delays of other load.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from service.domain import tokens
 
 STDOUT = Path("-")
 CANNOT_MEASURE = 2
-EVERY = 0.02  # seconds between two questions
+EVERY = 0.02  # seconds between two probes
 BAR_MS = 200.0
 PATIENCE = 120.0
 MIB = 2**20
@@ -80,7 +81,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def main() -> int:
-    """Measure, print, exit."""
+    """Run the benchmark, print its measures and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.stalls", description=__doc__)
     parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
     options = parser.parse_args()
@@ -133,7 +134,7 @@ async def _during(
 async def _longest(running: Stack, method: str, path: str, over: asyncio.Event) -> float:
     longest = 0.0
     async with _client(running) as client:
-        await client.get("/livez")  # its connection
+        await client.get("/livez")  # opens the connection
         while not over.is_set():
             began = time.perf_counter()
             await client.request(method, path)

@@ -1,1 +1,1 @@
-"""What a token costs to train, with us and with Hugging Face's Trainer over DeepSpeed."""
+"""Benchmark of training: throughput, CPU and memory of Rekindle and of Hugging Face's Trainer."""

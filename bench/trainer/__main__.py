@@ -1,22 +1,22 @@
-"""`python -m bench.trainer [--hidden N] [--layers N] [--ranks N] [--lora] ... [--json [FILE]]`.
+"""Benchmark of the trainer against Hugging Face's Trainer with DeepSpeed.
 
-Trains the same model on the same rows in the same order with our trainer, padded and packed, and
-with Hugging Face's Trainer over DeepSpeed, in turns; on CPU, or with `--accelerator cuda` with one
-rank on each GPU.
+Run it with `python -m bench.trainer [--hidden N] [--layers N] [--ranks N] [--lora] ...
+[--json [FILE]]`. It trains the same model on the same rows in the same order, in alternating
+rounds: Rekindle padded, Rekindle packed, and Hugging Face's Trainer. It runs on CPU, or with
+`--accelerator cuda` on one GPU per rank.
 
-How to read the table. A token is one of a row, padding is none. The first steps are not counted.
+Columns of the table. Padding does not count as tokens. Warm-up steps are not counted:
 
-    tokens/s    of all ranks together
-    cpu         CPU seconds of all processes for a thousand tokens: moves least with other load
-    private     the most memory that the ranks had for themselves, all together
-    files       the most that was mapped of files; the system may take it back
-    shared      the most in shared memory, where ours puts what it saves
-    all         private and shared together, at their most: what the bar is about on CPU
-    gpu         the most that the driver of the fullest GPU has given out: the bar with GPUs
-    mfu         model FLOPs utilization that our own trainer tells, of the last step; GPUs only
+    tokens/s    tokens per second of all ranks together
+    cpu         CPU seconds of all processes per 1,000 tokens; the most robust against other load
+    private     peak private memory, summed over all ranks
+    files       peak of mapped file pages, which the system can reclaim
+    shared      peak shared memory, which holds Rekindle's saves
+    all         peak of private and shared memory together; its bar applies on CPU
+    gpu         peak memory in use on the fullest GPU, by its driver; its bar applies on GPUs
+    mfu         model FLOPs utilization of the last step, reported by Rekindle's trainer; GPUs only
 
-The best of the rounds counts. Bars are shown, a missed one changes no exit status. Exit 2: it
-could not measure.
+The best round counts. A missed bar does not change the exit status. Exit 2: it could not measure.
 """
 
 import argparse
@@ -42,7 +42,7 @@ Rounds = dict[str, list[Seen]]
 
 
 def main() -> int:
-    """Run, print, and say by the exit status whether it could be measured."""
+    """Run all rounds, print the table and return whether it could measure, as an exit status."""
     options = _options()
     case = _case(options)
     folder = Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
@@ -119,7 +119,10 @@ def _row(name: str, case: Case, inputs: Inputs, rounds: Sequence[Seen]) -> tuple
 
 
 def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
-    """Ours, packed as a user would choose it, against theirs, and padded beside it."""
+    """Return the measures of packed Rekindle, with the other trainer's values as bars.
+
+    Padded Rekindle is listed as a rival.
+    """
     (speed, cpu), (plain, plain_cpu), (theirs, their_cpu) = (
         _best(case, inputs, seen[name]) for name in (PACKED, OURS, RIVAL)
     )

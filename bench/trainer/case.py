@@ -1,4 +1,4 @@
-"""What all contestants of one case train: the same model, rows, order and batches."""
+"""Case of the trainer benchmark: model, rows, order and batches, the same for all contestants."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ OURS, PACKED, RIVAL = "rekindle", "rekindle_packed", "hf_trainer"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One size of model on so many ranks."""
+    """Model shape, batch sizes and options of one benchmark run."""
 
     hidden: int
     layers: int
@@ -19,39 +19,39 @@ class Case:
     global_batch: int
     max_seq_len: int
     steps: int
-    warmup: int  # steps that are not counted
+    warmup: int  # warm-up steps, not counted
     precision: str
     zero_stage: int
     lora: bool
     checkpointing: bool
     accelerator: str = "cpu"  # or "cuda"
-    loss_chunk: int = 0  # of ours; their loss is of all logits at once
+    loss_chunk: int = 0  # for Rekindle only; the rival computes all logits at once
 
     def write(self, path: Path) -> None:
-        """Leave it for the processes."""
+        """Write the case to a file for the training processes."""
         path.write_text(json.dumps(asdict(self)))
 
     @staticmethod
     def read(path: Path) -> "Case":
-        """What `write` left."""
+        """Read a case that `write` wrote."""
         return Case(**json.loads(path.read_text()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What was made of a case."""
+    """Sizes of the inputs that were generated for a case."""
 
     parameters: int
-    tokens: tuple[int, ...]  # of each step's rows, all ranks together; padding is none
-    trained: tuple[int, ...]  # of them, what the assistant says
+    tokens: tuple[int, ...]  # tokens of each step without padding, all ranks together
+    trained: tuple[int, ...]  # tokens of each step that the assistant wrote
 
     def write(self, path: Path) -> None:
-        """Leave it for who measures."""
+        """Write the sizes to a file for the benchmark."""
         path.write_text(json.dumps(asdict(self)))
 
     @staticmethod
     def read(path: Path) -> "Inputs":
-        """What `write` left."""
+        """Read the sizes that `write` wrote."""
         found = json.loads(path.read_text())
         return Inputs(
             parameters=found["parameters"],

@@ -1,4 +1,4 @@
-"""Starting a contestant, and watching its processes from outside."""
+"""Start of a contestant, and measurement of its processes from outside."""
 
 import json
 import os
@@ -17,30 +17,30 @@ from bench.report import ROOT
 from bench.trainer.case import RIVAL, Case
 
 POLL = 0.02
-ACCELERATOR = ("REKINDLE_ACCELERATOR", "DS_ACCELERATOR")  # our name, and DeepSpeed's
-PATIENCE = 900.0  # seconds for one contestant
+ACCELERATOR = ("REKINDLE_ACCELERATOR", "DS_ACCELERATOR")  # variables of Rekindle and of DeepSpeed
+PATIENCE = 900.0  # timeout of one contestant, seconds
 TAIL = 3000
 STATUS = {"RssAnon:": "private", "RssFile:": "files", "RssShmem:": "shared"}
-OF_GPU = "gpu"  # kind of memory: the fullest GPU's, as its driver has given it out
-# A line for each GPU, ten times a second.
+OF_GPU = "gpu"  # kind of memory: that of the fullest GPU, by its driver
+# Prints a line for each GPU, ten times a second.
 SMI = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--loop-ms=100")
 
 
 class CannotMeasure(Exception):
-    """A contestant did not come to its end."""
+    """Raised when a contestant did not finish, with the end of its output."""
 
 
 @dataclass
 class Seen:
-    """What was seen of one contestant until its last step."""
+    """Measurements of one contestant until its last step."""
 
-    marks: dict[int, tuple[float, float]] = field(default_factory=dict)  # step: wall, CPU seconds
-    cpu: dict[tuple[int, float], float] = field(default_factory=dict)  # each process ever seen
-    peak: dict[str, int] = field(default_factory=dict)  # bytes of all ranks, by kind of page
-    mfu: float | None = None  # as our own trainer tells it; None where it does not
+    marks: dict[int, tuple[float, float]] = field(default_factory=dict)  # step: wall and CPU s
+    cpu: dict[tuple[int, float], float] = field(default_factory=dict)  # CPU seconds by process
+    peak: dict[str, int] = field(default_factory=dict)  # peak bytes of all ranks, by kind of memory
+    mfu: float | None = None  # as Rekindle's trainer reports it; None otherwise
 
     def rate(self, tokens: Sequence[int], warmup: int) -> tuple[float, float]:
-        """Tokens a second, and CPU seconds for a thousand, of the steps after ``warmup``."""
+        """Return tokens per second and CPU seconds per 1,000 tokens, after ``warmup`` steps."""
         first, last = min(step for step in self.marks if step >= warmup), max(self.marks)
         (began, cpu), (ended, cpu_end) = self.marks[first], self.marks[last]
         count = sum(tokens[first:last])
@@ -48,7 +48,7 @@ class Seen:
 
 
 def prepare(folder: Path) -> None:
-    """Make the inputs of the case that lies there."""
+    """Write the inputs of the case in ``folder``."""
     command = [sys.executable, "-m", "bench.trainer.ranks.prepare", str(folder)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, env=_environment("cpu")
@@ -58,7 +58,7 @@ def prepare(folder: Path) -> None:
 
 
 def watch(folder: Path, name: str, case: Case) -> Seen:
-    """Train by this contestant, and look at it all the while."""
+    """Train with this contestant and measure its processes."""
     root = folder / name
     root.mkdir(exist_ok=True)
     program = ("bench.trainer.ranks.hf", folder) if name == RIVAL else ("trainer.train", root)
@@ -114,7 +114,7 @@ def _pages(pid: int) -> dict[str, int]:
 
 @contextmanager
 def _gpu_memory(root: Path, case: Case) -> Iterator[Callable[[], int]]:
-    """Watch the GPUs; what is yielded tells the most bytes that one of them had given out."""
+    """Sample the memory of all GPUs; yield a function that returns the maximum in bytes."""
     if case.accelerator == "cpu":
         yield lambda: 0
         return

@@ -1,4 +1,4 @@
-"""The two clouds that one contract suite runs against, and what Azure does in them by itself."""
+"""The two clouds of the contract suite, fake and emulated, and Azure's own actions in them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -37,10 +37,10 @@ from tests.waiting import on, until
 SPOT = Offering(
     region="eastus", vm_size="Standard_NC24ads_A100_v4", capacity_type=CapacityType.SPOT
 )
-SCARCE = replace(SPOT, region="westus3")  # accepted, and then there is no room
-QUIET = replace(SPOT, region="southcentralus")  # no other test runs anything there
-STRAY = "Microsoft.Network/networkSecurityGroups"  # stands for whatever is no scale set
-NOT_SOLD = replace(SPOT, region="northcentralus")  # refused at once
+SCARCE = replace(SPOT, region="westus3")  # accepted, but the allocation fails
+QUIET = replace(SPOT, region="southcentralus")  # no other test creates instances there
+STRAY = "Microsoft.Network/networkSecurityGroups"  # an example of a resource that is no scale set
+NOT_SOLD = replace(SPOT, region="northcentralus")  # refused immediately
 QUOTA = (
     "Operation could not be completed as it results in exceeding approved LowPriorityCores quota."
 )
@@ -48,32 +48,32 @@ QUOTA = (
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A cloud, what Azure does in it of its own accord, and how time passes there."""
+    """A cloud, functions for Azure's own actions in it, and a wait function for its clock."""
 
     cloud: CloudProvider
-    neighbour: CloudProvider  # the same cloud as another deployment sees it
+    neighbour: CloudProvider  # the same cloud for another deployment
     evict: Callable[..., Awaitable[None]]  # (scale set, instance id, lingers=False)
     restore: Callable[[str], Awaitable[None]]
     arm: Callable[..., Awaitable[None]]  # (kind of fault, its members)
     clear: Callable[[], Awaitable[None]]
-    leave: Callable[..., Awaitable[None]]  # (name, mine): something with an owner's tag, no set
+    leave: Callable[..., Awaitable[None]]  # (name, mine): create a tagged resource, not a scale set
     until: Callable[..., Awaitable[ScaleSet]]
     print_to_console: Callable[[str, str, bytes], None]  # (scale set, instance id, text)
 
     async def seen(self, name: str, phase: ScaleSetPhase | None = None) -> ScaleSet:
-        """The scale set as soon as it can be seen (in ``phase``)."""
+        """Wait until the scale set is visible (in ``phase``), and return it."""
         return await self.until(
             partial(_look, self.cloud, name),
             lambda found: found is not None and phase in {None, found.phase},
         )
 
     async def gone(self, name: str) -> None:
-        """Wait until there is no such scale set."""
+        """Wait until the scale set does not exist."""
         await self.until(partial(_look, self.cloud, name), lambda found: found is None)
 
 
 async def fake_world(clock: Clock) -> AsyncIterator[World]:
-    """The fake."""
+    """Yield the fake cloud."""
     cloud = FakeCloud(now=clock, sold_out={NOT_SOLD}, sold_out_late={SCARCE})
     cloud.spot_quotas[QUIET.region] = SpotCores(limit=10_000, used=0)
 
@@ -113,7 +113,7 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
 
 
 async def azure_world(emulator: Emulator) -> AsyncIterator[World]:
-    """The real adapter on the emulator."""
+    """Yield the real adapter with the emulator."""
     full = {"region": SCARCE.region, "vm_size": SCARCE.vm_size, "available": 0}
     emulator.admin("capacity", full).raise_for_status()
 
@@ -159,7 +159,7 @@ async def azure_world(emulator: Emulator) -> AsyncIterator[World]:
 
 
 def a_spec(offering: Offering = SPOT) -> ScaleSetSpec:
-    """A scale set of three, with a name of its own."""
+    """Return the spec of a scale set of three instances with a unique name."""
     return ScaleSetSpec(
         name=f"rk-{uuid4().hex[:26]}",
         offering=offering,
@@ -170,7 +170,7 @@ def a_spec(offering: Offering = SPOT) -> ScaleSetSpec:
 
 
 def _arm(cloud: FakeCloud, kind: str, members: dict[str, Any]) -> None:
-    """What the emulator is told, as the fake has it."""
+    """Apply an order for the emulator to the fake."""
     match kind, members.get("when"):
         case "drop", "after":
             cloud.lose_answers += 1
@@ -193,7 +193,7 @@ def _arm(cloud: FakeCloud, kind: str, members: dict[str, Any]) -> None:
 
 
 def _refusal(kind: str, members: dict[str, Any]) -> CloudError:
-    """What the next call raises."""
+    """Return the exception that the next call raises."""
     wait = float(members.get("retry_after", 0))
     return {
         "throttle": Throttled("too many", "OperationNotAllowed", wait),

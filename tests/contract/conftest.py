@@ -1,4 +1,4 @@
-"""What the contract suites run against."""
+"""Fixtures of the contract suites: each seam's real adapter and its fake."""
 
 from collections.abc import AsyncIterator, Iterator
 from uuid import uuid4
@@ -20,21 +20,21 @@ from tests.price_list import PriceList, Reader, serving
 
 @pytest.fixture(scope="session")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """A running Azure emulator; tests keep apart by names and owners."""
+    """Run an Azure emulator for the session; tests use distinct names and owners."""
     with emulated.server(tmp_path_factory.mktemp("emulator")) as running:
         yield running
 
 
 @pytest.fixture
 async def price_list() -> AsyncIterator[PriceList]:
-    """A price list of prepared pages."""
+    """Serve a price list of prepared pages."""
     async with serving() as made:
         yield made
 
 
 @pytest.fixture
 async def reader(price_list: PriceList, clock: Clock) -> AsyncIterator[Reader]:
-    """The service's reader of it."""
+    """Yield the service's reader of the price list."""
     made = Reader(price_list.url, clock)
     yield made
     for prices in made.opened:
@@ -43,7 +43,7 @@ async def reader(price_list: PriceList, clock: Clock) -> AsyncIterator[Reader]:
 
 @pytest.fixture(params=["fake", "azure"])
 async def world(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[World]:
-    """A cloud of either kind."""
+    """Yield the fake cloud, and then the real adapter with the emulator."""
     fake = request.param == "fake"
     build = fake_world(clock) if fake else azure_world(request.getfixturevalue("emulator"))
     async for made in build:
@@ -55,14 +55,14 @@ async def world(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[W
 
 @pytest.fixture(scope="session")
 def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """A Blob server whose accounts are opened by tokens and by no known key."""
+    """Run a Blob server whose accounts accept tokens only."""
     with blob_emulator.keyless(tmp_path_factory.mktemp("keyless")) as running:
         yield running
 
 
 @pytest.fixture(params=["memory", "azurite", "entra"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
-    """Both adapters of the seam, the second with an account key and with a sign-in."""
+    """Yield the blob store in memory, with an account key, and with a sign-in."""
     made: BlobStore = MemoryStore()
     if request.param == "azurite":
         made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
@@ -75,7 +75,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
 
 @pytest.fixture
 async def near(store: BlobStore, request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
-    """Another account of the same kind."""
+    """Yield a second account of the same kind."""
     made: BlobStore = MemoryStore()
     if isinstance(store, AzureBlobStore) and store.has_access_policies:
         made = AzureBlobStore(request.getfixturevalue("azurite").near_connection_string)
@@ -88,7 +88,7 @@ async def near(store: BlobStore, request: pytest.FixtureRequest) -> AsyncIterato
 
 @pytest.fixture
 async def container(store: BlobStore) -> str:
-    """Name of a container of the test's own."""
+    """Create a container with a unique name and return the name."""
     name = f"job-{uuid4().hex}"
     await store.create_container(name)
     return name

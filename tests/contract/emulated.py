@@ -1,4 +1,4 @@
-"""Our Azure adapter on the emulator."""
+"""The real Azure adapter with the emulator."""
 
 import json
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from service.cloud.azure import AzureCloud
 from service.cloud.azure_template import AzureSettings
 from tests.emulator_process import GROUP, SUBSCRIPTION, TENANT, Emulator
 
-IMAGE = "rekindle/node:test"  # copies its configuration to its disk, then does nothing for long
+IMAGE = "rekindle/node:test"  # copies its node config to its disk, then sleeps
 _NODE = 'cp "$REKINDLE_NODE_CONFIG" "$REKINDLE_WORK_DIR/seen.json" && exec sleep 600'
 
 
 @contextmanager
 def server(folder: Path) -> Iterator[Emulator]:
-    """An emulator whose scale sets take a moment to come and go, with two rows on a page."""
+    """Run an emulator with short delays for scale sets and two rows per page."""
     images = folder / "images.json"
     images.write_text(json.dumps({IMAGE: {"command": ["sh", "-c", _NODE]}}))
     emulator = Emulator(
@@ -34,21 +34,21 @@ def server(folder: Path) -> Iterator[Emulator]:
 
 
 class Reachable(Protocol):
-    """An emulator, wherever it runs."""
+    """An emulator at any address."""
 
     @property
     def arm_url(self) -> str:
-        """Its ARM."""
+        """URL of its ARM."""
         ...
 
     @property
     def ca(self) -> str:
-        """The file of its certificate authority."""
+        """File with its CA certificate."""
         ...
 
 
 def credential(emulator: Reachable, client_id: str = "service") -> ClientSecretCredential:
-    """Return what signs a client in to the emulator's Microsoft Entra ID."""
+    """Return a credential of a client at the emulator's Microsoft Entra ID."""
     return ClientSecretCredential(**secret(emulator, client_id))
 
 
@@ -65,7 +65,7 @@ def secret(emulator: Reachable, client_id: str = "service") -> dict[str, Any]:
 
 
 def sign_in(emulator: Reachable, owner: str) -> AzureCloud:
-    """The adapter as the deployment ``owner`` would have it."""
+    """Return the adapter for the deployment ``owner``."""
     settings = AzureSettings(
         subscription_id=SUBSCRIPTION,
         resource_group=GROUP,

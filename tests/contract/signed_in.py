@@ -1,4 +1,4 @@
-"""Signs in to Blob Storage with a token of the emulator's Microsoft Entra ID."""
+"""Sign-in to Blob Storage with a token of the emulator's Microsoft Entra ID."""
 
 import time
 from datetime import UTC, datetime
@@ -10,11 +10,11 @@ from tests.emulator_process import Emulator
 
 
 def sign_in(azure: Emulator, blobs: Azurite) -> SignIn:
-    """Return the sign-in of some client, as the service makes it from its settings."""
+    """Return the sign-in of a client, as the service makes it from its settings."""
     client = credential(azure, "11111111-2222-3333-4444-555555555555")
     return SignIn(credential=client, now=wall, ca_path=str(blobs.ca))
 
 
 def wall() -> datetime:
-    """The real time, by which Azurite judges."""
+    """Return the real time, which Azurite uses to check tokens."""
     return datetime.fromtimestamp(time.time(), UTC)

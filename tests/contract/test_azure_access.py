@@ -1,4 +1,4 @@
-"""What the settings of a service lead to: its own ways to Azure's market and bill."""
+"""Settings of a service that give it access to Azure's market and bills."""
 
 from datetime import date
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every Bills promises: the one in memory, and Cost Management as the emulator serves it."""
+"""Contract of Bills: the fake, and Cost Management as the emulator serves it."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -21,7 +21,7 @@ SCOPE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
 
 @pytest.fixture(scope="module")
 def biller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """An emulator that takes no time to make machines, nor to tell what they cost."""
+    """Run an emulator without delays for machines or costs."""
     quick = ("--create-seconds", "0", "--delete-seconds", "0", "--cost-delay-seconds", "0")
     running = Emulator(tmp_path_factory.mktemp("bills"), *quick, "--hollow")
     running.make_group()
@@ -39,7 +39,7 @@ def today() -> date:
 
 @pytest.fixture(params=["fake", "azure"])
 async def bills(request: pytest.FixtureRequest) -> Bills:
-    """Two machines of an attempt run since a moment ago."""
+    """Return bills for two machines of an attempt that started a moment ago."""
     if request.param == "fake":
         return FakeBills(rows=[_row()])
     emulator, owner = request.getfixturevalue("biller"), f"owner-{uuid4().hex}"

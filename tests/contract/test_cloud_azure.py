@@ -1,4 +1,4 @@
-"""What only the Azure adapter can show, against an ARM that answers as it is told."""
+"""Behaviour of the Azure adapter only, against a scripted ARM."""
 
 import asyncio
 import ssl
@@ -53,9 +53,9 @@ Answer = tuple[int, dict[str, str], Any]
 
 @dataclass
 class Arm:
-    """Answers every request with the next line of its script, and remembers the request.
+    """Scripted ARM: answers each request with the next line of its script, and records it.
 
-    A line with status 0 is no answer at all.
+    A line with status 0 never answers.
     """
 
     url: str
@@ -78,7 +78,7 @@ class Arm:
 
 
 class Credential:
-    """Gives a token, or fails to."""
+    """Credential that returns a token or raises an error."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
@@ -89,13 +89,13 @@ class Credential:
         return AccessToken("token", int(time.time()) + 3600)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no connection."""
 
     async def __aenter__(self) -> "Credential":
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ async def test_a_delete_is_forced_and_is_not_polled(arm: Arm, cloud: AzureCloud)
 
 
 async def test_the_cause_of_a_failure_is_read_from_the_scale_set_itself(arm: Arm) -> None:
-    """So it is known to a service that was started after the create was accepted."""
+    """Check the cause after a restart, when the service no longer knows the create operation."""
     arm.will_answer(200, _scale_set("Failed"))
     arm.will_answer(200, {"value": []})
     arm.will_answer(

@@ -1,4 +1,4 @@
-"""What the seam promises of clusters in Azure ML: the fake, and the real client on the emulator."""
+"""Contract of clusters in Azure ML: the fake, and the real client with the emulator."""
 
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +28,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 @pytest.fixture(params=["fake", "emulator", "named"])
 async def space(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[Space]:
-    """``named``: on a cluster that is there already and stays."""
+    """Yield each kind of workspace; ``named`` uses an existing cluster."""
     form = request.param
     async for made in (
         fake_space(clock)

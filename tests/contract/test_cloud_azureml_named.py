@@ -1,4 +1,4 @@
-"""Jobs on clusters that exist already, with the real client on the emulator."""
+"""Jobs on existing clusters of Azure ML, with the real client and the emulator."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -36,7 +36,7 @@ async def space(azure: Emulator) -> AsyncIterator[Space]:
 
 @pytest.fixture
 def client(azure: Emulator) -> Iterator[httpx.Client]:
-    """The team that owns the clusters."""
+    """Yield a client of the team that owns the clusters."""
     with azure.signed_in() as made:
         body = {"properties": {"image": IMAGE}}
         made.put(ENVIRONMENT, params=OLD, json=body).raise_for_status()
@@ -52,7 +52,7 @@ def put(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
 
 
 def ours(client: httpx.Client) -> list[str]:
-    """Names of clusters that Rekindle has made."""
+    """Return the names of the clusters that Rekindle created."""
     rows = shown(client, f"{WORKSPACE}/computes")["value"]
     return [row["name"] for row in rows if row["name"].startswith("rk-")]
 

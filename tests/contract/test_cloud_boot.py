@@ -1,4 +1,4 @@
-"""Our cloud-init, sent through the Azure adapter, really boots a machine on the emulator."""
+"""Boot of an emulated machine with Rekindle's cloud-init, through the Azure adapter."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Azure at its worst: the same errors and the same facts from the fake and from the adapter."""
+"""Faults of Azure: the fake and the adapter give the same errors and the same facts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every CloudProvider promises: the fake, and the Azure adapter on the emulator."""
+"""Contract of CloudProvider: the fake, and the Azure adapter with the emulator."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What every Market promises: the one in memory, and Azure's tables as the emulator serves them."""
+"""Contract of Market: the fake, and Azure's tables as the emulator serves them."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ LAST = PricePoint(datetime(2026, 11, 1, tzinfo=UTC), Decimal("8.441552"))
 
 
 def arm(emulator: Emulator, **more: float) -> Arm:
-    """Our own way to the emulator."""
+    """Return a client of the emulator's ARM."""
     credential = ClientSecretCredential(
         TENANT,
         "service",
@@ -139,7 +139,7 @@ async def test_a_refusal_is_told_with_how_long_to_wait(emulator: Emulator) -> No
 
 
 class OneAnswer(Arm):
-    """Answers every question with one row of a price history."""
+    """ARM client that answers each request with one row of a price history."""
 
     def __init__(self, points: list[object]) -> None:
         self.row = {"location": EAST.region, "size": EAST.vm_size.lower(), "prices": points}

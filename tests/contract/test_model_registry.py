@@ -1,4 +1,4 @@
-"""What a registry of models promises: the fake, and the real client on an emulated workspace."""
+"""Contract of ModelRegistry: the fake, and the real client with an emulated workspace."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ BLOB = "https://account.blob.core.windows.net"
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
-    """One registry, and what is in it."""
+    """One registry, with a function to read its models and one to break it."""
 
     seam: ModelRegistry
     look: Callable[[RegisteredModel], Awaitable[RegisteredModel]]

@@ -1,4 +1,4 @@
-"""What every PriceMemory promises: one of a process, and PostgreSQL."""
+"""Contract of PriceMemory: in a process, and in PostgreSQL."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -63,7 +63,7 @@ async def test_of_a_place_without_a_past_nothing_was_paid(memory: PriceMemory) -
 async def test_the_last_good_price_is_that_of_the_newest_machines_that_ran(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    """An attempt that never trained had a price that nobody paid."""
+    """Skip attempts that never trained, because their price was never paid."""
     ran = {"one": (8, 30), "two": (9, 31), "free": (0, 31), "idle": (1, 2)}
     async with engine.begin() as conn:
         for name, (hourly, listed) in ran.items():

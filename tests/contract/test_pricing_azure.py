@@ -1,4 +1,4 @@
-"""How Azure's price list is read, against a list that says what it is told."""
+"""Reader of Azure's price list, against a list of prepared pages."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A price that jumps is used once it has been listed for a day; until then the last good one."""
+"""Price jumps: a price that jumps is used after a day; until then the last good one."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -132,7 +132,10 @@ async def test_a_first_price_that_eight_gpus_cannot_have_is_none(
 async def test_between_two_months_of_spot_prices_the_last_one_holds(
     price_list: PriceList, reader: Reader
 ) -> None:
-    """Azure dates them to the last second of a month, and may list the next one late."""
+    """Keep the old price in the gap, because Azure may publish a new month's Spot prices late.
+
+    Azure dates the end of a price to the last second of a month.
+    """
     price_list.will_say(machine(0.1), spot(0.02, effectiveEndDate="2026-11-30T23:59:59Z"))
     before = await reader.price()
 

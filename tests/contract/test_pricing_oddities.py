@@ -1,6 +1,6 @@
 """Rows of Azure's price list that are no price of a Linux machine today, as users met them.
 
-Each case names where it was seen; all but a few are from issues of other tools that read the list.
+Each case names its source. Most are from issues of other tools that read the list.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What every PriceSource promises: a fixed table, and Azure's list as the emulator serves it."""
+"""Contract of PriceSource: a fixed table, and Azure's list as the emulator serves it."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What every checker of rows does: the one in a limited process, and the one in this process."""
+"""Contract of row checkers: in a limited process, and in the test's process."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ REWRITING = TEMPLATE.replace(
 
 
 def rows(*given: object, ends: str = "\n") -> Rows:
-    """A data file of these rows, in chunks that end anywhere."""
+    """Return a data file of these rows as a stream of 7-byte chunks."""
     data = "".join((r if isinstance(r, str) else json.dumps(r)) + ends for r in given).encode()
 
     async def stream() -> AsyncIterator[bytes]:
@@ -145,7 +145,7 @@ async def test_a_model_without_a_chat_template_is_named_as_the_cause(checker: Ro
 
 
 async def test_of_a_large_file_a_preview_reads_the_beginning_alone() -> None:
-    """In the process only: the other one has the file in memory anyway."""
+    """Check ProcessChecker only, because the other checker holds the file in memory."""
     given, closed = 0, False
 
     async def large() -> AsyncIterator[bytes]:
@@ -203,7 +203,7 @@ async def test_a_preview_behind_too_many_others_can_be_asked_for_again() -> None
 
 
 async def test_an_endless_template_costs_its_row_alone() -> None:
-    """In the process only: nothing of ours may run so long."""
+    """Check ProcessChecker only, because the test's process cannot interrupt a template."""
     endless = "{% for m in messages %}{% if m.content == 'stop' %}" + (
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     )

@@ -1,4 +1,4 @@
-"""What every BlobStore promises of access policies. That they hold, only Azurite can show."""
+"""Contract of access policies in BlobStore; only Azurite shows that they are enforced."""
 
 import time
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from service.storage.store import POLICIES, BlobNotFound, BlobStore
 
 @pytest.fixture(params=["memory", "azurite"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
-    """Those that have policies."""
+    """Yield the stores with access policies."""
     made: BlobStore = MemoryStore()
     if request.param == "azurite":
         made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
@@ -22,7 +22,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
 
 
 def soon() -> datetime:
-    """An end that is ahead of the real clock, by which Azurite judges."""
+    """Return an expiry one hour from now in real time, which Azurite uses."""
     return datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
 
 

@@ -1,4 +1,4 @@
-"""What only the Azure adapter can show: real SAS URLs, flat memory, append blobs, outages."""
+"""Behaviour of the Azure blob store only: real SAS URLs, flat memory, append blobs, outages."""
 
 import time
 import tracemalloc
@@ -38,7 +38,7 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
 
 
 def soon() -> datetime:
-    """An end that is ahead of the real clock, by which Azurite judges."""
+    """Return an expiry one hour from now in real time, which Azurite uses."""
     return datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
 
 

@@ -1,4 +1,4 @@
-"""What every BlobStore promises: the fake and, on a real Azurite, the Azure adapter."""
+"""Contract of BlobStore: the fake, and the Azure adapter with a real Azurite."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 def soon() -> datetime:
-    """An end that is ahead of the real clock, by which Azurite judges."""
+    """Return an expiry one hour from now in real time, which Azurite uses."""
     return datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
 
 

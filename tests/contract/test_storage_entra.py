@@ -1,4 +1,4 @@
-"""Blob Storage without account keys: user delegation SAS, on Azurite and the emulator's tokens."""
+"""Blob Storage without account keys: user delegation SAS, with tokens of the emulator."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta

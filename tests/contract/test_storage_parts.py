@@ -1,4 +1,4 @@
-"""What every BlobStore promises of blobs that come in parts, to any replica and in any order."""
+"""Contract of uploads in parts to BlobStore, to any replica and in any order."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Access tiers of blobs, as every BlobStore has them: the fake and the Azure adapter on Azurite."""
+"""Contract of access tiers in BlobStore: the fake, and the Azure adapter with Azurite."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an experiment tracker promises: the fake, MLflow's REST calls, wandb, and event files."""
+"""Contract of experiment trackers: the fake, MLflow's REST calls, wandb, and event files."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ URI = f"azureml://westeurope.api.azureml.ms/mlflow/v1.0{WORKSPACE_ID}"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One tracker, and the steps that its run has, each as often as it has it."""
+    """One tracker, and a function that returns the logged steps with duplicates."""
 
     kind: str
     seam: Tracker
@@ -83,7 +83,7 @@ def _lines(folder: Path) -> list[int]:
 
 
 def _events(store: MemoryStore) -> list[int]:
-    """Which of the first ten steps the files have: their records are known to the byte."""
+    """Return the logged steps of the first nine, found by the exact bytes of their records."""
     data = b"".join(blob.data for blob in store._containers[JOB].values())
     known = {n: events_file.event(1000.0 + n, n, {"train/loss": 1 / n}) for n in range(1, 10)}
     return [n for n, record in known.items() for _ in range(data.count(record))]
@@ -141,7 +141,7 @@ async def test_neither_an_address_nor_a_refusal_of_mlflow_shows_a_secret(status:
 
 @dataclass
 class Credential:
-    """Gives another token to each request, as one that renews them would."""
+    """Credential that returns a new token for each request."""
 
     fault: Exception | None = None
     scopes: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Two workspaces that one contract suite runs against, and what Azure ML does there by itself."""
+"""The two workspaces of the contract suite, fake and emulated, and Azure ML's actions in them."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -38,21 +38,21 @@ SPOT = Offering(
     capacity_type=CapacityType.SPOT,
     engine=Engine.AZUREML,
 )
-FULL = replace(SPOT, vm_size="Standard_NC48ads_A100_v4")  # taken, and then there is no room
+FULL = replace(SPOT, vm_size="Standard_NC48ads_A100_v4")  # accepted, but the allocation fails
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """A workspace as a cloud, and what Azure does in it of its own accord."""
+    """A workspace as a cloud, and functions for Azure's own actions in it."""
 
     cloud: CloudProvider
-    neighbour: CloudProvider  # the same workspace as another deployment sees it
+    neighbour: CloudProvider  # the same workspace for another deployment
     owner: str = ""
     preempt: Callable[[str, str], Awaitable[None]]  # (scale set, node)
     until: Callable[..., Awaitable[ScaleSet]]
 
     async def made(self, spec: ScaleSetSpec) -> ScaleSet:
-        """Order it, as often as the reconciler does; return it once all its nodes run."""
+        """Create it by repeated calls, as the reconciler does; return it once all nodes run."""
 
         async def look() -> ScaleSet | None:
             found = await self.look(spec.name)
@@ -66,14 +66,14 @@ class Space:
         return await self.until(look, is_whole)
 
     async def look(self, name: str) -> ScaleSet | None:
-        """As it is; None: there is none."""
+        """Return the scale set, or None when it does not exist."""
         try:
             return await self.cloud.get(name)
         except ScaleSetNotFound:
             return None
 
     async def seen(self, name: str, right: Callable[[ScaleSet | None], bool]) -> ScaleSet | None:
-        """As soon as it is ``right``."""
+        """Wait until the scale set is ``right``, and return it."""
         return await self.until(partial(self.look, name), right)
 
 
@@ -82,7 +82,7 @@ def _runs(machine: Instance) -> bool:
 
 
 def a_spec(offering: Offering = SPOT, nodes: int = 2) -> ScaleSetSpec:
-    """A cluster of an attempt of its own."""
+    """Return the spec of a cluster for an attempt with a unique id."""
     attempt = f"att-{uuid4().hex[:26]}"
     return ScaleSetSpec(
         name=scale_set_name(attempt),
@@ -96,7 +96,7 @@ def a_spec(offering: Offering = SPOT, nodes: int = 2) -> ScaleSetSpec:
 
 
 async def fake_space(clock: Clock) -> AsyncIterator[Space]:
-    """The fake."""
+    """Yield the fake cloud as a workspace."""
     cloud = FakeCloud(now=clock, sold_out_late={FULL})
     cloud.spot_quotas[SPOT.pool] = SpotCores(limit=1000, used=0)
 
@@ -114,7 +114,7 @@ async def fake_space(clock: Clock) -> AsyncIterator[Space]:
 
 @contextmanager
 def server(folder: Path) -> Iterator[Emulator]:
-    """An emulator with a workspace; what its nodes run lives until it is killed."""
+    """Run an emulator with a workspace, whose nodes run a sleep until they are killed."""
     python = folder / "bin" / "python3"
     python.parent.mkdir(parents=True)
     python.write_text("#!/bin/sh\nexec sleep 600\n")
@@ -138,7 +138,12 @@ def server(folder: Path) -> Iterator[Emulator]:
 
 
 async def emulated_space(emulator: Emulator, *, named: bool = False) -> AsyncIterator[Space]:
-    """The real adapter, with the real client, on the emulator; ``named``: on clusters of a team."""
+    """Yield the real adapter with the real client and the emulator.
+
+    Args:
+        emulator: The emulator.
+        named: Use existing clusters of a team.
+    """
     owner = f"o-{uuid4().hex}"
     clusters = {o: team_cluster(emulator, o) for o in (SPOT, FULL)} if named else {}
     cloud, neighbour = (sign_in(emulator, o, clusters) for o in (owner, "neighbour"))
@@ -161,7 +166,7 @@ async def emulated_space(emulator: Emulator, *, named: bool = False) -> AsyncIte
 
 
 def team_cluster(emulator: Emulator, offering: Offering, most: int = 2) -> str:
-    """Make a cluster that is none of ours; return its name."""
+    """Create a cluster of another team and return its name."""
     name = f"team-{uuid4().hex[:12]}"
     with emulator.signed_in() as client:
         body = cluster(most, vmSize=offering.vm_size)
@@ -176,7 +181,7 @@ def sign_in(
     name: str = "ws",
     group: str = GROUP,
 ) -> AzureMlCloud:
-    """The real adapter as a deployment of this name, in the workspace ``name``."""
+    """Return the real adapter for the deployment ``owner``, in the workspace ``name``."""
     space = Workspace(
         subscription_id=SUBSCRIPTION,
         resource_group=group,

@@ -1,4 +1,4 @@
-"""The checkpoint benchmark end to end on a few MiB: each way really stores, and really loads."""
+"""The checkpoint benchmark end to end on a few MiB: each contestant really stores and loads."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ TINY = Case(contestant="", mib=3, ranks=1, tls=False, url="", folder="", saves=1
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
-    """A sink that looks at checksums."""
+    """Run a sink that verifies checksums."""
     folder = tmp_path_factory.mktemp("bench")
     with running(folder, warm_mib=16, check=True) as sink:
         yield Tools(sink=sink, folder=folder, packages="")

@@ -1,4 +1,4 @@
-"""The emulator's benchmark, on a small one: it measures all that it says."""
+"""The emulator's benchmark with few machines: it returns every measure."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The benchmark's sink, the fast and the slow one: what Azure's client and raw sockets see."""
+"""Both sinks of the checkpoint benchmark, with Azure's client and with raw sockets."""
 
 import base64
 import socket
@@ -27,7 +27,7 @@ SOME = bytes(range(256)) * (5 * MIB // 512)  # two chunks and a half
 def sink(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Sink]:
-    """Each kind, and both must say the same."""
+    """Run each kind of sink; both must give the same answers."""
     folder = tmp_path_factory.mktemp("sink")
     with running(folder, warm_mib=8, check=True, kind=request.param) as started:
         yield started
@@ -35,7 +35,7 @@ def sink(
 
 @pytest.fixture
 def container(sink: Sink) -> Iterator[ContainerClient]:
-    """Azure's own client."""
+    """Yield Azure's client of the sink's container."""
     with ContainerClient.from_container_url(sink.url(), retry_total=0) as client:
         yield client
     sink.forget()

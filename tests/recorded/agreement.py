@@ -1,7 +1,7 @@
-"""How far the emulator agrees with the recordings; `python -m tests.recorded.agreement`.
+"""Agreement of the emulator with the recordings; `python -m tests.recorded.agreement` updates it.
 
-The command drops known differences that are gone, prints new ones, and writes
-docs/emulator-agreement.md. Whoever adds a difference to `known.json` says why it stays.
+The command removes known differences that no longer occur, prints new ones, and writes
+docs/emulator-agreement.md. A new difference in `known.json` needs a reason.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "emulator-agreement.md"
 KNOWN = Path(__file__).parent / "known.json"
 REASONS = ("not offered", "ignored", "differs")
-BODY = ("no member ", "empty ", "type of ")  # differences of a body, whatever was asked
-Finding = tuple[str, str]  # what differs, and how
+BODY = ("no member ", "empty ", "type of ")  # prefixes of differences of a body
+Finding = tuple[str, str]  # subject, difference
 
 
 @cache
@@ -32,23 +32,23 @@ def outcomes() -> tuple[Outcome, ...]:
 
 
 def findings() -> set[Finding]:
-    """All differences; those of a body are told once for its type."""
+    """Return all differences; a difference of a body is listed once for its resource type."""
     return {(_subject(o.operation, d), d) for o in outcomes() for d in map(_alone, o.differences)}
 
 
 def known() -> list[dict[str, Any]]:
-    """The differences that may be: subject, reason, why, and the differences."""
+    """Return the accepted differences: subject, reason, why, and the differences."""
     entries: list[dict[str, Any]] = json.loads(KNOWN.read_text())
     return entries
 
 
 def known_findings() -> set[Finding]:
-    """What `known` lists."""
+    """Return the accepted differences as findings."""
     return {(entry["subject"], found) for entry in known() for found in entry["differences"]}
 
 
 def _alone(difference: str) -> str:
-    """A difference of a list's rows as that of one row."""
+    """Return a difference of a list's rows as a difference of one row."""
     return difference.replace("value[].", "") if difference.startswith(BODY) else difference
 
 
@@ -61,7 +61,7 @@ def _subject(operation: str, difference: str) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = outcomes()
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
@@ -123,7 +123,7 @@ def _method() -> list[str]:
 
 
 def main() -> None:
-    """Drop what is gone, print what is new, write the page."""
+    """Remove obsolete differences, print new ones, and write the page."""
     found = findings()
     kept = [
         entry | {"differences": left}

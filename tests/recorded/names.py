@@ -1,4 +1,4 @@
-"""What is taken out of recordings: names, ids, secrets, texts; and what Azure has retired since."""
+"""Replacement of names, ids, secrets, texts and retired Azure features in recordings."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ GUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 PUBLIC = re.compile(r"(roleDefinitions/)" + GUID.pattern, re.IGNORECASE)
 SUBSCRIPTION = re.compile(r"/subscriptions/[0-9a-f-]{36}", re.IGNORECASE)
 NAMED = re.compile(r"/(?:(resource[gG]roups)|providers/[^/]+/(\w+))/([^/?]+)")
-KEPT = ("locations", "roleDefinitions", "roleAssignments")  # kinds whose names are Azure's own
+KEPT = ("locations", "roleDefinitions", "roleAssignments")  # kinds with names of Azure's own
 PLACEHOLDERS = {
     "adminpassword": "Recorded-Pass-1",
     "adminusername": "azureuser",
@@ -25,12 +25,12 @@ WORDS = re.compile(r"https?://(?!schema.management)\S+|\S+@\S+\.\S+")
 
 
 SIZE = re.compile(r"(Standard|Basic)_[A-Z]+\d\w*", re.IGNORECASE)
-STAND_IN = "Standard_D2s_v3"  # for sizes that the emulator's catalogue lacks
-CANARY = re.compile(r"(eastus2|centralus)euap", re.IGNORECASE)  # regions that few may use
+STAND_IN = "Standard_D2s_v3"  # replaces sizes that the emulator's catalog lacks
+CANARY = re.compile(r"(eastus2|centralus)euap", re.IGNORECASE)  # regions with restricted access
 
 
 def scrubbed(value: Any, key: str = "") -> Any:  # noqa: ANN401 - JSON
-    """The value without secrets, keys, scripts, descriptions and addresses."""
+    """Return the value without secrets, keys, scripts, descriptions and addresses."""
     instead = PLACEHOLDERS.get(key.lower())
     if isinstance(value, dict):
         if instead is not None and set(value) <= {"value"}:
@@ -45,7 +45,7 @@ def scrubbed(value: Any, key: str = "") -> Any:  # noqa: ANN401 - JSON
 
 
 def _renewed(value: str, key: str) -> str:
-    """The value, or what stands in for what Azure no longer has: Basic addresses, old sizes."""
+    """Return the value, or a replacement for what Azure retired: Basic addresses, old sizes."""
     if key == "path" and value.endswith("/.ssh/authorized_keys"):
         return "~/.ssh/authorized_keys"
     if key == "publicIPAllocationMethod":
@@ -56,7 +56,7 @@ def _renewed(value: str, key: str) -> str:
 
 
 class Names:
-    """Numbers for the names in the addresses of one recording."""
+    """Numbered replacements of the names in the URLs of one recording."""
 
     def __init__(self, uris: list[str]) -> None:
         found: dict[str, str] = {}
@@ -70,11 +70,11 @@ class Names:
                 found[name.lower()] = f"{short}{counts[short]}".lower()
         self._numbers = found
         longest = sorted(map(re.escape, found), key=len, reverse=True)
-        either = "|".join(longest) or "(?!)"  # of no name there is none in any text
+        either = "|".join(longest) or "(?!)"  # without names, a pattern that never matches
         self._pattern = re.compile(rf"(?<![\w-])({either})(?![\w-])", re.IGNORECASE)
 
     def numbered(self, text: str) -> str:
-        """The text with numbers for names, and zeros for ids."""
+        """Return the text with numbers for names, and zeros for ids."""
         text = SUBSCRIPTION.sub("/subscriptions/{subscription}", text)
         text = CANARY.sub(r"\1", text)
         text = self._pattern.sub(lambda m: self._numbers[m[0].lower()], text)
@@ -83,7 +83,7 @@ class Names:
         return GUID.sub("00000000-0000-0000-0000-000000000009", text)
 
     def in_body(self, value: Any) -> Any:  # noqa: ANN401 - JSON
-        """The value with every name and id in it replaced."""
+        """Return the value with all names and ids replaced."""
         if isinstance(value, dict):
             return {self.numbered(k): self.in_body(v) for k, v in value.items()}
         if isinstance(value, list):

@@ -1,12 +1,12 @@
-"""Reduce public recordings of Azure to facts; `python -m tests.recorded.reduce SOURCE FILE...`.
+"""Reduction of public recordings to facts: `python -m tests.recorded.reduce SOURCE FILE...`.
 
-Needed only to add recordings: the facts are committed, the recordings are not. SOURCE names the
-repository. A file is a YAML cassette (azure-cli, azure-service-operator) or a session record of
-.NET. Each becomes `facts/SOURCE.RECORDING.jsonl`, a line an exchange, in the recorded order.
+It is needed only to add recordings, because the facts are committed and the recordings are not.
+SOURCE names the repository. A file is a YAML cassette (azure-cli, azure-service-operator) or a .NET
+session record. Each becomes `facts/SOURCE.RECORDING.jsonl` with one line per exchange, in order.
 
-What is kept: method, path, api-version, request body, status, error code, polling headers, and
-names and types of the answer's members. Names of resources are numbered; secrets, keys, scripts
-and texts are replaced; ids are zeroed. Of the polls of an operation only the last is kept.
+Facts are method, path, api-version, request body, status, error code, polling headers, and names
+and types of the answer's members. Names of resources are numbered, ids are zeroed; secrets, keys,
+scripts and texts are replaced. Only the last poll of an operation is kept.
 """
 
 import json
@@ -26,14 +26,14 @@ FACTS = Path(__file__).parent / "facts"
 POLLED = ("Azure-AsyncOperation", "Location", "Retry-After")
 POLL = re.compile("/(async)?operation(s|results|status(es)?)/", re.IGNORECASE)
 MOCK = "mock-deployment"
-# az looks images up before all it does; a role assignment names a principal, and ours is another.
+# az looks up images before each command; role assignments name a principal that differs here.
 SKIPPED = re.compile("/artifacttypes/|/roleAssignments/", re.IGNORECASE)
-DEEP = 9  # levels of an answer that are kept
+DEEP = 9  # nesting levels of an answer to keep
 Facts = dict[str, Any]
 
 
 def exchanges(file: Path) -> Iterator[Facts]:
-    """The exchanges with Azure's Resource Manager: method, uri, body, status, answer, headers."""
+    """Yield exchanges with Azure Resource Manager: method, uri, body, status, answer, headers."""
     if file.suffix == ".json":
         for entry in json.loads(file.read_text("utf-8-sig"))["Entries"]:
             yield {
@@ -45,7 +45,7 @@ def exchanges(file: Path) -> Iterator[Facts]:
                 "headers": entry["ResponseHeaders"],
             }
         return
-    deployments = 0  # az gives all of a recording one name
+    deployments = 0  # az uses one name for all deployments of a recording
     for found in yaml.safe_load(file.read_text())["interactions"]:
         request, answer = found["request"], found["response"]
         body = answer.get("body") or ""
@@ -62,11 +62,11 @@ def exchanges(file: Path) -> Iterator[Facts]:
 
 
 def reduce(file: Path) -> list[Facts]:
-    """All facts of one recording."""
+    """Return all facts of one recording."""
     found = [e for e in exchanges(file) if _of_azure(e["uri"])]
     names = Names([e["uri"] for e in found])
     rows: list[Facts] = []
-    begun: dict[str, int] = {}  # by polling address, the row that named it
+    begun: dict[str, int] = {}  # by polling address: index of the row that named it
     last: dict[str, int] = {}
     for exchange in found:
         address = _address(exchange["uri"])
@@ -96,7 +96,7 @@ def _of_azure(uri: str) -> bool:
 
 
 def _address(uri: str) -> str:
-    """The id of an operation: az puts another name in the rest of the address."""
+    """Return the id of an operation, because az uses another name in the rest of the URL."""
     return urlsplit(uri).path.rpartition("/")[2].lower()
 
 
@@ -135,7 +135,7 @@ def _json(text: str | bytes) -> Any:  # noqa: ANN401 - JSON
 
 
 def _renumbered(rows: list[Facts]) -> list[Facts]:
-    """Drop the polls that others follow, and those that saw no end."""
+    """Drop polls that are followed by another one, and polls without an end."""
     kept = [
         n
         for n, row in enumerate(rows)
@@ -154,7 +154,7 @@ def _renumbered(rows: list[Facts]) -> list[Facts]:
 def main() -> None:
     """Reduce the files that are named on the command line."""
     source, *files = sys.argv[1:]
-    table = FACTS / "shapes.jsonl"  # a row's "shape" is the number of a line here
+    table = FACTS / "shapes.jsonl"  # a row's "shape" is the index of a line here
     shapes = dict.fromkeys(table.read_text().splitlines()) if table.exists() else {}
     for file in map(Path, files):
         rows = reduce(file)

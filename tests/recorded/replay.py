@@ -1,7 +1,7 @@
-"""Play the exchanges of a recording to the emulator, in their order, and compare the answers.
+"""Replay of a recording to the emulator, and comparison of the answers.
 
-Operations are polled on the emulator's own clock: a poll of the recording stands for its end.
-Instances are matched to those of the recording as they are first named.
+Operations are polled on the emulator's own clock; a poll in the recording stands for the end of
+the operation. Instances are matched to recorded ones in the order of their first use.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ TABLE = "shapes.jsonl"
 HEADERS = ("Azure-AsyncOperation", "Location", "Retry-After")
 DEEP = 9
 ENDED = ("Succeeded", "Failed", "Canceled")
-PATIENCE = 100  # looks at an operation
+PATIENCE = 100  # maximum number of polls of an operation
 INSTANCE = re.compile(r"(/virtualMachines/)(\d+)(?=/|$)", re.IGNORECASE)
 MACHINE = re.compile(r"(/Microsoft.Compute/virtualMachines/)([\w-]+)", re.IGNORECASE)
 SET = re.compile(r"(/subscriptions/.*/virtualMachineScaleSets/[^/]+)", re.IGNORECASE)
 IN_GROUP = re.compile(r"/resourcegroups/([^/]+)", re.IGNORECASE)
-# Clients write these in cases of their own.
+# Clients vary the case of these words.
 SPELLING = ("resourceGroups", "Microsoft.Compute", "virtualMachines", "powerOff", "reimageAll")
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One exchange, and in what the emulator's answer differs from Azure's."""
+    """One exchange, and the differences of the emulator's answer from Azure's."""
 
     recording: str
     operation: str
@@ -45,13 +45,13 @@ class Outcome:
 
 
 def recordings() -> list[str]:
-    """The names of all."""
+    """Return the names of all recordings."""
     return sorted(file.stem for file in FACTS.glob("*.jsonl") if file.name != TABLE)
 
 
 @cache
 def shapes() -> list[Any]:
-    """The shapes that rows name by their line."""
+    """Return the shapes that rows refer to by line."""
     return [json.loads(line) for line in (FACTS / TABLE).read_text().splitlines()]
 
 
@@ -69,7 +69,7 @@ async def replay(name: str, folder: Path) -> list[Outcome]:
 
 
 def operation(row: Row, rows: list[Row]) -> str:
-    """The call in words: its method, and the address without names."""
+    """Return the name of a call: its method, and its path without names."""
     if "of" in row:
         return f"{row['header']} of {operation(rows[row['of']], rows)}"
     head, *provided = row["path"].split("/providers/", 1)
@@ -85,14 +85,14 @@ def operation(row: Row, rows: list[Row]) -> str:
 
 @dataclass
 class Playing:
-    """An emulator with what is to be remembered from one exchange for the next."""
+    """An emulator, and the state that later exchanges of a recording need."""
 
     inside: Inside
     answers: list[httpx.Response] = field(default_factory=list)
     ours: dict[tuple[str, str], str] = field(default_factory=dict)  # by scale set and recorded id
 
     async def make_groups(self, rows: list[Row]) -> None:
-        """Make the resource groups that the recording found there."""
+        """Create the resource groups that existed before the recording."""
         seen: set[str] = set()
         for row in rows:
             for name in IN_GROUP.findall(row["path"]):
@@ -110,13 +110,13 @@ class Playing:
         (await self.inside.arm.put(path, json={"location": location})).raise_for_status()
 
     async def differences(self, row: Row) -> list[str]:
-        """Send what was sent, and compare what comes back."""
+        """Send a recorded request and return the differences of its answer."""
         if "of" in row:
             answer = await self._end(self.answers[row["of"]], row["header"])
         else:
             answer = await self._send(row)
             if row["path"].endswith("/simulateEviction"):
-                await self.inside.pass_time(60, 5)  # nothing is there to poll
+                await self.inside.pass_time(60, 5)  # it has no operation to poll
         self.answers.append(answer)
         return list(_compared(row, answer))
 
@@ -139,14 +139,14 @@ class Playing:
 
     async def _end(self, begun: httpx.Response, header: str) -> httpx.Response:
         if header not in begun.headers:
-            return httpx.Response(599)  # nothing to ask
+            return httpx.Response(599)  # no address to poll
         answer = await self.inside.follow(begun.headers[header])
         for _ in range(PATIENCE):
             status = answer.json().get("status", ENDED[0]) if answer.content else ENDED[0]
             if answer.status_code != 202 and status in ENDED:
                 return answer
             await self.inside.pass_time(3)
-            for _ in range(50):  # a deployment goes on beside the steps
+            for _ in range(50):  # lets a deployment's task run
                 await asyncio.sleep(0)
             answer = await self.inside.follow(begun.headers[header])
         return answer
@@ -158,7 +158,7 @@ class Playing:
         return INSTANCE.sub(lambda m: m[1] + self._instance(path, m[2]), path)
 
     def _instance(self, path: str, recorded: str) -> str:
-        """Our id for a recorded one: the first that stands for no other."""
+        """Return the emulator's id for a recorded one: the first unused id."""
         found = SET.match(path)
         key = (found or IN_GROUP.search(path) or [""])[0].lower()
         there = [

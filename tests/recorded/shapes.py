@@ -1,14 +1,14 @@
-"""Names and types of the members of a JSON value, and what one lacks of another."""
+"""Shapes (names and types of the members of a JSON value), and their differences."""
 
 from collections.abc import Iterator
 from typing import Any
 
-OPEN = ("tags", "userAssignedIdentities", "outputs", "parameters")  # members that a user names
+OPEN = ("tags", "userAssignedIdentities", "outputs", "parameters")  # members that users name
 TYPES = {bool: "boolean", int: "number", float: "number", str: "string"}
 
 
 def shape(value: Any, deep: int) -> Any:  # noqa: ANN401 - JSON
-    """Types for values, at most so many levels deep; null is left out."""
+    """Return the types of a value up to ``deep`` levels, without nulls."""
     if isinstance(value, dict):
         found = {k: {} if k in OPEN else shape(v, deep - 1) for k, v in value.items()}
         return {k: v for k, v in found.items() if v is not None} if deep else {}
@@ -21,7 +21,7 @@ def shape(value: Any, deep: int) -> Any:  # noqa: ANN401 - JSON
 
 
 def lacking(recorded: Any, seen: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - shapes
-    """What the recorded shape has and the other has not, or has of another type."""
+    """Yield what the other shape lacks of the recorded one, or has with another type."""
     if type(recorded) is not type(seen):
         yield f"type of {path}: {_word(recorded)}, not {_word(seen)}"
     elif isinstance(recorded, dict):

@@ -1,4 +1,4 @@
-"""The emulator beside Azure, as the tests of public clients recorded it."""
+"""Agreement of the emulator with recordings of Azure, by the tests of public clients."""
 
 from tests.recorded import agreement
 

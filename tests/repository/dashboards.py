@@ -1,6 +1,6 @@
 """Grafana dashboards in infra/monitoring; `python -m tests.repository.dashboards` writes them.
 
-`tests/repository/test_monitoring.py` fails when a committed one is not what comes out here.
+`tests/repository/test_monitoring.py` fails when a committed file differs from the generated one.
 """
 
 import json
@@ -28,13 +28,16 @@ def _rate(metric: str, by: str) -> str:
 
 
 def _state(metric: str, by: str = "") -> str:
-    """Every replica says the same: take one."""
+    """Return the query of a gauge that all replicas report alike, taken from one of them."""
     labels = f" by ({by})" if by else ""
     return f"sum{labels} (max without (instance, job) ({metric}))"
 
 
 def _increase(metric: str, hours: str, by: str) -> str:
-    """Count events. `increase` leaves out the first one where it made the series."""
+    """Return the query that counts events in ``hours``.
+
+    `increase` alone misses the first event of a new series.
+    """
     return (
         f"sum by ({by}) (({metric} unless {metric} offset {hours}) or increase({metric}[{hours}]))"
     )
@@ -232,7 +235,7 @@ DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {
 
 
 def dashboard(name: str) -> str:
-    """The file's text."""
+    """Return the JSON of a dashboard."""
     title, panels = DASHBOARDS[name]
     body = {
         "uid": f"rekindle-{name}",

@@ -1,4 +1,4 @@
-"""Every message and code that a user or an operator may meet, read out of the source."""
+"""All messages and codes that users and operators may see, extracted from the source."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from service.domain.errors import ServiceError
 from service.domain.states import AttemptState, JobState
 from tests.repository.sources import functions, python_files, text
 
-VARIES = "\0"  # what an f-string fills in
+VARIES = "\0"  # stands for an f-string's values
 _TOLD = ("rendering", "service", "trainer", "rekindle")
 _EVENT = re.compile(r"(attempt|node|generation|checkpoint|job|file|storage)\.[a-z_]+")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -19,7 +19,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @cache
 def templates() -> tuple[str, ...]:
-    """Every text that a program of ours may print, docstrings left out."""
+    """Return every text that a program may print, without docstrings."""
     found = {text(Path("Makefile")), *(f"job.{s}" for s in JobState)}
     found |= {f"attempt.{s}" for s in AttemptState}
     for file in python_files():
@@ -29,14 +29,14 @@ def templates() -> tuple[str, ...]:
 
 
 def exists(key: str) -> bool:
-    """Whether some text reads so; ``...`` in the key stands for anything."""
+    """Return whether a text matches ``key``, in which ``...`` stands for any text."""
     pieces = [piece for piece in key.split("...") if piece.strip()]
     pattern = re.compile(".*".join(map(re.escape, pieces)), re.DOTALL)
     return any(pattern.search(template) for template in templates())
 
 
 def error_codes() -> set[str]:
-    """Codes of the API's error envelope."""
+    """Return the codes of the API's error envelope."""
     declared = {kind.code for kind in _kinds(ServiceError) if kind.__module__ == errors.__name__}
     given = {code for tree in _trees("service") for code in _keyword(tree, "code")}
     answered = _constants(ast.parse(text(Path("service/api/failures.py"))))
@@ -45,7 +45,7 @@ def error_codes() -> set[str]:
 
 
 def event_codes() -> set[str]:
-    """Codes of events that may be of level warn or error; those of files have no ``file.``."""
+    """Return the codes of events with level warn or error; those of files have no ``file.``."""
     found = {"attempt.terminating", "job.failed"}
     for file in python_files():
         for function in functions(file) if file.parts[0] == "service" else ():
@@ -56,31 +56,31 @@ def event_codes() -> set[str]:
 
 
 def line_codes() -> set[str]:
-    """What may be wrong or odd about a line of a training file."""
+    """Return the codes of errors and warnings about a line of a training file."""
     trees = (*_trees("service"), *_trees("rendering"))
     calls = (c for tree in trees for name in _FINDERS for c in _calls(tree, name))
     return {code for call in calls if call.args for code in _constants(call.args[0])}
 
 
 def reason_codes() -> set[str]:
-    """Codes of status_reason."""
+    """Return the codes of status_reason."""
     calls = _calls(ast.parse(text(Path("service/domain/reporting/status_message.py"))), "Story")
     return {code for call in calls for code in _constants(call.args[1])}
 
 
 def command_line_codes() -> set[str]:
-    """Codes of the command line's own errors."""
+    """Return the codes of the command line's own errors."""
     return {code for tree in _trees("rekindle") for code in _keyword(tree, "code")}
 
 
 def log_lines() -> set[str]:
-    """What the service logs as a warning or worse."""
+    """Return the log events of level warning or above."""
     calls = (c for tree in _trees("service") for name in _LEVELS for c in _calls(tree, name))
     return {code for call in calls if call.args for code in _constants(call.args[0])}
 
 
 def doctors_checks() -> set[str]:
-    """Checks of `rekindle doctor` that may be other than ok."""
+    """Return the checks of `rekindle doctor` that may fail or warn."""
     calls = (c for tree in _trees("rekindle") for name in _VERDICTS for c in _calls(tree, name))
     return {name for call in calls if call.args for name in _constants(call.args[0])}
 
@@ -101,7 +101,7 @@ def _trees(top: str) -> Iterator[ast.Module]:
 
 
 def _calls(tree: ast.AST, name: str) -> list[ast.Call]:
-    """Calls of a function or method of that name."""
+    """Return the calls of a function or method with this name."""
     found = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return [c for c in found if getattr(c.func, "attr", getattr(c.func, "id", "")) == name]
 
@@ -113,7 +113,7 @@ def _keyword(tree: ast.AST, name: str) -> Iterator[str]:
 
 
 def _constants(tree: ast.AST) -> set[str]:
-    """Whole texts in it; pieces of f-strings are none."""
+    """Return all complete string literals in a tree, without parts of f-strings."""
     pieces = {id(v) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for v in n.values}
     constants = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in pieces)
     return {n.value for n in constants if isinstance(n.value, str) and n.value}

@@ -16,12 +16,12 @@ Json = dict[str, Any]
 
 
 def page() -> str:
-    """The whole document, one member a line."""
+    """Return the whole document as indented JSON."""
     return json.dumps(make_routes().openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
 def methods() -> str:
-    """What the console's forms show of each training method."""
+    """Return the JSON of what the console's forms show of each training method."""
     told = {
         name: {
             "label": method.label,
@@ -34,7 +34,7 @@ def methods() -> str:
 
 
 def breaks(before: Json, after: Json) -> list[str]:
-    """What a client of ``before`` could fail on with ``after``."""
+    """Return the changes from ``before`` to ``after`` that could break a client."""
     found = []
     for path, operations in before["paths"].items():
         for method, operation in operations.items():
@@ -94,7 +94,7 @@ def _schema(name: str, before: Json, after: Json, *, is_request: bool) -> list[s
 
 
 def _kinds(schema: Json) -> set[str]:
-    """What a value may be: types, names of schemas, and the values of an enum."""
+    """Return the possible values of a schema: types, names of schemas, and members of an enum."""
     if "anyOf" in schema:
         return set().union(*map(_kinds, schema["anyOf"]))
     if "$ref" in schema:

@@ -1,4 +1,4 @@
-"""What the repository consists of, for the tests that read it."""
+"""Files of the repository, for the tests that read them."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 @cache
 def files() -> tuple[Path, ...]:
-    """Every file that is committed or would be, relative to the root."""
+    """Return every committed or new unignored file, relative to the root."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = sorted(set(listed.split("\0")) - {""})
@@ -20,17 +20,17 @@ def files() -> tuple[Path, ...]:
 
 
 def python_files() -> list[Path]:
-    """Every Python file."""
+    """Return every Python file."""
     return [file for file in files() if file.suffix == ".py"]
 
 
 def text(file: Path) -> str:
-    """What a file says; bytes that are no text are left out."""
+    """Return the text of a file; invalid bytes are replaced."""
     return (ROOT / file).read_text(errors="replace")
 
 
 def functions(file: Path) -> Iterator[FunctionNode]:
-    """Every function and method in a Python file."""
+    """Yield every function and method in a Python file."""
     for node in ast.walk(ast.parse(text(file))):
         if isinstance(node, FunctionNode):
             yield node

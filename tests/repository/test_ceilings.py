@@ -1,4 +1,4 @@
-"""Nothing grows past what can be read at one sitting."""
+"""Limits of size: lines of a file, and lines of a function."""
 
 from tests.repository.sources import functions, python_files, text
 

@@ -1,4 +1,4 @@
-"""docs/checkpoint-format.md says what the code writes, and its reader stays small and alone."""
+"""docs/checkpoint-format.md agrees with the code, and its reader stays small and independent."""
 
 import ast
 import json
@@ -108,10 +108,10 @@ def test_the_reader_has_110_lines_and_needs_numpy_alone() -> None:
 
 
 def named(heading: str) -> set[str]:
-    """What stands in backquotes in a section."""
+    """Return the code spans in a section."""
     return set(re.findall("`([^`]+)`", section(heading)))
 
 
 def section(heading: str) -> str:
-    """The text under a heading."""
+    """Return the text of the section with this heading."""
     return text(PAGE).split(f"\n## {heading}\n")[1].split("\n## ")[0]

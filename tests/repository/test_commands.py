@@ -20,7 +20,7 @@ COMMENT = re.compile(r"\s{2,}[^-\s\"].*$|\s+#.*$")
 
 
 def commands(page: str) -> Iterator[list[str]]:
-    """The words of each command line of the page's blocks, without comments beside it."""
+    """Yield the words of each command line in the page's code blocks, without comments."""
     for block in BLOCK.findall(page):
         for line in re.sub(r"\\\n\s*", "", block).splitlines():
             bare = COMMENT.sub("", line.removeprefix("$ "))
@@ -30,7 +30,7 @@ def commands(page: str) -> Iterator[list[str]]:
 
 
 def unknown(words: list[str]) -> list[str]:
-    """Words of a command that the program does not know: commands, options, members of --set."""
+    """Return the words of a command that do not exist: commands, options, members of --set."""
     command: Any = typer.main.get_command(app)
     rest = words[1:]
     known = {option for each in command.params for option in each.opts}

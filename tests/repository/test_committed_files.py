@@ -1,4 +1,4 @@
-"""A clone works anywhere: no committed file names one machine's folders or package registries."""
+"""Committed files work in any clone: they name no machine's folders and no package registry."""
 
 import json
 import re

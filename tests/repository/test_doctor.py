@@ -1,4 +1,4 @@
-"""`rekindle doctor` asks for the actions that infra's role grants, and no others."""
+"""`rekindle doctor` checks exactly the actions that the role in infra grants."""
 
 import json
 from pathlib import Path

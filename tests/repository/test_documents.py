@@ -1,4 +1,4 @@
-"""The documents say what is so: commands exist, links lead somewhere, tables match the code."""
+"""Documents agree with the code: commands exist, links lead somewhere, tables match."""
 
 import re
 from collections.abc import Callable
@@ -125,7 +125,7 @@ def test_every_admin_call_of_the_emulator_is_on_its_page_and_no_other() -> None:
 
 
 def _rows(page: Path) -> list[list[str]]:
-    """The cells of every row of every table, headings and rulers left out."""
+    """Return the cells of every table row, without headings and rulers."""
     lines = [line for line in text(page).splitlines() if line.startswith("|")]
     rulers = {number for number, line in enumerate(lines) if line.startswith("|---")}
     kept = (line for n, line in enumerate(lines) if not {n, n + 1} & rulers)

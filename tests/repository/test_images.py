@@ -1,4 +1,4 @@
-"""The images' recipes: pinned, not root, watched, and in step with the code that they carry."""
+"""Recipes of the images: pinned, not root, scanned for updates, and in step with their code."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def test_the_database_of_the_compose_file_is_pinned_to_the_byte() -> None:
 
 
 def test_debians_fixes_since_the_base_was_made_are_installed(shipped: str) -> None:
-    """The first pinned base was a month old when it was pinned."""
+    """Check that the images install updates, because a pinned base can be a month old."""
     assert "&& apt-get upgrade --yes \\\n && apt-get install" in shipped
 
 
@@ -67,7 +67,7 @@ def test_no_image_runs_as_root(dockerfile: str) -> None:
 
 
 def test_no_program_gives_its_caller_another_users_rights(shipped: str) -> None:
-    """`su` and `mount` of Debian's base do."""
+    """Check that setuid bits are removed, which `su` and `mount` of Debian's base have."""
     assert "find / -xdev -type f -perm /6000 -exec chmod a-s {} +" in shipped
 
 
@@ -102,7 +102,7 @@ def test_what_an_image_copies_is_there_and_is_let_through(dockerfile: str) -> No
 
 
 def test_the_service_image_has_nothing_that_runs_code_of_users() -> None:
-    """That it has all that it needs is seen in `tests/integration/test_image_programs.py`."""
+    """Check exclusions only; `tests/integration/test_image_programs.py` checks completeness."""
     copied = {*_copied((HERE / "service.Dockerfile").read_text())}
 
     assert "trainer/graders/limited.py" in copied
@@ -137,7 +137,7 @@ def test_a_lock_file_pins_every_package_exactly_and_by_hash(file: Path) -> None:
     ],
 )
 def test_the_lock_files_hold_what_pyproject_asks_for(name: str, requirements: list[str]) -> None:
-    """Run `python -m docker.lock` when this fails."""
+    """Check the lock files; run `python -m docker.lock` when this fails."""
     pinned = _versions(name) | (_versions("torch-cuda.txt") if name == "trainer.txt" else {})
     for requirement in requirements:
         asked = re.match(r"([\w.-]+)(?:\[[^]]*\])?(==|>=)([\w.]+)", requirement)
@@ -166,7 +166,7 @@ def test_every_service_of_the_compose_file_waits_for_what_it_needs() -> None:
 
 
 def test_every_process_of_the_service_is_asked_whether_it_can_do_its_work() -> None:
-    """By its image's own check, on the port that it has."""
+    """Check that the image's health check uses the port of each process."""
     (port,) = set(
         re.findall(r"http://127\.0\.0\.1:(\d+)/readyz", (HERE / "service.Dockerfile").read_text())
     )
@@ -207,13 +207,13 @@ def test_the_settings_of_the_compose_file_are_the_services() -> None:
 
 
 def _stage(dockerfile: str, name: str) -> str:
-    """The instructions of one stage."""
+    """Return the instructions of one stage."""
     body = dockerfile.split(f"FROM {name}\n")[1].split("\nFROM ", maxsplit=1)[0]
     return "\n".join(line for line in body.splitlines() if not line.startswith("#")).strip()
 
 
 def _copied(dockerfile: str) -> Iterator[str]:
-    """What comes from the repository."""
+    """Yield the paths that are copied from the repository."""
     joined = dockerfile.replace("\\\n", " ")
     for words in re.findall(r"^COPY (?!--from)(.+)$", joined, re.MULTILINE):
         yield from words.split()[:-1]

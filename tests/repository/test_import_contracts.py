@@ -1,4 +1,4 @@
-"""Every import contract holds, and each is seen to break once a bad import is planted."""
+"""Every import contract holds, and each one breaks when a forbidden import is planted."""
 
 import re
 import shutil
@@ -75,7 +75,7 @@ PLANTS = {
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A copy of everything that the contracts speak of."""
+    """Copy all files that the contracts cover, and return the folder."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for file in python_files():
         if file.parts[0] in PACKAGES:
@@ -93,7 +93,7 @@ def test_every_contract_is_kept(sources: Path) -> None:
 
 
 def test_each_planted_import_breaks_its_contract(sources: Path) -> None:
-    """All in one run, as a run takes seconds: each contract's report names its own plant."""
+    """Plant all imports in one run, because a run takes seconds; each report names its plant."""
     for file, statement in PLANTS.values():
         with (sources / file).open("a") as module:
             module.write(f"\n{statement}\n")
@@ -121,7 +121,7 @@ def _contracts() -> set[str]:
 
 
 def _lint(folder: Path) -> str:
-    """Run import-linter there; return what it prints."""
+    """Run import-linter in a folder and return its output."""
     program = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run(
         [program, "--no-logo", "--no-cache"],
@@ -134,7 +134,7 @@ def _lint(folder: Path) -> str:
 
 
 def _verdicts(printed: str) -> dict[str, str]:
-    """Contract -> KEPT or BROKEN."""
+    """Return KEPT or BROKEN by contract."""
     verdicts = {
         name: verdict
         for name in _contracts()
@@ -146,7 +146,7 @@ def _verdicts(printed: str) -> dict[str, str]:
 
 
 def _report(printed: str, contract: str) -> str:
-    """Why a contract is broken: from its title, underlined, to the next one's."""
+    """Return the report of a broken contract: from its underlined title to the next one's."""
     start = printed.index(f"\n{contract}\n--") + len(contract) * 2 + 2
     ends = (printed.find(f"\n{name}\n--", start) for name in PLANTS)
     return printed[start : min((end for end in ends if end > 0), default=None)]

@@ -1,4 +1,4 @@
-"""No statement locks rows and writes them: PostgreSQL may then wait in a circle at one row."""
+"""No statement both locks rows and writes them, because PostgreSQL may then deadlock on one row."""
 
 import ast
 import re
@@ -25,7 +25,7 @@ def _strings(tree: ast.AST) -> Iterator[str]:
 
 
 def _both(source: str) -> set[str]:
-    """Tables of which one statement locks rows and writes them."""
+    """Return the tables of which one statement locks rows and writes them."""
     found = (s for s in _strings(ast.parse(source)) if LOCKS.search(s))
     return {table for s in found for table in WRITES.findall(s)}
 

@@ -24,7 +24,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def series() -> set[str]:
-    """Every series that can be asked for."""
+    """Return the names of all time series that a query may use."""
     parts = ("_bucket", "_sum", "_count")
     histograms = {f"{n}{p}" for n, d in DECLARED.items() if d.kind is Kind.HISTOGRAM for p in parts}
     plain = {name for name, d in DECLARED.items() if d.kind is not Kind.HISTOGRAM}
@@ -32,7 +32,7 @@ def series() -> set[str]:
 
 
 def anchors(page: str) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub creates for a page's headings."""
     headings = re.findall(r"^#+ (.+)$", text(Path(page)), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""The planted faults of `make mutants` can still be planted, and name tests that exist."""
+"""Planted faults of `make mutants` match the code, and name tests that exist."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""One word per thing (docs/glossary.md), and no file that is named for holding just anything."""
+"""Identifiers use the words of docs/glossary.md, and no file has an unspecific name."""
 
 import ast
 import re
@@ -52,5 +52,5 @@ def _identifiers(file: Path) -> Iterator[str]:
 
 
 def _words(name: str) -> list[str]:
-    """The words of a snake_case or CamelCase name, in lower case."""
+    """Return the words of a snake_case or CamelCase name, in lower case."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")

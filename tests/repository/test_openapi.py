@@ -1,4 +1,4 @@
-"""openapi.json is what the routes say, and what it promised before it still promises."""
+"""openapi.json matches the routes, and changes do not break clients of its last version."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ NEW_METHOD = "Method.type may also be "  # only jobs have it that were asked for
 
 
 def _before() -> Json:
-    """The document before the newest commit that changed it; of a first one, itself."""
+    """Return the document before the newest commit that changed it, or the first one."""
     log = ["git", "log", "--format=%H", "-2", "--", "openapi.json"]
     commits = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     show = ["git", "show", f"{(commits.split() or ['HEAD'])[-1]}:openapi.json"]

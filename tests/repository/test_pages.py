@@ -63,7 +63,7 @@ def test_every_module_that_a_page_runs_has_a_main() -> None:
 
 
 def _written() -> Iterator[str]:
-    """Codes that are given to `add` or `fresh` of events."""
+    """Yield the codes in calls of `add` or `fresh` of events."""
     for file in _service():
         for node in ast.walk(ast.parse(text(file))):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("add", "fresh"):

@@ -1,4 +1,4 @@
-"""Every alert that the service can raise has its section in docs/runbook.md."""
+"""Every alert of the service has a section in docs/runbook.md."""
 
 import ast
 import re
@@ -49,7 +49,7 @@ def test_an_alert_is_found_however_its_name_and_level_are_written(
 
 
 def _headings() -> list[str]:
-    """Those that are a name; the others are about something else."""
+    """Return the headings that are the name of an alert."""
     text = (ROOT / "docs/runbook.md").read_text()
     return re.findall(r"^## (\S+)$", text, re.MULTILINE)
 
@@ -63,9 +63,9 @@ def _alerts() -> set[str]:
 
 
 def _of(tree: ast.Module) -> Iterator[str]:
-    """Names given to log.error and its like, and to whatever has level error.
+    """Yield the names of alerts: arguments of log.error and the like, and of level="error" calls.
 
-    Where name or level depend on something, in each case of it.
+    Conditional names and levels are evaluated for each combination of their conditions.
     """
     known = _assigned(tree.body)
     for scope in (tree, *(n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS))):
@@ -75,7 +75,7 @@ def _of(tree: ast.Module) -> Iterator[str]:
 
 
 def _assigned(nodes: Sequence[ast.AST]) -> dict[str, ast.expr]:
-    """What simple names stand for."""
+    """Return the assigned value of each simple name."""
     return {
         target.id: node.value
         for node in nodes
@@ -86,7 +86,7 @@ def _assigned(nodes: Sequence[ast.AST]) -> dict[str, ast.expr]:
 
 
 def _loud(call: ast.Call, names: dict[str, ast.expr]) -> Iterator[str]:
-    """The names that it is given in all cases in which it is an alert."""
+    """Yield the names that a call has in all cases in which it is an alert."""
     verb = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     level = next((k.value for k in call.keywords if k.arg == "level"), ast.Constant(""))
     said = [*call.args, *(k.value for k in call.keywords if k.arg == "code")]
@@ -97,7 +97,7 @@ def _loud(call: ast.Call, names: dict[str, ast.expr]) -> Iterator[str]:
 
 
 def _cases(found: Sequence[ast.expr]) -> Iterator[dict[str, bool]]:
-    """Every way in which what they depend on may be."""
+    """Yield every combination of truth values of the conditions in ``found``."""
     ifs = [n for value in found for n in ast.walk(value) if isinstance(n, ast.IfExp)]
     tests = sorted({ast.unparse(n.test) for n in ifs})
     for truths in product((True, False), repeat=len(tests)):
@@ -105,9 +105,10 @@ def _cases(found: Sequence[ast.expr]) -> Iterator[dict[str, bool]]:
 
 
 def _texts(value: ast.expr, case: dict[str, bool]) -> Iterator[str]:
-    """The text that it is in this case, if it is one.
+    """Yield the text that a value has in this case, if it is a text.
 
-    A hole that is known by it is filled: with "failed" where ``step.to is JobState.FAILED``.
+    A hole of an f-string is filled from a true condition: ``step.to is JobState.FAILED`` gives
+    "failed".
     """
     while isinstance(value, ast.IfExp):
         value = value.body if case[ast.unparse(value.test)] else value.orelse

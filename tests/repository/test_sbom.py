@@ -1,4 +1,4 @@
-"""The bills of materials of the images: nothing installed is missing, and scanners read them."""
+"""Bills of materials of the images are complete, and scanners can read them."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def test_every_locked_package_of_npm_is_named() -> None:
 
 
 def test_a_scanner_finds_the_distribution_and_the_source_of_each_debian_package() -> None:
-    """A package URL without them is skipped in silence by scanners."""
+    """Check package URLs, because scanners silently skip those without distribution or source."""
     debian = [part["purl"] for part in parts() if purl(part, "deb")]
     (system,) = [part for part in parts() if part["type"] == "operating-system"]
 

@@ -1,4 +1,4 @@
-"""The documentation site: every page is in its navigation, and links stay inside docs."""
+"""Documentation site: every page is in its navigation, and links stay inside docs."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line prints through `rekindle.terminal` and nowhere else."""
+"""The command line prints only through `rekindle.terminal`."""
 
 import ast
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""The processes that are measured. Only here does a benchmark import what it measures."""
+"""Measured processes of the checkpoint benchmark; only these import the measured code."""

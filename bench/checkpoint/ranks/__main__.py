@@ -1,7 +1,7 @@
 """One rank of one case: `python -m bench.checkpoint.ranks CASE.json`, with torchrun's variables.
 
-First saves with nothing else going on, then a loop that never saves, then the same loop with one
-save in it, then loads of that save into an emptied state.
+It saves without training, runs a baseline loop that never saves, runs the same loop with one
+save, and loads that save into zeroed state.
 """
 
 import os
@@ -42,7 +42,7 @@ MOST_STEPS = 5000
 
 
 class Rank:
-    """What this rank does, and what it finds."""
+    """Measurements of this rank with one contestant."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.found = case, RankResult()
@@ -58,7 +58,7 @@ class Rank:
         self.newest = 0
 
     def run(self) -> RankResult:
-        """All of it."""
+        """Run all measurements of the case and return them."""
         self.found.state_bytes = self.state.bytes
         if self.case.load_only:
             self.newest = _entry_placed(self.case, self.state.rank)
@@ -85,7 +85,7 @@ class Rank:
         self.found.save_cpu_s.append(self.usage.cpu() - busy)
 
     def _forget(self) -> None:
-        """The sink's memory is not endless: only the newest save is kept."""
+        """Delete the last save from the sink, whose memory is limited, and number the next one."""
         dist.barrier()
         if self.newest and self.state.rank == 0:
             sdk.discard(self.container, folder_name(self.newest))
@@ -115,7 +115,7 @@ class Rank:
         return everywhere
 
     def _step(self, *, done: bool) -> bool:
-        """Wait as for a GPU, then meet the others; whether all of them are done."""
+        """Sleep in place of GPU work, synchronize all ranks, and return whether all are done."""
         time.sleep(self.case.step_seconds)
         votes = torch.tensor([float(done)])
         dist.all_reduce(votes)
@@ -145,7 +145,7 @@ def _timed(act: Callable[[], object]) -> float:
 
 
 def _entry_placed(case: Case, rank: int) -> int:
-    """The step of the entry to load; it is put where a commit of our own would have left it."""
+    """Copy HEAD's entry to where Rekindle's commit would have written it, and return its step."""
     source = Path(case.load_only)
     number = int(source.stem.rpartition("-")[2])
     if rank == 0:
@@ -154,14 +154,14 @@ def _entry_placed(case: Case, rank: int) -> int:
 
 
 def _failed(*error: Any) -> None:  # noqa: ANN401 - as sys.excepthook is called
-    """End at once: threads that wait for others would hold the process, and these for it."""
+    """Print the exception and exit at once, because threads that wait for other ranks never end."""
     traceback.print_exception(*error)
     sys.stderr.flush()
     os._exit(1)
 
 
 def main(words: Sequence[str]) -> int:
-    """Leaves without DeepSpeed's teardown, which now and then aborts."""
+    """Run the rank and exit without DeepSpeed's teardown, which sometimes aborts."""
     sys.excepthook = _failed
     case = Case.read(Path(words[0]))
     rank = Rank(case)

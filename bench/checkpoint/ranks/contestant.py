@@ -1,4 +1,4 @@
-"""What a way to save must be able to do, to be measured."""
+"""Interface of a contestant: one way to save and load the state."""
 
 import shutil
 from collections.abc import Sequence
@@ -11,39 +11,42 @@ from bench.checkpoint.ranks.engine import State
 
 
 class Contestant(Protocol):
-    """One rank's side of it. A save's number is in the name of every blob (`folder_name`)."""
+    """One rank's side of a way to save; every blob name contains the save's `folder_name`."""
 
-    isolated: bool  # training may go on while a save is on its way
-    helpers: Sequence[int]  # processes whose work is its own
+    isolated: bool  # training may go on during a save
+    helpers: Sequence[int]  # helper processes, whose CPU and memory count too
 
     def save(self, number: int) -> "Future[Any]":
-        """Return when training may go on; the future is done once it is stored and committed."""
+        """Start a save and return when training may go on.
+
+        The future is done when the save is stored and committed.
+        """
 
     def load(self, number: int) -> None:
-        """Put the save with that number into the engine, from Blob alone."""
+        """Load the save with that number into the engine, from Blob only."""
 
     def close(self) -> None:
-        """End what it started."""
+        """Stop the threads and processes that it started."""
 
 
 class Local:
-    """A folder of this case on the local disk, emptied of a save once it is stored."""
+    """A contestant's folder on the local disk, which holds a save until it is stored."""
 
     def __init__(self, case: Case, state: State) -> None:
         self.case, self.state = case, state
         self.root = Path(case.folder)
 
     def folder(self, number: int) -> Path:
-        """Where the files of a save lie on their way."""
+        """Return the local folder of a save, and create it if it is missing."""
         path = self.root / folder_name(number)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def drop(self, number: int) -> None:
-        """Nothing of it may be there when it is loaded."""
+        """Delete the local files of a save, so that a load cannot read them."""
         shutil.rmtree(self.root / folder_name(number), ignore_errors=True)
 
 
 def folder_name(number: int) -> str:
-    """Of a save, on disk and in Blob."""
+    """Return the folder name of a save, on disk and in Blob."""
     return f"step-{number:08d}"

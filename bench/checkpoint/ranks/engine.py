@@ -1,7 +1,7 @@
-"""The state that everybody saves: a DeepSpeed engine's fp32 masters and moments, in ZeRO shares.
+"""The saved state: fp32 master weights and Adam moments of a DeepSpeed engine with ZeRO.
 
-Every element follows from its parameter's name and its place, so that a load is checked without
-a second copy, on any number of ranks.
+The value of each element follows from its parameter's name and its position. So a load can be
+checked without a second copy, on any number of ranks.
 """
 
 import math
@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-os.environ["DS_ACCELERATOR"] = "cpu"  # DeepSpeed reads it when it is imported
+os.environ["DS_ACCELERATOR"] = "cpu"  # DeepSpeed reads it at import
 
 import deepspeed
 import deepspeed.ops
@@ -20,17 +20,17 @@ import torch.distributed as dist
 from bench.checkpoint.case import MIB
 from trainer.checkpoint.fragments import Fragment, owned_fragments
 
-BYTES = 12  # of an element: master, exp_avg, exp_avg_sq
-LARGE, SMALL = 1024, 128  # edges of the matrices
-MASK = 2**23 - 1  # integers that fp32 holds exactly
+BYTES = 12  # bytes of an element: master, exp_avg, exp_avg_sq
+LARGE, SMALL = 1024, 128  # edge lengths of the matrices
+MASK = 2**23 - 1  # fp32 represents integers up to here exactly
 STEPS_BETWEEN = 7919
 
 
 class State:
-    """This rank's share, as views into the engine's memory."""
+    """This rank's partition of the state, as views of the engine's memory."""
 
     def __init__(self, mib: int) -> None:
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # nothing is compiled
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # avoids a compilation
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
         deepspeed.init_distributed("gloo")
@@ -39,32 +39,35 @@ class State:
 
     @property
     def bytes(self) -> int:
-        """Of this rank's share."""
+        """Size of this rank's partition, in bytes."""
         return sum(v.numel() * v.element_size() for _, v in self.views())
 
     def views(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every one-dimensional piece, by name; looked up anew: a load may replace tensors."""
+        """Yield the name and the one-dimensional view of every piece.
+
+        Views are looked up on each call, because a load may replace the tensors.
+        """
         for fragment in self._fragments():
             for state, view in fragment.views.items():
                 yield f"{fragment.name}|{state}", view.detach()
 
     def fill(self) -> None:
-        """Give every element its value."""
+        """Set every element to its expected value."""
         for _, view, values in self._expected():
             view.copy_(values)
 
     def clear(self) -> None:
-        """Take every value away."""
+        """Set every element to zero."""
         for _, view in self.views():
             view.zero_()
 
     def touch(self) -> None:
-        """Train a little: what was saved before must not change with it."""
+        """Change the state as a training step would; a pending save must not change with it."""
         for _, view in self.views():
             view[:1].add_(1.0)
 
     def matches(self) -> bool:
-        """Whether every element has its value."""
+        """Return whether every element has its expected value."""
         return all(torch.equal(view, values) for _, view, values in self._expected())
 
     def _fragments(self) -> list[Fragment]:

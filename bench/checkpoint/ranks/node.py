@@ -1,8 +1,8 @@
-"""Our supervisor's uploads, commits and downloads as a process of their own, without a service.
+"""The supervisor's uploads, commits and downloads as a process of their own, without a service.
 
-`python -m bench.checkpoint.ranks.node CASE.json`. Standard input: "load NUMBER" brings what the
-ranks read of what was committed under that step, and is answered with "loaded" once all of it is
-there; its end means that the trainer is gone.
+Run it with `python -m bench.checkpoint.ranks.node CASE.json`. The line "load NUMBER" on standard
+input downloads the blocks that the ranks request of the checkpoint of that step, and the answer
+is the line "loaded". The end of standard input means that the trainer has ended.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ GENERATION = 1
 
 
 class Told(HeartbeatReports):
-    """Tells the ranks as well, by a file."""
+    """Heartbeat reports that also write committed entries to files for the ranks."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
 
     def add_committed(self, entries: Sequence[Committed]) -> None:
-        """HEAD names these."""
+        """Record the entries that HEAD now names, and write each to its file."""
         super().add_committed(entries)
         for entry in entries:
             path = committed_file(self._folder, entry.step)
@@ -49,22 +49,20 @@ class Told(HeartbeatReports):
 
 
 def committed_file(folder: Path, number: int) -> Path:
-    """Holds the entry of HEAD, once there is one."""
+    """Return the file that holds HEAD's entry of this step once it is committed."""
     return folder / f"committed-{number}.json"
 
 
 def memory_of(folder: Path) -> Path:
-    """What this machine has of files that are memory; else they lie on the disk."""
+    """Return a folder in shared memory, or on the disk where the system has no shared memory."""
     shared = Path("/dev/shm")  # noqa: S108 - as on a node
     return shared / f"rekindle-{folder.name}" if shared.is_dir() else folder / "in-memory"
 
 
 async def work(case: Case) -> None:
-    """Upload and commit whatever the ranks save, until standard input ends."""
+    """Upload and commit the ranks' saves until standard input ends."""
     folder, clock = Path(case.folder), NodeClock()
-    limits = NodeLimits(
-        upload_rate=math.inf, ingress=math.inf
-    )  # as in the last seconds of a machine
+    limits = NodeLimits(upload_rate=math.inf, ingress=math.inf)  # as after an eviction notice
     access = BlobAccess()
     container = JobContainer(access, case.url)
     wishes = StopRequests(limits, clock)
@@ -85,7 +83,7 @@ async def work(case: Case) -> None:
 
 
 async def _load(case: Case, container: JobContainer, entry: Committed) -> None:
-    """Into memory of its own: what the ranks have saved here must not be found."""
+    """Download a checkpoint into a separate folder, so that no local save is reused."""
     folder, ranks = RunDir(Path(case.folder)), range(case.ranks)
     memory = MemoryFolder(memory_of(folder.root) / "loaded")
     cache = InputCache(folder.root / "cache", memory, container, case.ranks)
@@ -94,7 +92,7 @@ async def _load(case: Case, container: JobContainer, entry: Committed) -> None:
 
 
 async def _once(work: Callable[[], Awaitable[None]]) -> None:
-    """The sink is never away."""
+    """Run the work without retries, because the sink is always available."""
     await work()
 
 
@@ -116,11 +114,11 @@ def _world(case: Case) -> NodeWorld:
 
 
 async def _nothing() -> None:
-    """Grants do not run out here."""
+    """Renew nothing, because grants do not expire here."""
 
 
 def main() -> int:
-    """HEAD and run spec first, as the service has them ready."""
+    """Write HEAD and the run spec, as the service does, and then serve the ranks."""
     case = Case.read(Path(sys.argv[1]))
     if not case.load_only:
         with ContainerClient.from_container_url(case.url) as owner:

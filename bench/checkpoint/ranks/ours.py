@@ -1,4 +1,4 @@
-"""Our path: the trainer's saver into shared memory, the supervisor's uploads and commit."""
+"""Contestant "rekindle": the trainer's saver, and the supervisor's upload and commit."""
 
 import shutil
 import subprocess
@@ -31,7 +31,7 @@ PATIENCE = 120.0
 
 
 class Rekindle(Local):
-    """Rank 0 has the node's supervisor beside it."""
+    """Rekindle's save and load; rank 0 also starts the node's supervisor process."""
 
     isolated = True
 
@@ -48,19 +48,22 @@ class Rekindle(Local):
             run_spec_sha256=SPEC_SHA256,
             nonce="bench",
         )
-        dist.barrier()  # the node's memory is there
+        dist.barrier()  # the node has created its memory folder
         if not case.load_only:
             self._saver = Saver(state.engine, RunDir(self.root), self._identity)
         dist.barrier()
 
     def save(self, number: int) -> "Future[None]":
-        """Blocks for the copy into the host buffer."""
+        """Save a checkpoint; blocks for the copy into the host buffer."""
         at = trainer_state.TrainingState(step=number, consumed_samples=number)
         self._saver.save(at, rng_state.capture_rng(), "periodic")
         return self._thread.submit(_there, committed_file(self.root, number))
 
     def load(self, number: int) -> None:
-        """The supervisor brings and verifies what the ranks ask for; they copy it as it comes."""
+        """Load a checkpoint.
+
+        The supervisor downloads and verifies blocks, and the ranks copy them as they arrive.
+        """
         rundir = RunDir(self.root)
         if self._node:
             assert self._node.stdin
@@ -83,7 +86,7 @@ class Rekindle(Local):
             shutil.rmtree(wanted.parent)
 
     def close(self) -> None:
-        """The supervisor ends when it hears no more."""
+        """Close the supervisor's standard input and wait for its end."""
         self._thread.shutdown()
         if self._node:
             assert self._node.stdin

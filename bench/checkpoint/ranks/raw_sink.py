@@ -1,6 +1,6 @@
-"""The limit: the state's own memory as Put Blocks over bare connections, nothing hashed or copied.
+"""Contestant "raw_sink": Put Block over bare connections, without hashes or copies; the limit.
 
-Nothing may train meanwhile, so it has no stall; no path that does more can be cheaper.
+Training cannot go on meanwhile, so it has no stall. A way that does more cannot be cheaper.
 """
 
 import http.client
@@ -21,7 +21,7 @@ PIECE = 8 * 2**20
 
 
 class RawSink(Local):
-    """One blob for each rank, a block for each piece of a view."""
+    """One blob for each rank, one block for each piece of a view."""
 
     isolated = False
     helpers: Sequence[int] = ()
@@ -34,11 +34,11 @@ class RawSink(Local):
         self._own = threading.local()
 
     def save(self, number: int) -> "Future[None]":
-        """Returns at once."""
+        """Start a save in a thread and return at once."""
         return self._thread.submit(self._save, number)
 
     def load(self, number: int) -> None:
-        """Ranges straight into the engine's memory."""
+        """Read ranges of the blob into the engine's memory directly."""
         spans, at = [], 0
         for piece in self._pieces():
             spans.append((piece, at))
@@ -46,7 +46,7 @@ class RawSink(Local):
         list(self._pool.map(lambda span: self._fetch(number, *span), spans))
 
     def close(self) -> None:
-        """End the threads; connections go with them."""
+        """Stop the threads; their connections close with them."""
         self._thread.shutdown()
         self._pool.shutdown()
 

@@ -1,4 +1,4 @@
-"""Files to and from Blob as azure-storage-blob does it by itself: what rivals upload with."""
+"""Uploads and downloads with azure-storage-blob, as the rivals use it."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from azure.storage.blob import ContainerClient
 
 CONCURRENCY = 4
-PIECE = 8 * 2**20  # the client's own 4 MiB is slower
+PIECE = 8 * 2**20  # faster than the client's default of 4 MiB
 
 
 def client(url: str) -> ContainerClient:
-    """Azure's client with the sizes that do it good."""
+    """Return Azure's client with block sizes that are faster than its defaults."""
     return ContainerClient.from_container_url(
         url,
         retry_total=0,
@@ -22,7 +22,7 @@ def client(url: str) -> ContainerClient:
 
 
 def upload(container: ContainerClient, folder: Path, names: Iterable[str]) -> None:
-    """Each file under ``folder`` becomes a blob of the same name behind the folder's."""
+    """Upload files under ``folder`` to blobs named after the folder and the file."""
     for name in names:
         with (folder / name).open("rb") as file:
             blob = f"{folder.name}/{name}"
@@ -30,7 +30,7 @@ def upload(container: ContainerClient, folder: Path, names: Iterable[str]) -> No
 
 
 def download(container: ContainerClient, folder: Path, names: Iterable[str]) -> None:
-    """The other way."""
+    """Download blobs to files under ``folder``; the inverse of `upload`."""
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,13 +40,13 @@ def download(container: ContainerClient, folder: Path, names: Iterable[str]) -> 
 
 
 def listed(container: ContainerClient, folder: str) -> list[str]:
-    """Names behind the folder's, sorted."""
+    """Return the sorted names of all blobs below a folder, relative to it."""
     found = container.list_blobs(name_starts_with=f"{folder}/")
     return sorted(blob.name.removeprefix(f"{folder}/") for blob in found)
 
 
 def discard(container: ContainerClient, folder: str) -> None:
-    """Delete every blob that has the folder's name in its own."""
+    """Delete every blob whose name contains the folder's name."""
     for blob in list(container.list_blobs()):
         if folder in blob.name:
             container.delete_blob(blob.name)

@@ -1,4 +1,4 @@
-"""A run spec as a job's container has one. Nothing is trained by it here."""
+"""Run spec with the required members; no training uses it here."""
 
 from trainer.contract import BaseModel, InputFile, RunSpec
 

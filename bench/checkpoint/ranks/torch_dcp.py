@@ -1,7 +1,7 @@
-"""torch.distributed.checkpoint's async_save: over fsspec and adlfs, or to disk and uploaded.
+"""Contestants with torch.distributed.checkpoint's async_save: to Blob directly, or via the disk.
 
-Each rank's views have keys of their own, so that no rank's are taken for copies of another's;
-stored like that it cannot load on another number of ranks.
+Each rank's views have keys of their own, so that DCP does not deduplicate them across ranks.
+Such a checkpoint cannot be loaded on another number of ranks.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from bench.checkpoint.ranks.engine import State
 
 
 class DcpFsspec(Local):
-    """Straight to Blob through adlfs."""
+    """Saves to Blob directly with fsspec and adlfs."""
 
     isolated = True
     helpers: Sequence[int] = ()
 
     def __init__(self, case: Case, state: State) -> None:
         super().__init__(case, state)
-        self._group = dist.new_group(backend="gloo")  # it speaks while training speaks
+        self._group = dist.new_group(backend="gloo")  # runs beside training's collectives
         parts = urlsplit(case.url)
         self._container = parts.path.rpartition("/")[2]
         endpoint = f"{parts.scheme}://{parts.netloc}{parts.path.rpartition('/')[0]}"
@@ -38,24 +38,24 @@ class DcpFsspec(Local):
         }
 
     def save(self, number: int) -> "Future[Any]":
-        """Blocks for a copy in host memory."""
+        """Start a save; blocks for a copy in host memory."""
         writer = FsspecWriter(self._url(number), **self._access)
         return _async_save(self.state, writer, self._group)
 
     def load(self, number: int) -> None:
-        """In place."""
+        """Load a save into the engine's tensors in place."""
         reader = FsspecReader(self._url(number), **self._access)
         dcp.load(_named(self.state), storage_reader=reader, process_group=self._group)
 
     def close(self) -> None:
-        """Nothing of it outlives the process."""
+        """Do nothing: there are no threads or connections to close."""
 
     def _url(self, number: int) -> str:
         return f"abfs://{self._container}/{folder_name(number)}"
 
 
 class DcpDisk(Local):
-    """To disk, and from there with azure-storage-blob: where no adlfs is."""
+    """Saves to disk and uploads with azure-storage-blob, where adlfs is not installed."""
 
     isolated = True
     helpers: Sequence[int] = ()
@@ -67,13 +67,13 @@ class DcpDisk(Local):
         self._thread = ThreadPoolExecutor(1)
 
     def save(self, number: int) -> "Future[None]":
-        """Blocks for a copy in host memory."""
+        """Start a save; blocks for a copy in host memory."""
         writer = dcp.FileSystemWriter(self.folder(number))
         written = _async_save(self.state, writer, self._group)
         return self._thread.submit(self._upload, number, written)
 
     def load(self, number: int) -> None:
-        """Download together, then read in place."""
+        """Download a share of the files on each rank, then read all of them in place."""
         folder = self.folder(number)
         names = sdk.listed(self._container, folder.name)
         sdk.download(self._container, folder, names[self.state.rank :: self.state.ranks])
@@ -84,7 +84,7 @@ class DcpDisk(Local):
         self.drop(number)
 
     def close(self) -> None:
-        """End the thread and the connections."""
+        """Stop the thread and close the connections."""
         self._thread.shutdown()
         self._container.close()
 
@@ -99,7 +99,7 @@ class DcpDisk(Local):
 
 def _async_save(state: State, writer: Any, group: Any) -> "Future[Any]":  # noqa: ANN401
     saving = dcp.async_save(_named(state), storage_writer=writer, process_group=group)
-    assert isinstance(saving, Future)  # the thread's kind
+    assert isinstance(saving, Future)  # async_save with threads returns a Future
     return saving
 
 

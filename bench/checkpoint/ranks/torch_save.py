@@ -1,4 +1,4 @@
-"""torch.save to disk on the loop, then azure-storage-blob in a thread: what most people write."""
+"""Contestant "torch_save": torch.save to disk in the loop, then an upload in a thread."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +12,7 @@ from bench.checkpoint.ranks.engine import State
 
 
 class TorchSave(Local):
-    """One file for each rank."""
+    """One file for each rank, uploaded with azure-storage-blob."""
 
     isolated = True
     helpers: Sequence[int] = ()
@@ -24,12 +24,12 @@ class TorchSave(Local):
         self._name = f"rank-{state.rank:05d}.pt"
 
     def save(self, number: int) -> "Future[None]":
-        """Blocks for the file."""
+        """Start a save; blocks until the file is written."""
         torch.save(dict(self.state.views()), self.folder(number) / self._name)
         return self._thread.submit(self._upload, number)
 
     def load(self, number: int) -> None:
-        """Download, then copy out of the mapped file."""
+        """Download the file and copy its tensors from the memory-mapped file."""
         folder = self.folder(number)
         sdk.download(self._container, folder, [self._name])
         there = torch.load(folder / self._name, weights_only=True, mmap=True)
@@ -38,7 +38,7 @@ class TorchSave(Local):
         (folder / self._name).unlink()
 
     def close(self) -> None:
-        """End the thread and the connections."""
+        """Stop the thread and close the connections."""
         self._thread.shutdown()
         self._container.close()
 

@@ -1,4 +1,4 @@
-"""CPU seconds and the highest memory of some processes, from what Linux keeps of each."""
+"""CPU time and peak memory of a group of processes, from /proc."""
 
 import os
 import time
@@ -11,25 +11,25 @@ import psutil
 
 @dataclass(frozen=True)
 class Usage:
-    """This process, its helpers and whatever these have started."""
+    """This process, its helpers and all their descendants."""
 
     helpers: Sequence[int] = ()
 
     def cpu(self) -> float:
-        """Seconds so far; a helper's are counted in hundredths by the system."""
+        """Return CPU seconds so far; those of helpers have a resolution of 0.01 s."""
         times = [psutil.Process(pid).cpu_times() for pid in self._others()]
         return time.process_time() + sum(t.user + t.system for t in times)
 
     def resident(self) -> int | None:
-        """Bytes in memory now."""
+        """Return bytes of resident memory now; None without /proc."""
         return self._sum("VmRSS")
 
     def highest(self) -> int | None:
-        """The most bytes in memory since `forget_highest`, of each at its own time."""
+        """Return the sum of each process's peak resident bytes since `forget_highest`."""
         return self._sum("VmHWM")
 
     def forget_highest(self) -> None:
-        """Count the highest from now on."""
+        """Reset the peaks of resident memory."""
         for pid in (os.getpid(), *self._others()):
             mark = Path(f"/proc/{pid}/clear_refs")
             if mark.exists():

@@ -1,6 +1,6 @@
-"""DeepSpeed's save_checkpoint to disk on the loop, then azure-storage-blob in a thread.
+"""Contestant "deepspeed": save_checkpoint to disk in the loop, then an upload in a thread.
 
-It saves the 16-bit weights as well, so it moves more bytes; throughput counts the state alone.
+It also saves the 16-bit weights, so it moves more bytes; throughput counts the state only.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from bench.checkpoint.ranks.engine import State
 
 
 class DeepSpeedSave(Local):
-    """The ranks share out the files among them."""
+    """DeepSpeed's checkpoint; each rank uploads and downloads a share of the files."""
 
     isolated = True
     helpers: Sequence[int] = ()
@@ -27,7 +27,10 @@ class DeepSpeedSave(Local):
         self._thread = ThreadPoolExecutor(1)
 
     def save(self, number: int) -> "Future[None]":
-        """Blocks for the files; not its `latest`, which points at what is not there yet."""
+        """Start a save; blocks until the files are written.
+
+        It omits DeepSpeed's `latest` file, which would name a save that is not uploaded yet.
+        """
         tag = folder_name(number)
         self.state.engine.save_checkpoint(str(self.root), tag=tag, save_latest=False)
         dist.barrier()
@@ -36,7 +39,7 @@ class DeepSpeedSave(Local):
         return self._thread.submit(self._upload, folder, mine)
 
     def load(self, number: int) -> None:
-        """Download together, then DeepSpeed's own load."""
+        """Download a share of the files on each rank, then run DeepSpeed's own load."""
         folder = self.folder(number)
         mine = self._share(sdk.listed(self._container, folder.name))
         sdk.download(self._container, folder, mine)
@@ -46,7 +49,7 @@ class DeepSpeedSave(Local):
         self.drop(number)
 
     def close(self) -> None:
-        """End the thread and the connections."""
+        """Stop the thread and close the connections."""
         self._thread.shutdown()
         self._container.close()
 

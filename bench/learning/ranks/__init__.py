@@ -1,0 +1,1 @@
+"""Programs of the learning benchmark that import the trainer."""

@@ -1,6 +1,6 @@
-"""`python -m bench.learning.ranks.prepare FOLDER CASE [ROWS.jsonl]`: inputs and a run folder.
+"""Inputs and run folder of one case: `python -m bench.learning.ranks.prepare FOLDER CASE [ROWS]`.
 
-Without a file of rows they are generated; with one, it is taken as it is.
+ROWS is a JSONL file, used unchanged. Without it the rows are generated.
 """
 
 import json
@@ -35,7 +35,7 @@ GRADER = {
 
 
 def main() -> None:
-    """Leave everything as a supervisor does."""
+    """Write model, rows and run folder, in the layout of the supervisor."""
     folder, name, *rows = sys.argv[1:]
     root = Path(folder)
     case = CASES[name]
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def spec(root: Path, case: Case) -> RunSpec:
-    """The case as the trainer is told it."""
+    """Return the run spec of the case."""
     files = tuple(input_file(root, path) for path in sorted((root / "models" / "tiny").iterdir()))
     usual = RunSpec(
         version=1,
@@ -82,7 +82,7 @@ def spec(root: Path, case: Case) -> RunSpec:
 
 
 def _told(members: Mapping[str, Any]) -> dict[str, Any]:
-    """With messages where the case has plain members."""
+    """Return the run spec members, with nested members converted to messages."""
     told = dict(members)
     if "reinforcement" in told:
         told["reinforcement"] = Reinforcement(grader=json.dumps(GRADER), **told["reinforcement"])

@@ -1,0 +1,1 @@
+"""Processes of the scale benchmark: faces of the service, the world, and the nodes."""

@@ -1,6 +1,6 @@
-"""`python -m bench.scale.parts.face SOCKET api|reconciler ...`: `service.main` on fakes.
+"""`service.main` on fakes: `python -m bench.scale.parts.face SOCKET api|reconciler ...`.
 
-All code of the service is the production's; behind its seams are the fakes of the world process.
+All code of the service is the production code. Its adapters call the fakes in the world process.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ PRICE = Price(hourly=Decimal("8.44"), on_demand_hourly=Decimal("32.77"))
 
 
 class Far:
-    """A part of the world process: every verb is a call."""
+    """Proxy of a part of the world process; every method is a remote call."""
 
     def __init__(self, line: Line, part: str) -> None:
         self._line, self._part = line, part
@@ -38,12 +38,12 @@ class Far:
         return partial(self._line.call, f"{self._part}.{verb}")
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._line.close()
 
 
 class FarStore(MemoryStore):
-    """Blob there; what streams or needs no call is done here."""
+    """Blob store in the world process; streams and local operations are done here."""
 
     def __init__(self, line: Line) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class FarStore(MemoryStore):
         name: str,
         *,
         offset: int = 0,
-        if_match: str = "",  # noqa: ARG002 - nobody writes meanwhile
+        if_match: str = "",  # noqa: ARG002 - no concurrent writers
     ) -> AsyncIterator[bytes]:
         data, _ = await self.read(container, name)
         yield data[offset:]
@@ -77,7 +77,7 @@ class FarStore(MemoryStore):
 
 
 def opened(socket: Path) -> Opened:
-    """What takes the place of `service.adapters.adapters`."""
+    """Return a replacement of `service.adapters.adapters`."""
 
     @asynccontextmanager
     async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
@@ -91,7 +91,7 @@ def opened(socket: Path) -> Opened:
 
 
 def run(socket: Path) -> None:
-    """As `service.main` does, on other adapters."""
+    """Run `service.main` with the fake adapters."""
     options = main.arguments()
     telemetry.set_up("WARNING")
     settings = Settings()  # type: ignore[call-arg]  # the environment fills it

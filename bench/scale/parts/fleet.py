@@ -1,6 +1,6 @@
-"""`python -m bench.scale.parts.fleet SOCKET WORLD`: all nodes that the cloud has booted.
+"""All simulated nodes: `python -m bench.scale.parts.fleet SOCKET WORLD`.
 
-A socket of its own takes the bench's orders. Figures: what heartbeats took, by the nodes' clock.
+It takes orders of the benchmark on its own socket, and measures heartbeats by the nodes' clock.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from bench.scale.parts.node import Node
 from bench.scale.parts.wire import Pool, Wire
 from service.domain import tokens
 
-LOOK_SECONDS = 0.5  # for machines that have come up
+LOOK_SECONDS = 0.5  # seconds between two polls for new machines
 POOL = 512  # connections for heartbeats, per api process
 COLLECT_AFTER = (100_000, 20, 20)
 
 
 class Fleet:
-    """Every node, and what is shared among them."""
+    """All nodes and the resources that they share."""
 
     def __init__(self, world: Path, apis: list[int], beat: float, commits: float) -> None:
         self.beat = beat
@@ -45,32 +45,32 @@ class Fleet:
 
     @property
     def pool(self) -> Pool:
-        """Any of the api processes."""
+        """Connection pool of a random api process."""
         return random.choice(self._pools)  # noqa: S311 - no secret
 
     def own_wire(self) -> Wire:
-        """To any of the api processes."""
+        """Return a new connection to a random api process."""
         return Wire("127.0.0.1", random.choice(self._apis))  # noqa: S311 - no secret
 
     def heard(self, seconds: float, status: int) -> None:
-        """A heartbeat was answered."""
+        """Record the duration in seconds and the status of a heartbeat."""
         self._took.append(seconds)
         self._failed += status not in (200, 409, 410)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this beside all else."""
+        """Start a background task."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def gone(self, node: Node) -> None:
-        """An evicted machine ends once it has said its last word."""
+        """Remove a node; the cloud then deletes an evicted machine."""
         self._nodes.remove(node)
         if node.evicted:
             await self._world.call("bench.evict", [node.name])
 
     async def run(self) -> None:
-        """Boot what there is to boot, and have jobs commit."""
+        """Start nodes for new machines, and commit checkpoints of jobs."""
         while True:
             for attempt, job, vm_id, name in await self._world.call("bench.boots"):
                 node = Node(self, attempt, job, vm_id, name)
@@ -80,20 +80,20 @@ class Fleet:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def handle(self, method: str, args: tuple[Any, ...], _: dict[str, Any]) -> Any:  # noqa: ANN401
-        """One order."""
+        """Carry out one order of the benchmark."""
         return await getattr(self, f"do_{method}")(*args)
 
     async def do_training(self) -> int:
-        """Nodes that train."""
+        """Return the number of nodes that train."""
         return sum(n.phase == "running" and n.step > 0 for n in self._nodes)
 
     async def do_heartbeats(self) -> tuple[list[float], int]:
-        """What each took since the last call, in seconds, and how many failed."""
+        """Return the durations in seconds and the number of failures since the last call."""
         took, failed, self._took, self._failed = self._took, self._failed, [], 0
         return took, failed
 
     async def do_evict(self, count: int) -> int:
-        """Announce the eviction of so many nodes that train, all at once; return how many."""
+        """Give up to ``count`` training nodes an eviction notice at once; return their number."""
         trains = [n for n in self._nodes if n.phase == "running" and not n.evicted]
         chosen = random.sample(trains, min(count, len(trains)))
         for node in chosen:
@@ -101,7 +101,10 @@ class Fleet:
         return len(chosen)
 
     async def do_lose(self, way: str) -> str:
-        """One machine that trains, of a job that has lost none: by notice, drop or silence."""
+        """Lose one machine by notice, drop or silence; return its job, or an empty string.
+
+        Only jobs that train on all machines and have lost none before are chosen.
+        """
         struck = {n.job for n in self._nodes if n.left or n.evicted or n.phase != "running"}
         node = next((n for n in self._nodes if n.job not in struck | self._struck), None)
         if node is None:
@@ -116,7 +119,7 @@ class Fleet:
         return node.job
 
     async def do_flood(self, seconds: float, lanes: int) -> int:
-        """Heartbeats as fast as they are answered; return how many were."""
+        """Send heartbeats in ``lanes`` loops without pauses; return the number sent."""
         nodes = [n for n in self._nodes if n.phase == "running"]
         until, sent = time.monotonic() + seconds, 0
 
@@ -136,7 +139,7 @@ class Fleet:
         if not self._commits:
             return
         chance = LOOK_SECONDS / self._commits
-        stalled = {node.job for node in self._nodes if node.left}  # it takes all to make one
+        stalled = {node.job for node in self._nodes if node.left}  # a checkpoint needs all nodes
         for node in self._nodes:
             commits = node.rank0 and node.step > 0 and node.job not in stalled
             if commits and random.random() < chance:  # noqa: S311 - no secret
@@ -147,7 +150,7 @@ class Fleet:
 
 
 async def main() -> None:
-    """Serve until killed."""
+    """Serve orders until killed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("socket", type=Path)
     parser.add_argument("world", type=Path)
@@ -155,7 +158,7 @@ async def main() -> None:
     parser.add_argument("--beat", type=float, required=True)
     parser.add_argument("--commits", type=float, required=True)
     options = parser.parse_args()
-    gc.freeze()  # else this process's own stops would be measured as the service's
+    gc.freeze()  # else garbage collection here would add to measured latency
     gc.set_threshold(*COLLECT_AFTER)
     fleet = Fleet(options.world, options.apis, options.beat, options.commits)
     server = await line.serve(options.socket, fleet.handle)

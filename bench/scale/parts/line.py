@@ -1,6 +1,6 @@
-"""Calls over a unix socket between the bench's own processes: pickled, many at a time.
+"""Remote calls between the benchmark's processes: pickled messages over a Unix socket.
 
-Only programs that the bench itself has started hold the socket's folder.
+Only processes of the benchmark can access the socket's folder, so the pickles are trusted.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ _SIZE = struct.Struct("!I")
 
 
 class Broken(Exception):
-    """The other process has gone."""
+    """Raised when the other process closed the connection."""
 
 
 class Line:
-    """The calling side. Answers come in any order."""
+    """Client side; calls are concurrent, and answers may arrive in any order."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -32,7 +32,7 @@ class Line:
         self._turn = asyncio.Lock()
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - anything
-        """What the other side returns, or raises."""
+        """Call a method of the other process and return its result, or raise its exception."""
         writer = await self._connected()
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
@@ -41,7 +41,7 @@ class Line:
         return await answer
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._reading:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -70,7 +70,7 @@ class Line:
 
 
 async def serve(path: Path, handle: Handler) -> asyncio.Server:
-    """Answer calls, each in a task of its own."""
+    """Serve calls, each in a task of its own."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         under_way: set[asyncio.Task[None]] = set()
@@ -94,7 +94,7 @@ async def _answer(
 ) -> None:
     try:
         answer: tuple[int, bool, Any] = (number, True, await handle(method, args, kwargs))
-    except Exception as fault:  # noqa: BLE001 - it is raised where the call was made
+    except Exception as fault:  # noqa: BLE001 - the caller's process raises it
         answer = (number, False, fault)
     with suppress(ConnectionError):
         writer.write(_packed(answer))

@@ -1,4 +1,4 @@
-"""One simulated node: speaks the node protocol as a supervisor does, and trains nothing."""
+"""One simulated node, which uses the node protocol like a supervisor and trains nothing."""
 
 import asyncio
 import json
@@ -12,43 +12,41 @@ from bench.scale.parts.wire import Answer, Pool, Wire
 from trainer.contract import PROTOCOL
 from trainer.supervisor.clock import NodeLimits
 
-_AGAIN = 1.0  # seconds, after what did not work
-_RETRY = (
-    NodeLimits().retry
-)  # seconds, the longest between two registrations, as supervisors have it
-_FIRST_STEP = 0.2  # seconds after the order to start
+_AGAIN = 1.0  # seconds until a retry
+_RETRY = NodeLimits().retry  # maximum seconds between two registrations, as in supervisors
+_FIRST_STEP = 0.2  # seconds from the start directive to the first step
 
 
 class Town(Protocol):
-    """What nodes share."""
+    """Interface of the resources that nodes share."""
 
     beat: float
 
     @property
     def pool(self) -> Pool:
-        """Any of the api processes."""
+        """Connection pool of a random api process."""
         ...
 
     def heard(self, seconds: float, status: int) -> None:
-        """A heartbeat was answered."""
+        """Record the duration in seconds and the status of a heartbeat."""
         ...
 
     async def gone(self, node: "Node") -> None:
-        """The node leaves."""
+        """Remove a node that has left."""
         ...
 
     def own_wire(self) -> Wire:
-        """A connection of its own, for long polls."""
+        """Return a new connection for long polls."""
         ...
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this beside all else."""
+        """Start a background task."""
         ...
 
 
 @dataclass(eq=False)
 class Node:
-    """See the module."""
+    """One simulated node."""
 
     town: Town
     attempt: str
@@ -71,7 +69,7 @@ class Node:
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def live(self, bootstrap: str) -> None:
-        """Register, then beat and listen until the service says that it is over."""
+        """Register, then send heartbeats and poll directives until the service ends the node."""
         if not await self._register(bootstrap):
             return
         self._wire = self.town.own_wire()
@@ -79,7 +77,7 @@ class Node:
         await self._listen()
 
     async def beat(self, **more: object) -> None:
-        """One heartbeat now; the next one comes in a while, however long this one takes."""
+        """Send a heartbeat, and schedule the next one independently of this one's duration."""
         if self.left:
             return
         self._later(self.town.beat * random.uniform(0.95, 1.05), self._tick)  # noqa: S311
@@ -91,7 +89,7 @@ class Node:
             await self._leave()
 
     async def evict(self) -> None:
-        """Say that Azure takes this machine."""
+        """Report an eviction notice for this machine."""
         self.evicted = True
         event = {"event_id": f"event-{self.vm_id}", "not_before": 0.0, "seen_at": 0.0}
         await self.beat(eviction=event)
@@ -130,7 +128,7 @@ class Node:
             if status == 410:
                 return False
             longest = min(2 * longest, _RETRY)
-            await asyncio.sleep(longest * random.random())  # noqa: S311 - so that not all at once
+            await asyncio.sleep(longest * random.random())  # noqa: S311 - jitter, against bursts
 
     async def _say(self, more: dict[str, object]) -> Answer:
         self.seq += 1
@@ -168,7 +166,7 @@ class Node:
                 await self.beat()
                 if self.evicted:
                     await self._leave()
-            case _:  # carry on
+            case _:  # nothing to do
                 pass
 
     def _start(self, generation: dict[str, Any]) -> None:

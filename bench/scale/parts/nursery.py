@@ -1,9 +1,11 @@
-"""`python -m bench.scale.parts.nursery`: faces of the service, forked where it is imported already.
+"""Fork server for faces of the service: `python -m bench.scale.parts.nursery`.
 
-A new interpreter takes seconds of CPU until it has imported the service; with one killed every few
-seconds, that is most of what would be measured. A child has nothing of its parent but the modules:
-no connection, thread or loop is opened before the fork. One line of JSON is one order, one line
-with the process id its answer: {"arguments": [...], "env": {...}, "log": "file"}.
+A new interpreter needs seconds of CPU to import the service. With a restart every few seconds,
+imports would dominate the measurement. A child inherits only imported modules, because no
+connection, thread or event loop exists before the fork.
+
+One line of JSON on standard input is one order: {"arguments": [...], "env": {...}, "log": "file"}.
+The answer is one line with the process id.
 """
 
 import json
@@ -18,8 +20,8 @@ from bench.scale.parts import face
 
 
 def main() -> None:
-    """Until nobody orders any more."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who is killed leaves no zombie
+    """Fork a process for each order until standard input ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # killed children leave no zombies
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for line in sys.stdin:
         order = json.loads(line)
@@ -30,10 +32,10 @@ def main() -> None:
 
 
 def _become(order: dict[str, Any]) -> None:
-    """Never returns."""
+    """Turn a forked child into a face of the service; it never returns."""
     for number in (signal.SIGCHLD, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    random.seed()  # else all children would draw the same
+    random.seed()  # else all children would have the same random numbers
     nowhere = os.open(os.devnull, os.O_RDWR)
     log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for old, new in ((0, nowhere), (1, nowhere), (2, log)):

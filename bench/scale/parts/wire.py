@@ -1,6 +1,6 @@
-"""HTTP for thousands of nodes: one connection, one request at a time, nothing more than is needed.
+"""Minimal HTTP client for thousands of nodes: one connection, one request at a time.
 
-A library's client costs more than the service that is to be measured.
+The client of a library uses more CPU than the service under test.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ _LENGTH = b"content-length:"
 
 
 class Wire(asyncio.Protocol):
-    """One kept connection, opened when needed."""
+    """One persistent connection, opened on demand."""
 
     def __init__(self, host: str, port: int) -> None:
         self._where = (host, port)
@@ -21,7 +21,7 @@ class Wire(asyncio.Protocol):
         self._data = b""
 
     async def ask(self, method: str, path: str, token: str, body: str = "") -> Answer:
-        """Send and wait. A connection that the server had closed is made again."""
+        """Send a request and return status and body; reconnect once after a closed connection."""
         text = (
             f"{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n"
             f"content-length: {len(body)}\r\n\r\n{body}"
@@ -35,7 +35,7 @@ class Wire(asyncio.Protocol):
         raise AssertionError("not reached")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._transport:
             self._transport.abort()
 
@@ -49,7 +49,7 @@ class Wire(asyncio.Protocol):
         return await self._answer
 
     def data_received(self, data: bytes) -> None:
-        """As asyncio has it."""
+        """Collect the answer, as asyncio.Protocol requires."""
         self._data += data
         head, end, body = self._data.partition(_END)
         if not end:
@@ -61,21 +61,21 @@ class Wire(asyncio.Protocol):
             self._answer.set_result((int(head[9:12]), body))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
-        """As asyncio has it."""
+        """Fail the pending request, as asyncio.Protocol requires."""
         self._transport = None
         if self._answer and not self._answer.done():
             self._answer.set_exception(ConnectionResetError("the service hung up"))
 
 
 class Pool:
-    """Connections that nodes take turns at, as an ingress in front of the service has them."""
+    """Connections that nodes share, like those of an ingress in front of the service."""
 
     def __init__(self, host: str, port: int, size: int) -> None:
         self._free = deque(Wire(host, port) for _ in range(size))
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def ask(self, method: str, path: str, token: str, body: str = "") -> Answer:
-        """By the next connection that is free."""
+        """Send a request over the next free connection."""
         while not self._free:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)

@@ -1,6 +1,7 @@
-"""`python -m bench.scale.parts.world SOCKET --arm-ms N --blob-ms N`: the cloud and Blob.
+"""Cloud and Blob of the benchmark: `python -m bench.scale.parts.world SOCKET`.
 
-The shipped fakes, in one process that all others share. Waits as long as the real ones take.
+It holds the shipped fakes in one process that all others call. --arm-ms and --blob-ms set the
+latencies in milliseconds.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from trainer.contract import HEAD, Committed, Head
 from trainer.tiny import build_tokenizer
 
 MODEL = "rekindle/tiny-llama"
-ARM = {"get": 2, "refill": 3}  # requests of one verb (AzureCloud); all others take one
+ARM = {"get": 2, "refill": 3}  # ARM requests per verb, as AzureCloud sends them; others: 1
 CONFIG = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -39,7 +40,7 @@ CONFIG = {
 
 
 class World:
-    """What may be called: ``cloud.VERB``, ``store.VERB``, and what nodes and the bench ask."""
+    """The fakes, and the methods for them: ``cloud.VERB``, ``store.VERB`` and ``bench.VERB``."""
 
     def __init__(self, arm_seconds: float, blob_seconds: float) -> None:
         self.cloud = FakeCloud(
@@ -55,7 +56,7 @@ class World:
         self._booted: set[str] = set()
 
     async def handle(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        """One call."""
+        """Carry out one call."""
         part, _, verb = method.partition(".")
         if part == "bench":
             return await getattr(self, f"do_{verb}")(*args)
@@ -65,11 +66,11 @@ class World:
         return await getattr(getattr(self, part), verb)(*args, **kwargs)
 
     async def do_arm(self) -> dict[str, int]:
-        """ARM requests so far, by verb."""
+        """Return the number of ARM requests so far, by verb."""
         return dict(self._arm)
 
     async def do_stage(self) -> str:
-        """Put a base model where the service looks for it; return its name."""
+        """Stage a base model and return its name."""
         where = models.container(MODEL)
         await self.store.create_container(where)
         files = []
@@ -81,7 +82,7 @@ class World:
         return MODEL
 
     async def do_boots(self) -> list[tuple[str, str, str, str]]:
-        """Machines that have come up since the last call: attempt, job, VM id, name."""
+        """Return new machines since the last call: attempt, job, VM id, name."""
         fresh = []
         for found in self.cloud.list_existing(self._booted):
             if found.instances:
@@ -91,14 +92,14 @@ class World:
         return fresh
 
     async def do_evict(self, machines: list[str]) -> None:
-        """Take these machines, by name."""
+        """Evict machines by name."""
         for name in machines:
             scale_set, _, number = name.rpartition("_")
-            with suppress(KeyError):  # the service has deleted it meanwhile
+            with suppress(KeyError):  # the service deleted it meanwhile
                 self.cloud.evict(scale_set, number)
 
     async def do_commit(self, job_id: str, generation: int, step: int) -> None:
-        """Name a checkpoint in HEAD, as rank 0's node does."""
+        """Write a checkpoint entry into HEAD, as rank 0's node does."""
         data, etag = await self.store.read(job_id, HEAD)
         entry = Committed(
             path=f"checkpoints/step-{step:08d}-{generation:08x}",
@@ -116,7 +117,7 @@ class World:
 
 
 def _tokenizer() -> dict[str, bytes]:
-    """The tiny model's, with which the service reads rows."""
+    """Return the files of the tiny model's tokenizer, which the service needs to read rows."""
     with tempfile.TemporaryDirectory() as folder:
         build_tokenizer().save_pretrained(folder)
         return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
@@ -127,7 +128,7 @@ def _now() -> datetime:
 
 
 async def main() -> None:
-    """Serve until killed."""
+    """Serve calls until killed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("socket", type=Path)
     parser.add_argument("--arm-ms", type=float, default=100)

@@ -1,1 +1,1 @@
-"""Processes that train: what is measured."""
+"""Programs of the trainer benchmark that import the measured code."""

@@ -1,8 +1,8 @@
-"""`torchrun -m bench.trainer.ranks.hf FOLDER`: Hugging Face's Trainer over DeepSpeed.
+"""Hugging Face's Trainer with DeepSpeed: `torchrun -m bench.trainer.ranks.hf FOLDER`.
 
-Rows, tokens, order, batches, optimizer and DeepSpeed's settings are those of our own run; padding
-is its collator's, to the longest row of the micro-batch. Rank 0 says after each step how many are
-done, in `progress`.
+Rows, tokens, order, batches, optimizer and DeepSpeed's settings are those of Rekindle's run. Its
+collator pads to the longest row of the micro-batch. Rank 0 writes the number of finished steps to
+the file `progress` after each step.
 """
 
 import os
@@ -31,14 +31,14 @@ from trainer.model.tokenizer import load_tokenizer
 
 
 class InOrder(Trainer):  # type: ignore[misc] # transformers is untyped here
-    """Takes the rows as they come."""
+    """Trainer that reads the rows in order, without shuffling."""
 
     def _get_train_sampler(self, *_: Any) -> Any:  # noqa: ANN401
         return SequentialSampler(self.train_dataset)
 
 
 class Progress(TrainerCallback):  # type: ignore[misc]
-    """Says how far it is."""
+    """Callback that writes the number of finished steps to a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,10 +48,10 @@ class Progress(TrainerCallback):  # type: ignore[misc]
 
 
 def main() -> None:
-    """Train the case."""
+    """Train the case in FOLDER."""
     folder = Path(sys.argv[1])
     case = Case.read(folder / "case.json")
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # g++, as ours leaves it
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # no g++, as in Rekindle
     torch.set_num_threads(1)
     told = spec(folder, case)
     config = build_config(told, case.ranks)
@@ -77,7 +77,7 @@ def main() -> None:
     model = folder / "models" / "bench"
     tokenizer = AutoTokenizer.from_pretrained(model)
     InOrder(
-        model=_model(folder / "models" / "bench", case),  # after the arguments: then in shares
+        model=_model(folder / "models" / "bench", case),  # after the arguments, for ZeRO-3
         args=arguments,
         train_dataset=_dataset(folder, case, load_tokenizer(model)),
         data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),

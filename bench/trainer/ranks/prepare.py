@@ -1,6 +1,7 @@
-"""`python -m bench.trainer.ranks.prepare FOLDER`: a model with random weights, rows, run folders.
+"""Inputs of a case: `python -m bench.trainer.ranks.prepare FOLDER`.
 
-FOLDER holds `case.json`. The rows are chats of very different lengths, as real ones are.
+FOLDER holds `case.json`. It writes a model with random weights, chats of widely varying length,
+as in real data, and the run folders.
 """
 
 import json
@@ -22,11 +23,11 @@ from trainer.sample_data.tiny_chats import chats
 from trainer.tiny import build_tokenizer
 
 SPEC_SHA256 = "5" * 64
-QUESTIONS = (1, 1, 1, 2, 2, 3, 5, 8, 13)  # of a row, drawn evenly
+QUESTIONS = (1, 1, 1, 2, 2, 3, 5, 8, 13)  # questions of a row, chosen uniformly
 
 
 def main() -> None:
-    """Make everything, then say what it is."""
+    """Write all inputs, and their sizes to `inputs.json`."""
     folder = Path(sys.argv[1])
     case = Case.read(folder / "case.json")
     model = folder / "models" / "bench"
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def spec(folder: Path, case: Case, *, packing: bool = False) -> RunSpec:
-    """The case as the trainer is told it."""
+    """Return the run spec of the case."""
     files = tuple(
         input_file(folder, path) for path in sorted((folder / "models" / "bench").iterdir())
     )
@@ -114,7 +115,7 @@ def _rows(count: int) -> Iterator[list[dict[str, str]]]:
 
 
 def write_run(folder: Path, name: str, wanted: RunSpec) -> None:
-    """A run folder on one node, as the supervisor leaves it; inputs lie below ``folder``."""
+    """Write a run folder of one node, as the supervisor does; inputs are files below ``folder``."""
     rundir = RunDir(folder / name)
     rundir.root.mkdir()
     (rundir.root / "inputs").symlink_to(folder.resolve())
@@ -135,7 +136,7 @@ def write_run(folder: Path, name: str, wanted: RunSpec) -> None:
 
 
 def input_file(folder: Path, path: Path) -> InputFile:
-    """As a run spec names it; nobody verifies it here."""
+    """Return an input of a run spec; its hash is a placeholder, because no process verifies it."""
     name = str(path.relative_to(folder))
     return InputFile(path=name, size=path.stat().st_size, sha256="0" * 64)
 

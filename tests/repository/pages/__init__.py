@@ -1,4 +1,4 @@
-"""Reference pages that are generated from the code; `python -m tests.repository.pages` writes them.
+"""Generated reference pages; `python -m tests.repository.pages` writes them.
 
 Each module has `PAGE`, a path under `docs/`, and `page()`, its text.
 `tests/repository/test_pages.py` fails when a committed page differs from the generated one.

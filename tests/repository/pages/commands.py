@@ -1,4 +1,4 @@
-"""docs/cli.md from the command line's own help."""
+"""docs/cli.md, from the help of the command line."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ _TYPES = {"str": "TEXT", "int": "N", "int range": "N", "float": "NUMBER", "path"
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     group: Any = typer.main.get_command(app)
     context = typer.Context(group, info_name="rekindle")
     lines = [_HEAD, "## Options of every command that calls the service", ""]

@@ -1,4 +1,4 @@
-"""docs/decisions.md from the decision records in docs/adr."""
+"""docs/decisions.md, from the decision records in docs/adr."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ Generated from `docs/adr` by `make docs`; do not edit.
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = [_row(record) for record in sorted(RECORDS.glob("*.md"))]
     return "\n".join([_HEAD, *table(("number", "decision", "status"), rows), ""])
 

@@ -1,4 +1,4 @@
-"""docs/deploy.md from `infra/README.md`, so that the site has it."""
+"""docs/deploy.md, a copy of `infra/README.md` for the site."""
 
 from tests.repository.sources import ROOT
 
@@ -8,6 +8,6 @@ _NOTE = "Generated from `infra/README.md` by `make docs`; do not edit.\n"
 
 
 def page() -> str:
-    """The whole page, with links that work in `docs`."""
+    """Return the whole page, with links that work in `docs`."""
     title, first, rest = SOURCE.read_text().split("\n\n", 2)
     return f"{title}\n\n{first}\n\n{_NOTE}\n{rest}".replace("](../docs/", "](")

@@ -1,7 +1,4 @@
-"""docs/emulator-operations.md from the emulator's routes; `make docs` writes it.
-
-`tests/repository/test_pages.py` fails when the committed page is not what comes out here.
-"""
+"""docs/emulator-operations.md, from the emulator's routes."""
 
 import re
 from collections import defaultdict
@@ -36,7 +33,7 @@ ABSENT = (
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = [f"| `{path}` | {', '.join(verbs)} |" for path, verbs in _offered()]
     kinds = ", ".join(f"`{kind.type}`" for kind in sorted(KINDS.values(), key=lambda k: k.type))
     return "\n".join(

@@ -1,4 +1,4 @@
-"""docs/errors.md from the exceptions of the service and the places that raise them."""
+"""docs/errors.md, from the exceptions of the service and the code that raises them."""
 
 import ast
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ Status 400, type `invalid_request_error`. `...` stands for what varies.
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     kinds = sorted(set(_kinds(ServiceError)), key=lambda kind: (kind.status, kind.code))
     rows = [
         (code(k.code), str(k.status), code(k.type), "no" if k.retry is False else "", _meaning(k))
@@ -58,7 +58,7 @@ def _meaning(kind: type[ServiceError]) -> str:
 
 
 def _at_places() -> dict[str, str]:
-    """A message for each code that is given where an InvalidRequest is raised."""
+    """Return one message for each code that is an argument of an InvalidRequest."""
     found: dict[str, str] = {}
     for file in python_files():
         if file.parts[0] == "service":

@@ -1,4 +1,4 @@
-"""docs/events.md from `contract/job_events.py`."""
+"""docs/events.md, from `contract/job_events.py`."""
 
 from itertools import groupby
 
@@ -23,7 +23,7 @@ A warning about rows of a file has the code `file.CODE`, with the codes of
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [_HEAD.rstrip("\n")]
     for part, items in groupby(JOB_EVENTS.items(), key=lambda item: item[0].split(".")[0]):
         rows = [(code(name), ", ".join(one.levels), one.meaning) for name, one in items]

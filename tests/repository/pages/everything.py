@@ -1,4 +1,4 @@
-"""The modules of all generated pages."""
+"""List of the modules of all generated pages."""
 
 from tests.repository.pages import (
     commands,
@@ -25,5 +25,5 @@ PAGES = (
     lifecycle,
     metrics,
     settings,
-    llms,  # quotes the others
+    llms,  # last, because it quotes the others
 )

@@ -1,4 +1,4 @@
-"""docs/http-api.md from the routes' own OpenAPI document."""
+"""docs/http-api.md, from the OpenAPI document of the routes."""
 
 import json
 from collections import defaultdict
@@ -24,7 +24,7 @@ _COMMON = ("openai-project",)
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     document = json.loads(openapi.page())
     by_tag: defaultdict[str, list[str]] = defaultdict(list)
     for path, methods in document["paths"].items():

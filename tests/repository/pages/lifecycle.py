@@ -1,7 +1,4 @@
-"""docs/lifecycle.md from the domain's tables; `make docs` writes it.
-
-`tests/repository/test_pages.py` fails when the committed page is not what comes out here.
-"""
+"""docs/lifecycle.md, from the tables of the domain."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -23,7 +20,7 @@ PAGE = ROOT / "docs" / "lifecycle.md"
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(
         [
             "# Life cycle",

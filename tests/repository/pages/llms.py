@@ -1,4 +1,4 @@
-"""docs/llms.txt from the navigation: each page with its first sentence, for language models."""
+"""docs/llms.txt, a list of all pages with their first sentences, for language models."""
 
 import re
 
@@ -15,7 +15,7 @@ _ENTRY = re.compile(r"^( *)- ([^:]+):(?: ([\w-]+\.md))?$", re.MULTILINE)
 
 
 def page() -> str:
-    """The whole file, in the form of llmstxt.org."""
+    """Return the whole file, in the format of llmstxt.org."""
     navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
     lines = [_HEAD.rstrip("\n")]
     for _, title, name in _ENTRY.findall(navigation):

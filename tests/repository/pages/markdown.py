@@ -4,27 +4,27 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table."""
+    """Yield the lines of a table."""
     yield line(head)
     yield "|" + "---|" * len(head)
     yield from map(line, rows)
 
 
 def line(cells: Sequence[str]) -> str:
-    """One line of a table."""
+    """Return one line of a table."""
     return "| " + " | ".join(map(cell, cells)) + " |"
 
 
 def cell(text: str) -> str:
-    """Text on one line that ends no cell."""
+    """Return text on one line, with escaped cell separators."""
     return " ".join(text.replace("|", "\\|").split())
 
 
 def code(text: str) -> str:
-    """Text as code; nothing for an empty one."""
+    """Return text as code; empty for an empty text."""
     return f"`{text}`" if text else ""
 
 
 def codes(texts: Iterable[str]) -> str:
-    """Texts as code, separated by commas."""
+    """Return texts as code, separated by commas."""
     return ", ".join(map(code, texts))

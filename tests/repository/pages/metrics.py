@@ -1,7 +1,4 @@
-"""docs/metrics.md from the declarations; `make docs` writes it.
-
-`tests/repository/test_pages.py` fails when the committed page is not what comes out here.
-"""
+"""docs/metrics.md, from the declarations in `service/instruments.py`."""
 
 from collections.abc import Iterator
 
@@ -34,7 +31,7 @@ Read from PostgreSQL at each scrape, so every replica shows the same figure. Nev
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [_INTRO]
     for source, head in ((Source.PROCESS, _OF_PROCESS), (Source.DATABASE, _OF_DATABASE)):
         rows = [one for one in DECLARED.values() if one.source is source]

@@ -1,4 +1,4 @@
-"""docs/settings.md from `service/settings.py`."""
+"""docs/settings.md, from `service/settings.py`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -38,7 +38,7 @@ _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return _HEAD + "\n".join(_lines()) + "\n"
 
 

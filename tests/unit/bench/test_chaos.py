@@ -1,4 +1,4 @@
-"""What bench.chaos counts as broken, and how it tells of latencies."""
+"""Measures of bench.chaos: broken promises and latencies."""
 
 import pytest
 

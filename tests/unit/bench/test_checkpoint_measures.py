@@ -1,4 +1,4 @@
-"""The arithmetic of the checkpoint benchmark, on numbers that were made up."""
+"""Arithmetic of the checkpoint benchmark, on invented numbers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""From two jobs' records to what elasticity was worth."""
+"""Measures of the elastic benchmark, computed from two jobs' records."""
 
 from bench.elastic.lives import Life, Strike, World, recovery
 from bench.elastic.measures import measures, rows
@@ -36,7 +36,10 @@ def life(record: JobRecord, *worlds: World, elastic: bool, paid: float) -> Life:
 
 
 def elastic() -> Life:
-    """Three nodes go on at once, and a fourth joins them; the first try to go on is struck too."""
+    """Return a job that resumes on three nodes in place, and later on four.
+
+    An eviction also ends its first attempt to resume.
+    """
     only = attempt("a1", 1, 0.0)
     record = JobRecord(
         generations=[
@@ -53,7 +56,7 @@ def elastic() -> Life:
 
 
 def rigid() -> Life:
-    """Another set is made, and its four nodes go on."""
+    """Return a job that resumes on a new scale set of four nodes."""
     first, second = attempt("a1", 1, 0.0, 101.0), attempt("a2", 2, 101.5)
     record = JobRecord(
         generations=[generation(1, "a1", 10.0, None), generation(2, "a2", 121.5, None)],

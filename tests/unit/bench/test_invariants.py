@@ -1,4 +1,4 @@
-"""Each promise is seen to be broken by a planted fault, and kept without one."""
+"""Each promise is broken by a planted fault, and kept without one."""
 
 from pathlib import Path
 

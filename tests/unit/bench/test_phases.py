@@ -1,4 +1,4 @@
-"""In which phase a job is: told from the attempt's state and its machines' disks."""
+"""Phase of a job, from the attempt's state and its machines' disks."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The plan of kills: repeatable, spread over every phase, and never asking for a poisoned job."""
+"""Plan of kills: repeatable, spread over all phases, and never making a job fail by design."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ from bench.recovery.plan import (
 
 
 def flat(kills: int, seed: int, slots: int = 2) -> list[Kill]:
-    """All kills of a plan."""
+    """Return all kills of a plan."""
     return [kill for slot in plan(kills, seed, slots) for kill in slot]
 
 

@@ -1,4 +1,4 @@
-"""The planner's benchmark: what it reads, what it leaves out, what it fits and what it says."""
+"""The planner's benchmark: the points that it reads and rejects, its fits and its measures."""
 
 import csv
 import json
@@ -158,7 +158,7 @@ def test_a_stack_fitted_to_what_its_own_coefficients_say_says_the_same(tmp_path:
 
 
 def test_two_measured_points_teach_what_a_machine_is_slower_by(tmp_path: Path) -> None:
-    """Three runs of which each took half as long again as the coefficients say."""
+    """Calibrate with three runs that each took 1.5 times the predicted time."""
     made = []
     for seq in ("1024", "2048", "4096"):
         point = one(tmp_path, FOUNDRY | {"seq": seq})

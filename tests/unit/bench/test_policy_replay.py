@@ -1,4 +1,4 @@
-"""The replay of policies: what it reads, its rivals, and the optimum that nobody beats."""
+"""Replay of policies: traces, rivals, and the optimum that no policy beats."""
 
 import json
 import random

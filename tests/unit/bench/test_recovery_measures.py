@@ -1,4 +1,4 @@
-"""From strikes and the service's own record to the numbers of a recovery."""
+"""Measures of recoveries, computed from kills and the service's own record."""
 
 from dataclasses import replace
 

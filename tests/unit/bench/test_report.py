@@ -1,4 +1,4 @@
-"""What benchmarks print."""
+"""Output of the benchmarks."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The arithmetic of the scale benchmark, on numbers that were made up."""
+"""Arithmetic of the scale benchmark, on invented numbers."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from bench.scale.run import Found, Order, Window
 
 
 def window(jobs: int, cpu: float, arm: int = 0) -> Window:
-    """Ten seconds of it; ``cpu`` in seconds per second, all of it the api's."""
+    """Return a window of ten seconds; ``cpu`` is the api's, in cores."""
     return Window(
         jobs=jobs,
         nodes=2 * jobs,

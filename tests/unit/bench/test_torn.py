@@ -1,4 +1,4 @@
-"""A torn checkpoint is found: whatever of it is missing, changed or written again."""
+"""Detection of torn checkpoints: any part missing, changed or written again."""
 
 import hashlib
 import json
@@ -20,39 +20,39 @@ DATA = b"weights"
 
 @dataclass
 class Download:
-    """What azure-storage-blob gives for a blob."""
+    """Result of a download with azure-storage-blob."""
 
     content: bytes
     properties: SimpleNamespace
 
     def readall(self) -> bytes:
-        """The bytes."""
+        """Return the bytes."""
         return self.content
 
 
 @dataclass
 class Container:
-    """A container in memory, as far as it is read here."""
+    """Fake container in memory, with the operations used here."""
 
     contents: dict[str, bytes] = field(default_factory=dict)
     etags: dict[str, str] = field(default_factory=dict)
     container_name: str = "ftjob-1"
 
     def download_blob(self, name: str) -> Download:
-        """One blob."""
+        """Return the download of one blob."""
         if name not in self.contents:
             raise ResourceNotFoundError("no such blob")
         return Download(self.contents[name], SimpleNamespace(etag=self.etags.get(name, '"1"')))
 
     @property
     def client(self) -> ContainerClient:
-        """As the bench takes it."""
+        """The fake with the type that the benchmark expects."""
         return cast(ContainerClient, self)
 
 
 @pytest.fixture
 def container() -> Container:
-    """One whole checkpoint that HEAD names."""
+    """Return a container with one complete checkpoint that HEAD names."""
     facts = {
         "step": 20,
         "consumed_samples": 80,
