@@ -1,4 +1,4 @@
-"""Circuits of regions, shared by all replicas. Each function is one short transaction's work."""
+"""Read and write the circuit breakers of regions, which all replicas share."""
 
 from datetime import datetime
 
