@@ -1,4 +1,4 @@
-"""The tables of stored bytes: what they cost, and what is on its way to another tier."""
+"""Tables of stored bytes: their cost, moves between tiers, checks of data files."""
 
 from sqlalchemy import (
     BigInteger,
@@ -60,7 +60,7 @@ tier_moves = Table(  # intents: a folder is to be in another tier
     Column("charge", Money, nullable=False),  # paid once, as it was shown
     Column("asked_at", Moment, nullable=False),
     Column("expected_at", Moment),  # a rehydration's end
-    Column("begun_at", Moment),  # since when orders may have been given to Blob
+    Column("begun_at", Moment),  # since when Blob may have received orders
     Column("ended_at", Moment),
     Column("outcome", Text),
     *leased(),
@@ -85,7 +85,7 @@ preflights = Table(  # checks of data files' rows; each key stands for all that 
     Column("key", Text, primary_key=True),
     Column("touched_at", Moment, nullable=False, index=True),
     Column("rows_done", BigInteger, nullable=False, server_default="0"),
-    Column("report", JSONB(none_as_null=True)),  # null: it goes on, or was refused
+    Column("report", JSONB(none_as_null=True)),  # null: running or refused
     Column("refusal", JSONB(none_as_null=True)),
     CheckConstraint("report is null or refusal is null", name="one_outcome"),
 )
