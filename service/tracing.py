@@ -32,7 +32,7 @@ class Component(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A period of time that is over."""
+    """Name and duration of a finished period, to be recorded as a span."""
 
     name: str
     started_at: datetime

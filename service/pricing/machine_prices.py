@@ -46,7 +46,7 @@ def _is_linux(row: Row) -> bool:
 
 
 def _capacity(row: Row) -> CapacityType | None:
-    """How the row's machine is bought; None: as Low Priority, or its names do not say."""
+    """Return how the row's machine is bought; None: as Low Priority, or its names do not say."""
     names = [name for name in (text(row, "skuName"), text(row, "meterName")) if name]
     if not names or any(name.endswith(_LOW_PRIORITY) for name in names):
         return None

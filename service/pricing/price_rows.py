@@ -79,7 +79,7 @@ def text(row: Row, name: str) -> str:
 
 
 def begins_at(row: Row) -> datetime:
-    """Since when a row in force holds."""
+    """Return since when a row in force holds."""
     return _moment(row["effectiveStartDate"])
 
 

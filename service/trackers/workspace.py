@@ -16,7 +16,7 @@ from service.trackers.tracker import TrackerError
 
 @dataclass(frozen=True, kw_only=True)
 class EntraSignIn(httpx.Auth):
-    """Puts a token of Microsoft Entra ID into each request; the credential caches and renews it."""
+    """Authentication with a token of Microsoft Entra ID, which the credential caches and renews."""
 
     credential: Any = field(repr=False)  # AsyncTokenCredential
     scope: str
