@@ -23,7 +23,7 @@ _BY_ITSELF = (20_000, 1_000_000, 1_000_000)
 async def in_bites(stop: asyncio.Event, every: float = _EVERY, rounds: int = _ROUNDS) -> None:
     """Collect garbage in short runs until ``stop``; never examine objects from before again.
 
-    ``every``: seconds between runs over new objects. Every ``rounds``-th run covers older ones, too.
+    ``every``: seconds between runs over new objects. Each ``rounds``-th run covers older ones, too.
     """
     gc.collect()
     gc.freeze()
