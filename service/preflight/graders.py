@@ -39,7 +39,7 @@ class GraderProcess:
         return await self._ask(request, self._runs, "grader")
 
     async def check_sources(self, sources: dict[str, str]) -> None:
-        """Compile the sources of python graders, by their places; raises as ``run`` does."""
+        """Compile sources of Python graders by parameter; raises as ``run`` does."""
         if sources:
             await self._ask({"sources": sources}, self._checks, next(iter(sources)))
 

@@ -37,7 +37,7 @@ class Remembered(Generic[K, V]):
         self._entries: defaultdict[K, _Entry[V]] = defaultdict(_Entry)
 
     async def of(self, key: K) -> V:
-        """Return the answer for ``key``; ask for it if ours is old. Raises PricesUnavailable."""
+        """Return the answer for ``key``, renewed if it is old. Raises PricesUnavailable."""
         entry = self._entries[key]
         async with entry.lock:  # concurrent callers wait for one answer
             now = self._clock()

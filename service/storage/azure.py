@@ -51,7 +51,7 @@ _GOING = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
 
 @dataclass(frozen=True, kw_only=True)
 class SignIn:
-    """Who the service is to an account that it holds no key of."""
+    """Identity of the service for an account without a key."""
 
     credential: Any  # of azure-identity; the store closes it
     now: Callable[[], datetime]
@@ -59,7 +59,7 @@ class SignIn:
 
 
 class AzureBlobStore:
-    """One storage account: its URL and who signs in, or a connection string with its key."""
+    """One storage account, by its URL and an identity, or by a connection string with a key."""
 
     def __init__(self, account: str, *, sign_in: SignIn | None = None, retries: int = 3) -> None:
         options: dict[str, Any] = {
@@ -312,8 +312,8 @@ async def _stage(
 ) -> tuple[list[str], int]:
     """Stage every block of ``chunks``, a few at a time; return the block ids and all bytes.
 
-    The ids begin with ``prefix``, which is fresh: blocks of another upload to the same name, even
-    of one that died, can never get into this blob.
+    The ids begin with ``prefix``, which must be new: then blocks of another upload to the same name
+    cannot get into this blob.
     """
     size = 0
     block_ids: list[str] = []

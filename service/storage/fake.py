@@ -203,7 +203,7 @@ class MemoryStore:
         container: str,
         policies: Mapping[str, datetime],
         *,
-        permissions: str,  # noqa: ARG002 - nobody comes by a URL
+        permissions: str,  # noqa: ARG002 - URLs are not served
     ) -> None:
         self._blobs(container)
         if len(policies) > POLICIES:

@@ -4,7 +4,7 @@ A URL signed with the account's key may depend on an access policy, which can be
 delegation SAS cannot name one: "Stored access policies are not supported for a user delegation SAS"
 (Microsoft, Create a user delegation SAS). It ends with its time, with its key, when the identity
 loses its role, or when all keys of the account are revoked at once
-(StorageAccounts_RevokeUserDelegationKeys). So those URLs live short.
+(StorageAccounts_RevokeUserDelegationKeys). So those URLs have short lives.
 """
 
 import asyncio

@@ -73,7 +73,7 @@ class Wandb:
 
 
 def _url(said: bytes) -> str:
-    """Return the run's address from the last line, or raise what went wrong."""
+    """Return the run's address from the last line, or raise TrackerError."""
     try:
         answer = json.loads(said.splitlines()[-1])
     except (IndexError, ValueError):

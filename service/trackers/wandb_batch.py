@@ -14,7 +14,7 @@ def main() -> int:
     batch = json.load(sys.stdin)
     try:
         answer = {"url": add(batch)}
-    except Exception as error:  # noqa: BLE001 - of a package that is not ours; it is told
+    except Exception as error:  # noqa: BLE001 - any fault of the package; its kind is printed
         answer = {"error": f"{type(error).__name__}: {error}".replace(batch["key"], "...")[:200]}
     sys.stdout.write(f"\n{json.dumps(answer)}\n")
     return 1 if "error" in answer else 0

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 MOST = 500  # attempts, and queued jobs, that are read at once
 
-# The newest serial report of a machine that boots is an event; nodes exist once they have joined.
+# Booting machines have no node yet: their newest serial report is an event.
 _ATTEMPTS = text("""
 select a.id, a.job_id, j.project_id, j.request ->> 'suffix' as name, a.number, a.region, a.vm_size,
   a.capacity_type, a.engine, a.state, a.since, a.instance_count, a.hourly, a.on_demand_hourly,

@@ -65,7 +65,7 @@ async def latest(conn: AsyncConnection, after: datetime | None) -> ScaleSetList 
 
 
 async def known(conn: AsyncConnection) -> list[tuple[str, KnownScaleSet]]:
-    """Return attempts with nodes or a deferred creation: their ids and what their rows say."""
+    """Return ids and scale sets of attempts with nodes or a deferred creation, from their rows."""
     c = attempts.c
     columns = (c.id, c.state, c.instance_count, c.vm_ids, c.seen_at, c.refilled_at)
     asked = or_(c.state.in_(ATTEMPT_WITH_NODES), c.deferred_call == CloudCall.CREATE)
@@ -74,7 +74,7 @@ async def known(conn: AsyncConnection) -> list[tuple[str, KnownScaleSet]]:
     return [(row.id, known_of(row)) for row in rows]
 
 
-def known_of(row: Any) -> KnownScaleSet:  # noqa: ANN401 - a row, or what was made of one
+def known_of(row: Any) -> KnownScaleSet:  # noqa: ANN401 - a row, or an object like one
     """Return an attempt's scale set as its row knows it."""
     return KnownScaleSet(
         name=scale_set_name(row.id),

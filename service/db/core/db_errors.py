@@ -3,7 +3,7 @@
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
-_READ_ONLY = "25006"  # a replica, or a server of Azure whose disk is all but full
+_READ_ONLY = "25006"  # a replica, or a server of Azure whose disk is almost full
 _DISK_FULL = "53100"
 # Classes of SQLSTATE: connection lost, connections or disk full, server shutting down, read-only.
 _AWAY = ("08", "53", "57P", _READ_ONLY)

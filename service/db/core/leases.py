@@ -58,7 +58,7 @@ with given as (
 )
 update {table} t set due_at = g.at from given g where t.id = g.id and t.due_at > g.at
 """
-_STATES = ("jobs", "attempts")  # tables whose rows have one
+_STATES = ("jobs", "attempts")  # tables with a column `state`
 _DEFERRAL = ", deferred_call = g.call, deferred_until = g.until"
 _RELEASE = {
     "jobs": text(_RELEASE_SQL.format(table="jobs", more="")),

@@ -98,7 +98,7 @@ class Listener:
         conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **options)
         async with conn:
             await conn.execute(f"listen {CHANNEL}")
-            self.wake(*self._waiting)  # what was notified before we listened is lost
+            self.wake(*self._waiting)  # notifications before LISTEN are lost
             self.hears = True
             async for notice in conn.notifies():
                 self.wake(notice.payload)

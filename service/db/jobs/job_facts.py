@@ -41,7 +41,7 @@ _Row = Any  # its columns are attributes
 METERED = """greatest(extract(epoch from
   least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
 ), 0) / 3600"""
-# Skips look-ups for finished jobs of what is shown only while a job runs.
+# For finished jobs, skips the look-ups of what is shown only while a job runs.
 _QUERY = """
 select j.*,
   a.id a_id, a.state a_state, a.since a_since, a.outcome a_outcome,
@@ -159,7 +159,7 @@ class Around:
     current_attempt: str | None
     rung: dict[str, Any] | None  # of the newest generation; None: as planned
     on_demand: bool = False  # the newest attempt runs on demand, and is not over
-    wait: ToCome | None = None  # for Spot, where it refuses; `operations.waits` looks it up ...
+    wait: ToCome | None = None  # for Spot after a refusal; `operations.waits` adds it ...
     aftermath: Aftermath | None = None  # ... and this: after evictions; None: it does not wait
     turn: AdmissionForecast | None = None  # in the queue; None: admitted, or not forecast yet
     slack: float | None = None  # longest total wait in seconds; None: no limit

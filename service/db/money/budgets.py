@@ -199,7 +199,7 @@ async def set_project(
 
     The change is dated after every job that has stopped for lack of money, on whichever clock.
     """
-    await project(conn, project_id, to_write=True)  # wait for whoever stops a job by the old budget
+    await project(conn, project_id, to_write=True)  # after stops by the old budget
     stopped = select(func.max(jobs.c.over_budget_at)).where(jobs.c.project_id == project_id)
     values = {
         "budget": cap,

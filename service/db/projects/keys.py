@@ -17,7 +17,7 @@ TOPIC = "keys"  # notified when a key is revoked
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who sent a request, and the project to act in."""
+    """Caller of a request: its key, and the project to act in."""
 
     api_key_id: str
     project_id: str

@@ -86,7 +86,7 @@ class Before(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Gang:
-    """What a job requests: all of it is admitted, or nothing."""
+    """Request of a job, which is admitted as a whole or not at all."""
 
     job_id: str
     project_id: str
@@ -105,7 +105,7 @@ class Gang:
 
 
 async def is_admitted(conn: AsyncConnection, job_id: str) -> bool:
-    """Return whether the job may ask for machines."""
+    """Return whether the job is admitted, so that it may request machines."""
     query = select(_c.admitted_at.is_not(None)).where(_c.job_id == job_id)
     return bool((await conn.execute(query)).scalar_one_or_none())
 

@@ -18,7 +18,7 @@ cloud_tokens = Table(
     "cloud_tokens",
     metadata,
     Column("region", Text, nullable=False),
-    Column("kind", Text, nullable=False),  # of request, see domain/rate_limit.py
+    Column("kind", Text, nullable=False),  # of request, see domain/cloud/rate_limit.py
     Column("tokens", Float, nullable=False),  # balance; negative: taken in advance ...
     Column("at", Moment, nullable=False),  # ... at this time
     PrimaryKeyConstraint("region", "kind"),

@@ -56,11 +56,11 @@ uploads = Table(  # with its last byte an upload becomes a row of files
     Column("examples", Integer, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("touched_at", Moment, nullable=False),
-    Column("given_up_at", Moment),  # its blob, if there is one, is to be deleted
+    Column("given_up_at", Moment),  # abandoned; its blob, if any, is to be deleted
     Column("mime_type", Text),  # of an upload in parts; null: the file comes in one request
     Column("expires_after", Integer),  # seconds that the file will live
     Column("claim", Text),  # token of the request that completes the upload
-    Column("refusal", JSONB),  # why it was given up; completing it again answers the same
+    Column("refusal", JSONB),  # why it was refused; repeated requests get the same answer
     Index("uploads_listing", "project_id", "id"),
 )
 

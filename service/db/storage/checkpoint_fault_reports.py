@@ -28,7 +28,7 @@ from jobs j where j.id = any(:ids)
 
 @dataclass(frozen=True, kw_only=True)
 class Before:
-    """What opening a generation of a job needs to know about its checkpoints."""
+    """Facts about a job's checkpoints that decide what a new generation loads."""
 
     run_spec_sha256: str
     broken: frozenset[str]  # paths of checkpoints that must not be loaded
@@ -37,7 +37,7 @@ class Before:
 
 
 async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Before]:
-    """Return this by job, for jobs that are prepared."""
+    """Return the facts of prepared jobs, by job."""
     return {
         row.id: Before(
             run_spec_sha256=row.run_spec_sha256,

@@ -16,7 +16,7 @@ _OPEN = (not_(jobs.c.result.has_key(MEMBER)), not_(jobs.c.result.has_key("delete
 
 async def unregistered(conn: AsyncConnection, limit: int) -> list[JobRow]:
     """Return the oldest jobs whose final model is still to be registered."""
-    wanted = text("""request @> '{"register_model": true}'""")  # as the index says it
+    wanted = text("""request @> '{"register_model": true}'""")  # spelled as in the partial index
     query = select(*_COLUMNS).where(jobs.c.state == JobState.SUCCEEDED, wanted, *_OPEN)
     return [parsed(r) for r in await conn.execute(query.order_by(jobs.c.id).limit(limit))]
 
