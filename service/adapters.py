@@ -1,4 +1,4 @@
-"""The service's adapters, opened and closed: database, cloud, blobs, prices, and the clock."""
+"""Open and close the service's adapters: database, cloud, blobs, prices, and the clock."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True, kw_only=True)
 class Adapters:
-    """The outside world, as the settings choose it."""
+    """Adapters to the outside world, as the settings choose them."""
 
     now: Clock
     engine: AsyncEngine
@@ -76,7 +76,7 @@ async def inside(
     store: BlobStore,
     regional: Mapping[str, BlobStore],
     prices: PriceSource,
-    told: tuple[Market, Bills] | None = None,  # None: a market and bills that say nothing
+    told: tuple[Market, Bills] | None = None,  # None: an empty market and no bills
     engine: AsyncEngine | None = None,  # None: a new one
 ) -> AsyncIterator[Adapters]:
     """Open the database and join it with these adapters; close all of them at the end."""

@@ -1,4 +1,4 @@
-"""How the service reaches Azure, by its settings: endpoint, identity, trusted CA. For main."""
+"""Create the clients for Azure from the settings: endpoint, identity, trusted CA."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -38,7 +38,7 @@ def cloud(settings: Settings, now: Callable[[], datetime]) -> CloudProvider:
     sets = _scale_sets(settings)
     if not settings.azureml_workspace:
         return sets
-    # Also where no offering is of Azure ML any more: clusters of before must be seen to be gone.
+    # Even without offerings of Azure ML: earlier clusters must be seen to be gone.
     return Engines(scale_sets=sets, azureml=_clusters(settings))
 
 
@@ -108,7 +108,7 @@ def blobs(
 ) -> AzureBlobStore:
     """Return the account with this URL or connection string. Raises ValueError for neither.
 
-    Only for a URL it needs the ``settings``: they say who signs in.
+    A URL needs ``settings`` for the identity that signs in.
     """
     if settings is None or not is_account_url(account):
         return AzureBlobStore(account, retries=retries)
@@ -117,7 +117,7 @@ def blobs(
 
 
 def market(settings: Settings) -> Market:
-    """Return Azure's Spot market, or an empty one."""
+    """Return Azure's Spot market; an empty one without Azure."""
     if settings.cloud == "fake":
         return FakeMarket()
     return AzureMarket(_arm(settings), settings.azure_subscription_id)

@@ -1,6 +1,6 @@
 """`python -m service.main check`: check the settings, PostgreSQL, Blob and trackers.
 
-Each part is checked once, whatever is wrong with the others, so that one run reports everything.
+Each part is checked, whether or not others are well, so that one run reports everything.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from service.trackers.tracker import TrackerError
 if TYPE_CHECKING:
     from service.trackers.mlflow import Mlflow
 
-_CONTAINER, _BLOB = "files", "check"  # of any name: what is not there is an answer as well
+_CONTAINER, _BLOB = "files", "check"  # any name will do: a missing blob is an answer, too
 _URL = "Write it so: postgresql://USER:PASSWORD@HOST:5432/NAME"
 _ACCOUNT = "Write it so: https://ACCOUNT.blob.core.windows.net"
 _KEYED = "it answers, and takes the key; its URL in place of the key needs none: docs/operations.md"
@@ -36,14 +36,14 @@ _MIGRATE = "Run: python -m service.main migrate"
 
 @dataclass(frozen=True)
 class Part:
-    """One checked part; it is well where there is no ``remedy``."""
+    """Result of checking one part, which is well if there is no ``remedy``."""
 
     name: str
     found: str
     remedy: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the part for a program."""
+        """Return the result as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Part:
 
 
 class _Places(BaseSettings):
-    """Settings that can be checked although others are wrong."""
+    """Settings that can be checked even if others are invalid."""
 
     model_config = SettingsConfigDict(env_prefix="REKINDLE_", extra="ignore")
 
@@ -61,7 +61,7 @@ class _Places(BaseSettings):
 
 
 async def run_checks(schema: Schema, wall: Callable[[], float]) -> AsyncIterator[Part]:
-    """Check part by part. ``schema``: that this release needs; ``wall``: this machine's clock."""
+    """Check all parts. ``schema``: what this release needs; ``wall``: this machine's clock."""
     accounts: dict[str, SecretStr] = {}
     settings = None
     try:

@@ -1,9 +1,9 @@
-"""Python's garbage collector in short runs: while it runs, every heartbeat waits.
+"""Run Python's garbage collector in short runs: while it runs, every heartbeat waits.
 
-By default it runs after a number of new objects and looks for cycles among them. Where thousands of
-long polls end while as many begin, that takes minutes, and then it looks through everything that
-they hold in one stop: 800,000 objects and 0.8 s at 10,000 nodes. So it runs often here, and finds
-little each time.
+By default the collector runs after a number of new objects and looks for cycles among them. With
+thousands of long polls that begin and end, minutes pass between two runs. Then one run stops the
+process to look through all of their objects: 800,000 objects and 0.8 s at 10,000 nodes. So this
+module runs the collector often, and each run finds little.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from itertools import count
 
 from service.instruments import EVENT_LOOP_LAG
 
-_EVERY = 0.5  # s
-_ROUNDS = 7_200  # an hour; then also at what has lived through one before: the stop described above
-# By itself: after so many new objects, and then at the newest only; Python's own are 700, 10 and
-# 10. Requests give back what they took without it.
+_EVERY = 0.5  # seconds
+_ROUNDS = 7_200  # an hour; then one run covers older objects, too: the stop described above
+# Thresholds of automatic runs: after so many new objects, over the youngest only. Python's defaults
+# are 700, 10 and 10. Requests free their objects without the collector.
 _BY_ITSELF = (20_000, 1_000_000, 1_000_000)
 
 
 async def in_bites(stop: asyncio.Event, every: float = _EVERY, rounds: int = _ROUNDS) -> None:
-    """Collect garbage in short runs until ``stop``; objects from before are never looked at again.
+    """Collect garbage in short runs until ``stop``; never examine objects from before again.
 
-    ``every``: seconds between two runs over new objects. One of ``rounds`` covers all the rest too.
+    ``every``: seconds between runs over new objects. Each ``rounds``-th run covers older ones, too.
     """
     gc.collect()
     gc.freeze()

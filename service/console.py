@@ -1,4 +1,4 @@
-"""Operator commands: API keys, budgets and quotas of projects. Answers in lines."""
+"""Run operator commands for API keys, budgets and quotas of projects; return lines to print."""
 
 import argparse
 import math
@@ -18,20 +18,20 @@ _KEY_ACTIONS = (
     ("list", "print a project's keys: id, hint, scope, made when and by whom, expiry, last use"),
     ("revoke", "from now on it opens nothing"),
 )
-_ANY = -1  # as `none` is parsed
-_MOST = 2**31 - 1  # that a column holds
+_ANY = -1  # parsed value of `none`
+_MOST = 2**31 - 1  # largest value of a column
 _MOST_BYTES = 2**60
 _LIMITS = ("live_jobs", "files", "bytes", "keys")
-_LEAST_DOLLARS, _MOST_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # the same
+_LEAST_DOLLARS, _MOST_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # as stored
 _MOST_DAYS = 3650
 _HEAVIEST = 1e6
 COMMANDS = ("key", "budget", "quota", "sign-in")
 
 
 def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line of the service: its processes, and the commands of this module.
+    """Parse the service's command line: its processes, and the commands of this module.
 
-    ``words`` replace those that the process was started with.
+    ``words`` replace the arguments of the process.
     """
     parser = argparse.ArgumentParser(prog="python -m service.main", description=what)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -50,7 +50,7 @@ def arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.
 
 
 def _add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the arguments of these commands."""
+    """Add the parsers of these commands."""
     key = commands.add_parser("key", help="API keys")
     actions = key.add_subparsers(dest="action", required=True)
     for action, what in _KEY_ACTIONS:
@@ -169,7 +169,7 @@ def _amount(text: str) -> Decimal:
     except InvalidOperation:
         amount = Decimal("NaN")
     if amount.is_finite() and (amount <= 0 or _LEAST_DOLLARS <= amount <= _MOST_DOLLARS):
-        return amount  # what is none at all is refused by its own sentence
+        return amount  # a value that is no amount has its own error message
     raise argparse.ArgumentTypeError(
         f"{text!r} is no amount of dollars from {_LEAST_DOLLARS} to {_MOST_DOLLARS}"
     )

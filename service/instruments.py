@@ -1,7 +1,7 @@
 """Every Prometheus metric of the service, declared once.
 
 Metrics of a process (``Source.PROCESS``) are rates: each process counts what it did itself, and
-Prometheus adds the processes up. Metrics of the database (``Source.DATABASE``) are state: they are
+Prometheus sums the processes. Metrics of the database (``Source.DATABASE``) are state: they are
 read from PostgreSQL at scrape time, so every replica gives the same figure and a restart forgets
 nothing; dashboards take their maximum. ``docs/metrics.md`` is made from ``DECLARED``.
 """
@@ -23,8 +23,8 @@ from prometheus_client import (
 
 from service.domain.states import JOB_TERMINAL, CapacityType
 
-PROCESS = CollectorRegistry()  # what /metrics shows of this process
-_MOST_CHILDREN = 4096  # of one metric: label values are few by design
+PROCESS = CollectorRegistry()  # metrics of this process, for /metrics
+_MOST_CHILDREN = 4096  # per metric: label values are few by design
 _FAST = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 _SLOW = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0, 14400.0, 86400.0)
 _RATIO = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -32,7 +32,7 @@ _BOUGHT = ("region", "vm_size", "capacity_type")
 
 
 class Kind(StrEnum):
-    """Prometheus's metric types."""
+    """Metric types of Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 
 class Source(StrEnum):
-    """Where the figure comes from."""
+    """Where the value of a metric comes from."""
 
     PROCESS = "process"
     DATABASE = "database"

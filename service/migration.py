@@ -13,7 +13,7 @@ MIGRATIONS = Path(__file__).parent.parent / "migrations"
 
 
 class UnknownSchema(Exception):
-    """The database has the schema of another release."""
+    """The database has a schema of another release."""
 
 
 def migrate(url: str) -> None:

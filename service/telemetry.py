@@ -26,10 +26,10 @@ _MEMBERS = {
 
 
 class _Counted(logging.Filter):
-    """Counts warnings and errors by event; adds the ids of the current span to every line."""
+    """Log filter that counts warnings and errors by event, and adds the current span's ids."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let everything pass."""
+        """Count the record, add the span's ids, and let it pass."""
         if record.levelno >= logging.WARNING:
             event = str(record.msg)
             ours = record.name.startswith("service.") and " " not in event

@@ -1,7 +1,7 @@
-"""Traces of jobs. Off until ``install`` is called; then spans go to its OpenTelemetry providers.
+"""Record traces of jobs, once ``install`` has set OpenTelemetry providers for their spans.
 
-Ids are derived from the ids of job and attempt, so every process adds to a job's one trace by
-itself, and a span that is recorded twice is the same span. Measurements of nodes and trainers reach
+Ids are derived from the ids of job and attempt, so every process can add to a job's one trace, and
+a span that is recorded twice is the same span. Measurements of nodes and trainers reach
 the service with their heartbeats and are exported here: a node needs neither a collector nor
 credentials for one (ADR 0077).
 """
@@ -32,7 +32,7 @@ class Component(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A period of time that is over."""
+    """Name and duration of a finished period, to be recorded as a span."""
 
     name: str
     started_at: datetime

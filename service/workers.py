@@ -1,4 +1,4 @@
-"""The reconcilers of one process: their duties, intervals and adapters."""
+"""Set up the reconcilers of one process: their duties, intervals and adapters."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator

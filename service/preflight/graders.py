@@ -1,7 +1,7 @@
-"""Tries graders in a child process with limits on memory and CPU time, for what users send.
+"""Run users' graders in a child process with limits on memory and CPU time.
 
 The child is `trainer/graders/limited.py`, known here by its name alone. It runs no code of users,
-but comparing two long texts takes seconds and holds Python's lock, as compiling a source does.
+but comparing two long texts takes seconds and holds Python's GIL, as compiling a source does.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ from service.domain.errors import InvalidRequest, ServiceUnavailable
 from service.preflight.process import child_environment
 
 PROGRAM = "trainer.graders.limited"
-AT_ONCE = 2  # runs, and as many checks: trying graders holds up no new job
+AT_ONCE = 2  # runs, and as many checks, so that runs do not delay new jobs
 CPU_SECONDS = 10  # of one child
-SECONDS = 30.0  # by the clock, the wait for a turn included
+SECONDS = 30.0  # wall-clock time, with the wait for a free place
 Json = dict[str, Any]
 
 
 class GraderProcess:
-    """Starts a child for each request, and few of them at a time."""
+    """Starts one child process per request, ``AT_ONCE`` of each kind at a time."""
 
     def __init__(self, cpu_seconds: int = CPU_SECONDS, seconds: float = SECONDS) -> None:
         self._runs, self._checks = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AT_ONCE)
         self._cpu_seconds, self._seconds = cpu_seconds, seconds
 
     async def run(self, grader: Json, sample: str, item: Json) -> Json:
-        """Return what `limited.py` tells of the grade.
+        """Return the grade as `limited.py` reports it.
 
         Raises InvalidRequest for a grader that cannot run here or takes too long, and
         ServiceUnavailable.
@@ -39,7 +39,7 @@ class GraderProcess:
         return await self._ask(request, self._runs, "grader")
 
     async def check_sources(self, sources: dict[str, str]) -> None:
-        """Compile the sources of python graders, by their places; raises as ``run`` does."""
+        """Compile sources of Python graders by parameter; raises as ``run`` does."""
         if sources:
             await self._ask({"sources": sources}, self._checks, next(iter(sources)))
 

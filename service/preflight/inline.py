@@ -1,4 +1,4 @@
-"""Checks rows in a thread of this process, without limits: for tests of the service."""
+"""Check rows in a thread of this process, without limits: for tests of the service."""
 
 import asyncio
 import tempfile
@@ -17,7 +17,7 @@ from service.preflight.process import unusable, write_files
 
 
 class InlineChecker:
-    """Renders and tokenizes with the same code as the process does."""
+    """A RowChecker with the code of the child process of `process.py`."""
 
     async def check(
         self, files: Files, rows: Rows, task: Task, progress: Callable[[int], None]

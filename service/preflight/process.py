@@ -1,4 +1,4 @@
-"""Checks rows in a child process with limits on memory and time (`rendering/limits.py`).
+"""Check rows in a child process with limits on memory and time (`rendering/limits.py`).
 
 The child sees the model's files in a folder of its own, the rows on its standard input, and no
 variable of our environment.
@@ -25,20 +25,20 @@ from rendering.task import Task
 from service.domain.errors import InvalidRequest
 from service.preflight.checker import CheckInterrupted, Files, Rows
 
-SILENT_SECONDS = 300.0  # without progress
-PREVIEW_SECONDS = 60.0  # in all
+SILENT_SECONDS = 300.0  # longest time without progress
+PREVIEW_SECONDS = 60.0  # longest time of a preview, with its wait
 PREVIEWS_AT_ONCE = 2
-_LINE_BYTES = 16 * 1024**2  # of what the child prints
+_LINE_BYTES = 16 * 1024**2  # longest line that the child may print
 _ERRORS = 4000  # characters of its standard error
 _ROOT = str(Path(rendering.__path__[0]).parent)
 
 
 class _ChildFault(Exception):
-    """What a child said last."""
+    """The child failed; the message is its last line of output."""
 
 
 class ProcessChecker:
-    """Starts a child for each check, and few of them at a time."""
+    """Starts one child process per check, ``at_once`` of them at a time."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ProcessChecker:
     async def check(
         self, files: Files, rows: Rows, task: Task, progress: Callable[[int], None]
     ) -> DataReport:
-        """Check every row; a second time where answers turn out to need examples of their own."""
+        """Check every row; repeat the check with split answers if the rows need that."""
         with tempfile.TemporaryDirectory(prefix="rekindle-preflight-") as folder:
             await asyncio.to_thread(write_files, Path(folder), files)
             task = replace(task, folder=folder)
@@ -66,7 +66,7 @@ class ProcessChecker:
         return found
 
     async def preview(self, files: Files, rows: Rows, task: Task) -> dict[str, Any]:
-        """Show some rows; never behind checks, which may take long."""
+        """Show some rows; never waits for checks, which may take long."""
         has_begun = False
         try:
             async with asyncio.timeout(self._preview_seconds), self._previews:
@@ -99,7 +99,7 @@ class ProcessChecker:
     async def _run(
         self, rows: Rows, task: Task, progress: Callable[[int], None]
     ) -> DataReport | None:
-        """One child's report; None where answers must be split."""
+        """Return one child's report; None if answers must be split."""
         try:
             told = await self._child("rendering.preflight", rows, task, progress)
         except _ChildFault as fault:
@@ -191,10 +191,10 @@ def unusable(message: str) -> InvalidRequest:
 
 
 async def _feed(child: Process, rows: AsyncIterator[bytes]) -> None:
-    """Hand the rows over, as fast as the child takes them and as far as it reads them."""
+    """Write the rows to the child's standard input until it stops reading."""
     assert child.stdin is not None
     try:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it says why by itself
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it reports why
             async for chunk in rows:
                 child.stdin.write(chunk)
                 await child.stdin.drain()
@@ -207,13 +207,13 @@ async def _feed(child: Process, rows: AsyncIterator[bytes]) -> None:
 
 
 def _end_unfed(child: Process, feeding: "asyncio.Task[None]") -> None:
-    """Kill a child whose rows cannot be read: it would wait for them for ever."""
+    """Kill a child whose rows cannot be read, as it would wait for them forever."""
     if not feeding.cancelled() and feeding.exception() and child.returncode is None:
         child.kill()
 
 
 async def _raise_fault(feeding: "asyncio.Task[None]", code: int, errors: bytes) -> None:
-    """Say why there is no report: a failed read of the rows, a kill, or a fault of the child."""
+    """Raise why there is no report: a failed read of the rows, a kill, or a fault of the child."""
     if feeding.done() and (fault := feeding.exception()) is not None:
         raise fault
     if code < 0:
@@ -223,7 +223,7 @@ async def _raise_fault(feeding: "asyncio.Task[None]", code: int, errors: bytes) 
 
 
 def child_environment() -> dict[str, str]:
-    """No secret of the service; as many threads as leave the machine responsive."""
+    """Return the child's environment: no secrets, and threads for half of the cores."""
     return {
         "PATH": os.defpath,
         "PYTHONPATH": _ROOT,

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 class Arm:
-    """One endpoint. Takes over ``credential`` and closes it."""
+    """Client of one endpoint. Takes over ``credential`` and closes it."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ def _answer(response: AsyncHttpResponse, path: str) -> Json:
 def retry_after(headers: Mapping[str, str]) -> float:
     """Return the longest wait in seconds that the headers ask for.
 
-    Azure's services have headers of their own for it.
+    Besides `Retry-After`, some of Azure's services have headers of their own.
 
     >>> retry_after({"x-ms-ratelimit-microsoft.costmanagement-qpu-retry-after": "9"})
     9.0

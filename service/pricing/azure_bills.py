@@ -1,7 +1,7 @@
-"""Cost Management's query: the actual cost of our scale sets by day, attempt and kind of meter.
+"""Query Cost Management for the actual cost of our scale sets by day, attempt and meter category.
 
-And of what lies in their resource group without a tag: asked apart, since a filter by a tag leaves
-it out, and grouped by that tag it has an empty value (null from some versions of the API).
+A second query finds untagged resources of the resource group: a filter by tag leaves them out, and
+grouped by that tag they have an empty value (null from some versions of the API).
 """
 
 from collections.abc import Iterable
@@ -21,17 +21,17 @@ _TAG, _CATEGORY = "TagValue", "MeterCategory"
 
 
 class AzureBills:
-    """One resource group. Takes over ``arm`` and closes it."""
+    """Bills of one resource group. Takes over ``arm`` and closes it."""
 
     def __init__(self, arm: Arm, scope: str, *, tag: str, owner: tuple[str, str]) -> None:
-        """``scope``: of the resource group; ``tag`` names attempts, ``owner`` is a tag of ours."""
+        """Query the group at ``scope``; ``tag`` names attempts, ``owner`` is our tag."""
         self._arm = arm
         self._path = f"{scope}/providers/Microsoft.CostManagement/query"
         self._tag = tag
         self._owner = owner
 
     async def billed(self, since: date, until: date) -> list[BilledDay]:
-        """Two questions, every page of each answer."""
+        """Return the bills of tagged and of untagged resources, from two queries."""
         name, value = self._owner
         mine = {"tags": {"name": name, "operator": "In", "values": [value]}}
         ours = await self._pages(_question(since, until, self._tag, mine))
@@ -59,7 +59,7 @@ class AzureBills:
 def _question(
     since: date, until: date, tag: str, only: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """By day, the tag's value and kind of meter; ``only``: a filter."""
+    """Return the body of a query by day, value of ``tag`` and meter; ``only``: its filter."""
     return {
         "type": "ActualCost",
         "timeframe": "Custom",
@@ -80,7 +80,7 @@ def _question(
 
 
 def _rows(properties: dict[str, Any]) -> Iterable[BilledDay]:
-    """Columns come in an order of Azure's."""
+    """Return the rows of an answer, whose columns may come in any order."""
     try:
         names = [column["name"] for column in properties["columns"]]
         rows = [dict(zip(names, row, strict=True)) for row in properties["rows"]]

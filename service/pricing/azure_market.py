@@ -1,4 +1,4 @@
-"""Azure's Spot market, as its public tables tell it: Resource Graph's SpotResources."""
+"""Read Azure's Spot market from Resource Graph's table SpotResources and placement scores."""
 
 import logging
 from collections import defaultdict
@@ -18,10 +18,10 @@ GRAPH_VERSION = "2021-03-01"
 COMPUTE = "/providers/Microsoft.Compute"
 SCORES = "/placementScores/spot/generate"
 SCORES_VERSION = "2025-06-05"
-_SIZES, _REGIONS = 5, 8  # in one question
+_SIZES, _REGIONS = 5, 8  # per request
 _SCORES = {score.value for score in PlacementScore}
 PAGES_AT_MOST = 20
-_DEAREST = 1_000_000  # US dollars for a machine and hour; a trace holds no more
+_DEAREST = 1_000_000  # US dollars per machine hour; traces hold no more
 _BANDS = "microsoft.compute/skuspotevictionrate/location"
 _PRICES = "microsoft.compute/skuspotpricehistory/ostype/location"
 
@@ -29,12 +29,12 @@ Row = Mapping[str, Any]
 
 
 class AzureMarket:
-    """One subscription's view of it. Takes over ``arm`` and closes it."""
+    """The Spot market as one subscription sees it. Takes over ``arm`` and closes it."""
 
     def __init__(self, arm: Arm, subscription_id: str, page: int = 1000) -> None:
         self._arm = arm
         self._subscription = subscription_id
-        self._page = page  # rows in one answer; Azure gives no more than 1,000
+        self._page = page  # rows per answer; Azure's maximum is 1,000
 
     async def bands(self, places: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
         """Return the eviction band of each place; skip bands that we do not know."""
@@ -44,7 +44,7 @@ class AzureMarket:
         return {place: EvictionBand(band) for place, band in told.items() if band in known}
 
     async def price_history(self, places: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
-        """Of Linux; Azure keeps 90 days."""
+        """Return Spot prices of Linux machines; Azure keeps 90 days."""
         linux = "| where properties.osType =~ 'linux'"
         rows = await self._rows(_PRICES, places, "prices = properties.spotPrices", linux)
         found: defaultdict[SpotPool, set[PricePoint]] = defaultdict(set)
@@ -55,7 +55,7 @@ class AzureMarket:
     async def scores(
         self, places: Collection[SpotPool], machines: int
     ) -> dict[SpotPool, PlacementScore]:
-        """Azure scores 5 sizes in 8 regions at once. What it cannot score is left out."""
+        """Return placement scores, 5 sizes in 8 regions per request; leave out unscored places."""
         found: dict[SpotPool, PlacementScore] = {}
         for sizes, regions in _blocks(places):
             body = {
@@ -82,7 +82,7 @@ class AzureMarket:
     async def _rows(
         self, table: str, places: Collection[SpotPool], wanted: str, more: str = ""
     ) -> list[Row]:
-        """Rows of the sizes and regions of ``places``, every page of them."""
+        """Return all rows of a table for the sizes and regions of ``places``."""
         if not places:
             return []
         regions, sizes = (_quoted(names) for names in zip(*places, strict=True))
@@ -106,7 +106,7 @@ class AzureMarket:
 
 
 def _blocks(places: Collection[SpotPool]) -> Iterator[tuple[list[str], list[str]]]:
-    """Sizes and regions of as few questions as may be."""
+    """Yield sizes and regions for as few requests as possible."""
     sizes = sorted({place.vm_size for place in places})
     for first in range(0, len(sizes), _SIZES):
         some = sizes[first : first + _SIZES]
@@ -116,12 +116,12 @@ def _blocks(places: Collection[SpotPool]) -> Iterator[tuple[list[str], list[str]
 
 
 def _quoted(names: Collection[str]) -> str:
-    """Names of sizes and regions; one with a quote in it is none of Azure's."""
+    """Return names as a list in the query language; drop names with a quote: never Azure's."""
     return ", ".join(f"'{name}'" for name in sorted(set(names)) if "'" not in name)
 
 
 def _placed(rows: Collection[Row], places: Collection[SpotPool]) -> Iterator[tuple[SpotPool, Row]]:
-    """Each row with the place that was asked for; Azure writes names in lower case."""
+    """Yield rows with their requested place; Azure writes names in lower case."""
     asked = {(p.region.lower(), p.vm_size.lower()): p for p in places}
     for row in rows:
         key = (str(row.get("location")).lower(), str(row.get("size")).lower())

@@ -26,24 +26,24 @@ from service.pricing.source import PricesUnavailable
 
 API_VERSION = "2023-01-01-preview"
 REQUEST_SECONDS = 20.0
-PAGES_AT_MOST = 50  # of one size in one region; the real list has one
-MACHINE_SECONDS = 300.0  # so old a price of a machine may be
-STORAGE_SECONDS = 600.0  # the same of storage, which changes a few times a year
+PAGES_AT_MOST = 50  # for one size in one region; the real list has one
+MACHINE_SECONDS = 300.0  # longest use of a listed machine price
+STORAGE_SECONDS = 600.0  # the same for storage, whose prices change a few times a year
 
 
 @dataclass(frozen=True)
 class Quotes:
-    """The prices of a place; ``unreadable``: a row of it that could not be read, or ""."""
+    """Prices of a place; ``unreadable``: one of its rows that could not be read, or ""."""
 
     prices: dict[CapacityType, Price]
     unreadable: str
 
 
 class RetailPrices:
-    """Linux prices per hour in US dollars, as listed lately; and those of Blob Storage.
+    """Recently listed prices of Linux machines per hour and of Blob Storage, in US dollars.
 
-    Only rows that are in force by ``now`` count. A price that jumps, and what is no price at all,
-    gives way to the last good one, which ``memory`` knows after a restart too.
+    Only rows in force at ``now`` count. The last good price replaces a price that jumps or cannot
+    be read; ``memory`` keeps it over restarts.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RetailPrices:
         ca_path: str = "",
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] | None = None,  # None: this machine's clock
-        memory: PriceMemory | None = None,  # None: of this process
+        memory: PriceMemory | None = None,  # None: in this process only
     ) -> None:
         self._now = now or _wall_clock
         self._guard = PriceGuard(memory or ProcessMemory(), self._now)
@@ -65,9 +65,9 @@ class RetailPrices:
         )
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        """Of each size and region as listed lately; an offering without both is left out.
+        """Return recent prices by offering; leave out offerings without a usable price.
 
-        Raises PricesUnavailable where the list has prices that cannot be read, and no other.
+        Raises PricesUnavailable if the list has only prices that cannot be read.
         """
         found: dict[Offering, Price] = {}
         unreadable = ""
@@ -120,9 +120,9 @@ class RetailPrices:
         return storage_prices.merge(found, rows, account, self._now())
 
     async def _rows(self, conditions: dict[str, str]) -> AsyncIterator[Row]:
-        """Every row of every page. The list's values are case-sensitive."""
+        """Yield every row of every page; the list's values are case-sensitive."""
         query = " and ".join(f"{name} eq '{_quoted(value)}'" for name, value in conditions.items())
-        params = {"api-version": API_VERSION, "$filter": query}  # in US dollars, if not told
+        params = {"api-version": API_VERSION, "$filter": query}  # default: US dollars
         url = str(httpx.URL(self._url, params=params))
         for _ in range(PAGES_AT_MOST):
             page = await self._page(url)

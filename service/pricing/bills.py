@@ -1,4 +1,4 @@
-"""The seam to what Azure has billed, and one in memory."""
+"""The seam to Azure's bills, with a fake."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -12,25 +12,26 @@ _A_DAY = 86_400.0
 
 
 class Bills(Protocol):
-    """What the scale sets of this deployment were billed."""
+    """Bills of this deployment's scale sets."""
 
     async def billed(self, since: date, until: date) -> list[BilledDay]:
-        """By day, attempt and kind of meter, both days included. Raises MarketUnavailable.
+        """Return bills by day, attempt and meter category, both days included.
 
-        What lies beside the scale sets and carries no tag of any deployment is UNTAGGED.
+        Resources beside the scale sets without a tag of any deployment are UNTAGGED. Raises
+        MarketUnavailable.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...
 
 
 @dataclass
 class FakeBills:
-    """Says what it is told to; knobs are plain attributes."""
+    """A fake that returns ``rows``."""
 
-    rows: Collection[BilledDay] | None = ()  # None: there is no bill to tell
+    rows: Collection[BilledDay] | None = ()  # None: there is no bill
     fail_next: list[MarketUnavailable] = field(default_factory=list)  # raised by the next calls
     asked: list[tuple[date, date]] = field(default_factory=list)
 
@@ -43,4 +44,4 @@ class FakeBills:
         return [row for row in self.rows if since <= row.day <= until]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no connections."""

@@ -10,12 +10,12 @@ from service.pricing.market import MarketUnavailable
 
 @dataclass
 class FakeMarket:
-    """Says what it is told to; knobs are plain attributes."""
+    """A fake that returns the values of its attributes."""
 
     told_bands: Mapping[SpotPool, EvictionBand] = field(default_factory=dict)
     told_prices: Mapping[SpotPool, list[PricePoint]] = field(default_factory=dict)
     told_scores: Mapping[SpotPool, PlacementScore] = field(default_factory=dict)
-    asked_for: int = 0  # machines, the last time that scores were asked for
+    asked_for: int = 0  # machines in the last request for scores
     fail_next: list[MarketUnavailable] = field(default_factory=list)  # raised by the next calls
     calls: int = 0
 
@@ -30,13 +30,13 @@ class FakeMarket:
     async def scores(
         self, places: Collection[SpotPool], machines: int
     ) -> dict[SpotPool, PlacementScore]:
-        """``machines`` is kept for the test to see."""
+        """Return the told scores; keep ``machines`` for tests in ``asked_for``."""
         self._admit()
         self.asked_for = machines
         return {p: self.told_scores[p] for p in places if p in self.told_scores}
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no connections."""
 
     def _admit(self) -> None:
         self.calls += 1

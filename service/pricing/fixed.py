@@ -1,4 +1,4 @@
-"""Prices from a table: a deployment with a contract of its own, and the tests."""
+"""Prices from a table, for deployments with negotiated prices and for tests."""
 
 from collections.abc import Mapping
 
@@ -16,12 +16,12 @@ class FixedPrices:
         self._storage = storage
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        """Those of ``offerings`` that are in the table."""
+        """Return the prices of the offerings that are in the table."""
         return {o: self._table[o] for o in offerings if o in self._table}
 
     async def storage(self, account: StorageAccount) -> StoragePrices:  # noqa: ARG002 - one account
-        """Those of the one account that there is."""
+        """Return the storage prices, the same for every account."""
         return self._storage
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no connections."""

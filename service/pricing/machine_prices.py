@@ -1,8 +1,8 @@
-"""Prices of Linux machines by the hour, from rows of Azure's price list.
+"""Select hourly prices of Linux machines from rows of Azure's price list.
 
-The rows of one size in one region are of many products: Windows is told by "Windows" or "Win" at
-the product's end, Cloud Services and dedicated hosts have the size's own name. Spot and Low
-Priority are other meters than on demand, told by the end of the meter's name.
+The rows of one size in one region are of many products. The product of Windows machines ends with
+"Windows" or "Win"; Cloud Services and dedicated hosts have the size's own name. Spot and Low
+Priority have meters of their own, known by the end of the meter's name.
 """
 
 import re
@@ -24,7 +24,7 @@ _LOW_PRIORITY = "low priority"
 
 
 def listed(rows: Iterable[Row], place: SpotPool, now: datetime) -> dict[CapacityType, ListedPrice]:
-    """Return what the price list says of a place at ``now``, by capacity type."""
+    """Return the listed prices of a place at ``now``, by capacity type."""
     mine = [row for row in rows if _is_linux_hour(row, place)]
     return {
         capacity: price_rows.listed((row for row in mine if _capacity(row) is capacity), now)
@@ -46,7 +46,7 @@ def _is_linux(row: Row) -> bool:
 
 
 def _capacity(row: Row) -> CapacityType | None:
-    """How the row's machine is bought; None: as Low Priority, or its names do not say."""
+    """Return how the row's machine is bought; None: as Low Priority, or its names do not say."""
     names = [name for name in (text(row, "skuName"), text(row, "meterName")) if name]
     if not names or any(name.endswith(_LOW_PRIORITY) for name in names):
         return None

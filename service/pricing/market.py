@@ -1,4 +1,4 @@
-"""The seam to what Azure tells of its Spot market, with credentials."""
+"""The seam to Azure's data about its Spot market, which needs credentials."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -6,11 +6,11 @@ from typing import Protocol
 from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
 
-MACHINES_AT_MOST = 1000  # that Azure scores together
+MACHINES_AT_MOST = 1000  # most that Azure scores together
 
 
 class MarketUnavailable(Exception):
-    """Azure does not tell it now. Safe to ask again, after ``retry_after`` seconds at least."""
+    """Azure does not answer now. Retry after ``retry_after`` seconds at the earliest."""
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -18,25 +18,25 @@ class MarketUnavailable(Exception):
 
 
 class Market(Protocol):
-    """What is known of places; those that Azure says nothing of are left out."""
+    """Data about places of the Spot market; places without data are left out."""
 
     async def bands(self, places: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
-        """How often machines were evicted lately. Raises MarketUnavailable."""
+        """Return how often machines were evicted lately. Raises MarketUnavailable."""
         ...
 
     async def price_history(self, places: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
-        """Spot prices of the last months, oldest first. Raises MarketUnavailable."""
+        """Return Spot prices of the last months, oldest first. Raises MarketUnavailable."""
         ...
 
     async def scores(
         self, places: Collection[SpotPool], machines: int
     ) -> dict[SpotPool, PlacementScore]:
-        """Whether so many Spot machines (MACHINES_AT_MOST) would be given together.
+        """Return how likely a request for ``machines`` (MACHINES_AT_MOST) Spot machines succeeds.
 
         Raises MarketUnavailable.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...

@@ -1,4 +1,4 @@
-"""Lets believable prices through, keeps the last good one otherwise, and tells operators."""
+"""Filter listed prices: use plausible ones, else the last good one, and warn operators."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ _BOTH = (CapacityType.ON_DEMAND, CapacityType.SPOT)
 
 
 class PriceGuard:
-    """One for a price list. Knows the last good price of every meter that it has seen."""
+    """Filter of one price list. Remembers the last good price of every meter."""
 
     def __init__(self, memory: PriceMemory, now: Callable[[], datetime]) -> None:
         self._memory = memory
         self._now = now
         self._last: dict[str, Decimal] = {}
-        self._told: dict[str, str] = {}  # what operators were told of a meter last
+        self._told: dict[str, str] = {}  # meter -> the last warning
 
     async def machines(
         self, place: SpotPool, told: Mapping[CapacityType, ListedPrice]
@@ -116,7 +116,7 @@ class PriceGuard:
         return self._now() < doubt.settles_at or price_check.is_jump(price, doubt.price)
 
     def _report(self, meter: str, listed: ListedPrice, used: Decimal | None, reason: str) -> None:
-        """Say it once, and again when it is over or another thing is wrong."""
+        """Log a doubt about a price when it begins, changes or ends."""
         if self._told.get(meter, "") == reason:
             return
         self._told[meter] = reason

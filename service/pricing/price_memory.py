@@ -1,6 +1,6 @@
-"""What is known of prices beyond the list: the last good ones, and jumps that are doubted.
+"""The seam to remembered prices: the last good ones, and doubted jumps; with one in memory.
 
-The seam to it, and one in memory. All replicas should share one, so that each uses one price.
+All replicas should share one memory, so that all use the same price.
 """
 
 from collections.abc import Collection
@@ -14,18 +14,18 @@ from service.domain.states import CapacityType
 
 
 class PriceMemory(Protocol):
-    """Remembers over restarts."""
+    """Memory of prices that survives restarts."""
 
     async def paid(self, place: SpotPool) -> dict[CapacityType, Decimal]:
         """Return the last good prices of a place by capacity type."""
         ...
 
     async def doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
-        """Jumps of these meters, settled ones included."""
+        """Return the doubts about these meters, settled ones included."""
         ...
 
     async def doubt(self, meter: str, doubt: PriceDoubt) -> None:
-        """Keep a doubt in place of an earlier one of the meter."""
+        """Store a doubt in place of an earlier one of the meter."""
         ...
 
     async def forget(self, meter: str) -> None:
@@ -35,7 +35,7 @@ class PriceMemory(Protocol):
 
 @dataclass
 class ProcessMemory:
-    """Remembers as long as the process lives; knobs are plain attributes."""
+    """Memory of prices that ends with the process."""
 
     prices: dict[SpotPool, dict[CapacityType, Decimal]] = field(default_factory=dict)
     doubted: dict[str, PriceDoubt] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Rows of Azure's price list: which are in force, and what is their price.
+"""Find the price of a meter in rows of Azure's price list.
 
-The list holds rows of the future and of the past beside those of today, placeholders of $0, and
-the same meter more than once. A field that the question has fixed may be absent from a row.
+The list has future and past rows beside current ones, placeholders of $0, and several rows of one
+meter. A field that the query fixed may be absent from a row.
 """
 
 import re
@@ -79,7 +79,7 @@ def text(row: Row, name: str) -> str:
 
 
 def begins_at(row: Row) -> datetime:
-    """Since when a row in force holds."""
+    """Return since when a row in force holds."""
     return _moment(row["effectiveStartDate"])
 
 

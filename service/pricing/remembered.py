@@ -1,6 +1,6 @@
-"""What a list outside said lately: asked seldom, by one at a time, and left alone while it fails.
+"""Cache answers of an external list: one request at a time, and a pause after a failure.
 
-Who asks stands before a person or a move that waits, so an older answer is better than none.
+A user or a move waits for the answer, so an older answer is better than none.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 _NEVER = float("-inf")
 REST_SECONDS = 30.0  # after a failure
-OLDEST_SECONDS = 3600.0  # so old an answer may be while there is no newer one
+OLDEST_SECONDS = 3600.0  # largest age of an answer while newer requests fail
 
 
 @dataclass
@@ -28,7 +28,7 @@ class _Entry(Generic[V]):
 
 
 class Remembered(Generic[K, V]):
-    """Answers of ``ask`` by key, each for ``seconds``."""
+    """Cache of the answers of ``ask`` by key, each valid for ``seconds``."""
 
     def __init__(
         self, ask: Callable[[K], Awaitable[V]], seconds: float, clock: Callable[[], float]
@@ -37,9 +37,9 @@ class Remembered(Generic[K, V]):
         self._entries: defaultdict[K, _Entry[V]] = defaultdict(_Entry)
 
     async def of(self, key: K) -> V:
-        """Return the answer for ``key``; ask for it if ours is old. Raises PricesUnavailable."""
+        """Return the answer for ``key``, renewed if it is old. Raises PricesUnavailable."""
         entry = self._entries[key]
-        async with entry.lock:  # a crowd waits for one answer
+        async with entry.lock:  # concurrent callers wait for one answer
             now = self._clock()
             if now - entry.read_at > self._seconds and now - entry.failed_at > REST_SECONDS:
                 await self._renew(key, entry)

@@ -8,14 +8,14 @@ from service.domain.storage.access_tiers import StorageAccount
 
 
 class PricesUnavailable(Exception):
-    """The price list cannot be read now. Safe to try again later."""
+    """The price list cannot be read now. A later retry is safe."""
 
 
 class PriceSource(Protocol):
     """A list of prices: machines by the hour, stored bytes by the month."""
 
     async def prices(self, offerings: list[Offering]) -> dict[Offering, Price]:
-        """Price of each offering that the list knows; the others are left out.
+        """Return the price of each offering in the list; leave out the others.
 
         Raises PricesUnavailable.
         """
@@ -29,5 +29,5 @@ class PriceSource(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...

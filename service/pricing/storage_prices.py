@@ -1,4 +1,4 @@
-"""Prices of Blob Storage: from rows of Azure's price list, and a dated table for what it lacks.
+"""Select prices of Blob Storage from rows of Azure's price list; a dated table has the rest.
 
 A meter is found by its SKU (tier and redundancy, "Cool LRS") and the end of its name, since some
 names have the redundancy ("Cool LRS Write Operations") and some have not ("Cool Data Retrieval").
@@ -76,7 +76,7 @@ TABLE = StoragePrices(
 
 
 def listed(rows: Sequence[Row], account: StorageAccount, now: datetime) -> dict[Meter, ListedPrice]:
-    """Return what the price list says of each meter of the account at ``now``."""
+    """Return the listed price of each meter of the account at ``now``."""
     mine = [row for row in rows if _is_ours(row, account)]
     return {
         meter: price_rows.listed(

@@ -41,9 +41,9 @@ from service.storage.store import (
 
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCKS_IN_FLIGHT = 2
-PART_BLOCK_BYTES = 2 * 1024 * 1024  # many parts come at once, and each holds four blocks
+PART_BLOCK_BYTES = 2 * 1024 * 1024  # small: many concurrent parts hold four blocks each
 
-_WHOLE = frozenset({None, "success"})  # None: it was written, not copied
+_WHOLE = frozenset({None, "success"})  # None: written, not copied
 _UNDER_WAY = "pending"
 _BILLED_TOO = ["deleted", "versions", "snapshots"]
 _GOING = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
@@ -51,7 +51,7 @@ _GOING = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
 
 @dataclass(frozen=True, kw_only=True)
 class SignIn:
-    """Who the service is to an account that it holds no key of."""
+    """Identity of the service for an account without a key."""
 
     credential: Any  # of azure-identity; the store closes it
     now: Callable[[], datetime]
@@ -59,7 +59,7 @@ class SignIn:
 
 
 class AzureBlobStore:
-    """One storage account: its URL and who signs in, or a connection string with its key."""
+    """One storage account, by its URL and an identity, or by a connection string with a key."""
 
     def __init__(self, account: str, *, sign_in: SignIn | None = None, retries: int = 3) -> None:
         options: dict[str, Any] = {
@@ -102,9 +102,9 @@ class AzureBlobStore:
     async def stream(
         self, container: str, name: str, *, offset: int = 0, if_match: str = ""
     ) -> AsyncIterator[bytes]:
-        """Block by block. A log may grow meanwhile; any other blob must stay the one it was.
+        """Yield the blob in blocks, nothing if it ends at or before ``offset``.
 
-        Nothing where the blob ends at or before ``offset``.
+        An append blob may grow meanwhile; any other blob must keep its ETag.
         """
         blob, data = self._blob(container, name), bytes(BLOCK_BYTES)
         unchanged = _only_if(if_match) if if_match else {}
@@ -173,7 +173,7 @@ class AzureBlobStore:
     async def copy(
         self, container: str, name: str, source: BlobStore, *, expires_at: datetime
     ) -> bool:
-        """Copy Blob: asynchronous, between the accounts, for blobs of any size."""
+        """Copy the blob with Azure's asynchronous Copy Blob, which takes blobs of any size."""
         blob = self._blob(container, name)
         async with translated(f"{container}/{name}", allow=MISSING):
             found = await blob.get_blob_properties()
@@ -225,7 +225,7 @@ class AzureBlobStore:
         tier: AccessTier,
         priority: ArchivePriority = ArchivePriority.STANDARD,
     ) -> None:
-        """Azure refuses a second order while it brings a blob back: then the first one holds."""
+        """Set the tier; ignore Azure's refusal during a rehydration, which goes on as it began."""
         blob = self._blob(container, name)
         async with translated(f"{container}/{name}", allow=frozenset({"BlobBeingRehydrated"})):
             await blob.set_standard_blob_tier(
@@ -312,8 +312,8 @@ async def _stage(
 ) -> tuple[list[str], int]:
     """Stage every block of ``chunks``, a few at a time; return the block ids and all bytes.
 
-    The ids begin with ``prefix``, which is fresh: blocks of another upload to the same name, even
-    of one that died, can never get into this blob.
+    The ids begin with ``prefix``, which must be new: then blocks of another upload to the same name
+    cannot get into this blob.
     """
     size = 0
     block_ids: list[str] = []
@@ -327,7 +327,7 @@ async def _stage(
             size += len(block)
         while in_flight:
             await in_flight.popleft()
-    finally:  # a request cut off halfway would leave a broken connection behind
+    finally:  # an interrupted request would leave a broken connection behind
         await asyncio.gather(*in_flight, return_exceptions=True)
     return block_ids, size
 
@@ -364,7 +364,7 @@ def _listed(found: BlobProperties) -> Blob:
 async def _first(
     pages: AsyncIterable[BlobProperties], most: int | None
 ) -> AsyncIterator[BlobProperties]:
-    """Azure lists by name, 5,000 a page: no page is asked for beyond the last that is needed."""
+    """Yield the first ``most`` blobs; request no page of 5,000 beyond the last one needed."""
     left = inf if most is None else most
     async for found in pages:
         if left <= 0:

@@ -1,4 +1,4 @@
-"""The errors of Blob Storage's client as those of the seam, with what to do about them."""
+"""Translate errors of Blob Storage's client into the seam's, with what to do about them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,7 +42,7 @@ _REMEDIES = {
 
 @asynccontextmanager
 async def translated(what: str, *, allow: frozenset[str] = frozenset()) -> AsyncIterator[None]:
-    """Turn the SDK's errors into ours; those whose code is in ``allow`` are no errors at all."""
+    """Translate the SDK's errors into ours; suppress those whose code is in ``allow``."""
     try:
         yield
     except HttpResponseError as error:

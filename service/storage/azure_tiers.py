@@ -1,4 +1,4 @@
-"""What Azure's list of blobs says of tiers, in our words."""
+"""Convert the tiers in Azure's list of blobs into the domain's."""
 
 from typing import Any
 
@@ -11,10 +11,9 @@ _TIERS: dict[str, AccessTier] = {tier.value: tier for tier in AccessTier}
 
 
 def stored(found: BlobProperties) -> StoredBlob:
-    """One row of the list. What has no tier of its own is billed as the account's: hot.
+    """Return a row of the list with its tier; a blob without one has the account's, hot.
 
-    A tier that we do not know (Smart, or one to come) is hot as well: it is online, and hot is
-    the dearest to keep.
+    An unknown tier (Smart, or a future one) counts as hot: it is online, and hot is the dearest.
     """
     old = found.deleted or found.snapshot or (found.version_id and not found.is_current_version)
     name = str(found.blob_tier or "").lower()
@@ -30,7 +29,7 @@ def stored(found: BlobProperties) -> StoredBlob:
 
 
 def _target(status: str | None) -> AccessTier | None:
-    """`rehydrate-pending-to-hot`: the list says Archive until it is there."""
+    """Return the target tier of a rehydration, from a status like `rehydrate-pending-to-hot`."""
     if not (status or "").startswith(_ON_ITS_WAY):
         return None
     return _TIERS.get(str(status).removeprefix(_ON_ITS_WAY).lower(), AccessTier.HOT)

@@ -35,17 +35,17 @@ class _Content:
 
 @dataclass
 class MemoryStore:
-    """See the module. Without a clock of its own all is as old as time."""
+    """A BlobStore in memory; without ``now`` every blob is dated 1970."""
 
     _containers: dict[str, dict[str, _Content]] = field(default_factory=dict)
     _writes: int = 0
     url: str = "memory:/"
     now: Callable[[], datetime] = lambda: BEGINNING
-    slow_archive: bool = False  # what is brought back comes with ``rehydrate``, not at once
+    slow_archive: bool = False  # rehydrations end with ``rehydrate``, not at once
     policies: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by container
     has_access_policies: bool = True
     _made: dict[str, datetime] = field(default_factory=dict)
-    # By container and blob, what was staged and what the last commit was made of, by part.
+    # (container, blob) -> part -> bytes: staged parts and those of the last commit.
     _staged: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
 
     async def create_container(self, container: str) -> None:
@@ -177,7 +177,7 @@ class MemoryStore:
         self._containers[container][name] = changed
 
     def rehydrate(self) -> None:
-        """Let everything that is on its way back arrive."""
+        """Complete all rehydrations."""
         for blobs in self._containers.values():
             for name, content in blobs.items():
                 if content.rehydrating is not None:
@@ -203,7 +203,7 @@ class MemoryStore:
         container: str,
         policies: Mapping[str, datetime],
         *,
-        permissions: str,  # noqa: ARG002 - nobody comes by a URL
+        permissions: str,  # noqa: ARG002 - URLs are not served
     ) -> None:
         self._blobs(container)
         if len(policies) > POLICIES:
@@ -214,7 +214,7 @@ class MemoryStore:
         return f"{self.url}/{container}?si={policy}"
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no connections."""
 
     def _under(self, container: str, prefix: str) -> list[tuple[str, _Content]]:
         there = sorted(self._containers.get(container, {}).items())

@@ -1,10 +1,10 @@
 """Keys that sign SAS URLs: the account's own key, or user delegation keys of Microsoft Entra.
 
-A URL signed with the account's key may hang on an access policy, which can be deleted. A user
+A URL signed with the account's key may depend on an access policy, which can be deleted. A user
 delegation SAS cannot name one: "Stored access policies are not supported for a user delegation SAS"
 (Microsoft, Create a user delegation SAS). It ends with its time, with its key, when the identity
 loses its role, or when all keys of the account are revoked at once
-(StorageAccounts_RevokeUserDelegationKeys). So those URLs live short.
+(StorageAccounts_RevokeUserDelegationKeys). So those URLs have short lives.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ CLOCK_SKEW = timedelta(minutes=15)
 # Get User Delegation Key: start and end lie within seven days of the time of the request. Counting
 # from the start leaves room for a clock that is CLOCK_SKEW ahead of Azure's.
 LONGEST = timedelta(days=7)
-KEPT = timedelta(hours=1)  # that one key signs for; after a revocation all are new so much later
+KEPT = timedelta(hours=1)  # use of one key; after a revocation all keys are new within this time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What `generate_blob_sas` and `generate_container_sas` take to sign: one of the two keys."""
+    """Key that signs in `generate_blob_sas` and `generate_container_sas`: one of two kinds."""
 
     account_key: str | None = None
     user_delegation_key: UserDelegationKey | None = None
@@ -39,7 +39,7 @@ class Signature:
 
 
 class KeySource(Protocol):
-    """The part of Azure's BlobServiceClient that hands out keys."""
+    """The method of Azure's BlobServiceClient that issues user delegation keys."""
 
     def get_user_delegation_key(
         self, key_start_time: datetime, key_expiry_time: datetime
@@ -63,7 +63,7 @@ class _Kept:
 
 @dataclass
 class DelegationKeys:
-    """Hands out user delegation keys, and asks Azure for a new one after an hour."""
+    """Cache of a user delegation key, which it replaces after an hour."""
 
     now: Callable[[], datetime]
     _kept: _Kept | None = None
@@ -74,7 +74,7 @@ class DelegationKeys:
 
         Raises StorageError for a time that lies too far ahead for any key.
         """
-        async with self._asking:  # many nodes ask at once: one request serves them all
+        async with self._asking:  # many nodes call at once: one request serves all
             now = self.now().replace(microsecond=0)  # Azure keeps whole seconds
             if self._kept is None or not self._kept.signs(now, expires_at):
                 self._kept = await _ask(source, now, expires_at)

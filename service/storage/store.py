@@ -1,4 +1,4 @@
-"""The seam to bytes: containers and blobs, with conditional writes and SAS URLs."""
+"""The seam to Blob Storage: containers and blobs, with conditional writes and SAS URLs."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from typing import Protocol
 
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, StoredBlob
 
-POLICIES = 5  # of one container at a time, says Azure
-SMALL = 8 * 2**20  # bytes of a blob that is read whole, where the reader names no other limit
-LISTED = 200_000  # blobs of one container that nodes write to, of which more help nobody
+POLICIES = 5  # most per container, by Azure's documentation
+SMALL = 8 * 2**20  # bytes: default limit of a blob that is read whole
+LISTED = 200_000  # most blobs to list of a container that nodes write to
 
 
 def is_account_url(account: str) -> bool:
@@ -18,11 +18,11 @@ def is_account_url(account: str) -> bool:
 
 
 class StorageError(Exception):
-    """The store failed in a way nobody foresaw. Safe to try again later."""
+    """The store failed in an unexpected way. A later retry is safe."""
 
 
 class BlobNotFound(StorageError):
-    """No such blob, or no such container."""
+    """The blob or its container does not exist."""
 
 
 class BlobTooLarge(StorageError):
@@ -30,11 +30,11 @@ class BlobTooLarge(StorageError):
 
 
 class PreconditionFailed(StorageError):
-    """Somebody else wrote the blob since it was read. Read again."""
+    """The blob was written since it was read. Read it again."""
 
 
 class BlobArchived(StorageError):
-    """The blob is in the archive, or on its way back: it cannot be read now."""
+    """The blob is archived or being rehydrated: it cannot be read now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,21 +68,21 @@ class BlobStore(Protocol):
 
     @property
     def has_access_policies(self) -> bool:
-        """False where there is no account key: then only `sas_url` gives access, by its time."""
+        """Return whether `policy_url` works, which needs an account key; `sas_url` always does."""
         ...
 
     async def create_container(self, container: str) -> None:
-        """Create it; no harm when it exists."""
+        """Create the container; do nothing if it exists."""
         ...
 
     async def delete_container(self, container: str) -> None:
-        """Delete it with all blobs; no harm when it is gone."""
+        """Delete the container with all its blobs; do nothing if it is gone."""
         ...
 
     async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
         """Return the whole (small) blob and its ETag, or raise BlobNotFound.
 
-        Raises BlobTooLarge for one of more than ``most`` bytes, which may be of any size.
+        Raises BlobTooLarge for a blob of more than ``most`` bytes.
         """
         ...
 
@@ -91,12 +91,12 @@ class BlobStore(Protocol):
     ) -> AsyncIterator[bytes]:
         """Yield the blob in chunks from ``offset`` on, in constant memory; raise BlobNotFound.
 
-        With ``if_match`` only of that ETag; raises PreconditionFailed otherwise.
+        ``if_match``: raise PreconditionFailed unless the blob has this ETag.
         """
         ...
 
     async def properties(self, container: str, name: str) -> Blob:
-        """Name, size, ETag and when it was last written, or raise BlobNotFound."""
+        """Return name, size, ETag and time of the last write, or raise BlobNotFound."""
         ...
 
     async def write(
@@ -104,60 +104,59 @@ class BlobStore(Protocol):
     ) -> str:
         """Write a small blob and return its ETag.
 
-        With ``if_match`` only over that ETag, with ``if_absent`` only where none is;
-        raises PreconditionFailed otherwise.
+        Raises PreconditionFailed if the blob does not have the ETag ``if_match``, or if it exists
+        despite ``if_absent``.
         """
         ...
 
     async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
-        """Write a large blob from a stream, memory flat. It appears whole or not at all."""
+        """Write a large blob from a stream, atomically and in constant memory."""
         ...
 
     async def stage(
         self, container: str, name: str, part: str, chunks: AsyncIterator[bytes]
     ) -> StagedPart:
-        """Write a piece of a blob that cannot be read before ``commit``, memory flat.
+        """Write a part of a blob, invisible before ``commit``, in constant memory.
 
-        ``part`` names it: in one blob all names differ and are equally long. Azure drops what is
-        not committed a week after the last piece.
+        ``part`` is its name: the names in a blob differ and have the same length. Azure drops
+        uncommitted parts a week after the last one.
         """
         ...
 
     async def commit(
         self, container: str, name: str, parts: Sequence[StagedPart], *, if_match: str = ""
     ) -> str:
-        """Make the blob of these parts, in this order, drop all others, and return its ETag.
+        """Make the blob from these parts in this order, drop all others, and return its ETag.
 
-        Parts of the last commit may be named again. Only where no blob is, or with ``if_match``
-        only over that ETag; raises PreconditionFailed otherwise, and BlobNotFound when a part is
-        not there.
+        Parts of the last commit may be used again. Raises PreconditionFailed unless the blob has
+        the ETag ``if_match`` (without it: does not exist), BlobNotFound if a part is missing.
         """
         ...
 
     async def discard(self, container: str, name: str) -> None:
-        """Delete a blob with all that is staged for it; no harm when there is nothing."""
+        """Delete a blob and its staged parts; do nothing if there are none."""
         ...
 
     async def copy(
         self, container: str, name: str, source: "BlobStore", *, expires_at: datetime
     ) -> bool:
-        """Have the account fetch the blob of the same name from another one, by itself.
+        """Start or poll a server-side copy of the blob of the same name from another account.
 
-        True once it is here whole; until then ask again, which is harmless. ``expires_at``: of
-        the URL that it is fetched from. Raises BlobNotFound where the container is not.
+        Return True once the copy is complete; until then call again, which is idempotent.
+        ``expires_at``: expiry of the source's URL. Raises BlobNotFound without the container.
         """
         ...
 
     async def delete(self, container: str, name: str) -> None:
-        """Delete one blob; no harm when it is gone."""
+        """Delete one blob; do nothing if it is gone."""
         ...
 
     async def list_blobs(
         self, container: str, prefix: str = "", *, most: int | None = None
     ) -> list[Blob]:
-        """All blobs under ``prefix``, by name; every page. Empty where there is no container.
+        """Return all blobs under ``prefix`` by name, none without the container.
 
-        With ``most`` the first so many, for containers that nodes write to.
+        ``most``: limit of the list, for containers that nodes write to.
         """
         ...
 
@@ -169,11 +168,10 @@ class BlobStore(Protocol):
         everything: bool = False,
         most: int | None = None,
     ) -> list[StoredBlob]:
-        """All blobs under ``prefix`` with their tiers, by name. Empty without a container.
+        """Return all blobs under ``prefix`` with their tiers, by name; none without the container.
 
-        With ``most`` no more than so many.
-        With ``everything`` also what else is billed: versions, snapshots, and what was deleted and
-        can be had back.
+        ``most``: limit of the list. ``everything``: include what else is billed, which is versions,
+        snapshots and soft-deleted blobs.
         """
         ...
 
@@ -184,47 +182,47 @@ class BlobStore(Protocol):
         tier: AccessTier,
         priority: ArchivePriority = ArchivePriority.STANDARD,
     ) -> None:
-        """Put one blob in a tier; its ETag stays. No harm when it is there, or on its way there.
+        """Set the tier of one blob, which keeps its ETag; idempotent.
 
-        From the archive this begins a rehydration, with that priority. Raises BlobNotFound.
+        From the archive this starts a rehydration with ``priority``. Raises BlobNotFound.
         """
         ...
 
     async def list_containers(self, prefix: str) -> list[Container]:
-        """All containers whose names begin so, by name; every page."""
+        """Return all containers whose names begin with ``prefix``, by name."""
         ...
 
     def blob_url(self, container: str, name: str) -> str:
-        """URL of a blob or folder, which gives access to nobody by itself."""
+        """Return the URL of a blob or folder, which grants no access by itself."""
         ...
 
     async def sas_url(
         self, container: str, name: str = "", *, permissions: str, expires_at: datetime
     ) -> str:
-        """URL of the blob (or of the container, without ``name``) with a SAS.
+        """Return a URL with a SAS of the blob, or without ``name`` of the container.
 
-        ``permissions`` are Azure's letters, e.g. "r" or "racwdl". Raises StorageError where it
-        cannot be signed.
+        ``permissions`` are Azure's letters, e.g. "r" or "racwdl". Raises StorageError if it cannot
+        be signed.
         """
         ...
 
     async def set_access_policies(
         self, container: str, policies: Mapping[str, datetime], *, permissions: str
     ) -> None:
-        """Have exactly these policies, by name, each with its end; POLICIES of them at most.
+        """Replace the container's access policies: name -> expiry, POLICIES of them at most.
 
-        Whoever holds a URL of a policy that is not among them has no access any more; Azure needs
-        up to 30 seconds. Raises BlobNotFound where the container is not.
+        URLs of a removed policy lose their access; Azure needs up to 30 seconds. Raises
+        BlobNotFound without the container.
         """
         ...
 
     def policy_url(self, container: str, policy: str) -> str:
-        """URL of the container with a SAS that allows what this policy does, while it exists.
+        """Return a URL of the container with a SAS that depends on this access policy.
 
-        Only with ``has_access_policies``; raises StorageError otherwise.
+        Raises StorageError without ``has_access_policies``.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...

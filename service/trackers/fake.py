@@ -10,7 +10,7 @@ from service.trackers.tracker import Point, TrackerError, TrackerRun
 
 @dataclass
 class FakeTracker:
-    """Keeps each point that it is sent and had not yet; ``fault`` is raised while it is set."""
+    """A tracker that stores each new point; it raises ``fault`` while that is set."""
 
     points: dict[str, list[Point]] = field(default_factory=dict)
     outcomes: dict[str, JobState] = field(default_factory=dict)
@@ -32,4 +32,4 @@ class FakeTracker:
         return f"https://tracker.example/runs/{run.job_id}"
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there are no connections."""

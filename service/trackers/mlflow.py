@@ -1,4 +1,4 @@
-"""MLflow's REST API: a run is found again by its tag, and says itself which step it has.
+"""Send steps to MLflow's REST API; the job's run has a tag for the job and one for its last step.
 
 https://mlflow.org/docs/latest/api_reference/rest-api.html
 """
@@ -17,7 +17,7 @@ from service.trackers.tracker import Point, TrackerError, TrackerRun
 from service.trackers.workspace import EntraSignIn, page_of_run
 
 API = "/api/2.0/mlflow"
-MOST_METRICS = 1000  # of one log-batch
+MOST_METRICS = 1000  # per log-batch request
 _RUN = re.compile(r"/runs/([^/?]+)")  # in the address of a run
 _TIMEOUT = httpx.Timeout(20.0)
 _ENDED = {
@@ -41,7 +41,7 @@ class Mlflow:
         """Return the tracker at ``uri``; ``token``: a bearer token, "" for none."""
         url = httpx.URL(uri.rstrip("/"))
         client = httpx.AsyncClient(
-            base_url=url.copy_with(username=None, password=None),  # httpx logs what it calls
+            base_url=url.copy_with(username=None, password=None),  # httpx logs URLs
             auth=(url.username, url.password) if url.username else None,
             headers={"authorization": f"Bearer {token}"} if token else {},
             timeout=_TIMEOUT,
@@ -147,7 +147,7 @@ class Mlflow:
 
 
 def _read(answer: httpx.Response) -> dict[str, Any] | None:
-    """Return the JSON object of the answer; None: it is something else, as of another server."""
+    """Return the JSON object of the answer; None if it is something else."""
     try:
         body = answer.json() if answer.content else {}
     except ValueError:
@@ -156,7 +156,7 @@ def _read(answer: httpx.Response) -> dict[str, Any] | None:
 
 
 def _batches(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Whole steps, of MOST_METRICS figures at most."""
+    """Yield batches of whole steps with ``MOST_METRICS`` figures at most."""
     batch: list[Point] = []
     for point in points:
         if batch and sum(len(p.values) for p in batch) + len(point.values) > MOST_METRICS:

@@ -1,4 +1,4 @@
-"""TensorBoard event files in the job's container, rewritten whole: a repeat adds no step twice.
+"""Write TensorBoard event files to the job's container, each as a whole, so that repeats are safe.
 
 A file has the steps of one block. Its name and its bytes follow from them.
 """
@@ -18,7 +18,7 @@ FOLDER = "tensorboard"
 
 @dataclass(frozen=True, kw_only=True)
 class TensorBoard:
-    """Event files below FOLDER."""
+    """Event files of jobs below ``FOLDER`` in their containers."""
 
     store: BlobStore
     every: timedelta = timedelta(seconds=30)

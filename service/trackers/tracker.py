@@ -9,7 +9,7 @@ from service.domain.states import JobState
 
 
 class TrackerError(Exception):
-    """The tracker refused or did not answer. The text holds no secret; safe to try again."""
+    """The tracker refused or did not answer. The text holds no secret; a retry is safe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class TrackerRun:
     job_id: str
     began: float  # unix seconds
     options: Mapping[str, Any]  # the request's, of this type
-    outcome: JobState | None = None  # None: it trains on
+    outcome: JobState | None = None  # None: the job is not over
     url: str | None = None  # as an earlier batch returned it
 
 
@@ -37,12 +37,12 @@ class Tracker(Protocol):
 
     @property
     def every(self) -> timedelta:
-        """The pause between two batches of a run."""
+        """Return the pause between two batches of a run."""
         ...
 
     @property
     def block(self) -> int:
-        """Steps that are written as one: a batch begins with the first step of a block."""
+        """Return the steps per block; a batch begins with the first step of a block."""
         ...
 
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
@@ -54,5 +54,5 @@ class Tracker(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close the connections."""
         ...

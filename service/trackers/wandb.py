@@ -1,6 +1,6 @@
-"""Weights & Biases: each batch resumes the job's run in a process of its own (`wandb_batch.py`).
+"""Send steps to Weights & Biases: each batch resumes the run in its own process (`wandb_batch.py`).
 
-So any replica can go on with a run, and a package that hangs or dies harms nothing else.
+So any replica can continue a run, and a package that hangs or crashes harms nothing else.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ _AT_ONCE = 4  # processes
 
 @dataclass(frozen=True, kw_only=True)
 class Wandb:
-    """The account of one key; ``environment``: that of the child processes."""
+    """Account of one API key; ``environment``: that of the child processes."""
 
     key: str = field(repr=False)
     environment: Mapping[str, str]
-    seconds: float = 120.0  # of one batch
-    python: str = sys.executable  # that has the package
+    seconds: float = 120.0  # timeout of a batch
+    python: str = sys.executable  # interpreter that has the package
     every: timedelta = timedelta(seconds=30)
     block: int = 1
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
@@ -46,7 +46,7 @@ class Wandb:
         return _url(said)
 
     async def close(self) -> None:
-        """No process outlives its batch."""
+        """Do nothing: no process outlives its batch."""
 
     async def _run(self, batch: bytes, folder: str) -> bytes:
         process = await asyncio.create_subprocess_exec(
@@ -73,7 +73,7 @@ class Wandb:
 
 
 def _url(said: bytes) -> str:
-    """Return the run's address from the last line, or raise what went wrong."""
+    """Return the run's address from the last line, or raise TrackerError."""
     try:
         answer = json.loads(said.splitlines()[-1])
     except (IndexError, ValueError):

@@ -1,6 +1,6 @@
-"""Adds one batch to a run of Weights & Biases; a process of its own, that reads it from stdin.
+"""Add one batch from stdin to a run of Weights & Biases, as a process of its own.
 
-Only this file imports the package wandb. The key comes with the batch: it stands in no argument
+Only this file imports the package wandb. The key comes with the batch, so it is in no argument
 and in no environment. The answer is one line of JSON on stdout.
 """
 
@@ -10,18 +10,18 @@ from typing import Any
 
 
 def main() -> int:
-    """Return 0 once the run has the batch; 1, with the kind of error, when it has not."""
+    """Add the batch; return 0 on success, 1 after printing the kind of error."""
     batch = json.load(sys.stdin)
     try:
         answer = {"url": add(batch)}
-    except Exception as error:  # noqa: BLE001 - of a package that is not ours; it is told
+    except Exception as error:  # noqa: BLE001 - any fault of the package; its kind is printed
         answer = {"error": f"{type(error).__name__}: {error}".replace(batch["key"], "...")[:200]}
     sys.stdout.write(f"\n{json.dumps(answer)}\n")
     return 1 if "error" in answer else 0
 
 
 def add(batch: dict[str, Any]) -> str:
-    """Add the points whose step the run has not; return the run's address."""
+    """Add the points whose step the run lacks; return the run's address."""
     import wandb  # noqa: PLC0415 - an extra
 
     settings = wandb.Settings(

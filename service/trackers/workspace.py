@@ -1,6 +1,6 @@
-"""The MLflow server of an Azure ML workspace: its address, its sign-in, and its pages of runs.
+"""Sign in to the MLflow server of an Azure ML workspace, and link to its pages of runs.
 
-azureml-mlflow 1.62 does the same (`_store/azureml_reststore.py`): the calls of MLflow 2 lie below
+As in azureml-mlflow 1.62 (`_store/azureml_reststore.py`), the calls of MLflow 2 are below
 `/mlflow/v2.0`, and each has a token for Azure Resource Manager.
 """
 
@@ -16,7 +16,7 @@ from service.trackers.tracker import TrackerError
 
 @dataclass(frozen=True, kw_only=True)
 class EntraSignIn(httpx.Auth):
-    """Puts a token of Microsoft Entra ID into each request; the credential caches and renews it."""
+    """Authentication with a token of Microsoft Entra ID, which the credential caches and renews."""
 
     credential: Any = field(repr=False)  # AsyncTokenCredential
     scope: str

@@ -1,6 +1,6 @@
-"""What a look at an attempt reads, of many attempts at a time: its nodes, generations, its job.
+"""Read the facts for decisions on many attempts at once: nodes, generations, the job.
 
-Written in SQL, since after an eviction it is what thousands of attempts wait for.
+Written in SQL: after an eviction thousands of attempts wait for it.
 """
 
 from collections import defaultdict
@@ -23,8 +23,8 @@ from service.domain.lifecycle.node import NodeRecord
 from service.domain.lifecycle.oom_fallback import OomFallback
 from trainer.contract import Generation, Rung
 
-# What memory ran out in is read of the job's newest generation, of whatever attempt. The codes of
-# events about help are spelt out: the index for them is partial.
+# `short` is the step before memory ran out in the job's newest generation, of any attempt. Codes of
+# events about help are literals, not parameters: their index is partial.
 _JOBS = text("""
 select j.id, j.cancel_requested_at, j.pause_requested_at, j.over_budget_at, j.moves_since,
   j.returns_since, j.trainer_errors, j.terms ->> 'budget' is not null as has_budget,
@@ -60,8 +60,8 @@ left join lateral (
 where j.id = any(:ids)
 """)
 
-# The attempt's newest one, and those that loaded what is the newest checkpoint still. Columns are
-# named: where a migration adds one, what was prepared before it goes on.
+# Selects each attempt's newest generation, and those that loaded the checkpoint that is still the
+# newest. Columns are named: prepared statements survive a migration that adds a column.
 _GENERATIONS = text("""
 select g.attempt_id, g.content, g.opened_at, g.halted_at, g.halt_kind, g.halt_reason, g.lost_steps,
   g.content #>> '{checkpoint,path}' is not distinct from a.newest as same
@@ -75,24 +75,27 @@ order by g.number
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of one attempt."""
+    """Facts about one attempt that its decision needs."""
 
-    attempt: Attempt  # with its job's wishes
+    attempt: Attempt  # with its job's requests
     records: list[NodeRecord]  # every node that ever registered for it
-    opened: Opened | None  # its newest generation
-    same: list[Generation]  # those of it that loaded the newest checkpoint
-    last: Generation | None  # the job's newest, of whatever attempt
+    opened: Opened | None  # the attempt's newest generation
+    same: list[Generation]  # its generations that loaded the newest checkpoint
+    last: Generation | None  # the job's newest, of any attempt
     ladder: OomFallback
     committed_at: datetime | None  # when we learnt of the job's newest checkpoint
-    help: Event | None  # the newest about it
-    has_budget: bool  # of its own
-    kept: Mapping[str, str]  # the job's checkpoints that exist, by path, as far as we know
+    help: Event | None  # the job's newest event about help
+    has_budget: bool  # the job has one of its own
+    kept: Mapping[str, str]  # path -> why, of the job's checkpoints that exist
 
 
 async def of(
     conn: AsyncConnection, asked: Sequence[tuple[AttemptRow, str | None]]
 ) -> dict[str, Facts]:
-    """By attempt; each is asked for with the newest checkpoint's path in its HEAD, if any."""
+    """Return the facts of each attempt, by id.
+
+    ``asked``: attempts, each with the path of the newest checkpoint in its HEAD, if any.
+    """
     ids = [row.id for row, _ in asked]
     job_ids = list({row.job_id for row, _ in asked})
     about = {r["id"]: r for r in (await conn.execute(_JOBS, {"ids": job_ids})).mappings()}
@@ -157,7 +160,7 @@ async def _generations(
     opened: dict[str, Opened] = {}
     same: dict[str, list[Generation]] = defaultdict(list)
     for row in await conn.execute(_GENERATIONS, {"ids": list(ids), "newest": list(newest)}):
-        opened[row.attempt_id] = generations.opened(row)  # the last one stays
+        opened[row.attempt_id] = generations.opened(row)  # rows are ordered: the newest stays
         if row.same:
             same[row.attempt_id].append(opened[row.attempt_id].generation)
     return opened, same

@@ -1,6 +1,6 @@
-"""Moves of attempts, many at a time. The only code that writes an attempt's state.
+"""Write moves of attempts in batches: the only code that writes an attempt's state.
 
-Whoever lost the lease meanwhile writes nothing; all others of the same crowd do.
+A move whose lease was lost meanwhile is not written; the others of its batch are.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ where a.id = g.id and a.lease_token = g.token and a.state = g.before
 returning a.id
 """)
 
-# Every machine has a row in the ledger, so those are counted too that came in place of others.
+# Counts replacement machines too: every machine has a row in the ledger.
 _LOST = text("""
 select a.id, a.vm_ids, a.instance_count,
   (select count(distinct vm_id) from ledger where attempt_id = a.id) as billed,
@@ -78,7 +78,7 @@ class Moving:
 
     @property
     def counts(self) -> bool:
-        """True when machines were taken back by it."""
+        """Return whether Azure took machines back with this move."""
         taken = self.step.outcome is Outcome.EVICTED
         return taken and self.row.state in ATTEMPT_WITH_NODES
 
@@ -86,13 +86,16 @@ class Moving:
 async def move(
     conn: AsyncConnection, claim: Claim, row: AttemptRow, step: MoveAttempt, now: datetime
 ) -> None:
-    """Write one move with its event and wake the job; the move must exist, the lease must hold."""
+    """Write one move with its event, and wake the job.
+
+    Raises IllegalMove if the tables do not allow the move, LeaseLost if the lease is gone.
+    """
     if not await move_all(conn, [Moving(claim=claim, row=row, step=step)], now):
         raise LeaseLost(f"attempts {row.id}")
 
 
 async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetime) -> set[str]:
-    """Write these moves with their events; returns the attempts whose lease still held."""
+    """Write these moves with their events; return the attempts whose lease still held."""
     for one in moving:
         if one.step.to not in ATTEMPT_MOVES[one.row.state]:
             raise IllegalMove("attempt", one.row.state, one.step.to)
@@ -103,13 +106,13 @@ async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetim
         return done
     await job_versions.raise_all(conn, [one.row.job_id for one in moved], now, due=True)
     await events.add_all(conn, [_event(one, now) for one in moved])
-    await _tell_of_capacity(conn, moved, now)  # after jobs: whoever starts one locks so as well
+    await _tell_of_capacity(conn, moved, now)  # after jobs: starting a job locks in this order too
     await notify.notify(conn, notify.DUE)
     return done
 
 
 async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str, tuple[int, int]]:
-    """How many machines of each were taken back, with notice and without, as far as is known."""
+    """Return how many machines each attempt lost to evictions: with notice, and without."""
     if not rows:
         return {}
     found = {}
@@ -121,7 +124,10 @@ async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str
 
 
 async def outlive(conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, datetime]]) -> None:
-    """Count an eviction, known since then, of attempts that go on. The caller has locked them."""
+    """Count an eviction of attempts that go on, with the time when it became known.
+
+    The caller has locked the attempts.
+    """
     if not went_on:
         return
     lost = await evicted(conn, [row for row, _ in went_on])
@@ -157,7 +163,7 @@ async def _write(
 
 
 async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now: datetime) -> None:
-    """What all jobs know of an offering: Azure has given machines there, or has not."""
+    """Record for all jobs whether Azure gave machines of an offering, or had none."""
     for one in sorted(moved, key=lambda one: one.row.offering):  # all lock them in one order
         if one.step.to is AttemptState.STARTING:
             await capacity_outages.end(conn, one.row.offering)

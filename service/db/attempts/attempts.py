@@ -1,4 +1,4 @@
-"""Attempts: their rows. What a move writes is in `attempt_moves.py`."""
+"""Read and write rows of attempts; moves of their state are in `attempt_moves.py`."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND, OVER_BUDGET
 from service.domain.lifecycle.elastic import ElasticNodes
 from service.domain.states import AttemptState, CapacityType, Outcome
 
-# What trains has a notice to obey, perhaps; machines that come or go can wait for that.
+# Running attempts come first: they may have an eviction notice to obey.
 _DUE = leases.due(
     attempts,
     attempts.c.state != AttemptState.ENDED,
@@ -46,7 +46,7 @@ returning a.id, a.hourly, a.on_demand_hourly
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRow:
-    """An attempt as it is listed."""
+    """Row of an attempt, without its lease."""
 
     id: str
     job_id: str
@@ -77,7 +77,7 @@ class AttemptRow:
 async def claim_due(
     conn: AsyncConnection, now: datetime, limit: int
 ) -> list[tuple[Claim, AttemptRow]]:
-    """Lease attempts whose time has come."""
+    """Lease up to ``limit`` attempts that are due."""
     claims = await leases.claim_due(conn, _DUE, now, limit)
     return [(claim, _row(claim.row)) for claim in claims]
 
@@ -105,7 +105,7 @@ def fresh(
     now: datetime,
     **shape: int,
 ) -> dict[str, object]:
-    """The row of a PENDING attempt."""
+    """Return the row of a new PENDING attempt; ``shape`` as for ``add``."""
     row: dict[str, object] = {"id": attempt_id, "job_id": job_id, "number": number}
     row |= dict(zip(offerings.NAMES, offerings.values(offering), strict=True))
     row |= {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
@@ -114,44 +114,44 @@ def fresh(
 
 
 async def add_all(conn: AsyncConnection, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write these rows, and wake reconcilers."""
+    """Write rows of new attempts, and wake reconcilers."""
     await conn.execute(insert(attempts), [dict(row) for row in rows])
     await notify.notify(conn, notify.DUE)
 
 
 async def find(conn: AsyncConnection, attempt_id: str) -> AttemptRow | None:
-    """One attempt, or None."""
+    """Return the attempt, or None if it is unknown."""
     row = (await conn.execute(select(attempts).where(attempts.c.id == attempt_id))).one_or_none()
     return _row(row) if row else None
 
 
 async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, AttemptRow]:
-    """Those of them that there are."""
+    """Return the known attempts among ``ids``, by id."""
     query = select(attempts).where(among(attempts.c.id, ids))
     return {row.id: _row(row) for row in await conn.execute(query)}
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[AttemptRow]:
-    """Every attempt of a job, oldest first."""
+    """Return every attempt of the job, oldest first."""
     query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.number)
     return [_row(r) for r in await conn.execute(query)]
 
 
 async def live_ids(conn: AsyncConnection) -> set[str]:
-    """Attempts whose scale set may exist."""
+    """Return the ids of attempts whose scale set may exist."""
     query = select(attempts.c.id).where(attempts.c.state != AttemptState.ENDED)
     return set((await conn.execute(query)).scalars())
 
 
 async def held_offerings(conn: AsyncConnection) -> list[Offering]:
-    """Where machines may run now."""
+    """Return the offerings of which machines may run now, sorted."""
     live = attempts.c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
     held = select(*offerings.columns(attempts)).where(live).distinct()
     return sorted(offerings.of(row) for row in await conn.execute(held))
 
 
 async def look_anew(conn: AsyncConnection, ids: Sequence[str], now: datetime) -> None:
-    """Have each looked at itself, and now: whoever does may hold a list from before."""
+    """Make attempts due, and have their scale sets read: a cached list may be too old."""
     if not ids:
         return
     await leases.hint_all(conn, attempts, ids, now)
@@ -160,13 +160,13 @@ async def look_anew(conn: AsyncConnection, ids: Sequence[str], now: datetime) ->
 
 
 async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> list[str]:
-    """Attempts there whose price is another one now get it; their ids, in one order."""
+    """Set a new price for live attempts of an offering; return the ids that it changes, sorted."""
     c = attempts.c
     there = offerings.among(attempts, [offering])
     other = or_(c.hourly != price.hourly, c.on_demand_hourly != price.on_demand_hourly)
     live = c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
     found = select(c.id).where(there, other, live).order_by(c.id)
-    # Whoever writes a node's row holds its attempt's key, in no order of attempts.
+    # Not FOR UPDATE: writers of nodes hold the keys of their attempts, in no common order.
     ids = list((await conn.execute(found.with_for_update(key_share=True))).scalars())
     values = {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
     await conn.execute(update(attempts).where(c.id.in_(ids)).values(values))
@@ -174,7 +174,10 @@ async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> li
 
 
 async def ends_later(conn: AsyncConnection, attempt_id: str, at: datetime) -> bool:
-    """Its end is ``at``, and its row is locked; False: it has not ended, or is known to later."""
+    """Move the end of an ended attempt to ``at``, and lock its row.
+
+    Return False if the attempt has not ended, or ended later than ``at``.
+    """
     c = attempts.c
     over = (c.id == attempt_id, c.state == AttemptState.ENDED, c.ended_at <= at)
     later = update(attempts).where(*over).values(ended_at=at).returning(c.id)
@@ -182,7 +185,7 @@ async def ends_later(conn: AsyncConnection, attempt_id: str, at: datetime) -> bo
 
 
 def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
-    """The attempt as the decision sees it; ``job``: its job's wishes and elastic members."""
+    """Return the attempt as decisions see it; ``job``: its job's requests and elastic members."""
     wish = Outcome.PAUSED if job["pause_requested_at"] else None
     wish = Outcome.OVER_BUDGET if job["over_budget_at"] else wish
     wish = Outcome.CANCELLED if job["cancel_requested_at"] else wish
@@ -217,18 +220,18 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What is news to the row of an attempt that was looked at."""
+    """News for the row of an attempt whose scale set was read."""
 
     claim: Claim
     seen_at: datetime | None  # None: as before
     vm_ids: list[str] | None  # None: as before
-    whole: bool  # machines that were asked for in place of lost ones are there
+    whole: bool  # all replacement machines have arrived
 
 
 async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> dict[str, Price]:
-    """Write it down under the leases; returns the attempts whose lease still held.
+    """Write what was seen under the leases; return the price of each attempt whose lease held.
 
-    Each with its price, which may be another one than when it was claimed, and is held from now on.
+    A price may differ from the one at the claim. It is locked until the transaction ends.
     """
     given: dict[str, list[Any]] = {
         "ids": [s.claim.row_id for s in seen],
@@ -246,9 +249,9 @@ async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> dict[str, Price]:
 async def note_refill(
     conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime, more: int
 ) -> None:
-    """Write that machines are asked for in place of lost ones: the intent, before the effect.
+    """Record that replacement machines are requested: the intent, before the effect.
 
-    ``more``: how often; 0 where the useless are to go, and others are asked for after that.
+    ``more``: requests to count; 0 if unusable machines are deleted first and requests follow.
     """
     await leases.write(conn, claim, refills=row.refills + more, refilled_at=now)
 

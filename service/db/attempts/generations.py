@@ -1,4 +1,4 @@
-"""Generation rows: written once; only the wish to halt one is added later."""
+"""Read and write generations: rows are written once, only an order to halt is added later."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -34,8 +34,8 @@ from mine where g.job_id = mine.job_id and g.number = mine.number returning g.jo
 """)
 
 
-# Steps that are done again: those that the generation before had done, as far as its nodes had
-# told, beyond the checkpoint that this one loads.
+# Lost steps are those that the generation before had done, as far as its nodes reported, beyond the
+# checkpoint that the new one loads.
 _BEGIN = text(f"""
 with given as (
   select * from unnest(
@@ -75,9 +75,9 @@ returning pg_notify('{CHANNEL}', '{topic("")}' || j.id), lost.steps,
 """)  # noqa: S608 - constants
 
 
-# The option of the plan that the attempt runs on; what the job has measured and lived through.
-# A generation follows an eviction if it lacks a machine of the one before; the steps that were lost
-# tell whether the notice was answered.
+# Selects the plan's option that the attempt runs on, the job's measurements and its evictions.
+# A generation follows an eviction if it lacks a machine of the one before. The eviction notice was
+# unanswered if steps were lost.
 _SAVES = text("""
 select a.id, o.option, j.progress, lives.evictions, after.evictions as judged, after.unanswered
 from attempts a
@@ -115,16 +115,16 @@ where a.id = any(:ids)
 
 @dataclass(frozen=True)
 class Lost:
-    """Steps that are done again, and the time that machines had spent on them."""
+    """Steps to repeat, and the machine time that they had taken."""
 
     steps: int
     machine_seconds: float  # 0 where no step was measured
-    capacity_type: str  # of these machines
+    capacity_type: str  # of the machines that trained them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A generation, and since when and how it is told to stop, if it is."""
+    """A generation, and its order to halt, if there is one."""
 
     generation: Generation
     opened_at: datetime
@@ -135,7 +135,7 @@ class Opened:
 
 
 async def newest(conn: AsyncConnection, job_id: str) -> Generation | None:
-    """The job's, of whatever attempt."""
+    """Return the job's newest generation, of any attempt; None before the first."""
     query = select(generations.c.content).where(generations.c.job_id == job_id)
     query = query.order_by(generations.c.number.desc()).limit(1)
     content = (await conn.execute(query)).scalar_one_or_none()
@@ -143,16 +143,16 @@ async def newest(conn: AsyncConnection, job_id: str) -> Generation | None:
 
 
 async def newest_number(conn: AsyncConnection, job_id: str) -> int:
-    """Of the job's newest one, whatever its attempt; 0 before the first.
+    """Return the number of the job's newest generation, of any attempt; 0 before the first.
 
-    Numbers grow, and may leave some out: those that a restored database does not know.
+    Numbers grow, and may have gaps: generations that a restored database does not know.
     """
     query = select(func.max(generations.c.number)).where(generations.c.job_id == job_id)
     return (await conn.execute(query)).scalar_one() or 0
 
 
 async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
-    """The attempt's newest generation."""
+    """Return the attempt's newest generation; None before the first."""
     query = (
         select(generations)
         .where(generations.c.attempt_id == attempt_id)
@@ -164,13 +164,13 @@ async def current(conn: AsyncConnection, attempt_id: str) -> Opened | None:
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[Opened]:
-    """Every generation of the job, oldest first."""
+    """Return every generation of the job, oldest first."""
     query = select(generations).where(generations.c.job_id == job_id)
     return [opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
 async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[Opened]:
-    """Every generation of the attempt, oldest first."""
+    """Return every generation of the attempt, oldest first."""
     query = select(generations).where(generations.c.attempt_id == attempt_id)
     return [opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
@@ -182,11 +182,11 @@ async def begin_all(
     now: datetime,
     saves: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[Lost]:
-    """Write these rows, one of a job; each number must be free (the primary key says so).
+    """Write new generations, one per job, and count lost steps; return what jobs lost.
 
-    Their jobs, of which those in ``after_error`` have one trainer error more, have news: what is
-    lost is not done. ``saves``: what a job's progress keeps of how often it saves, by job. Locks
-    jobs in one order. Returns what is lost of each that lost steps.
+    A number that is taken violates the primary key. Jobs in ``after_error`` get one more trainer
+    error. ``saves``: by job, what its progress keeps of its checkpoint interval. Locks jobs in one
+    order. A job that lost no step is not in the result.
     """
     given: dict[str, list[Any]] = {
         "jobs": [g.job_id for g in begun],
@@ -228,9 +228,9 @@ def _save_history(row: Row[Any]) -> SaveHistory:
 async def mark_halted(
     conn: AsyncConnection, halts: Sequence[tuple[Generation, DirectiveKind, str]], now: datetime
 ) -> set[str]:
-    """Remember since when, how and why each is told to stop; the jobs for which that is news.
+    """Record orders to halt generations, with kind and reason; return the jobs with a new order.
 
-    STOP is news after CHECKPOINT_AND_STOP, never the other way round.
+    STOP replaces CHECKPOINT_AND_STOP, never the other way round.
     """
     given = {
         "jobs": [generation.job_id for generation, *_ in halts],
@@ -243,7 +243,7 @@ async def mark_halted(
 
 
 def opened(row: Row[Any]) -> Opened:
-    """What a row of the table says."""
+    """Return the generation that a row of the table holds."""
     return Opened(
         generation=Generation.from_dict(row.content),
         opened_at=row.opened_at,

@@ -1,4 +1,4 @@
-"""What nodes say and ask, many in one statement: a thousand times a second in a large service."""
+"""Read and write heartbeats in batches: a large service receives a thousand a second."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ where j.id = g.id
 returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
 """)  # noqa: S608 - constants
 
-# The generation is read only where the node is yet to be told to start it.
+# The generation is read only if the node has not received its start directive.
 _LOOK = text("""
 select n.id, asked.after, n.epoch, n.directive_seq, n.directive_kind, n.directive_number,
   n.registered_at, a.stop_by, a.state in ('terminating', 'ended') as over, newest.content
@@ -58,9 +58,9 @@ left join lateral (
   and newest.number = n.directive_number
 """)
 
-# Two statements: the second sees what was committed while the first one waited for a node.
+# Two statements: the second sees what was committed while the first waited for a node's lock.
 _HOLD = text("select id from nodes where id = any(:ids) order by id for update")
-# Columns are named: where a migration adds one, what was prepared before it goes on.
+# Columns are named: prepared statements survive a migration that adds a column.
 _HEARD = text(f"""
 select {", ".join(f"n.{c.name}" for c in RECORD)},
   a.job_id, a.number as attempt_number, a.stop_by, a.region, a.vm_size,
@@ -85,7 +85,7 @@ where n.id = g.id
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a node that asks for its directive must be told: whether there is a new one."""
+    """The standing directive of a node, with all that the answer to its poll needs."""
 
     epoch: int
     directive_seq: int
@@ -93,27 +93,27 @@ class Order:
     number: int
     registered_at: datetime
     stop_by: datetime | None
-    over: bool  # its attempt
-    generation: Generation | None  # to start, if that is news; None: it has a successor by now
+    over: bool  # the attempt is
+    generation: Generation | None  # to start, if new to the node; None: it was superseded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speaker:
-    """A node that says something, locked, with what it works for."""
+    """A node whose heartbeat is handled, with its attempt; its row is locked."""
 
     record: NodeRecord
     job_id: str
     attempt_number: int
     stop_by: datetime | None
-    over: bool  # its attempt
-    current: int  # the number of the attempt's newest generation; 0: none
+    over: bool  # the attempt is
+    current: int  # number of the attempt's newest generation; 0: none
     region: str
     vm_size: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a job has come in its current generation."""
+    """Progress of a job in its current generation."""
 
     job_id: str
     generation: int
@@ -122,7 +122,7 @@ class Progress:
 
 
 async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datetime) -> None:
-    """Training got on, in jobs that are each named once: one version more, and whoever waits."""
+    """Record progress of jobs, each given once; raise their versions and wake listeners."""
     if not jobs:
         return
     given: dict[str, list[Any]] = {
@@ -136,7 +136,7 @@ async def progressed(conn: AsyncConnection, jobs: Sequence[Progress], now: datet
 
 
 async def speakers(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, Speaker]:
-    """By node, locked in one order; without those that are not known."""
+    """Lock nodes in one order; return them by id, without unknown ones."""
     await conn.execute(_HOLD, {"ids": list(ids)})
     rows = await conn.execute(_HEARD, {"ids": list(ids)})
     return {
@@ -157,7 +157,7 @@ async def speakers(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, Speak
 async def save(
     conn: AsyncConnection, said: Sequence[tuple[NodeRecord, str]], now: datetime
 ) -> None:
-    """Write what these nodes, which are locked, have said: the rows then, and their errors."""
+    """Write new records of nodes that the caller has locked, each with its last error."""
     records = [record for record, _ in said]
     given = {
         "ids": [r.node_id for r in records],
@@ -178,7 +178,7 @@ async def save(
 async def orders(
     conn: AsyncConnection, asked: Sequence[tuple[str, int]]
 ) -> dict[tuple[str, int], Order]:
-    """By node and the number of the last order that it has; without nodes that are not known."""
+    """Return directives by node and the last directive number that it has, for known nodes."""
     given = {"ids": [node for node, _ in asked], "afters": [after for _, after in asked]}
     found = await conn.execute(_LOOK, given)
     return {

@@ -1,4 +1,4 @@
-"""How long machines were held where: what attempts of all jobs have lived through."""
+"""Read how long each offering's machines were held, from attempts of all jobs."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -20,8 +20,8 @@ from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.states import CapacityType, Outcome
 
-SEEN = timedelta(days=30)  # older lives say little of today
-_MOST = 500  # lives of one look
+SEEN = timedelta(days=30)  # older holds say little about today
+_MOST = 500  # attempts that one query reads
 _c = attempts.c
 _OVER_AT = func.coalesce(_c.over_at, _c.since)
 
@@ -30,7 +30,7 @@ class _Hold(Protocol):
     """A row of an attempt that trained."""
 
     ran_at: datetime
-    ended: datetime  # as far as is known
+    ended: datetime  # now, while it runs
     outcome: str | None
     outlived: Sequence[datetime]
 
@@ -38,10 +38,10 @@ class _Hold(Protocol):
 async def of(
     conn: AsyncConnection, offerings: Iterable[Offering], now: datetime
 ) -> dict[Offering, OfferingExperience]:
-    """By offering, for those where machines were ever held.
+    """Return the experience with each offering whose machines were ever held.
 
-    A life ends when its outcome is known. An eviction that it has outlived ends one too; the next
-    begins as old as that was.
+    A hold ends when its attempt's outcome is known. An eviction that the attempt outlives ends a
+    hold too; the next hold begins at the age that was reached.
     """
     ended = case((_c.outcome.is_not(None), _OVER_AT), else_=now)
     told = (*rows.columns(attempts), _c.outcome, _c.ran_at, _c.outlived, ended.label("ended"))
@@ -73,7 +73,7 @@ async def of(
 
 
 def _lives(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
-    """Of one hold, cut at each eviction: its age there, and hours from there on with their end."""
+    """Cut a hold at each eviction: age in hours at the start, hours held, and whether evicted."""
     ends = [*row.outlived, row.ended]
     ages = [max((at - row.ran_at).total_seconds() / 3600, 0.0) for at in ends]
     taken = [True] * len(row.outlived) + [row.outcome == Outcome.EVICTED]
@@ -84,9 +84,9 @@ def _lives(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
 async def past(
     conn: AsyncConnection, offerings: Collection[Offering], nodes: int, now: datetime
 ) -> CapacityHistory:
-    """What all jobs' requests for Spot were answered there, as far as it counts for so many.
+    """Return all jobs' history of Spot requests, as far as it counts for ``nodes`` machines.
 
-    With it what Azure told last of evictions there.
+    Includes moves from on demand back to Spot, and the eviction bands that Azure reported last.
     """
     spots = {o for o in offerings if o.capacity_type is CapacityType.SPOT}
     if not spots:
@@ -101,7 +101,7 @@ async def past(
 async def answered(
     conn: AsyncConnection, spots: Collection[Offering], nodes: int, now: datetime
 ) -> CapacityHistory:
-    """The same of requests for these Spot offerings alone: droughts and signs, in one query."""
+    """Return the history of requests for Spot offerings alone, in one query."""
     answers = [_answer(row) for row in await conn.execute(_answers(spots, now))]
     return CapacityHistory.of(answers, spots, nodes, now)
 
@@ -138,7 +138,7 @@ def _answer(row: Row[tuple[object, ...]]) -> RequestOutcome:
 
 
 async def _returned(conn: AsyncConnection, now: datetime) -> tuple[int, int]:
-    """Moves of any job from on demand to Spot, and how many of them Spot accepted."""
+    """Count moves of any job from on demand to Spot, and how many of them Spot accepted."""
     then = attempts.alias("then")
     left = (_c.capacity_type == CapacityType.ON_DEMAND, _c.outcome == Outcome.PAUSED)
     found = then.c.ran_at.is_not(None)

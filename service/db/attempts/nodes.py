@@ -1,4 +1,4 @@
-"""Nodes: the rows that the protocol's pure rules (domain/node.py) change."""
+"""Read and write rows of nodes; the protocol's rules are in `domain/lifecycle/node.py`."""
 
 import json
 from collections import defaultdict
@@ -19,8 +19,8 @@ from service.domain.reporting.timeline import NodeTime
 from service.domain.states import ATTEMPT_WITH_NODES
 from trainer.contract import DirectiveKind, NodePhase, Span
 
-MOST_SPANS = 2000  # of one node; a node in need of more says nothing worth keeping
-_MOST_FORGOTTEN = 1000  # directives to one node, of a database that was restored
+MOST_SPANS = 2000  # per node; further ones are dropped
+_MOST_FORGOTTEN = 1000  # directives to a node that a restored database may lack
 _NOT_COLUMNS = {"node_id", "heard_at", "registered_at"}
 _PLAIN = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
 RECORD = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN)]
@@ -52,7 +52,7 @@ order by id on conflict do nothing returning id
 
 @dataclass(frozen=True, kw_only=True)
 class New:
-    """A node that nobody knows yet, as it has registered."""
+    """A node that registers for the first time."""
 
     record: NodeRecord
     name: str
@@ -62,7 +62,7 @@ class New:
 async def add_all(
     conn: AsyncConnection, new: Sequence[New], now: datetime
 ) -> dict[str, NodeRecord]:
-    """Write those that have no row; returns them. Of two boots at once the first makes the row."""
+    """Write the nodes that have no row; return them. Of two boots at once the first wins."""
     if not new:
         return {}
     by_id = {one.record.node_id: one.record for one in new}
@@ -80,33 +80,33 @@ async def add_all(
 
 
 async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
-    """The record, locked until this transaction ends; None when there is no such node."""
+    """Return the record, locked until the transaction ends; None if there is no such node."""
     query = select(*RECORD).where(nodes.c.id == node_id).with_for_update()
     row = (await conn.execute(query)).one_or_none()
     return record(row) if row else None
 
 
 async def find(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
-    """The record, or None."""
+    """Return the record; None if there is no such node."""
     row = (await conn.execute(select(*RECORD).where(nodes.c.id == node_id))).one_or_none()
     return record(row) if row else None
 
 
 async def registered_at(conn: AsyncConnection, node_id: str) -> float:
-    """When the node last registered afresh, in unix seconds."""
+    """Return when the node last registered afresh, in unix seconds."""
     query = select(nodes.c.registered_at).where(nodes.c.id == node_id)
     moment: datetime = (await conn.execute(query)).scalar_one()
     return moment.timestamp()
 
 
 async def name_of(conn: AsyncConnection, node_id: str) -> str:
-    """The name of the node's instance in Azure."""
+    """Return the name of the node's instance in Azure."""
     name = (await conn.execute(select(nodes.c.name).where(nodes.c.id == node_id))).scalar_one()
     return str(name)
 
 
 async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]:
-    """Every node that ever registered for the attempt."""
+    """Return every node that ever registered for the attempt."""
     query = select(*RECORD).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
     return [record(r) for r in await conn.execute(query)]
 
@@ -114,7 +114,7 @@ async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]
 async def of_attempts(
     conn: AsyncConnection, attempt_ids: Sequence[str]
 ) -> dict[str, list[NodeRecord]]:
-    """The same of each of these attempts."""
+    """Return every node that ever registered for these attempts, by attempt."""
     query = select(*RECORD).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
     found: dict[str, list[NodeRecord]] = defaultdict(list)
     for row in await conn.execute(query):
@@ -139,7 +139,7 @@ async def wake(conn: AsyncConnection, node_id: str) -> None:
 async def direct_all(
     conn: AsyncConnection, orders: Mapping[str, tuple[DirectiveKind, int]]
 ) -> None:
-    """Give each of these nodes its directive, where it is news; locks them in one order."""
+    """Give nodes their directives, where they are new; lock the nodes in one order."""
     if not orders:
         return
     query = select(*RECORD).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
@@ -158,9 +158,10 @@ async def direct_all(
 
 
 async def heard_up_to(conn: AsyncConnection, node: str, number: int) -> None:
-    """The directive that stands is the next one after this ``number``, which the node has.
+    """Renumber the standing directive to follow ``number``, which the node has received.
 
-    Numbers far beyond ours are no memory of the service's, and are let be.
+    A restored database lacks the newest numbers. A number far beyond ours is ignored: the service
+    never sent it.
     """
     c = nodes.c
     ours = (c.id == node, c.directive_seq < number, c.directive_seq >= number - _MOST_FORGOTTEN)
@@ -168,7 +169,7 @@ async def heard_up_to(conn: AsyncConnection, node: str, number: int) -> None:
 
 
 async def all_unheard(conn: AsyncConnection, since: datetime) -> bool:
-    """Whether there should be nodes, and not one of all attempts was heard after ``since``."""
+    """Return whether nodes should exist, but none of any attempt was heard after ``since``."""
     live = attempts.c.state.in_(ATTEMPT_WITH_NODES)
     heard = select(nodes.c.id).join(attempts, attempts.c.id == nodes.c.attempt_id)
     heard = heard.where(live, nodes.c.heard_at > since)
@@ -177,7 +178,7 @@ async def all_unheard(conn: AsyncConnection, since: datetime) -> bool:
 
 
 async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
-    """What a failed trainer of the attempt printed last; empty when none failed."""
+    """Return the last output of a failed trainer of the attempt; empty if none failed."""
     query = select(nodes.c.error).where(nodes.c.attempt_id == attempt_id, nodes.c.error != "")
     newest = query.order_by(nodes.c.hopeless.desc(), nodes.c.heard_at.desc()).limit(1)
     return (await conn.execute(newest)).scalar_one_or_none() or ""
@@ -185,16 +186,16 @@ async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """What one node has told of its work."""
+    """A node's report of its work: the last step, and how it spent its time."""
 
     attempt_id: str
     name: str
-    step: int  # the last one that it is known to have finished
+    step: int  # the last one that it reported as finished
     time: NodeTime
 
 
 async def told(conn: AsyncConnection, job_id: str) -> list[Told]:
-    """By every node of every attempt of the job."""
+    """Return the reports of all nodes of all attempts of the job, ordered by name."""
     c = nodes.c
     query = (
         select(c.attempt_id, c.name, c.step, c.registered_at, c.spans)
@@ -217,14 +218,14 @@ async def told(conn: AsyncConnection, job_id: str) -> list[Told]:
 
 
 async def spans(conn: AsyncConnection, node_id: str) -> list[Span]:
-    """What the node has told of its own time; nothing for a node that is new."""
+    """Return the time spans that the node has reported; none for a new node."""
     query = select(nodes.c.spans).where(nodes.c.id == node_id)
     known = (await conn.execute(query)).scalar_one_or_none() or []
     return [Span.from_dict(s) for s in known]
 
 
 async def spans_named(conn: AsyncConnection, attempt_id: str, name: str) -> list[Span]:
-    """Those of this name that any node of the attempt has told."""
+    """Return the spans with this name that any node of the attempt has reported."""
     query = select(nodes.c.spans).where(nodes.c.attempt_id == attempt_id)
     told = (s for spans in (await conn.execute(query)).scalars() for s in spans)
     return [Span.from_dict(s) for s in told if s["name"] == name]
@@ -233,7 +234,7 @@ async def spans_named(conn: AsyncConnection, attempt_id: str, name: str) -> list
 async def add_spans(
     conn: AsyncConnection, node_id: str, spans: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Add what the node measured of its own time; return what was not told before."""
+    """Add time spans that the node measured; return the new ones."""
     if not spans:
         return []
     query = select(nodes.c.spans).where(nodes.c.id == node_id)
@@ -247,7 +248,7 @@ async def add_spans(
 
 
 def record(row: Row[Any]) -> NodeRecord:
-    """What a row of the table says."""
+    """Return the record that a row of the table holds."""
     values = {name: getattr(row, name) for name in _PLAIN}
     values["phase"] = NodePhase(row.phase)
     values["directive_kind"] = DirectiveKind(row.directive_kind)

@@ -1,6 +1,6 @@
-"""What sweeps found that should not be there: since when, and the time of its last alarm.
+"""Remember what sweeps found that should not exist: since when, and its last alarm.
 
-Replicas share it, so each alarm is raised by one of them, and a restart forgets nothing.
+Replicas share these rows: one of them raises each alarm, and a restart forgets nothing.
 """
 
 from collections.abc import Collection
@@ -22,9 +22,9 @@ order by name on conflict (kind, name) do update set since = least(alarms.since,
 async def record(
     conn: AsyncConnection, kind: str, names: Collection[str], now: datetime, *, whole: bool = True
 ) -> dict[str, datetime]:
-    """Record that these are there now; return since when each is.
+    """Record what a sweep found now; return since when each exists.
 
-    ``whole``: there are no others, so what a sweep saw before and is not among them is forgotten.
+    ``whole``: the list is complete, so earlier findings that are not in it are deleted.
     """
     c = alarms.c
     if whole:
@@ -47,7 +47,7 @@ async def claim(
     ``again``: the time after which an alarm is repeated; None: never.
     """
     c = alarms.c
-    # A time far ahead is of a clock gone wrong.
+    # A time far ahead was set by a wrong clock.
     later = (c.told_at <= now - again, c.told_at > now + again) if again else ()
     due = or_(c.told_at.is_(None), *later)
     mine = update(alarms).where(c.kind == kind, among(c.name, names), due).values(told_at=now)

@@ -1,4 +1,4 @@
-"""Circuits of regions, shared by all replicas. Each function is one short transaction's work."""
+"""Read and write the circuit breakers of regions, which all replicas share."""
 
 from datetime import datetime
 
@@ -38,7 +38,7 @@ async def record_failure(
 
 
 async def claim_probe(conn: AsyncConnection, region: str, now: datetime) -> bool:
-    """Return whether the caller is the one to try the region, once its pause is over."""
+    """Claim the probe of a region whose pause is over; return True to one caller."""
     c = cloud_circuits.c
     ended = (c.shut_until <= now) | (c.shut_until > now + circuit_breaker.FAR)
     over = update(cloud_circuits).where(c.region == region, ended)

@@ -1,4 +1,4 @@
-"""What the database knows of machines: live attempts with their nodes, and capacity by offering."""
+"""Read the fleet: live attempts with their nodes, capacity by offering, and the queue."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-MOST = 500  # attempts, and jobs that wait, that are read at once
+MOST = 500  # attempts, and queued jobs, that are read at once
 
-# The newest serial report of a machine that boots is an event; nodes exist once they have joined.
+# Booting machines have no node yet: their newest serial report is an event.
 _ATTEMPTS = text("""
 select a.id, a.job_id, j.project_id, j.request ->> 'suffix' as name, a.number, a.region, a.vm_size,
   a.capacity_type, a.engine, a.state, a.since, a.instance_count, a.hourly, a.on_demand_hourly,
@@ -76,7 +76,7 @@ order by q.position nulls last, q.waits_since, q.job_id limit :most
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """Rows as they are; ``project`` None: of all projects."""
+    """Rows of one project's fleet or of all projects', as the queries return them."""
 
     capacity: Sequence[RowMapping]
     attempts: Sequence[RowMapping]
@@ -86,7 +86,10 @@ class Fleet:
 async def of(
     conn: AsyncConnection, project: str | None, offerings: Sequence[tuple[str, ...]]
 ) -> Fleet:
-    """Return the offerings' capacity, live attempts and the queue; no cloud is asked."""
+    """Return the offerings' capacity, live attempts and the queue, without a call to a cloud.
+
+    ``project`` None: of all projects.
+    """
     names = ("regions", "sizes", "types", "engines")
     columns = list(zip(*offerings, strict=True)) or [()] * len(names)
     given: dict[str, Any] = {"project": project, "most": MOST}

@@ -1,4 +1,4 @@
-"""An offering as columns of a row."""
+"""Map an offering to columns of a row, and back."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,23 +13,23 @@ NAMES = ("region", "vm_size", "capacity_type", "engine")
 
 
 def pool(table: str) -> str:
-    """SQL of where such a row's cores are counted, as `service.domain.cloud.fleet.pool` has it."""
+    """Return SQL for the pool that counts a row's cores, as `service.domain.cloud.fleet.pool`."""
     region, engine = f"{table}.region", f"{table}.engine"
     return f"case {engine} when 'scale_set' then {region} else {region} || '/' || {engine} end"
 
 
 def columns(table: FromClause) -> list[ColumnElement[str]]:
-    """The table's columns that name an offering."""
+    """Return the table's columns that name an offering."""
     return [table.c[name] for name in NAMES]
 
 
 def values(offering: Offering) -> tuple[str, ...]:
-    """What those columns hold for this offering."""
+    """Return the offering's values of the columns in ``NAMES``."""
     return tuple(str(getattr(offering, name)) for name in NAMES)
 
 
 def of(row: Any) -> Offering:  # noqa: ANN401 - a row
-    """The offering that this row is of."""
+    """Return the offering that a row names."""
     return Offering(
         region=row.region,
         vm_size=row.vm_size,
@@ -39,5 +39,5 @@ def of(row: Any) -> Offering:  # noqa: ANN401 - a row
 
 
 def among(table: FromClause, offerings: Iterable[Offering]) -> ColumnElement[bool]:
-    """Rows of the table that are of one of these."""
+    """Return the condition that a row of the table names one of the offerings."""
     return tuple_(*columns(table)).in_(sorted({values(o) for o in offerings}))

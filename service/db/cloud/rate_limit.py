@@ -65,7 +65,7 @@ async def take(
         wait = timedelta(0)
         for kind, bucket in one.buckets.items():
             key = (one.region, kind)
-            counts[key] -= 1  # so many are served after this one
+            counts[key] -= 1  # requests that are served after this one
             wait = max(wait, bucket.wait(balances[key] + counts[key]))
         waits.append(wait)
     return waits
@@ -79,7 +79,7 @@ async def correct(
     remaining: int,
     now: datetime,
 ) -> None:
-    """Lower the bucket to the ``remaining`` tokens of which Azure's answer tells."""
+    """Lower the bucket to the ``remaining`` tokens that Azure's response reports."""
     facts = {"region": region, "kind": kind, "remaining": float(remaining), "now": now}
     facts |= {"size": bucket.size, "per_second": bucket.per_second}
     await conn.execute(_CORRECT, facts)
@@ -91,7 +91,7 @@ async def _balances(
     counts: Mapping[Key, int],
     now: datetime,
 ) -> dict[Key, float]:
-    """Take so many tokens of each bucket, and return what is left of it; less than 0: its debt."""
+    """Take ``counts`` tokens from each bucket; return the balances, negative if in debt."""
     buckets = {(one.region, kind): b for one in requests for kind, b in one.buckets.items()}
     found: dict[Key, float] = {}
     while missing := sorted(counts.keys() - found.keys()):

@@ -1,4 +1,4 @@
-"""The last list of all scale sets: one replica asks for it, all read it."""
+"""Cache the list of all scale sets: one replica requests it, all read it."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,9 +20,10 @@ ALL = "all"  # the one scope: a resource group has the sets of every region
 
 
 async def claim(conn: AsyncConnection, now: datetime, every: timedelta) -> bool:
-    """True for the one who is to ask now; if it dies, another one asks a round later.
+    """Claim this round's request for the list; return True to one replica.
 
-    A turn that is more than two rounds away was set by a clock that is ahead, and counts for none.
+    If that replica dies, another one claims the next round, ``every`` later. A round more than two
+    away was set by a clock that is ahead, and is ignored.
     """
     c = cloud_listings.c
     first = upsert(cloud_listings).values(scope=ALL, due_at=now).on_conflict_do_nothing()
@@ -36,7 +37,10 @@ async def claim(conn: AsyncConnection, now: datetime, every: timedelta) -> bool:
 async def publish(
     conn: AsyncConnection, listed_at: datetime, sets: Sequence[ScaleSet], ahead: datetime
 ) -> None:
-    """Keep it, unless a newer one is there; one from after ``ahead`` is of a clock gone wrong."""
+    """Store the list unless a newer one is there.
+
+    A stored list dated after ``ahead`` comes from a wrong clock, and is replaced.
+    """
     c = cloud_listings.c
     older = or_(c.listed_at.is_(None), c.listed_at < listed_at, c.listed_at > ahead)
     told = {s.name: [s.phase, s.capacity] for s in sets}
@@ -45,7 +49,7 @@ async def publish(
 
 
 async def latest(conn: AsyncConnection, after: datetime | None) -> ScaleSetList | None:
-    """The newest one; None when there is none, or none newer than ``after``."""
+    """Return the newest list; None if there is none, or none newer than ``after``."""
     c = cloud_listings.c
     query = select(c.listed_at, c.sets).where(c.scope == ALL, c.listed_at.is_not(None))
     if after is not None:
@@ -61,7 +65,7 @@ async def latest(conn: AsyncConnection, after: datetime | None) -> ScaleSetList 
 
 
 async def known(conn: AsyncConnection) -> list[tuple[str, KnownScaleSet]]:
-    """Return attempts with nodes or a deferred creation: their ids and what their rows say."""
+    """Return ids and scale sets of attempts with nodes or a deferred creation, from their rows."""
     c = attempts.c
     columns = (c.id, c.state, c.instance_count, c.vm_ids, c.seen_at, c.refilled_at)
     asked = or_(c.state.in_(ATTEMPT_WITH_NODES), c.deferred_call == CloudCall.CREATE)
@@ -70,8 +74,8 @@ async def known(conn: AsyncConnection) -> list[tuple[str, KnownScaleSet]]:
     return [(row.id, known_of(row)) for row in rows]
 
 
-def known_of(row: Any) -> KnownScaleSet:  # noqa: ANN401 - a row, or what was made of one
-    """What an attempt's row says of its scale set."""
+def known_of(row: Any) -> KnownScaleSet:  # noqa: ANN401 - a row, or an object like one
+    """Return an attempt's scale set as its row knows it."""
     return KnownScaleSet(
         name=scale_set_name(row.id),
         state=AttemptState(row.state),

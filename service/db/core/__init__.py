@@ -1,1 +1,1 @@
-"""Connections, transactions, leases, notifications: what every other package of rows builds on."""
+"""Connections, transactions, leases and notifications, for all other packages of rows."""

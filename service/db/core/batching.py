@@ -1,7 +1,7 @@
-"""Many who want the same kind of thing at a time share one transaction for it.
+"""Batch concurrent database work into shared transactions.
 
-Alone, each is served at once, as if by itself; what comes while a transaction is under way
-shares the next one. Only after a crowd the next one waits a moment: where many come, more will.
+A lone request is served at once. Requests that arrive while a transaction runs share the next one.
+After a batch of several, the next transaction waits a moment for more requests.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 _Asked = tuple[T, asyncio.Future[R]]
-MOST = 250  # in one transaction
-AT_ONCE = 2  # transactions: while one waits for the disk the next one is made ready
-BREATH_SECONDS = 0.02  # from a crowd to the next: else the busier the service, the smaller they are
+MOST = 250  # items in one transaction
+AT_ONCE = 2  # transactions: while one waits for the disk the next is prepared
+BREATH_SECONDS = 0.02  # pause after a batch: else a busy service makes small batches
 
 
 class Batcher(Generic[T, R]):
-    """Does one kind of work for many at a time; two of one ``key`` never in one crowd.
+    """Does one kind of work in batches; two items with the same ``key`` never share a batch.
 
-    Else a worker that lost its lease could be told that its write was done, which was another's.
+    Else a worker that lost its lease could mistake another worker's write for its own.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Batcher(Generic[T, R]):
         breath: float = BREATH_SECONDS,
         enough: int = MOST,
     ) -> None:
-        """``breath``: seconds from a crowd to the next; not if so many as ``enough`` wait."""
+        """Pause ``breath`` seconds after a batch, unless ``enough`` items wait."""
         self._work, self._key, self._breath, self._enough = work, key, breath, enough
         self._many = asyncio.Event()
         self._waiting: deque[_Asked[T, R]] = deque()
@@ -44,16 +44,16 @@ class Batcher(Generic[T, R]):
         self._next_at = 0.0  # by the event loop's clock
 
     async def do(self, item: T) -> R:
-        """The work's answer for ``item``; one that is an exception is raised.
+        """Do ``item`` in a batch; return its result, or raise it if it is an exception.
 
-        Where a crowd fails each is done by itself, so that the fault stays with whose it is; where
-        the database is away all fail. So what is done must be harmless when it is done again.
+        If a batch fails, each item is retried alone, so that a faulty item fails only itself. If
+        the database is away, all items fail. So the work must be safe to repeat.
         """
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
         if len(self._waiting) >= self._enough:
             self._many.set()
-        # Not how many there are: one that has just ended is still there, and serves nobody.
+        # Not the size of the set: a task that has just ended is still in it, and takes no items.
         if sum(not task.done() for task in self._under_way) < AT_ONCE:
             task = asyncio.create_task(self._run())
             self._under_way.add(task)
@@ -67,7 +67,7 @@ class Batcher(Generic[T, R]):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(early):
                         await self._many.wait()
-                continue  # another transaction may have taken them all
+                continue  # another task may have taken all items
             crowd = self._crowd()
             if len(crowd) > 1:
                 self._next_at = clock() + self._breath
@@ -87,14 +87,14 @@ class Batcher(Generic[T, R]):
     async def _serve(self, taken: Sequence[_Asked[T, R]]) -> None:
         try:
             answers = await self._work([item for item, _ in taken])
-        except Exception as fault:  # noqa: BLE001 - it is raised where each waits
+        except Exception as fault:  # noqa: BLE001 - raised in each caller
             if len(taken) == 1 or is_away(fault):
                 _fail(taken, fault)
                 return
             log.warning("together.failed", extra={"count": len(taken), "cause": str(fault)})
             for one in taken:
                 await self._serve([one])
-        except BaseException as end:  # this process ends, and whoever waits with it
+        except BaseException as end:  # the process ends: fail the callers too
             _fail(taken, end)
             raise
         else:
@@ -103,7 +103,7 @@ class Batcher(Generic[T, R]):
 
 
 def _settle(answer: asyncio.Future[R], value: R | Exception) -> None:
-    if answer.done():  # nobody waits any more
+    if answer.done():  # the caller was cancelled
         return
     if isinstance(value, Exception):
         answer.set_exception(value)

@@ -1,11 +1,11 @@
-"""What is asked of PostgreSQL itself: whether it takes writes, and what time it has."""
+"""Check PostgreSQL itself: whether it accepts writes, and whether its clock agrees."""
 
 from collections.abc import Callable
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-MOST_SKEW = 5.0  # seconds; a lease lasts 6, and who is further ahead takes those that still hold
+MOST_SKEW = 5.0  # seconds; a lease lasts 6: a clock further ahead takes leases that hold
 _ASKED = text("""
 select current_setting('transaction_read_only')::bool
   or current_setting('default_transaction_read_only')::bool as read_only,
@@ -14,12 +14,15 @@ select current_setting('transaction_read_only')::bool
 
 
 async def takes_writes(conn: AsyncConnection) -> bool:
-    """False for a standby, and for a server that was made read-only, as one whose disk fills up."""
+    """Return whether the server accepts writes; False for a standby or a read-only server.
+
+    Azure makes a server read-only when its disk fills up.
+    """
     return not (await conn.execute(_ASKED)).one().read_only
 
 
 async def fault(conn: AsyncConnection, wall: Callable[[], float]) -> str:
-    """What is wrong and what to do; "" when all is well. ``wall``: this machine's clock."""
+    """Return what is wrong and what to do, "" if nothing; ``wall``: this machine's clock."""
     before = wall()
     found = (await conn.execute(_ASKED)).one()
     if found.read_only:
@@ -31,7 +34,10 @@ async def fault(conn: AsyncConnection, wall: Callable[[], float]) -> str:
 
 
 def _of_clocks(theirs: float, before: float, after: float) -> str:
-    """``theirs`` was read between two looks at ours; however long the answer took is no skew."""
+    """Return what is wrong if the clocks differ by more than ``MOST_SKEW``, else "".
+
+    ``theirs`` was read between ``before`` and ``after``, so a slow query is no skew.
+    """
     ahead, behind = before - theirs, theirs - after
     if max(ahead, behind) <= MOST_SKEW:
         return ""

@@ -1,4 +1,4 @@
-"""URL -> engine; the one place that knows the driver."""
+"""Create database engines from URLs; the one place that knows the driver."""
 
 from time import monotonic
 from typing import Any
@@ -7,13 +7,13 @@ from sqlalchemy import Dialect, Pool, event, make_url
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-OVERFLOW = 10  # connections for a crowd, closed again after it
-IDLE_SECONDS = 1.0  # after which a connection is tried before it is used
-# A process that stands still within a transaction, or whose machine went without a word, holds its
-# rows for so long at most; else for two hours, until TCP finds out.
+OVERFLOW = 10  # extra connections under load, closed after it
+IDLE_SECONDS = 1.0  # after which an idle connection is pinged before use
+# Longest time that a process holds row locks if it freezes within a transaction or its machine
+# vanishes. By default TCP notices that after two hours.
 FROZEN_SECONDS = 15
-# A server whose machine went without a word answers nothing any more: what waits for it fails, and
-# what is idle is closed, after 25 seconds; else after a quarter of an hour and after two hours.
+# If the server's machine vanishes, queries fail and idle connections close after 25 seconds. TCP's
+# defaults are a quarter of an hour and two hours.
 _PATIENCE = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -24,11 +24,11 @@ _PATIENCE = {
 
 
 def make_engine(url: str, *, pool_size: int = 20) -> AsyncEngine:
-    """An async engine on psycopg 3; ``url`` may be a plain postgresql:// one.
+    """Create an async engine on psycopg 3; ``url`` may be a plain postgresql:// one.
 
-    Far fewer connections than steps under way: a step holds one for its transactions only, some
-    milliseconds, and never over a call to Azure or Blob. Three processes with a full pool fit
-    under PostgreSQL's usual 100.
+    The pool is far smaller than the number of concurrent steps: a step holds a connection for its
+    transactions only, some milliseconds, and never during a call to Azure or Blob. Three processes
+    with a full pool fit under PostgreSQL's usual 100 connections.
     """
     made = create_async_engine(
         driver_url(url),
@@ -41,33 +41,33 @@ def make_engine(url: str, *, pool_size: int = 20) -> AsyncEngine:
 
 
 def reading(engine: AsyncEngine) -> AsyncEngine:
-    """The same connections, for single queries: without BEGIN and ROLLBACK around each."""
+    """Return an engine on the same pool for single queries, without BEGIN and ROLLBACK."""
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
 def driver_url(url: str) -> str:
-    """The URL with the driver that service and Alembic share."""
+    """Return the URL with the driver that service and Alembic share."""
     scheme, rest = url.split("://", 1)
     return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url
 
 
 def patience(url: str) -> dict[str, Any]:
-    """How long each connection of ours waits for a server; what the URL says of its own holds."""
+    """Return our default timeouts of a connection, without those that the URL sets."""
     given = make_url(driver_url(url)).query
     return {name: value for name, value in _PATIENCE.items() if name not in given}
 
 
 def _options(url: str) -> str:
-    """Of PostgreSQL's sessions; what the URL says of its own holds."""
+    """Return the options of PostgreSQL sessions; those of the URL come last and win."""
     given = make_url(url).query.get("options", "")
     return f"-c idle_in_transaction_session_timeout={FROZEN_SECONDS}s {given}"
 
 
 def _try_the_idle(pool: Pool, dialect: Dialect) -> None:
-    """SQLAlchemy's pre-ping, but not of connections that were in use a moment ago.
+    """Ping connections at checkout as SQLAlchemy's pre-ping does, but skip recently used ones.
 
-    A ping is a third of what a small query costs. A server that went within that moment fails
-    whoever asks it just then, as it would right after a ping.
+    A ping costs a third of a small query. If the server vanishes within that moment, the next query
+    fails, as it would right after a ping.
     """
 
     @event.listens_for(pool, "checkin")

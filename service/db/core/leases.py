@@ -1,4 +1,4 @@
-"""Claiming rows: a worker leases what is due, works outside any transaction, then writes back.
+"""Lease due rows: a worker claims a row, works outside any transaction, then writes back.
 
 A row may be written only with the lease token it was claimed with. A hint that arrives
 while the row is claimed is not lost: the row is due again at once when it is released.
@@ -36,9 +36,9 @@ from service.db.schema.columns import Moment, among
 from service.domain.cloud.rate_limit import Deferral
 from service.domain.errors import LeaseLost
 
-LEASE = timedelta(seconds=6)  # how long the rows of a killed worker lie still
+LEASE = timedelta(seconds=6)  # how long a killed worker's rows stay claimed
 RENEW_SECONDS = 2.0
-YIELD = timedelta(seconds=30)  # what is not urgent waits so long for what is: a notice's time
+YIELD = timedelta(seconds=30)  # longest wait of other rows for urgent ones: an eviction notice
 _RELEASE_SQL = """
 with given as (
   select * from unnest(
@@ -58,7 +58,7 @@ with given as (
 )
 update {table} t set due_at = g.at from given g where t.id = g.id and t.due_at > g.at
 """
-_STATES = ("jobs", "attempts")  # tables whose rows have one
+_STATES = ("jobs", "attempts")  # tables with a column `state`
 _DEFERRAL = ", deferred_call = g.call, deferred_until = g.until"
 _RELEASE = {
     "jobs": text(_RELEASE_SQL.format(table="jobs", more="")),
@@ -80,16 +80,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Due:
-    """What finds rows of one table to claim, put together once: asked some ten times a second."""
+    """Query for the due rows of a table, built once: it runs some ten times a second."""
 
     table: Table
     first: Select[Any]
 
 
 def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | None = None) -> Due:
-    """For ``claim_due``; ``live``: rows that are over are due never again.
+    """Build the query of ``claim_due``: ``live`` rows that are due and not leased.
 
-    Earliest deadline first: rows that are not ``urgent``, if that is said, may wait YIELD longer.
+    Earliest deadline first; with ``urgent``, the other rows may wait YIELD longer.
     """
     now, c = bindparam("at", type_=Moment), table.c
     free = or_(c.lease_expires_at.is_(None), c.lease_expires_at < now)
@@ -105,7 +105,7 @@ def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | N
 
 
 async def claim_due(conn: AsyncConnection, due: Due, now: datetime, limit: int) -> list[Claim]:
-    """Lease up to ``limit`` rows whose time has come; no other worker sees them meanwhile."""
+    """Lease up to ``limit`` due rows; no other worker gets them meanwhile."""
     ids = list((await conn.execute(due.first, {"at": now, "most": limit})).scalars())
     if not ids:
         return []
@@ -127,7 +127,7 @@ class Renewals:
 
     @asynccontextmanager
     async def kept(self, claim: Claim) -> AsyncIterator[None]:
-        """Until the block ends."""
+        """Renew the claim's lease until the block ends."""
         mine = self._held.setdefault(claim.table.name, [])
         mine.append(claim)
         if self._renewing is None or self._renewing.done():
@@ -143,7 +143,7 @@ class Renewals:
                     await asyncio.gather(idle, return_exceptions=True)
 
     async def _renew(self) -> None:
-        """A lease that is lost stays lost: the next write of its step finds out."""
+        """Renew all held leases periodically; the next write of a step detects a lost one."""
         while True:
             await asyncio.sleep(self._every)
             for claims in [list(held) for held in self._held.values() if held]:
@@ -151,9 +151,9 @@ class Renewals:
                 tokens = {claim.token for claim in claims}
                 mine = (among(c.id, (x.row_id for x in claims)), among(c.lease_token, tokens))
                 ours = select(c.id).where(*mine).order_by(c.id)
-                # A row that somebody holds has the others' leases lapse for it; its own can wait.
+                # Skip locked rows: the other leases would expire while this waits for one.
                 ours = ours.with_for_update(key_share=True, skip_locked=True)
-                with suppress(SQLAlchemyError):  # the database is away; there is a next round
+                with suppress(SQLAlchemyError):  # the database is away: retry next round
                     async with self._engine.begin() as conn:
                         ids = (await conn.execute(ours)).scalars()
                         later = update(claims[0].table).where(among(c.id, ids))
@@ -190,11 +190,11 @@ async def release(
     *same: ColumnElement[bool],
     **values: object,
 ) -> None:
-    """Write ``values``, give the lease back and be due again at ``due_at``, or raise LeaseLost.
+    """Write ``values``, release the lease and set the due time, or raise LeaseLost.
 
     ``values`` may hold the new state of a move; the caller has checked that the move exists.
-    ``same``: what the row must meet besides, as what was decided rests on it. A deferred call of
-    the row is forgotten.
+    ``same``: further conditions on the row that the decision rests on. Clears the row's deferred
+    call unless ``values`` hold one.
     """
     if "deferred_call" in claim.table.c:
         values = {"deferred_call": None, "deferred_until": None} | values
@@ -216,10 +216,10 @@ async def release_all(
     now: datetime,
     deferrals: Mapping[str, Deferral] = MappingProxyType({}),
 ) -> set[str]:
-    """Release many rows of one table, each with its due time; return those that were ours still.
+    """Release many rows of one table, each with its due time; return those whose lease held.
 
-    They are locked in one order, so that two batches cannot wait for each other. ``deferrals``: by
-    row, the calls that are remembered; a deferred call that is not among them is forgotten.
+    Rows are locked in one order, so that two batches cannot deadlock. ``deferrals``: by row, the
+    deferred calls to keep; all others are cleared.
     """
     if not given:
         return set()
@@ -243,7 +243,7 @@ async def release_all(
 async def hint_all(
     conn: AsyncConnection, table: Table, row_ids: Iterable[str], now: datetime
 ) -> None:
-    """Ask for these rows to be looked at now, and wake every reconciler; locked in one order."""
+    """Make rows due now, and wake every reconciler; lock the rows in one order."""
     if ids := list(row_ids):
         await locks.before_writing(conn, table, ids)
         await conn.execute(_hinted(table, now).where(among(table.c.id, ids)))
@@ -251,10 +251,10 @@ async def hint_all(
 
 
 async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, int]:
-    """Lock these rows of one table until the transaction ends; returns those that are ours still.
+    """Lock claimed rows of a table until the transaction ends; return those whose lease held.
 
-    Each with its hints: more than the claim's mean that there is news. In one order, so that two
-    crowds cannot wait for each other.
+    Each with its number of hints: more than the claim's mean news. Rows are locked in one order, so
+    that two batches cannot deadlock.
     """
     table = claims[0].table
     of_ours = {claim.row_id: claim for claim in claims}
@@ -277,14 +277,14 @@ async def hold(conn: AsyncConnection, claim: Claim, *same: ColumnElement[bool]) 
 
 
 async def check(conn: AsyncConnection, claim: Claim) -> None:
-    """Raise LeaseLost where the row is not ours any more: right before an effect outside."""
+    """Raise LeaseLost if the row is not ours any more; for use right before an external effect."""
     mine = select(claim.table.c.id).where(*_mine(claim))
     if (await conn.execute(mine)).one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
 
 async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) -> None:
-    """Ask for the row to be looked at now, and wake every reconciler at commit."""
+    """Make the row due now, and wake every reconciler at commit."""
     await conn.execute(_hinted(table, now).where(table.c.id == row_id))
     await notify.notify(conn, notify.DUE)
 
@@ -292,9 +292,9 @@ async def hint(conn: AsyncConnection, table: Table, row_id: str, now: datetime) 
 async def hint_all_by(
     conn: AsyncConnection, table: Table, at: Mapping[str, datetime], now: datetime
 ) -> None:
-    """Ask for looks at those times, unless one is to come before it or is being taken.
+    """Make rows due at the given times, unless they are due earlier or being worked on.
 
-    It is no news of the rows: who waits for its turn at the cloud goes on waiting.
+    Adds no hint: a row whose call to the cloud is deferred goes on waiting.
     """
     if not at:
         return

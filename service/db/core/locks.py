@@ -1,9 +1,9 @@
-"""Locks of many rows, taken in one order: so that no two transactions wait for each other.
+"""Lock many rows in one order, so that no two transactions deadlock.
 
-In a statement of its own, before the one that writes them, and not within it. Within one statement
-PostgreSQL locks a row's newest version and then looks for the version that was there when
-the statement began: while another transaction inserts rows that refer to the row, it waits at that
-older version behind whoever stands there already, and that one waits for the newest.
+The lock is a statement of its own, before the one that writes. Within one statement PostgreSQL
+locks a row's newest version and then looks for the version that was there when the statement began.
+While another transaction inserts rows that refer to the row, the statement waits at that older
+version behind any transaction that is already there, and that one waits for the newest.
 """
 
 from collections.abc import Collection
@@ -17,7 +17,7 @@ from service.db.schema.columns import among
 async def take(
     conn: AsyncConnection, table: Table, ids: Collection[str], *such: ColumnElement[bool]
 ) -> list[str]:
-    """Lock those of these rows that there are, and that are ``such``; returns them, in order."""
+    """Lock the rows of ``ids`` that exist and meet ``such``; return their ids, sorted."""
     mine = select(table.c.id).where(among(table.c.id, ids), *such).order_by(table.c.id)
     return list((await conn.execute(mine.with_for_update(key_share=True))).scalars())
 
@@ -25,9 +25,10 @@ async def take(
 async def before_writing(
     conn: AsyncConnection, table: Table, ids: Collection[str], *such: ColumnElement[bool]
 ) -> None:
-    """The same for who writes them next, where there are several: one row needs no order.
+    """Lock rows as ``take`` does, ahead of a write to several; a single row needs no order.
 
-    Who writes asks ``such`` again. Without it a crowd waits for rows that it will not write.
+    The write must check ``such`` again. Without ``such`` a batch waits for rows that it will not
+    write.
     """
     if len(ids) > 1:
         await take(conn, table, ids, *such)

@@ -1,4 +1,4 @@
-"""LISTEN/NOTIFY: wakes reconcilers and long polls of every replica. Polling is the safety net."""
+"""Wake reconcilers and long polls of all replicas by LISTEN/NOTIFY; polling is the fallback."""
 
 import asyncio
 from collections import defaultdict
@@ -15,7 +15,7 @@ from service.db.core import replicas
 from service.db.core.engine import patience
 
 CHANNEL = "rekindle"
-DUE = "due"  # some row wants a reconciler
+DUE = "due"  # a row is due for a reconciler
 _RECONNECT_SECONDS = 1.0
 
 
@@ -23,7 +23,7 @@ _NOTIFY = text("select pg_notify(:channel, topic) from unnest(cast(:topics as te
 
 
 async def notify(conn: AsyncConnection, *topics: str) -> None:
-    """Tell every listener about these topics when this transaction commits."""
+    """Notify every listener of these topics when this transaction commits."""
     await conn.execute(_NOTIFY, {"channel": CHANNEL, "topics": list(topics)})
 
 
@@ -33,7 +33,7 @@ def any_of(kind: str) -> str:
 
 
 class Listener:
-    """One connection per process that fans notices out to whoever waits for a topic."""
+    """One connection per process that passes notifications on to subscribers of topics."""
 
     def __init__(self, url: str) -> None:
         self._url = url.replace("+psycopg", "", 1)
@@ -49,7 +49,7 @@ class Listener:
 
     @asynccontextmanager
     async def subscribed(self, topic: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set whenever ``topic`` is notified (or the connection was lost)."""
+        """Yield an event that is set when ``topic`` is notified or the connection is lost."""
         event = self.subscribe(topic)
         try:
             yield event
@@ -57,14 +57,14 @@ class Listener:
             self.unsubscribe(event, topic)
 
     def subscribe(self, *topics: str) -> asyncio.Event:
-        """The same of any of these, until ``unsubscribe``."""
+        """Return an event that is set when any of the topics is notified, until ``unsubscribe``."""
         event = asyncio.Event()
         for topic in topics:
             self._waiting[topic].add(event)
         return event
 
     def unsubscribe(self, event: asyncio.Event, *topics: str) -> None:
-        """Nobody waits for it any more."""
+        """Remove the event from these topics."""
         for topic in topics:
             self._waiting[topic].discard(event)
             if not self._waiting[topic]:
@@ -72,7 +72,7 @@ class Listener:
 
     @contextmanager
     def noting(self, kind: str) -> Iterator[set[str]]:
-        """Add every topic `kind:...` that is notified to the set."""
+        """Yield a set that collects every notified topic `kind:...`."""
         noted: set[str] = set()
         self._noted[kind].append(noted)
         try:
@@ -81,7 +81,7 @@ class Listener:
             self._noted[kind] = [other for other in self._noted[kind] if other is not noted]
 
     async def run(self) -> None:
-        """Listen until cancelled; a lost connection is made again, and everybody looks afresh."""
+        """Listen until cancelled; reconnect after a lost connection, and wake every subscriber."""
         while True:
             try:
                 with suppress(psycopg.Error):
@@ -98,13 +98,13 @@ class Listener:
         conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **options)
         async with conn:
             await conn.execute(f"listen {CHANNEL}")
-            self.wake(*self._waiting)  # what was notified before we listened is lost
+            self.wake(*self._waiting)  # notifications before LISTEN are lost
             self.hears = True
             async for notice in conn.notifies():
                 self.wake(notice.payload)
 
     def wake(self, *topics: str) -> None:
-        """As if each of them had been notified."""
+        """Wake the subscribers of these topics, as a notification does."""
         for topic in topics:
             for event in self._waiting.get(topic, ()):
                 event.set()
@@ -121,10 +121,7 @@ class Listener:
 
 
 async def wait(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for the event or the time, whichever comes first; then forget the event.
-
-    True when it was the event.
-    """
+    """Wait for the event, ``seconds`` at most, and clear it; return whether it was set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):  # wait_for would make a task for each
             await event.wait()

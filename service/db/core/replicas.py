@@ -1,6 +1,6 @@
-"""Replicas of the service, seen by the connections that they listen on; there is no table.
+"""List the replicas of the service by their listening connections; there is no table.
 
-A replica is gone from here as soon as its connection is. PostgreSQL shows a role its own sessions,
+A replica is listed only while its connection is open. PostgreSQL shows a role its own sessions,
 and all replicas share one role.
 """
 
@@ -30,12 +30,12 @@ class Replica(NamedTuple):
 
 
 def name_of(host: str, nonce: str) -> str:
-    """Return a name that no other replica has; the end of a host's name tells pods apart."""
+    """Return a unique name for a replica; the end of a host's name tells pods apart."""
     return f"{host[-(_NAME - 1 - len(nonce)) :]}-{nonce}"
 
 
 def application_name(name: str, command: str, release: str | None) -> str:
-    """Return what the replica's connection says of it."""
+    """Return the `application_name` of the replica's connection, which identifies it."""
     return f"{_MARK} {command} {(release or _UNKNOWN)[:_RELEASE]} {name}"
 
 

@@ -1,4 +1,4 @@
-"""Whether the database has the schema that this release needs."""
+"""Check that the database has the schema that this release needs."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ class Schema:
     known: frozenset[str]
 
     async def fault(self, conn: AsyncConnection) -> str:
-        """What is wrong and what to do; "" when all is well.
+        """Return what is wrong and what to do; "" when all is well.
 
-        A revision that nobody here knows is a later release's: migrations expand first, so this
-        one runs on it.
+        An unknown revision is a later release's: migrations expand first, so this release runs on
+        it.
         """
         there = await _revision(conn)
         if there == self.newest or (there is not None and there not in self.known):
@@ -32,7 +32,10 @@ class Schema:
 
 
 async def _revision(conn: AsyncConnection) -> str | None:
-    """None: never migrated. Then PostgreSQL refuses all that this transaction would still read."""
+    """Return the revision of the schema; None if the database was never migrated.
+
+    After None the transaction has failed: PostgreSQL refuses its further reads.
+    """
     try:
         return (await conn.execute(text("select version_num from alembic_version"))).scalar()
     except ProgrammingError as error:

@@ -1,4 +1,4 @@
-"""Uploaded files: their facts; the bytes lie in Blob under the file's id."""
+"""Read and write rows of uploaded files; the bytes are in Blob under the file's id."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ _AT_ONCE = 10_000  # ids in one query
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """One row."""
+    """Row of a file."""
 
     id: str
     project_id: str
@@ -46,14 +46,14 @@ class File:
     warning_counts: dict[str, int] = field(default_factory=dict)
     longest: list[tuple[int, int]] = field(default_factory=list)  # line, tokens
     format: Format = Format.CHAT
-    members: dict[str, int] = field(default_factory=dict)  # of prompts: see DatasetSummary
+    members: dict[str, int] = field(default_factory=dict)  # of prompts, see DatasetSummary
     answers: int = 0  # of rankings: the most that a row has
     labels: list[str] = field(default_factory=list)  # of labelled texts, sorted
     expires_at: datetime | None = None  # a sweep deletes it then, unless a job reads it
 
     @property
     def tokens(self) -> int:
-        """A guess at what the whole file holds."""
+        """Return an estimate of the tokens in the whole file."""
         return self.mean_tokens * self.examples
 
 
@@ -78,25 +78,28 @@ _HOLD = (
 
 
 async def add(conn: AsyncConnection, file: File) -> None:
-    """Keep a file whose bytes are in Blob already."""
+    """Write the row of a file whose bytes are in Blob already."""
     await conn.execute(insert(files).values(vars(file)))
 
 
 async def hold(conn: AsyncConnection, project_id: str, ids: Iterable[str]) -> set[str]:
-    """Keep these files from being deleted until the transaction ends; returns those there are."""
+    """Protect files from deletion until the transaction ends; return the ids that exist."""
     held = await conn.execute(_HOLD, {"project_id": project_id, "ids": list(ids)})
     return set(held.scalars())
 
 
 async def find(conn: AsyncConnection, project_id: str, file_id: str) -> File | None:
-    """The file, unless it is unknown, deleted or another project's."""
+    """Return the file; None if it is unknown, deleted or another project's."""
     query = select(*_COLUMNS).where(files.c.id == file_id, *_visible(project_id))
     row = (await conn.execute(query)).mappings().one_or_none()
     return _file(row) if row else None
 
 
 async def lock(conn: AsyncConnection, project_id: str, file_id: str) -> File | None:
-    """The file as ``find`` gives it; no job takes it, and nobody deletes it, up to our commit."""
+    """Return the file as ``find`` does, locked until the transaction ends.
+
+    Meanwhile no new job can refer to it, and no other transaction deletes it.
+    """
     query = select(*_COLUMNS).where(files.c.id == file_id, *_visible(project_id))
     row = (await conn.execute(query.with_for_update())).mappings().one_or_none()
     return _file(row) if row else None
@@ -111,7 +114,7 @@ async def page(
     limit: int,
     ascending: bool,
 ) -> list[File]:
-    """Files in order of their ids (which is the order of upload), beyond ``after``.
+    """Return files in order of their ids, which is the order of upload, beyond ``after``.
 
     Their warnings, longest rows, members and labels are left out: a page may hold 10,000 files.
     """
@@ -126,7 +129,7 @@ async def page(
 
 
 async def in_use(conn: AsyncConnection, file_id: str) -> bool:
-    """True while a job reads the file that is neither over nor asked to end."""
+    """Return whether a job reads the file that is neither over nor being cancelled."""
     reads = or_(jobs.c.training_file == file_id, jobs.c.validation_file == file_id)
     goes_on = (jobs.c.state.not_in(JOB_TERMINAL), jobs.c.cancel_requested_at.is_(None))
     query = select(exists().where(reads, *goes_on))
@@ -134,19 +137,19 @@ async def in_use(conn: AsyncConnection, file_id: str) -> bool:
 
 
 async def expired(conn: AsyncConnection, now: datetime) -> list[tuple[str, str]]:
-    """Return projects and ids of files whose time is over, in the order of their ids."""
+    """Return project and id of every expired file, in the order of file ids."""
     query = select(files.c.project_id, files.c.id).where(files.c.expires_at <= now)
     query = query.where(files.c.expires_at.is_not(None), files.c.deleted_at.is_(None))
     return [(project, file) for project, file in await conn.execute(query.order_by(files.c.id))]
 
 
 async def mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> None:
-    """Hide the file; its row stays, since jobs refer to it."""
+    """Mark the file as deleted; its row stays, since jobs refer to it."""
     await conn.execute(update(files).where(files.c.id == file_id).values(deleted_at=now))
 
 
 async def was_deleted(conn: AsyncConnection, project_id: str, file_id: str) -> bool:
-    """True for a file that the project had once."""
+    """Return whether the project had the file and has deleted it."""
     mine = (files.c.id == file_id, files.c.project_id == project_id)
     query = select(exists().where(*mine, files.c.deleted_at.is_not(None)))
     return bool((await conn.execute(query)).scalar_one())
@@ -155,9 +158,9 @@ async def was_deleted(conn: AsyncConnection, project_id: str, file_id: str) -> b
 async def dead_and_unknown(
     conn: AsyncConnection, ids: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Those of ``ids`` that are given up or deleted, and those of which there is no row at all.
+    """Return which of ``ids`` are abandoned or deleted, and which have no row at all.
 
-    Uploads first: one that becomes a file in between is seen twice, and not never.
+    Uploads are read first: one that becomes a file in between is seen twice, not missed.
     """
     known: dict[str, bool] = {}
     for id_, ended_at in ((uploads.c.id, uploads.c.given_up_at), (files.c.id, files.c.deleted_at)):

@@ -1,4 +1,4 @@
-"""What checks of data files found, by all that they depend on, and how far others are."""
+"""Read and write checks of data files: progress and results, by a key of all their inputs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.schema.columns import among
 from service.db.schema.storage_tables import preflights
 
-ABANDONED = timedelta(seconds=30)  # without progress; another replica then begins the check again
-REFUSED = timedelta(minutes=1)  # so long a refusal holds: it may have been the machine's
+ABANDONED = timedelta(seconds=30)  # without progress; then another replica restarts the check
+REFUSED = timedelta(minutes=1)  # how long a refusal holds: its cause may have been the machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightRow:
-    """One check."""
+    """Row of a check."""
 
     key: str
     touched_at: datetime
     rows_done: int
-    report: dict[str, Any] | None  # None: it goes on, or was refused
+    report: dict[str, Any] | None  # None: the check runs, or was refused
     refusal: dict[str, Any] | None  # code, message and parameter
 
 
@@ -31,13 +31,13 @@ _COLUMNS = [preflights.c[name] for name in PreflightRow.__dataclass_fields__]
 
 
 async def find(conn: AsyncConnection, keys: Collection[str]) -> dict[str, PreflightRow]:
-    """Those of them that there are, by key."""
+    """Return the known checks among ``keys``, by key."""
     rows = await conn.execute(select(*_COLUMNS).where(among(preflights.c.key, keys)))
     return {row.key: PreflightRow(**row._mapping) for row in rows}  # noqa: SLF001 - SQLAlchemy's API
 
 
 async def claim(conn: AsyncConnection, key: str, now: datetime) -> bool:
-    """Whether the check is ours to begin: there is none, it was refused, or it was abandoned."""
+    """Claim a new, refused or abandoned check; return whether the caller is to begin it."""
     c, values = preflights.c, {"touched_at": now, "rows_done": 0, "refusal": None}
     over = or_(
         c.refusal.is_(None) & (c.touched_at < now - ABANDONED),
@@ -58,17 +58,17 @@ async def touch(conn: AsyncConnection, key: str, rows_done: int, now: datetime) 
 async def finish(
     conn: AsyncConnection, key: str, report: dict[str, Any], rows_done: int, now: datetime
 ) -> None:
-    """Keep what the check found."""
+    """Store the report of a finished check."""
     await _write(conn, key, report=report, rows_done=rows_done, touched_at=now)
 
 
 async def refuse(conn: AsyncConnection, key: str, refusal: dict[str, Any], now: datetime) -> None:
-    """Keep why there can be no report."""
+    """Store why there can be no report."""
     await _write(conn, key, refusal=refusal, touched_at=now)
 
 
 async def give_up(conn: AsyncConnection, key: str) -> None:
-    """Let anybody begin the check anew."""
+    """Delete an unfinished check, so that any replica can begin it again."""
     await conn.execute(
         delete(preflights).where(preflights.c.key == key, preflights.c.report.is_(None))
     )

@@ -1,4 +1,4 @@
-"""Parts of uploads: what of a file is staged in Blob and not committed yet."""
+"""Read and write parts of uploads: staged in Blob, not committed yet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from service.db.schema.file_tables import upload_parts
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One row."""
+    """Row of a part."""
 
     id: str
-    upload_id: str  # of the row, which is the id of the file to be
+    upload_id: str  # also the id of the future file
     bytes: int
     md5: str  # hexadecimal
     blocks: int  # staged
@@ -27,12 +27,12 @@ _COLUMNS = [upload_parts.c[name] for name in Part.__dataclass_fields__]
 
 
 async def add(conn: AsyncConnection, part: Part) -> None:
-    """Keep a part whose blocks are staged."""
+    """Write the row of a part whose blocks are staged."""
     await conn.execute(insert(upload_parts).values(vars(part)))
 
 
 async def all_of(conn: AsyncConnection, upload_id: str) -> list[Part]:
-    """The parts of an upload, oldest first."""
+    """Return the parts of an upload, oldest first."""
     query = select(*_COLUMNS).where(upload_parts.c.upload_id == upload_id)
     rows = await conn.execute(query.order_by(upload_parts.c.id))
     return [Part(**row) for row in rows.mappings()]
@@ -47,5 +47,5 @@ async def totals(conn: AsyncConnection, upload_id: str) -> tuple[int, int]:
 
 
 async def drop(conn: AsyncConnection, ids: Sequence[str]) -> None:
-    """Forget these parts: their blocks are not in the blob."""
+    """Delete the rows of parts whose blocks are not in the blob."""
     await conn.execute(delete(upload_parts).where(among(upload_parts.c.id, ids)))

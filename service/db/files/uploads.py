@@ -1,6 +1,6 @@
-"""Uploads under way, in one request or in parts, until their rows become rows of files.
+"""Read and write uploads, in one request or in parts, until they become files.
 
-The row of an upload that is given up stays, hidden, until its blob is seen to be gone.
+The row of an abandoned upload stays, hidden, until its blob is seen to be gone.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.core import notify
 from service.db.schema.file_tables import uploads
 
-LIFE = timedelta(hours=1)  # without news; then an upload is given up
+LIFE = timedelta(hours=1)  # without progress; then an upload is abandoned
 
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """One row; ``id`` is the one that the file will have."""
+    """Row of an upload; the file will have the same ``id``."""
 
     id: str
     project_id: str
     filename: str
     purpose: str
     expected_bytes: int | None  # of the whole request, or of the file that comes in parts
-    received_bytes: int  # of one in parts: how many were checked
+    received_bytes: int  # of an upload in parts: bytes checked
     examples: int  # checked so far
     created_at: datetime
     touched_at: datetime
@@ -38,11 +38,11 @@ class Upload:
 
     @property
     def expires_at(self) -> datetime:
-        """When it is given up, unless something comes."""
+        """Return when the upload expires unless it makes progress."""
         return self.touched_at + LIFE
 
     def has_expired(self, now: datetime) -> bool:
-        """Tell whether its time was over when it ended, or is over now."""
+        """Return whether the upload had expired when it was abandoned, or has by now."""
         return (self.given_up_at or now) >= self.expires_at
 
 
@@ -52,12 +52,12 @@ _IN_PARTS = uploads.c.mime_type.is_not(None)
 
 
 def topic(upload_id: str) -> str:
-    """What is notified when an upload in parts is over, or a claim on it ends."""
+    """Return the topic that is notified when an upload in parts or a claim on it ends."""
     return f"upload:{upload_id}"
 
 
 async def begin(conn: AsyncConnection, upload: Upload) -> None:
-    """Write the intent, before there is a blob."""
+    """Write the row of a new upload, the intent, before there is a blob."""
     await conn.execute(insert(uploads).values(vars(upload)))
 
 
@@ -70,14 +70,14 @@ async def touch(
     *,
     claim: str | None = None,
 ) -> bool:
-    """Say how far it is; False if it was given up or is claimed by another request."""
+    """Record progress; return False if the upload is abandoned or another request claims it."""
     progress = {"touched_at": now, "received_bytes": received_bytes, "examples": examples}
     mine = update(uploads).where(*_held(upload_id, claim)).values(progress)
     return (await conn.execute(mine.returning(uploads.c.id))).one_or_none() is not None
 
 
 async def end(conn: AsyncConnection, upload_id: str, *, claim: str | None = None) -> bool:
-    """Drop the row, for a file's; False as ``touch``."""
+    """Delete the row, which the row of a file replaces; return False as ``touch`` does."""
     gone = delete(uploads).where(*_held(upload_id, claim)).returning(uploads.c.id)
     ended = (await conn.execute(gone)).one_or_none() is not None
     if claim is not None:
@@ -93,7 +93,7 @@ async def give_up(
     claim: str | None = None,
     refusal: dict[str, Any] | None = None,
 ) -> None:
-    """It failed; no harm when it is over, or another request's."""
+    """Abandon the upload; do nothing if it is over, or another request claims it."""
     mine = update(uploads).where(*_held(upload_id, claim))
     await conn.execute(mine.values(given_up_at=now, refusal=refusal))
     if claim is not None:
@@ -103,20 +103,20 @@ async def give_up(
 async def give_up_still(
     conn: AsyncConnection, untouched_since: datetime, now: datetime
 ) -> list[str]:
-    """Give up those that stand still (or whose process died); return their ids."""
+    """Abandon uploads without progress since ``untouched_since``; return their ids."""
     still = update(uploads).where(uploads.c.touched_at < untouched_since, _UNDER_WAY)
     gone = await conn.execute(still.values(given_up_at=now).returning(uploads.c.id))
     return list(gone.scalars())
 
 
 async def forget(conn: AsyncConnection, given_up_until: datetime, *, kept: Sequence[str]) -> None:
-    """Drop the rows of those given up by then, but for those whose blobs are still there."""
+    """Delete rows of uploads abandoned by ``given_up_until``, except those ``kept``."""
     others = uploads.c.id != all_(literal(list(kept), ARRAY(Text)))
     await conn.execute(delete(uploads).where(uploads.c.given_up_at <= given_up_until, others))
 
 
 async def find(conn: AsyncConnection, project_id: str, upload_id: str) -> Upload | None:
-    """The upload, unless it is unknown, over or another project's."""
+    """Return the upload; None if it is unknown, over or another project's."""
     mine = (uploads.c.id == upload_id, uploads.c.project_id == project_id, _UNDER_WAY)
     row = (await conn.execute(select(*_COLUMNS).where(*mine))).mappings().one_or_none()
     return Upload(**row) if row else None
@@ -125,7 +125,7 @@ async def find(conn: AsyncConnection, project_id: str, upload_id: str) -> Upload
 async def newest(
     conn: AsyncConnection, project_id: str, *, after: str | None, limit: int
 ) -> list[Upload]:
-    """Those under way in one request, newest first, beyond ``after``."""
+    """Return running uploads in one request, newest first, beyond ``after``."""
     kind = uploads.c.mime_type.is_(None)
     query = select(*_COLUMNS).where(uploads.c.project_id == project_id, _UNDER_WAY, kind)
     if after:
@@ -140,7 +140,10 @@ async def newest(
 async def find_in_parts(
     conn: AsyncConnection, project_id: str, upload_id: str, *, lock: bool = False
 ) -> Upload | None:
-    """The upload in parts, also one that was given up; ``lock``: up to our commit."""
+    """Return the upload in parts, even if it was abandoned; None if there is none.
+
+    ``lock``: lock the row until the transaction ends.
+    """
     mine = (uploads.c.id == upload_id, uploads.c.project_id == project_id, _IN_PARTS)
     query = select(*_COLUMNS).where(*mine)
     if lock:
@@ -150,25 +153,25 @@ async def find_in_parts(
 
 
 async def claim(conn: AsyncConnection, upload_id: str, token: str, now: datetime) -> None:
-    """Let this request complete it; the caller has locked the row and found that it may."""
+    """Claim the upload for the request that completes it; the caller has locked its row."""
     mine = update(uploads).where(uploads.c.id == upload_id, _UNDER_WAY)
     fresh = {"claim": token, "touched_at": now, "received_bytes": 0, "examples": 0}
     await conn.execute(mine.values(fresh))
 
 
 async def release(conn: AsyncConnection, upload_id: str, token: str) -> None:
-    """Let another request complete it."""
+    """Release the claim, so that another request can complete the upload."""
     mine = update(uploads).where(*_held(upload_id, token))
     await conn.execute(mine.values(claim=None))
     await notify.notify(conn, topic(upload_id))
 
 
 async def given_up_in_parts(conn: AsyncConnection) -> list[str]:
-    """Return the ids of all whose staged blocks may still be there."""
+    """Return the ids of abandoned uploads in parts, whose staged blocks may still exist."""
     query = select(uploads.c.id).where(uploads.c.given_up_at.is_not(None), _IN_PARTS)
     return list((await conn.execute(query.order_by(uploads.c.id))).scalars())
 
 
 def _held(upload_id: str, claim: str | None) -> tuple[Any, ...]:
-    """Conditions on the row of who holds it: a request of its own, or one that claimed it."""
+    """Return the conditions for a running upload with this claim; None: no claim."""
     return (uploads.c.id == upload_id, uploads.c.claim.is_not_distinct_from(claim), _UNDER_WAY)

@@ -1,6 +1,6 @@
-"""What happened to a job, in sentences: one row per move, written with the move.
+"""Read and write events of jobs, in sentences; a move is written together with its event.
 
-An event is news: it raises the job's version, which is what pollers compare and wait for.
+An event raises the job's version, which pollers compare and wait for.
 """
 
 import json
@@ -17,9 +17,9 @@ from service.db.schema.tables import events
 from service.domain.ids import new_id
 from service.domain.states import AttemptState
 
-MOST_OF_A_KIND = 1000  # of what nodes tell of one job
-_MOVED = "attempt."  # and the state
-# Spelt out, not bound: the index for it is partial.
+MOST_OF_A_KIND = 1000  # events of one code that nodes report of one job
+_MOVED = "attempt."  # prefix of codes; the state follows
+# A literal, not a parameter: its index is partial.
 _ABOUT_HELP = text("code in ('attempt.needs_help', 'attempt.help_over')")
 _COLUMNS = ("id", "job_id", "attempt_id", "at", "level", "code", "message")
 _ADD = text("""
@@ -35,7 +35,7 @@ join jobs on jobs.id = job_id order by nth
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One row."""
+    """Row of an event."""
 
     id: str
     job_id: str
@@ -57,7 +57,7 @@ def fresh(
     level: str = "info",
     data: dict[str, Any] | None = None,
 ) -> Event:
-    """One to add."""
+    """Return a new event for ``add_all``."""
     return Event(
         id=new_id("ftevent", at),
         job_id=job_id,
@@ -81,10 +81,10 @@ async def add(
     level: str = "info",
     data: dict[str, Any] | None = None,
 ) -> None:
-    """Append an event and wake whoever watches the job. Locks the job, so it comes last.
+    """Append an event and wake the job's watchers. Locks the job, so call it last.
 
-    Locked before it is written: a job's events are committed in the order of their numbers, so who
-    reads on from the last one misses none, and none is dated before the one before it.
+    The lock comes before the write: a job's events are committed in the order of their numbers and
+    times, so a reader that continues after the last one misses none.
     """
     at = await job_versions.raise_one(conn, job_id, now)
     row = {
@@ -109,28 +109,28 @@ async def add_all(conn: AsyncConnection, told: Sequence[Event]) -> None:
 
 
 async def known(conn: AsyncConnection, job_id: str, code: str, data: dict[str, Any]) -> bool:
-    """Whether the job has an event of this code about these very facts."""
+    """Return whether the job has an event of this code that contains ``data``."""
     c = events.c
     query = select(c.id).where(c.job_id == job_id, c.code == code, c.data.contains(data))
     return (await conn.execute(query.limit(1))).first() is not None
 
 
 async def are_enough(conn: AsyncConnection, job_id: str, code: str) -> bool:
-    """Whether the job has so many events of this code that another one helps nobody."""
+    """Return whether the job has ``MOST_OF_A_KIND`` events of this code: add no more."""
     c = events.c
     query = select(c.id).where(c.job_id == job_id, c.code == code).offset(MOST_OF_A_KIND - 1)
     return (await conn.execute(query.limit(1))).first() is not None
 
 
 async def newest_of_help(conn: AsyncConnection, job_id: str) -> Event | None:
-    """The job's newest call for help, or that it is over; None when there was none."""
+    """Return the job's newest call for help or the event that ends it; None if neither."""
     query = select(events).where(events.c.job_id == job_id, _ABOUT_HELP)
     row = (await conn.execute(query.order_by(events.c.seq.desc()).limit(1))).mappings().first()
     return _event(row) if row else None
 
 
 async def moves(conn: AsyncConnection, job_id: str) -> dict[str, dict[AttemptState, datetime]]:
-    """When each attempt of the job came into each state, but for the first."""
+    """Return when each attempt of the job entered each state, except its first."""
     c = events.c
     codes = {f"{_MOVED}{state}": state for state in AttemptState}
     query = select(c.attempt_id, c.code, c.at).where(c.job_id == job_id, c.code.in_(codes))
@@ -143,7 +143,7 @@ async def moves(conn: AsyncConnection, job_id: str) -> dict[str, dict[AttemptSta
 async def newest(
     conn: AsyncConnection, job_id: str, *, after: str | None, limit: int
 ) -> list[Event] | None:
-    """Newest first, older than ``after``; None when there is no such event of this job."""
+    """Return events newest first, older than ``after``; None if the job has no such event."""
     query = select(events).where(events.c.job_id == job_id)
     if after is not None:
         cursor = select(events.c.seq).where(events.c.job_id == job_id, events.c.id == after)
@@ -158,7 +158,7 @@ async def newest(
 async def following(
     conn: AsyncConnection, job_id: str, *, after: str | None, limit: int
 ) -> list[Event] | None:
-    """Oldest first, newer than ``after``; None when there is no such event of this job."""
+    """Return events oldest first, newer than ``after``; None if the job has no such event."""
     query = select(events).where(events.c.job_id == job_id)
     if after is not None:
         cursor = select(events.c.seq).where(events.c.job_id == job_id, events.c.id == after)

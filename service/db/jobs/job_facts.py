@@ -1,7 +1,7 @@
-"""A job with everything around it that is shown, in one query: of one job or of many.
+"""Read jobs with everything that the API shows of them, in one query for one job or many.
 
-Written in SQL, since it is asked more often than all else together: every part is one look-up
-by an index per job, and nothing is compiled again.
+Written in SQL, since it runs more often than all other queries together: every part is one index
+look-up per job, and SQLAlchemy compiles nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -37,11 +37,11 @@ from trainer.contract import DirectiveKind
 _HELP = "attempt.needs_help"
 _Row = Any  # its columns are attributes
 
-# Hours that a row of a ledger has run until now.
+# Hours that a row of a ledger has been open until now.
 METERED = """greatest(extract(epoch from
   least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
 ), 0) / 3600"""
-# What is told only of a job that is not over is not looked up for the others.
+# For finished jobs, skips the look-ups of what is shown only while a job runs.
 _QUERY = """
 select j.*,
   a.id a_id, a.state a_state, a.since a_since, a.outcome a_outcome,
@@ -120,21 +120,21 @@ left join queue w on w.job_id = j.id and w.waits_since is not null and j.goes_on
 
 @dataclass(frozen=True, kw_only=True)
 class Machines:
-    """What the job's machines have cost until now, and whether that is the last word."""
+    """Cost of the job's machines until now, and whether it is final."""
 
     spent: Decimal
     on_demand: Decimal  # the same machine time at that price
     hourly: Decimal | None  # of one machine of the newest attempt
     running: int  # machines of that attempt, while it trains; 0 otherwise
-    gone: bool  # every scale set is seen to be gone
+    gone: bool  # every scale set was seen to be gone: the cost is final
 
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """What the job's bytes in Blob have cost until now, moves between tiers included."""
+    """Cost of the job's bytes in Blob until now, moves between tiers included."""
 
     spent: Decimal
-    a_month: Decimal  # of what is there now
+    a_month: Decimal  # of the bytes that are there now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """A job and all that is shown with it."""
+    """A job, and everything that is shown with it."""
 
     job: JobRow
     facts: JobFacts
@@ -158,22 +158,20 @@ class Around:
     attempts: int
     current_attempt: str | None
     rung: dict[str, Any] | None  # of the newest generation; None: as planned
-    on_demand: bool = False  # so the newest attempt is bought, and it is not over
-    wait: ToCome | None = None  # for Spot, where it refuses; `operations.waits` looks it up ...
+    on_demand: bool = False  # the newest attempt runs on demand, and is not over
+    wait: ToCome | None = None  # for Spot after a refusal; `operations.waits` adds it ...
     aftermath: Aftermath | None = None  # ... and this: after evictions; None: it does not wait
-    turn: AdmissionForecast | None = (
-        None  # in the queue; None: it is let in, or nobody has looked yet
-    )
-    slack: float | None = None  # seconds that it waits at most in all; None: for as long as it is
+    turn: AdmissionForecast | None = None  # in the queue; None: admitted, or not forecast yet
+    slack: float | None = None  # longest total wait in seconds; None: no limit
 
     @cached_property
     def to_come(self) -> ToCome:
-        """Until the last step, at the measured pace once there is one; shown in several members."""
+        """Return the time to the last step, at the measured pace if there is one."""
         return self._left(NO_WAIT)
 
     @property
     def finish(self) -> ToCome:
-        """The same with the waits for machines, which are not paid for."""
+        """Return the time to the last step with the waits for machines, which are not paid for."""
         left = self._left(self.aftermath) if self.aftermath else self.to_come
         for wait in (self.wait, self.turn.after if self.turn else None):
             left = left if wait is None else left.after(wait)
@@ -192,7 +190,7 @@ class Around:
 
 
 async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime) -> Around | None:
-    """One job, unless it is unknown or another project's."""
+    """Return the job with its facts; None if it is unknown or another project's."""
     given = {"now": now, "job": job_id, "project": project_id}
     query = query_of("id = :job and project_id = :project")
     row = (await conn.execute(query, given)).one_or_none()
@@ -200,12 +198,12 @@ async def of(conn: AsyncConnection, job_id: str, project_id: str, now: datetime)
 
 
 def of_new(job: JobRow) -> Around:
-    """The same of one that was just written, without a query: there is nothing around it yet."""
+    """Return a job that was just written with its facts, without a query: it has none yet."""
     return around_of(_Alone(job))
 
 
 class _Alone:
-    """The row that the query would give."""
+    """The row that the query would return for a new job."""
 
     attempts = evictions = live = 0
 
@@ -213,7 +211,7 @@ class _Alone:
         self.__dict__.update(vars(job))
 
     def __getattr__(self, name: str) -> None:
-        """Of all else there is nothing."""
+        """Return None for every column that is not the job's own."""
 
 
 @cache
@@ -231,7 +229,7 @@ def query_of(which: str, *, more: str = "", and_shown: str = "", order: str = ""
 
 
 def around_of(r: _Row) -> Around:
-    """Return the job of a row of the query, with everything around it."""
+    """Return the job of a row of the query, with its facts."""
     job = _parsed(r)
     newest = (r.k_id, r.k_step, r.k_committed_at)
     return Around(
@@ -259,7 +257,7 @@ def around_of(r: _Row) -> Around:
 
 
 def _parsed(r: _Row) -> JobRow:
-    """The job, at least as far as its model or its newest checkpoint."""
+    """Return the job, with progress no lower than its model or newest checkpoint."""
     job = jobs.parsed(r)
     model, over = job.result or {}, job.state in JOB_TERMINAL
     step, loss = model.get("step", r.k_step or 0), model.get("valid_loss")

@@ -1,6 +1,6 @@
-"""Pages of a project's jobs: filtered, sorted, and continued after the last job seen.
+"""Read pages of a project's jobs: filtered, sorted, and continued after the last job seen.
 
-Everything around a job is looked up only for the rows of the page. A filter or a sort other than by
+The facts of a job are looked up only for the rows of the page. A filter or a sort other than by
 creation reads each job of the project once: 5,000 of them are sorted in milliseconds.
 """
 
@@ -39,7 +39,7 @@ _FOUND: Final = """(
 
 
 class Sort(StrEnum):
-    """What a page of jobs is ordered by; equal jobs are ordered by their id, so by creation."""
+    """Sort key of a page of jobs; equal jobs are ordered by id, which means by creation."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -60,7 +60,7 @@ _ORDER: Final = {True: ("asc", ">"), False: ("desc", "<")}
 
 @dataclass(frozen=True, kw_only=True)
 class JobFilter:
-    """Which jobs of a project; every condition must hold."""
+    """Filter for the jobs of a project; every condition must hold."""
 
     metadata: dict[str, str] | None  # all of these pairs; None: jobs without any
     states: Collection[JobState] | None = None  # None: any
@@ -70,7 +70,7 @@ class JobFilter:
 
     @property
     def conditions(self) -> list[str]:
-        """Return them in SQL."""
+        """Return the conditions in SQL."""
         found = []
         if self.metadata is None:
             found.append("request ->> 'metadata' is null")
@@ -88,7 +88,7 @@ class JobFilter:
 
     @property
     def values(self) -> dict[str, object]:
-        """Return what the conditions name."""
+        """Return the values of the parameters that the conditions name."""
         return {
             "metadata": json.dumps(self.metadata),
             "states": None if self.states is None else [str(state) for state in self.states],
@@ -114,9 +114,9 @@ async def page(
 ) -> list[Around]:
     """Return ``limit`` jobs that come after the job ``after`` in this order.
 
-    Where a job stands by its cost, its progress or its last news is of this moment: a job that
-    moves between two pages may be shown twice or not at all. A job that succeeded comes without its
-    newest checkpoint: its model says how far it is.
+    Cost, progress and last update are as of ``now``: a job that changes its place between two pages
+    may be shown twice or not at all. A job that succeeded comes without its newest checkpoint: its
+    model has the step.
     """
     key, (direction, beyond) = _KEYS[sort], _ORDER[ascending]
     conditions = ["project_id = :project", *where.conditions]

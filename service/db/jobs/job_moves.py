@@ -1,6 +1,6 @@
-"""Moves of jobs between live states and to CANCELLED, many at a time, each with its event.
+"""Write moves of jobs between live states and to CANCELLED, in batches, each with its event.
 
-Success and failure come one by one, and keep more: `jobs.py`.
+Moves to SUCCEEDED and FAILED are written one by one, with more columns, in `jobs.py`.
 """
 
 from collections.abc import Sequence
@@ -59,9 +59,10 @@ class Moving:
 
 
 async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetime) -> set[str]:
-    """Write these moves with their events; returns the jobs whose lease still held.
+    """Write moves with their events; return the jobs that were moved.
 
-    What was wished meanwhile is looked at before a job is ended for good: it may have money again.
+    A move is not written if the lease was lost, nor a move to CANCELLED if the job got a hint since
+    its claim: the job may have money again, and is decided anew.
     """
     for one in moving:
         if one.step.to not in JOB_MOVES[one.job.state] or one.step.to in ALONE:

@@ -1,4 +1,4 @@
-"""What the jobs of a project do at this moment, and what evictions did to them today."""
+"""Summarize a project: states of its jobs, hourly cost, and today's evictions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.domain.states import JobState
 
-# Attempts that were over before today are found by no index that is read here.
+# The index of ends keeps attempts that ended before today out of the query.
 _QUERY = text("""
 with mine as (select id, state from jobs where project_id = :project),
 lately as materialized (

@@ -1,4 +1,4 @@
-"""A job's version: a number that grows with every news of the job, so that nobody polls in vain."""
+"""Raise and read a job's version: a number that grows with every change that pollers await."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -23,7 +23,7 @@ _RAISE_DUE = text(_NEWS.format(more=", due_at = least(due_at, :now), hints = hin
 
 
 def topic(job_id: str) -> str:
-    """What is notified whenever the job's version grows."""
+    """Return the topic that is notified whenever the job's version grows."""
     return f"{KIND}:{job_id}"
 
 
@@ -38,9 +38,9 @@ async def raise_one(
     now: datetime,
     **values: Any,  # noqa: ANN401 - columns
 ) -> datetime | None:
-    """The job has news (and these new values): wake whoever waits for it, at commit.
+    """Raise the job's version, write ``values``, and wake its listeners at commit.
 
-    Returns since when, which is never before any news that it had; None where there is no job.
+    Returns the new time of its last update, which never runs backwards; None if there is no job.
     """
     c = jobs.c
     later = func.greatest(c.updated_at, now)  # replicas' clocks differ; time never runs backwards
@@ -54,7 +54,7 @@ async def raise_one(
 async def raise_all(
     conn: AsyncConnection, job_ids: Collection[str], now: datetime, *, due: bool = False
 ) -> None:
-    """The same of many jobs, which are locked in one order; ``due``: their reconciler looks now."""
+    """Raise versions of many jobs, locked in one order; ``due``: make them due now, too."""
     if not job_ids:
         return
     ids = list(set(job_ids))
@@ -64,6 +64,6 @@ async def raise_all(
 
 
 async def current(conn: AsyncConnection, job_id: str, project_id: str) -> int | None:
-    """The version now; None when the project has no such job."""
+    """Return the job's version; None if the project has no such job."""
     query = select(jobs.c.version).where(jobs.c.id == job_id, jobs.c.project_id == project_id)
     return (await conn.execute(query)).scalar_one_or_none()

@@ -1,4 +1,4 @@
-"""Jobs. The only code that writes a job's state, beside `job_moves.py`, which does it for many."""
+"""Read and write rows of jobs; only this module and `job_moves.py` write a job's state."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from service.domain.states import JOB_MOVES, JOB_TERMINAL, AttemptState, JobStat
 
 @dataclass(frozen=True, kw_only=True)
 class JobRow:
-    """A job as it is shown."""
+    """Row of a job, without its lease."""
 
     id: str
     project_id: str
@@ -85,7 +85,7 @@ _COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
 async def find(
     conn: AsyncConnection, job_id: str, project_id: str | None = None, *, to_write: bool = False
 ) -> JobRow | None:
-    """The job, unless it is unknown or another project's (None: any's); locked ``to_write``."""
+    """Return the job, locked if ``to_write``; None if unknown or not in ``project_id``."""
     query = select(*_COLUMNS).where(jobs.c.id == job_id)
     if project_id is not None:
         query = query.where(jobs.c.project_id == project_id)
@@ -95,7 +95,7 @@ async def find(
 
 
 async def add(conn: AsyncConnection, row: JobRow, message: str) -> None:
-    """Write a new job with its first event, which is its second version, and wake a reconciler."""
+    """Write a new job with its first event, and wake a reconciler."""
     first = events.fresh(row.id, None, row.created_at, "job.created", message)
     await conn.execute(insert(jobs), vars(row) | {"due_at": row.created_at})
     await conn.execute(insert(events_table), vars(first))
@@ -103,15 +103,15 @@ async def add(conn: AsyncConnection, row: JobRow, message: str) -> None:
 
 
 async def take_turn(conn: AsyncConnection, what: str, *, shared: bool = False) -> None:
-    """Wait until no other transaction has its turn at ``what``; ours ends with the transaction.
+    """Wait for the advisory lock on ``what``, and hold it until the transaction ends.
 
-    Those that are ``shared`` wait only for the others, and the others for them.
+    A ``shared`` lock conflicts with exclusive locks only.
     """
     await conn.execute(_SHARED_TURN if shared else _TURN, {"what": what})
 
 
 async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, JobRow]:
-    """Those of them that there are."""
+    """Return the known jobs among ``ids``, by id."""
     query = select(*_COLUMNS).where(among(jobs.c.id, ids))
     return {row.id: parsed(row) for row in await conn.execute(query)}
 
@@ -119,20 +119,20 @@ async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, Job
 async def find_sent_before(
     conn: AsyncConnection, project_id: str, *conditions: ColumnElement[bool]
 ) -> JobRow | None:
-    """The newest job of the project that meets ``conditions``."""
+    """Return the project's newest job that meets ``conditions``; None if there is none."""
     query = select(*_COLUMNS).where(jobs.c.project_id == project_id, *conditions)
     row = (await conn.execute(query.order_by(jobs.c.id.desc()).limit(1))).one_or_none()
     return parsed(row) if row else None
 
 
 async def in_state(conn: AsyncConnection, project_id: str, state: JobState) -> list[JobRow]:
-    """Every job of the project that is in ``state``, newest first."""
+    """Return every job of the project that is in ``state``, newest first."""
     query = select(*_COLUMNS).where(jobs.c.project_id == project_id, jobs.c.state == state)
     return [parsed(r) for r in await conn.execute(query.order_by(jobs.c.id.desc()))]
 
 
 async def alive(conn: AsyncConnection, project_id: str) -> list[JobRow]:
-    """Every job of the project that is not over."""
+    """Return every job of the project that is not over."""
     live = jobs.c.state.not_in(JOB_TERMINAL)
     return [
         parsed(r)
@@ -141,7 +141,7 @@ async def alive(conn: AsyncConnection, project_id: str) -> list[JobRow]:
 
 
 async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[tuple[Claim, Job]]:
-    """Lease jobs whose time has come, as the decision sees them."""
+    """Lease up to ``limit`` due jobs; return them as decisions see them."""
     claims = await leases.claim_due(conn, _DUE, now, limit)
     last = await _last_attempts(conn, [claim.row_id for claim in claims])
     return [(claim, _snapshot(claim.row, last.get(claim.row_id))) for claim in claims]
@@ -157,8 +157,8 @@ async def move(
 ) -> None:
     """Write one move with its event; the move must exist and the lease must hold.
 
-    Raises NothingTrained for the success of a job that has trained on no token. Where there are no
-    measurements, as in a database that was restored, nobody knows how many there were.
+    Raises NothingTrained for the success of a job that has trained on no token. A job without any
+    metrics passes, as in a restored database: its number of tokens is unknown.
     """
     if step.to not in JOB_MOVES[job.state]:
         raise IllegalMove("job", job.state, step.to)
@@ -186,7 +186,7 @@ async def wish(
     now: datetime,
     **columns: Any,  # noqa: ANN401
 ) -> None:
-    """Write what is wanted of the job (cancel_requested_at and the like) and wake everybody."""
+    """Write a request on the job, such as cancel_requested_at; make it and its attempts due."""
     await _wish(conn, job_id, (), now, columns)
 
 
@@ -199,10 +199,10 @@ async def request_once(
     *,
     back: bool = False,
 ) -> bool:
-    """Set ``column``, the time of a request, or clear it with ``back``; and wake everybody.
+    """Set ``column``, the time of a request, or clear it with ``back``; wake reconcilers.
 
-    False, and nothing is written, where the project has no such job, or one that is over, or that
-    has (``back``: lacks) the request already.
+    Return False and write nothing if the project has no such job, the job is over, or the request
+    is set (``back``: missing) already.
     """
     asked = jobs.c[column]
     same = (
@@ -223,7 +223,10 @@ async def wish_as_seen(
     now: datetime,
     **columns: Any,  # noqa: ANN401
 ) -> None:
-    """The same where it follows from ``row``; LeaseLost where its terms or its holder changed."""
+    """Write a request that was decided from ``row``, as ``wish`` does.
+
+    Raises LeaseLost if the job's terms have changed or the lease is gone.
+    """
     same = (jobs.c.lease_token == claim.token, jobs.c.terms == row.terms)
     if not await _wish(conn, row.id, same, now, columns):
         raise LeaseLost(f"jobs {row.id}")
@@ -236,7 +239,7 @@ async def _wish(
     now: datetime,
     columns: dict[str, Any],
 ) -> bool:
-    """Whether the job still met ``same``; if not, the transaction is to be rolled back."""
+    """Write a request; return whether the job met ``same``. If not, the caller rolls back."""
     live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
     ids = (await conn.execute(select(attempts.c.id).where(live))).scalars().all()
     await leases.hint_all(conn, attempts, ids, now)  # locks: attempts, then the job
@@ -248,24 +251,24 @@ async def _wish(
 
 
 async def set_metadata(conn: AsyncConnection, job_id: str, metadata: dict[str, str] | None) -> None:
-    """Other pairs in place of those that were sent."""
+    """Replace the metadata of the job's request."""
     request = jobs.c.request.concat({"metadata": metadata})
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(request=request))
 
 
 async def forget_trainer_errors(conn: AsyncConnection, job_id: str) -> None:
-    """A checkpoint was committed: the row of errors is broken."""
+    """Reset the count of consecutive trainer errors: a checkpoint was committed."""
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(trainer_errors=0))
 
 
 async def remember_result(conn: AsyncConnection, job_id: str, result: dict[str, Any]) -> None:
-    """Keep what HEAD says of the final model the first time; nodes may write to HEAD later."""
+    """Store HEAD's entry of the final model once; nodes may write to HEAD later."""
     none = func.coalesce(func.jsonb_typeof(jobs.c.result), "null") == "null"  # SQL's or JSON's
     await conn.execute(update(jobs).where(jobs.c.id == job_id, none).values(result=result))
 
 
 async def mark_model_deleted(conn: AsyncConnection, job_id: str, now: datetime) -> None:
-    """The final model is no more; what is left of its bytes is garbage, to be collected."""
+    """Mark the final model as deleted, and schedule the collection of its bytes."""
     result = jobs.c.result.concat({"deleted_at": int(now.timestamp())})
     mine = update(jobs).where(jobs.c.id == job_id)
     await conn.execute(mine.values(result=result, collected_generation=0))
@@ -278,7 +281,7 @@ async def collect_again(conn: AsyncConnection, job_id: str) -> None:
 
 
 async def is_model_deleted(conn: AsyncConnection, job_id: str) -> bool:
-    """Whether ``mark_model_deleted`` was committed, as of now."""
+    """Return whether the final model is marked as deleted."""
     query = select(jobs.c.result.has_key("deleted_at")).where(jobs.c.id == job_id)
     return bool((await conn.execute(query)).scalar_one_or_none())
 
@@ -300,7 +303,7 @@ def _snapshot(r: Row[Any], last: LastAttempt | None) -> Job:
 
 
 async def _last_attempts(conn: AsyncConnection, job_ids: list[str]) -> dict[str, LastAttempt]:
-    """By job; without those that have none yet."""
+    """Return the last attempt of each job that has one."""
     if not job_ids:
         return {}
     rows = await conn.execute(_LAST, {"ids": job_ids})
@@ -326,10 +329,10 @@ def _last_attempt(row: Row[Any]) -> LastAttempt:
 def in_a_row(
     outcome: Outcome | None, ran_at: datetime | None, refusals: int, duds: int, *, resumed: bool
 ) -> tuple[int, int]:
-    """How many attempts in a row were given no machines, and how many never trained.
+    """Count consecutive attempts that got no machines, and those that never trained.
 
-    This one included; given are those before it. While it goes on it breaks no row. Where the job
-    has been ``resumed`` since, none counts any more that never trained.
+    ``refusals``, ``duds``: the counts before this attempt; the result includes it. While it has no
+    outcome, refusals stay and duds are 0. If the job was ``resumed`` since, duds restart.
     """
     if outcome is None:
         return refusals, 0
@@ -340,11 +343,11 @@ def in_a_row(
 
 
 def _trained_tokens(job_id: str) -> ScalarSelect[int | None]:
-    """Of every step once, however often it was done."""
+    """Return a query for the job's trained tokens; a repeated step counts once."""
     return select(func.sum(metrics.c.tokens)).where(metrics.c.job_id == job_id).scalar_subquery()
 
 
 def parsed(r: Row[Any]) -> JobRow:
-    """The job that a row of the table (and more) is."""
+    """Return the job that a row of the table holds."""
     values = {name: getattr(r, name) for name in JobRow.__dataclass_fields__}
     return JobRow(**values | {"state": JobState(r.state)})

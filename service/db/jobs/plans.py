@@ -1,4 +1,4 @@
-"""Plans that were made before a job is created: kept until they expire."""
+"""Read and write plans that were made before a job is created, until they expire."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ from service.db.schema.plan_tables import plans
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow:
-    """One plan, with the request that it answers."""
+    """Row of a plan, with the request that it answers."""
 
     id: str
     project_id: str
@@ -24,12 +24,12 @@ class PlanRow:
 
 
 async def add(conn: AsyncConnection, row: PlanRow) -> None:
-    """Keep a new plan."""
+    """Write a new plan."""
     await conn.execute(insert(plans).values(vars(row)))
 
 
 async def find(conn: AsyncConnection, project_id: str, plan_id: str) -> PlanRow | None:
-    """The project's plan of this id, also one that has expired and is still there."""
+    """Return the project's plan with this id, even if it has expired; None if there is none."""
     query = select(plans).where(plans.c.id == plan_id, plans.c.project_id == project_id)
     row = (await conn.execute(query)).mappings().one_or_none()
     return PlanRow(**row) if row else None

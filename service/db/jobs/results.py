@@ -1,7 +1,7 @@
-"""The result file of a job that succeeded: a row that tells its size, and bytes made on demand.
+"""Make the result file of a job that succeeded: a row with its size, and bytes on demand.
 
-By then nobody adds metrics any more, so the same bytes come whenever they are asked for; nothing
-is kept twice, and nothing but the database has to be there for a job to succeed.
+The metrics of such a job no longer change, so every read makes the same bytes. Nothing is stored
+twice, and a job needs only the database to succeed.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ async def keep(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
 
 
 async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
-    """The file in parts."""
+    """Yield the content of the job's result file in parts."""
     columns = result_file.columns(
         margins=await step_metrics.has(conn, job_id, "margin"),
         rewards=await step_metrics.has(conn, job_id, "reward"),
@@ -51,12 +51,12 @@ async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
 
 
 async def forget(conn: AsyncConnection, file_id: str, now: datetime) -> None:
-    """The file is deleted: no job names it any more."""
+    """Remove a deleted file from the job whose result it is."""
     if (job_id := await job_of(conn, file_id)) is not None:
         await job_versions.raise_one(conn, job_id, now, result_file=None)
 
 
 async def job_of(conn: AsyncConnection, file_id: str) -> str | None:
-    """The job whose result this file is."""
+    """Return the id of the job whose result this file is; None if it is no result."""
     query = select(jobs.c.id).where(jobs.c.result_file == file_id)
     return (await conn.execute(query)).scalar_one_or_none()

@@ -1,4 +1,4 @@
-"""What rank 0 measured, one row per training step; a step done again overwrites itself."""
+"""Read and write rank 0's metrics, one row per training step; a repeated step overwrites it."""
 
 import json
 import math
@@ -12,12 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.schema.tables import metrics
 from trainer.contract import StepMetrics
 
-RECENT = 50  # steps that the present speed is taken from
+RECENT = 50  # steps for the current speed
 _SHOWN = [c for c in metrics.c if c.name != "job_id"]
 _NUMBERS = [c.name for c in metrics.c if c.name not in ("job_id", "step")]
 
-# A node that tells of steps beyond the last one fills no table.
-# However many there are, they are one value: a statement has room for 65,535.
+# Drops steps beyond the job's last one, so that a faulty node cannot fill the table. All rows are
+# one parameter: a statement has room for 65,535.
 _ADD = text(f"""
 insert into metrics ({", ".join(c.name for c in metrics.c)})
 select r.* from jsonb_to_recordset(cast(:rows as jsonb))
@@ -29,9 +29,9 @@ set {", ".join(f"{name} = excluded.{name}" for name in _NUMBERS)}
 where metrics.generation <= excluded.generation
 """)  # noqa: S608 - names of columns
 
-# Figures whose lowest and highest value a stretch of a thinned series shows.
+# Figures by which `thinned` can choose the rows of a stretch.
 FIGURES = tuple(n for n in _NUMBERS if n not in ("generation", "slowest_rank", "skipped"))
-# PostgreSQL orders NaN above every number, so a loss that is none is shown like a spike.
+# PostgreSQL orders NaN above every number, so a loss of NaN is shown like a spike.
 _THIN = """
 with span as (
   select min(step) low, max(step) high from metrics
@@ -64,14 +64,14 @@ class Steps:
 async def add(
     conn: AsyncConnection, job_id: str, generation: int, rows: Sequence[StepMetrics]
 ) -> None:
-    """Keep a batch; sent twice it is kept once, and a newer generation's word wins."""
+    """Write a batch of one job; repeated rows overwrite, unless of an older generation."""
     await add_all(conn, [(job_id, generation, rows)])
 
 
 async def add_all(
     conn: AsyncConnection, told: Sequence[tuple[str, int, Sequence[StepMetrics]]]
 ) -> None:
-    """The same of many jobs: job, generation, rows; in one order everywhere, so no deadlock."""
+    """Write batches of (job, generation, rows) in one order, so that none deadlock."""
     rows = {
         (job_id, m.step): _row(job_id, generation, m)
         for job_id, generation, batch in told
@@ -84,7 +84,7 @@ async def add_all(
 async def series(
     conn: AsyncConnection, job_id: str, steps: Steps, *, limit: int
 ) -> list[dict[str, Any]]:
-    """Rows of the range in order of steps, the first ``limit`` of them."""
+    """Return the first ``limit`` rows of the range, in order of steps."""
     m = metrics.c
     rows = select(*_SHOWN).where(m.job_id == job_id, m.step.between(steps.from_step, steps.to_step))
     found = await conn.execute(rows.order_by(m.step).limit(limit))
@@ -94,11 +94,11 @@ async def series(
 async def thinned(
     conn: AsyncConnection, job_id: str, steps: Steps, *, max_points: int, figure: str = "loss"
 ) -> list[dict[str, Any]]:
-    """At most ``max_points`` rows of the range, in order of steps; every row was measured so.
+    """Return at most ``max_points`` measured rows of the range, in order of steps.
 
-    Few rows are all shown. Else the range is cut into stretches of one length, and each shows the
-    rows with its lowest and its highest ``figure``, and its last one with a validation loss. The
-    last row of the range is shown as well. A spike is never averaged away.
+    Returns all rows if they are few. Else it cuts the range into stretches of one length and takes
+    the rows with the lowest and highest ``figure`` of each, and its last one with a validation
+    loss. The last row of the range is included. A spike is never averaged away.
     """
     if figure not in FIGURES:
         raise ValueError(figure)
@@ -113,13 +113,13 @@ async def thinned(
 
 
 async def has(conn: AsyncConnection, job_id: str, figure: str) -> bool:
-    """Whether it was ever measured: it depends on the job's method."""
+    """Return whether the figure was ever measured, which depends on the job's method."""
     query = select(exists().where(metrics.c.job_id == job_id, metrics.c[figure].is_not(None)))
     return bool((await conn.execute(query)).scalar_one())
 
 
 async def all_of(conn: AsyncConnection, job_id: str) -> AsyncIterator[dict[str, Any]]:
-    """Every row in order of steps, a few at a time: memory stays flat."""
+    """Yield every row in order of steps, in constant memory."""
     query = select(*_SHOWN).where(metrics.c.job_id == job_id).order_by(metrics.c.step)
     async with conn.stream(query) as found:
         async for row in found.mappings():
@@ -133,5 +133,5 @@ def _row(job_id: str, generation: int, told: StepMetrics) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """JSON has no word for a loss that is not a number; PostgreSQL reads Python's."""
+    """Convert a non-finite float to text, which PostgreSQL parses: JSON cannot hold it."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

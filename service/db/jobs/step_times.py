@@ -1,15 +1,15 @@
-"""How fast past jobs trained, beside what had been planned for the machines that they were on."""
+"""Read how fast past jobs trained, beside the plan's prediction for their machines."""
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.domain.performance.calibration import Past
 
-_LATEST = 20  # jobs; programs and machines change
-_AMONG = 500  # the project's newest; of those before them none is looked at
-_LEAST = 10  # steps, before which a pace says little
+_LATEST = 20  # jobs; older ones ran on other software and machines
+_AMONG = 500  # newest jobs of the project to search
+_LEAST = 10  # fewest steps for a reliable pace
 
-# Of each job its newest attempt that trained; on as many machines as were planned.
+# Takes each job's newest attempt that trained, if it had the planned number of machines.
 _QUERY = text(
     """
 select j.model, coalesce(j.plan -> 'recipe' ->> 'method', 'supervised') method,
@@ -43,7 +43,7 @@ where (j.progress ->> 'step')::int >= :least
 
 
 async def recent(conn: AsyncConnection, project_id: str) -> tuple[Past, ...]:
-    """The newest jobs of the project that were measured."""
+    """Return the measured and predicted step times of the project's newest jobs."""
     given = {"project": project_id, "among": _AMONG, "latest": _LATEST, "least": _LEAST}
     rows = await conn.execute(_QUERY, given)
     return tuple(Past(**row) for row in rows.mappings())

@@ -1,1 +1,1 @@
-"""Rows of money: the ledger of machines and storage, budgets, bills, prices in doubt."""
+"""Rows of money: ledgers of machines and storage, budgets, bills, doubted prices."""

@@ -1,4 +1,4 @@
-"""What Azure has billed, and what our ledger has of the same days."""
+"""Read and write what Azure billed, and sum our ledger over the same days."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from service.domain.money.billing_reconciliation import (
 
 LOOK = "bills"
 _b, _looks = bills.c, market_looks.c
-# Of a ledger's row, the hours in a day.
+# Hours of a ledger row within a day.
 _HOURS = """sum(extract(epoch from least(coalesce(l.ended_at, :now), d.ends, :now)
   - greatest(l.started_at, d.starts)) / 3600{times})"""
 _QUERY = """
@@ -42,7 +42,7 @@ group by 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """When Azure told its bill, of which days, and why it did not since."""
+    """State of reading Azure's bill: last success, first day covered, last failure."""
 
     told_at: datetime | None = None
     first_day: date | None = None
@@ -53,10 +53,10 @@ class Look:
 async def save(
     conn: AsyncConnection, rows: Collection[BilledDay], since: date, until: date, now: datetime
 ) -> None:
-    """In place of all that was told of these days before."""
+    """Replace all bills of these days, both included."""
     await conn.execute(delete(bills).where(_b.day >= since, _b.day <= until))
     if rows:
-        # One by one: a statement has no room for the parameters of very many rows.
+        # One statement per row: one for very many rows would have too many parameters.
         await conn.execute(
             insert(bills), [vars(row) | {"seen_at": now} for row in merge_rows(rows)]
         )
@@ -65,7 +65,7 @@ async def save(
 
 
 async def last_look(conn: AsyncConnection) -> Look:
-    """What is known of it; nothing before the first."""
+    """Return the state of reading the bill; empty before the first read."""
     names = list(Look.__dataclass_fields__)
     query = select(*(_looks[name] for name in names)).where(_looks.what == LOOK)
     row = (await conn.execute(query)).mappings().one_or_none()
@@ -75,7 +75,7 @@ async def last_look(conn: AsyncConnection) -> Look:
 async def of_project(
     conn: AsyncConnection, project_id: str, since: date, until: date
 ) -> list[BilledDay]:
-    """What the attempts of a project's jobs were billed, both days included."""
+    """Return what the project's attempts were billed, both days included."""
     mine = (
         select(attempts.c.id)
         .join(jobs, jobs.c.id == attempts.c.job_id)
@@ -89,7 +89,7 @@ async def of_project(
 
 
 async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[BilledDay]:
-    """What no project has: UNTAGGED, and what carries the tag of no attempt that is known."""
+    """Return bills of no project: UNTAGGED, and tags of unknown attempts as ""; dearest first."""
     known = exists().where(attempts.c.id == _b.attempt_id)
     whose = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")
     sums = (func.sum(_b.quantity).label("quantity"), func.sum(_b.amount).label("amount"))
@@ -105,7 +105,7 @@ async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[Bil
 async def metered(
     conn: AsyncConnection, project_id: str, since: date, until: date, now: datetime
 ) -> list[MeteredDay]:
-    """What our ledger has, both days included; of attempts that were not over before."""
+    """Return hours and amounts by our ledger for the project's attempts, both days included."""
     end = start_of_day(until) + timedelta(days=1)
     given = {"since": start_of_day(since), "until": end, "project": project_id, "now": now}
     sums = {"hours": _HOURS.format(times=""), "amount": _HOURS.format(times=" * l.hourly")}

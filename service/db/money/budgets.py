@@ -1,6 +1,6 @@
-"""What budgets cover: rows that are locked while money is put aside, and sums of what is spent.
+"""Read and write budgets: lock rows while money is reserved, and sum what is spent.
 
-Everybody locks in one order: attempts, then their job, then its project.
+All code locks in one order: attempts, then their job, then its project.
 """
 
 from collections.abc import Collection
@@ -21,13 +21,13 @@ from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, TIME_LIMITS, AttemptState
 from service.domain.storage.access_tiers import GIB
 
-# What is cut at {since} and {now}, in hours; both are the query's own.
+# Hours of a row between the query's parameters `since` and `now`.
 _HOURS = """greatest(extract(epoch from
   least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz))
   - greatest(started_at, cast(:since as timestamptz))), 0) / 3600"""
 _OF_JOB = "job_id = :id"
 _OF_PROJECT = "job_id in (select id from jobs where project_id = :id)"
-# By attempts that were not over before: not a year's ledger, and not while others wait for us.
+# Skips attempts that ended before: reading a year's ledger would hold the locks too long.
 _BY_PROJECT = """attempt_id in (
   select a.id from attempts a join jobs j on j.id = a.job_id where j.project_id = :id
     and (a.ended_at is null or a.ended_at > cast(:since as timestamptz))
@@ -56,9 +56,9 @@ _SAVE_SECONDS: Label[float | None] = (
   from jsonb_array_elements(jobs.plan -> 'options') o)""").label("save_seconds")
 )
 
-# Members of terms that decide whether a job leaves Spot for its deadline; so does money for it.
+# Terms that decide whether a job leaves Spot for its deadline; its budget does, too.
 _OF_RISK = ("deadline", "on_deadline_risk", "regions", "max_price")
-# After an order: whoever looks then sees what came of it.
+# Time after an order of machines by which they have all been seen.
 _COME = 2 * TIME_LIMITS[AttemptState.PROVISIONING][0]
 _EVER = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 _INSTANT = timedelta(microseconds=1)
@@ -66,33 +66,34 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Caps:
-    """What limits a job, and what was told of it."""
+    """Budgets of a job and its project, and the thresholds announced so far."""
 
     job_id: str
     project_id: str
     terms: JobConstraints
     over_budget_at: datetime | None
-    told: int  # the highest threshold of the job's own budget
+    told: int  # the highest announced threshold of the job's own budget
     project_cap: Decimal | None
     project_since: datetime | None
     project_told: int
-    save_seconds: float  # planned for saving the job
+    save_seconds: float  # planned for one checkpoint
 
     @property
     def any(self) -> bool:
-        """Whether anything limits it."""
+        """Return whether the job or its project has a budget."""
         return self.terms.budget is not None or self.project_cap is not None
 
 
 async def caps(conn: AsyncConnection, job_id: str) -> Caps:
-    """What limits the job."""
+    """Return the budgets that limit the job."""
     return _caps((await conn.execute(_caps_query(job_id))).mappings().one())
 
 
 async def lock(conn: AsyncConnection, job_id: str) -> Caps:
-    """The same, with the rows locked: nobody else puts money aside until this transaction ends.
+    """Lock the job and its project's budget until the transaction ends; return the budgets.
 
-    The project's row is locked where it has a budget; jobs of others start side by side.
+    Meanwhile no other transaction reserves money. A project without a budget is not locked, so its
+    jobs can start concurrently.
     """
     mine = select(jobs.c.project_id).where(jobs.c.id == job_id)
     project_id = (await conn.execute(mine.with_for_update(key_share=True))).scalar_one()
@@ -104,14 +105,14 @@ async def lock(conn: AsyncConnection, job_id: str) -> Caps:
 
 
 async def limited(conn: AsyncConnection, project_ids: Collection[str]) -> set[str]:
-    """Those of these projects that have a budget."""
+    """Return which of these projects have a budget."""
     query = select(projects.c.id)
     mine = query.where(among(projects.c.id, project_ids), projects.c.budget.is_not(None))
     return set((await conn.execute(mine)).scalars())
 
 
 async def spent_by_job(conn: AsyncConnection, job_id: str, now: datetime) -> Decimal:
-    """US dollars by the ledgers until ``now``: machines, storage and moves between tiers."""
+    """Return the job's cost until ``now`` in US dollars: machines, storage and tier moves."""
     given = {"id": job_id, "now": now, "since": _EVER}
     return await _spent(conn, given, whose=_OF_JOB, by=_OF_JOB)
 
@@ -119,28 +120,28 @@ async def spent_by_job(conn: AsyncConnection, job_id: str, now: datetime) -> Dec
 async def spent_by_project(
     conn: AsyncConnection, project_id: str, since: datetime, now: datetime
 ) -> Decimal:
-    """The same of all jobs of a project, from ``since`` on."""
+    """Return the cost of the project's jobs from ``since`` to ``now`` in US dollars."""
     given = {"id": project_id, "now": now, "since": since}
     return await _spent(conn, given, whose=_OF_PROJECT, by=_BY_PROJECT)
 
 
 async def holds_of_job(conn: AsyncConnection, job_id: str) -> list[BudgetHold]:
-    """The job's attempts whose machines are not seen to be gone."""
+    """Return the budget holds of the job's attempts that have not ended."""
     rows = await conn.execute(text(_HOLDS.format(whose=_OF_JOB)), {"id": job_id})
     return [_hold(r) for r in rows.mappings()]
 
 
 async def holds_of_project(conn: AsyncConnection, project_id: str) -> list[BudgetHold]:
-    """The same of all jobs of a project."""
+    """Return the budget holds of the project's attempts that have not ended."""
     rows = await conn.execute(text(_HOLDS.format(whose=_OF_PROJECT)), {"id": project_id})
     return [_hold(r) for r in rows.mappings()]
 
 
 async def exhaust(conn: AsyncConnection, job_id: str, because: str, now: datetime) -> None:
-    """From now on the job has no money for machines; wake its reconciler.
+    """Mark the job's budget as exhausted, and wake its reconciler.
 
-    Dated no earlier than the project's budget, whose clock may be ahead of ours: else the job
-    would be weighed by it again and again.
+    The mark is dated no earlier than the project's budget, which another replica's clock may have
+    dated: else the job would be checked against it again and again.
     """
     set_at = select(projects.c.budget_set_at).where(projects.c.id == jobs.c.project_id)
     at = func.greatest(now, set_at.scalar_subquery())
@@ -150,24 +151,24 @@ async def exhaust(conn: AsyncConnection, job_id: str, because: str, now: datetim
 
 
 async def has_money(conn: AsyncConnection, job_id: str) -> None:
-    """The job may ask for machines again."""
+    """Clear the mark of an exhausted budget: the job may request machines again."""
     values = {"over_budget_at": None, "over_budget_because": ""}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
 
 
 async def still_exhausted(conn: AsyncConnection, job_id: str, because: str) -> None:
-    """The job stays without money, for another reason maybe."""
+    """Update the reason why the job's budget stays exhausted."""
     mine = update(jobs).where(jobs.c.id == job_id)
     await conn.execute(mine.values(over_budget_because=because))
 
 
 async def told(conn: AsyncConnection, job_id: str, reached: int) -> None:
-    """A threshold of the job's budget was told."""
+    """Record the highest threshold of the job's budget that was announced."""
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(budget_told=reached))
 
 
 async def told_of_project(conn: AsyncConnection, project_id: str, reached: int) -> None:
-    """A threshold of the project's budget was told."""
+    """Record the highest threshold of the project's budget that was announced."""
     mine = update(projects).where(projects.c.id == project_id)
     await conn.execute(mine.values(budget_told=reached))
 
@@ -175,7 +176,7 @@ async def told_of_project(conn: AsyncConnection, project_id: str, reached: int) 
 async def set_terms(
     conn: AsyncConnection, job_id: str, before: JobConstraints, terms: JobConstraints, now: datetime
 ) -> None:
-    """What holds from now on: what was told of members that differ is told anew."""
+    """Write new terms of the job; clear announcements and moves that rest on changed ones."""
     values: dict[str, Any] = {"terms": terms.as_dict(), "waits_for": ""}
     if terms.budget != before.budget:
         values["budget_told"] = 0
@@ -194,11 +195,11 @@ async def set_project(
     since: datetime | None,
     now: datetime,
 ) -> None:
-    """The project's budget, counted from ``since``; None: it has none any more.
+    """Set the project's budget, counted from ``since``; ``cap`` None: remove it.
 
-    Dated after every job that has stopped for want of money, whoever's clock said when that was.
+    The change is dated after every job that has stopped for lack of money, on whichever clock.
     """
-    await project(conn, project_id, to_write=True)  # who stops a job by the old one comes first
+    await project(conn, project_id, to_write=True)  # after stops by the old budget
     stopped = select(func.max(jobs.c.over_budget_at)).where(jobs.c.project_id == project_id)
     values = {
         "budget": cap,
@@ -212,7 +213,7 @@ async def set_project(
 async def project(
     conn: AsyncConnection, project_id: str, *, to_write: bool = False
 ) -> tuple[Decimal | None, datetime | None, int]:
-    """The project's budget, from when it counts, and the highest threshold that was told."""
+    """Return the project's budget, its start, and the highest threshold announced."""
     columns = (projects.c.budget, projects.c.budget_since, projects.c.budget_told)
     query = select(*columns).where(projects.c.id == project_id)
     query = query.with_for_update(key_share=True) if to_write else query
@@ -221,13 +222,13 @@ async def project(
 
 
 async def limited_projects(conn: AsyncConnection) -> list[str]:
-    """Projects that have a budget."""
+    """Return the ids of projects that have a budget."""
     query = select(projects.c.id).where(projects.c.budget.is_not(None)).order_by(projects.c.id)
     return list((await conn.execute(query)).scalars())
 
 
 async def holding(conn: AsyncConnection, project_id: str) -> list[str]:
-    """The project's jobs that have or get machines, and have not been told to let them go."""
+    """Return the project's jobs with a live attempt whose budget is not marked exhausted."""
     held = attempts.c.state.not_in(ATTEMPT_OVER)
     query = select(jobs.c.id).join(attempts, attempts.c.job_id == jobs.c.id)
     mine = query.where(jobs.c.project_id == project_id, held, jobs.c.over_budget_at.is_(None))
@@ -235,7 +236,7 @@ async def holding(conn: AsyncConnection, project_id: str) -> list[str]:
 
 
 async def stopped_by_project(conn: AsyncConnection, project_id: str) -> list[str]:
-    """Jobs that are not over and whose machines were taken because money ran out."""
+    """Return the project's unfinished jobs whose budget is marked exhausted."""
     live = jobs.c.state.not_in(JOB_TERMINAL)
     query = select(jobs.c.id).where(
         jobs.c.project_id == project_id, live, jobs.c.over_budget_at.is_not(None)
@@ -244,7 +245,7 @@ async def stopped_by_project(conn: AsyncConnection, project_id: str) -> list[str
 
 
 async def stopped_by_another(conn: AsyncConnection) -> list[str]:
-    """Such jobs of any project that stopped for its budget before that was set, or lifted."""
+    """Return unfinished jobs stopped by their project's budget before its last change."""
     query = select(jobs.c.id).join(projects, projects.c.id == jobs.c.project_id)
     found = query.where(
         jobs.c.state.not_in(JOB_TERMINAL),
@@ -255,7 +256,7 @@ async def stopped_by_another(conn: AsyncConnection) -> list[str]:
 
 
 async def nodes_stop_by(conn: AsyncConnection, attempt_id: str, moment: datetime | None) -> None:
-    """Until when the attempt's nodes go on if they hear nothing; None: for the outage."""
+    """Set until when the attempt's nodes train without contact; None: for the whole outage."""
     mine = update(attempts).where(attempts.c.id == attempt_id)
     await conn.execute(mine.values(stop_by=moment))
 
@@ -290,7 +291,7 @@ def _caps(r: RowMapping) -> Caps:
 def _hold(r: RowMapping) -> BudgetHold:
     state = AttemptState(r["state"])
     leaving = state is AttemptState.TERMINATING
-    anew = r["refilled_at"] if r["refills"] and not leaving else None  # else all of them have come
+    anew = r["refilled_at"] if r["refills"] and not leaving else None  # else all have arrived
     ordered_at = anew or r["created_at"]
     come = r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _COME
     return BudgetHold(

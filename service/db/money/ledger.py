@@ -1,4 +1,4 @@
-"""What machines cost: a row per machine and price interval, opened and closed by what ARM says."""
+"""Meter machines: a row per machine and price interval, opened and closed by ARM's reports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ update ledger l set ended_at = greatest(:now, started_at) from gone where l.id =
 """)
 
 
-# However many machines there are, these are six values: a statement has room for 65,535.
+# Six parameters for any number of machines: a statement has room for 65,535.
 _OPEN = text("""
 insert into ledger (job_id, attempt_id, vm_id, started_at, hourly, on_demand_hourly)
 select * from unnest(
@@ -48,14 +48,14 @@ class Exist:
     attempt_id: str
     vm_ids: Sequence[str]
     price: Price
-    since: datetime  # the first row of a machine begins then: it costs before it is first seen
+    since: datetime  # start of a machine's first row: it costs before it is seen
 
 
 async def meter(conn: AsyncConnection, seen: Sequence[Exist], now: datetime) -> None:
-    """Open a row for every machine newly seen, close those of machines no longer there.
+    """Open a row for every machine newly seen, and close the rows of machines that are gone.
 
-    A machine that was gone and is back costs from now on: what it cost before stands in its first
-    row. Another replica's clock may be ahead of ours: a row never ends before it has started.
+    A machine that is back after a gap costs from now on; its earlier row stays. Another replica's
+    clock may be ahead of ours: a row never ends before it has started.
     """
     pairs = [(one.attempt_id, vm_id) for one in seen for vm_id in one.vm_ids]
     given: dict[str, object] = {"ids": [one.attempt_id for one in seen], "now": now}
@@ -73,10 +73,10 @@ async def meter(conn: AsyncConnection, seen: Sequence[Exist], now: datetime) -> 
 
 
 async def reprice(conn: AsyncConnection, attempt_id: str, price: Price, now: datetime) -> None:
-    """From ``now`` on the attempt's machines cost this: their rows end and others begin.
+    """Change the price of the attempt's machines from ``now`` on: close open rows, open new ones.
 
-    Locked are the attempt's rows only; who meters it at this moment has its row locked, and so
-    waits for us or is waited for.
+    Locks the attempt's ledger rows only. A concurrent ``meter`` holds the attempt's row, so one
+    waits for the other.
     """
     c = ledger.c
     mine = (c.attempt_id == attempt_id, c.ended_at.is_(None))
@@ -89,14 +89,14 @@ async def reprice(conn: AsyncConnection, attempt_id: str, price: Price, now: dat
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[LedgerRow]:
-    """Every row of the job, oldest first."""
+    """Return every ledger row of the job, oldest first."""
     query = select(ledger).where(ledger.c.job_id == job_id).order_by(ledger.c.id)
     names = list(LedgerRow.__dataclass_fields__)
     return [LedgerRow(**{n: r[n] for n in names}) for r in (await conn.execute(query)).mappings()]
 
 
 async def open_after_the_end(conn: AsyncConnection) -> set[str]:
-    """Attempts that have ended and have machines all the same, as far as is known."""
+    """Return the ids of ended attempts that still have an open row."""
     c = ledger.c
     query = select(c.attempt_id).join(attempts, attempts.c.id == c.attempt_id).distinct()
     ended = query.where(c.ended_at.is_(None), attempts.c.state == AttemptState.ENDED)
@@ -110,7 +110,7 @@ async def _open(conn: AsyncConnection, rows: Sequence[tuple[object, ...]]) -> No
 
 
 async def _known(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[tuple[str, str], bool]:
-    """The attempts' machines that have a row, and whether one of theirs is open."""
+    """Return machines of these attempts that have a row, and whether one is open."""
     c = ledger.c
     is_open = func.bool_or(c.ended_at.is_(None)).label("is_open")
     query = select(c.attempt_id, c.vm_id, is_open).where(among(c.attempt_id, attempt_ids))

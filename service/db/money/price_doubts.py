@@ -1,5 +1,6 @@
-"""Prices that jumped and are not believed yet, and what was paid last; all replicas share them.
+"""Read and write doubts about prices that jumped, and read the last good prices.
 
+All replicas share the doubts.
 A doubt is a row of `market_looks`: ``due_at`` is when it settles, ``trouble`` the price.
 """
 
@@ -24,7 +25,7 @@ _PREFIX = "price of "
 
 
 async def of(conn: AsyncConnection, meters: Collection[str]) -> dict[str, PriceDoubt]:
-    """The doubts about these meters, settled ones included."""
+    """Return the doubts about these meters, settled ones included."""
     mine = among(_looks.what, [_PREFIX + meter for meter in meters])
     rows = await conn.execute(select(_looks.what, _looks.due_at, _looks.trouble).where(mine))
     return {
@@ -36,23 +37,24 @@ async def of(conn: AsyncConnection, meters: Collection[str]) -> dict[str, PriceD
 
 
 async def save(conn: AsyncConnection, meter: str, doubt: PriceDoubt, now: datetime) -> None:
-    """Keep it in place of an earlier one of the meter."""
+    """Store the doubt in place of the meter's earlier one."""
     news = {"due_at": doubt.settles_at, "trouble": str(doubt.price), "trouble_at": now}
     new = upsert(market_looks).values(what=_PREFIX + meter, **news)
     await conn.execute(new.on_conflict_do_update(index_elements=[_looks.what], set_=news))
 
 
 async def remove(conn: AsyncConnection, meter: str) -> None:
-    """Forget it."""
+    """Delete the meter's doubt."""
     await conn.execute(delete(market_looks).where(_looks.what == _PREFIX + meter))
 
 
 async def paid(
     conn: AsyncConnection, place: SpotPool, now: datetime
 ) -> dict[CapacityType, Decimal]:
-    """The last good prices of a place: of its newest machines that ran, else as Azure published.
+    """Return the last good prices of a place, from its newest attempts that ran.
 
-    The price on demand is known from Spot machines too.
+    Spot attempts give the on-demand price too. Without any, the Spot price is the one that Azure
+    published last.
     """
     found: dict[CapacityType, Decimal] = {}
     for capacity in (CapacityType.SPOT, CapacityType.ON_DEMAND):

@@ -1,4 +1,4 @@
-"""What the jobs of a project cost, by day, and what the same machines would have cost on demand."""
+"""Sum what a project's jobs cost by time bucket, and the same machine time on demand."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.storage.access_tiers import GIB
 
-# Of a ledger's row, the hours in a bucket.
+# Hours of a ledger row within a bucket.
 _HOURS = """greatest(extract(epoch from least(coalesce(l.ended_at, :now), b.ends, :now)
   - greatest(l.started_at, b.starts)), 0) / 3600"""
 _OVERLAPS = "l.started_at < b.ends and coalesce(l.ended_at, :now) > b.starts"
@@ -45,7 +45,7 @@ order by b.starts
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """One stretch of time."""
+    """Costs within one stretch of time, in US dollars."""
 
     starts: datetime
     ends: datetime
@@ -62,7 +62,7 @@ async def by_bucket(
     width: int,
     now: datetime,
 ) -> list[Bucket]:
-    """Each of ``width`` seconds, oldest first; moves between tiers are not in it."""
+    """Return buckets of ``width`` seconds, oldest first, without charges for tier moves."""
     now_given = "cast(:now as timestamptz)"
     hours, overlaps = (s.replace(":now", now_given) for s in (_HOURS, _OVERLAPS))
     sums = {"hours": hours, "overlaps": overlaps, "gib": GIB, "month": HOURS_PER_MONTH}

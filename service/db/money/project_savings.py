@@ -1,4 +1,4 @@
-"""What machines of each project cost, and what they would have cost at the list price."""
+"""Sum what each project's machines cost, and what they would have cost on demand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-# Attempts that were not over when the period began, by the index of ends: a year's ledger is left
-# alone. One that never had a machine in it, as of a refusal, is nobody's. Survivors of an eviction
-# count with their attempt.
+# Reads attempts that had not ended when the period began, by the index of ends, instead of a year's
+# ledger. An attempt without a machine in the period, as after a refusal, does not count. Evictions
+# that an attempt outlived count, too.
 _SUMS = """
 with lasted as (
   select id, job_id, survived + (outcome is not distinct from 'evicted')::int evictions
@@ -60,7 +60,7 @@ _MEMBERS = ("jobs", "evictions", "spent", "on_demand")
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """Machines of one project, or of all; money in US dollars."""
+    """Cost of the machines of one project or of all, in US dollars."""
 
     id: str  # of the project; "": all
     name: str
@@ -72,7 +72,7 @@ class Saved:
 
 @dataclass(frozen=True, kw_only=True)
 class Savings:
-    """A page of projects, those first that spent most, and all of them together."""
+    """A page of projects, highest cost first, and the totals of all of them."""
 
     page: Sequence[Saved]
     whole: Saved
@@ -82,9 +82,9 @@ class Savings:
 async def by_project(
     conn: AsyncConnection, since: datetime, now: datetime, *, after: str | None, limit: int
 ) -> Savings | None:
-    """From ``since`` until ``now``; None: ``after`` is no project that had machines then.
+    """Return savings from ``since`` to ``now``; None if ``after`` had no machines then.
 
-    Pages are of one order if they are of one ``now``.
+    Pages are consistent with each other only if they share ``now``.
     """
     query = _QUERY
     for name, kind in _TYPES.items():

@@ -1,4 +1,4 @@
-"""What stored bytes cost: a row per tier and amount, opened and closed by what Blob lists."""
+"""Meter stored bytes: a row per tier and amount, opened and closed by Blob's listings."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,22 +19,22 @@ insert into storage_meters (id, began_at, due_at) values (:id, :now, :now) on co
 
 
 async def begin(conn: AsyncConnection, job_id: str, now: datetime) -> None:
-    """From now on the job's container is looked at; no harm when it is already."""
+    """Begin to meter the job's container; do nothing if it is metered already."""
     await conn.execute(_BEGIN, {"id": job_id, "now": now})
 
 
 async def look_soon(conn: AsyncConnection, job_id: str, now: datetime) -> None:
-    """Something was moved: what it costs has changed."""
+    """Make the container due now: its cost has changed."""
     await leases.hint(conn, storage_meters, job_id, now)
 
 
 async def claim_due(conn: AsyncConnection, now: datetime, limit: int) -> list[Claim]:
-    """Lease containers that are to be looked at."""
+    """Lease up to ``limit`` containers that are due."""
     return await leases.claim_due(conn, _DUE, now, limit)
 
 
 async def held(conn: AsyncConnection, job_id: str) -> dict[AccessTier, TierLevel]:
-    """What the job's open rows say."""
+    """Return the amount and price per tier of the job's open rows."""
     c = storage_ledger.c
     query = select(c.tier, c.size, c.month).where(c.job_id == job_id, c.ended_at.is_(None))
     rows = await conn.execute(query)
@@ -48,7 +48,7 @@ async def record(
     now: datetime,
     due_at: datetime,
 ) -> None:
-    """Write what a look has found and give the lease back, or raise LeaseLost and write nothing.
+    """Write changes of a listing and release the lease, or raise LeaseLost and write nothing.
 
     Another replica's clock may be ahead of ours: a row never ends before it has started.
     """
@@ -67,12 +67,12 @@ async def record(
 
 
 async def postpone(conn: AsyncConnection, claim: Claim, now: datetime, due_at: datetime) -> None:
-    """Nothing could be seen: what the open rows say goes on. Or raise LeaseLost."""
+    """Release the lease of a container that could not be listed, or raise LeaseLost."""
     await leases.release(conn, claim, now, due_at)
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[StorageRow]:
-    """Every row of the job, oldest first."""
+    """Return every row of the job, oldest first."""
     query = select(storage_ledger).where(storage_ledger.c.job_id == job_id)
     names = list(StorageRow.__dataclass_fields__)
     rows = (await conn.execute(query.order_by(storage_ledger.c.id))).mappings()

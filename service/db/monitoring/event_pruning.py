@@ -1,6 +1,6 @@
-"""Deleting what was told of jobs that have long been over, some thousand rows at a time.
+"""Delete events and metrics of jobs that ended long ago, and old prices and bills.
 
-And what Azure told long ago.
+Deletes some thousand rows at a time.
 """
 
 from datetime import datetime
@@ -11,11 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.schema.market_tables import bills, spot_prices
 
-ROWS = 5000  # in one transaction: it holds its locks for milliseconds
+ROWS = 5000  # per transaction, so that it holds its locks for milliseconds
 
 
 class Rows(StrEnum):
-    """What is pruned."""
+    """Tables whose rows are pruned."""
 
     EVENTS = "events"
     METRICS = "metrics"
@@ -45,23 +45,23 @@ _PRUNED = {
 
 
 async def due(conn: AsyncConnection, rows: Rows, before: datetime, limit: int) -> list[str]:
-    """Jobs that were over ``before`` and have such rows still, the oldest first."""
+    """Return jobs that ended ``before`` and are not pruned of ``rows`` yet, oldest first."""
     found = await conn.execute(_DUE[rows], {"before": before, "limit": limit})
     return list(found.scalars())
 
 
 async def some(conn: AsyncConnection, rows: Rows, job_id: str) -> bool:
-    """Delete some of the job's; True when none is left, which is written down."""
+    """Delete up to ``ROWS`` rows of the job; return True and mark it if none is left."""
     done = await conn.execute(_DELETE[rows], {"job_id": job_id})
     if done.rowcount == ROWS:
         return False
-    # Of two who prune the same job one deletes none of what the other is deleting still.
+    # A concurrent pruner may still be deleting rows: then this does not mark the job.
     return bool((await conn.execute(_PRUNED[rows], {"job_id": job_id})).rowcount)
 
 
 async def told(conn: AsyncConnection, before: datetime) -> None:
-    """Delete prices and bills that Azure has not told since; those that hold are told again."""
+    """Delete prices and bills that Azure has not reported since ``before``."""
     await conn.execute(delete(spot_prices).where(spot_prices.c.seen_at < before))
-    # No day is billed before it has come; and so only these days' rows are looked at.
+    # A row is seen on its day or later, so limiting the days loses none and reads fewer rows.
     old = (bills.c.day <= before.date(), bills.c.seen_at < before)
     await conn.execute(delete(bills).where(*old))

@@ -1,4 +1,4 @@
-"""How the service itself stands: overdue work, turns, what was read of Azure when, open calls."""
+"""Read the state of the service: overdue work, turns, reads of Azure, calls for help."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ Rows = Sequence[RowMapping]
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """Rows as they are."""
+    """State of the service, as the queries return it."""
 
     replicas: list[Replica]
     work: Rows
@@ -69,7 +69,7 @@ class System:
 
 
 async def of(conn: AsyncConnection, now: datetime) -> System:
-    """Return what rows say at this moment."""
+    """Return the state of the service at ``now``."""
     versions = (await conn.execute(_VERSIONS)).one()
     return System(
         replicas=await connected(conn),

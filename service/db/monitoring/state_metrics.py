@@ -1,4 +1,4 @@
-"""The state that Prometheus scrapes, in one statement over partial indexes of what is live."""
+"""Read the state that Prometheus scrapes, in one statement over partial indexes."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -66,7 +66,7 @@ from cloud_circuits
 
 
 class Sample(NamedTuple):
-    """One figure of one metric."""
+    """One value of a metric, with its labels."""
 
     name: str
     labels: Sequence[str]
@@ -74,6 +74,6 @@ class Sample(NamedTuple):
 
 
 async def state(conn: AsyncConnection, now: datetime) -> list[Sample]:
-    """Return every figure that is not zero, and those without labels."""
+    """Return every sample that is not zero, and those without labels."""
     rows = await conn.execute(_STATE, {"now": now})
     return [Sample(row.name, row.labels, float(row.value)) for row in rows]

@@ -1,4 +1,4 @@
-"""Projects and their API keys; only the hash of a key is kept."""
+"""Read and write projects and their API keys; only the hash of a key is stored."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,23 +12,23 @@ from service.db.core import notify
 from service.db.schema.tables import api_keys, jobs, projects
 from service.domain.ids import new_id
 
-TOPIC = "keys"  # is notified when one is revoked
+TOPIC = "keys"  # notified when a key is revoked
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who sent a request, and the project to act in."""
+    """Caller of a request: its key, and the project to act in."""
 
     api_key_id: str
     project_id: str
     scope: Scope = Scope.READ
-    expires_at: datetime | None = None  # the key
-    operates: bool = False  # the project is not the key's own
+    expires_at: datetime | None = None  # of the key
+    operates: bool = False  # an operator acts in a project that is not the key's own
 
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """Whose jobs, files and keys they are."""
+    """Row of a project, which owns jobs, files and keys."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class Project:
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One row, without the hash."""
+    """Row of an API key, without the hash."""
 
     id: str
     project_id: str
@@ -51,7 +51,7 @@ class Key:
     created_by: str | None  # id of the key that made it; None: the service's own command
 
     def has_expired(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Return whether the key has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
 
@@ -60,7 +60,7 @@ _COLUMNS = [api_keys.c[name] for name in Key.__dataclass_fields__]
 
 
 async def project(conn: AsyncConnection, name: str, now: datetime) -> str:
-    """Id of the project of that name, made if need be."""
+    """Return the id of the project with this name; create it if it is missing."""
     row = {"id": new_id("proj", now), "name": name, "created_at": now}
     await conn.execute(upsert(projects).values(row).on_conflict_do_nothing())
     query = select(projects.c.id).where(projects.c.name == name)
@@ -68,13 +68,13 @@ async def project(conn: AsyncConnection, name: str, now: datetime) -> str:
 
 
 async def find_project(conn: AsyncConnection, name: str) -> str | None:
-    """Id of the project of that name, if there is one."""
+    """Return the id of the project with this name; None if there is none."""
     query = select(projects.c.id).where(projects.c.name == name)
     return (await conn.execute(query)).scalar_one_or_none()
 
 
 async def called(conn: AsyncConnection, *names: str) -> list[Project]:
-    """The projects whose id or name is one of these."""
+    """Return the projects whose id or name is among ``names``."""
     meant = or_(projects.c.id.in_(names), projects.c.name.in_(names))
     rows = await conn.execute(select(*_OF_PROJECTS).where(meant))
     return [Project(**r) for r in rows.mappings()]
@@ -83,7 +83,10 @@ async def called(conn: AsyncConnection, *names: str) -> list[Project]:
 async def newest_projects(
     conn: AsyncConnection, *, after: str | None, limit: int, job_id: str | None = None
 ) -> list[Project] | None:
-    """Newest first, beyond ``after``; with ``job_id`` the one that has it. None: no such cursor."""
+    """Return projects newest first, beyond ``after``; None if that is no project.
+
+    ``job_id``: only the project that has this job.
+    """
     query = select(*_OF_PROJECTS)
     if after is not None:
         if all(project.id != after for project in await called(conn, after)):
@@ -96,19 +99,19 @@ async def newest_projects(
 
 
 async def add(conn: AsyncConnection, key: Key, digest: bytes) -> None:
-    """Keep a new key's hash."""
+    """Write a new key with its hash."""
     await conn.execute(insert(api_keys).values(**vars(key), sha256=digest))
 
 
 async def find(conn: AsyncConnection, digest: bytes) -> Key | None:
-    """The key of that hash, revoked or not."""
+    """Return the key with this hash, even if revoked; None if there is none."""
     found = await conn.execute(select(*_COLUMNS).where(api_keys.c.sha256 == digest))
     row = found.mappings().one_or_none()
     return _key(row) if row else None
 
 
 async def get(conn: AsyncConnection, project_id: str, key_id: str) -> Key | None:
-    """The project's key of that id, revoked or not."""
+    """Return the project's key with this id, even if revoked; None if there is none."""
     mine = (api_keys.c.id == key_id, api_keys.c.project_id == project_id)
     row = (await conn.execute(select(*_COLUMNS).where(*mine))).mappings().one_or_none()
     return _key(row) if row else None
@@ -117,7 +120,7 @@ async def get(conn: AsyncConnection, project_id: str, key_id: str) -> Key | None
 async def newest(
     conn: AsyncConnection, project_id: str, *, after: str | None, limit: int | None
 ) -> list[Key]:
-    """Keys that are not revoked, newest first, beyond ``after``."""
+    """Return keys that are not revoked, newest first, beyond ``after``."""
     query = select(*_COLUMNS).where(
         api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None)
     )
@@ -128,28 +131,28 @@ async def newest(
 
 
 async def revoke(conn: AsyncConnection, key_id: str, now: datetime) -> None:
-    """From now on the key opens nothing; the time of the first revocation stays."""
+    """Revoke the key; a repeated call keeps the time of the first revocation."""
     still = (api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
     await conn.execute(update(api_keys).where(*still).values(revoked_at=now))
     await notify.notify(conn, TOPIC)
 
 
 async def revoke_expired(conn: AsyncConnection, project_id: str, name: str, now: datetime) -> None:
-    """Revoke the project's keys of this name that have expired: they count for nothing then."""
+    """Revoke expired keys of the project with this name, so that they do not count."""
     c = api_keys.c
     over = (c.project_id == project_id, c.name == name, c.revoked_at.is_(None), c.expires_at <= now)
     await conn.execute(update(api_keys).where(*over).values(revoked_at=now))
 
 
 async def count(conn: AsyncConnection, project_id: str) -> int:
-    """How many keys still open the project."""
+    """Return how many keys of the project are not revoked."""
     live = (api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None))
     query = select(func.count()).select_from(api_keys).where(*live)
     return int((await conn.execute(query)).scalar_one())
 
 
 async def touch(conn: AsyncConnection, key_id: str, now: datetime, before: datetime) -> None:
-    """Note that the key is used, unless that was noted since ``before``."""
+    """Record that the key is used, unless a use since ``before`` is recorded."""
     used = api_keys.c.last_used_at
     stale = (api_keys.c.id == key_id, or_(used.is_(None), used < before))
     await conn.execute(update(api_keys).where(*stale).values(last_used_at=now))

@@ -1,4 +1,4 @@
-"""One-time tokens for the console; only their hashes are kept."""
+"""Read and write one-time sign-in tokens of the console; only their hashes are stored."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -13,7 +13,7 @@ _c = sign_in_tokens.c
 
 
 class Granted(NamedTuple):
-    """What a token gives a key for."""
+    """Project and scope of the key that a token grants."""
 
     project_id: str
     scope: Scope
@@ -22,14 +22,17 @@ class Granted(NamedTuple):
 async def add(
     conn: AsyncConnection, digest: bytes, granted: Granted, now: datetime, until: datetime
 ) -> None:
-    """Keep the hash of a new token, and forget those that have expired."""
+    """Write the hash of a new token, and delete expired tokens."""
     await conn.execute(delete(sign_in_tokens).where(_c.expires_at <= now))
     row = {"sha256": digest, "project_id": granted.project_id, "scope": granted.scope}
     await conn.execute(insert(sign_in_tokens).values(**row, expires_at=until))
 
 
 async def use(conn: AsyncConnection, digest: bytes, now: datetime) -> Granted | None:
-    """Use the token up; None where it is unknown, expired or used. Of two at once, one gets it."""
+    """Use the token up and return its grant; None if it is unknown, expired or used.
+
+    Of two concurrent calls one gets the grant.
+    """
     good = (_c.sha256 == digest, _c.used_at.is_(None), _c.expires_at > now)
     used = update(sign_in_tokens).where(*good).values(used_at=now)
     row = (await conn.execute(used.returning(_c.project_id, _c.scope))).one_or_none()

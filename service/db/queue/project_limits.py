@@ -1,4 +1,4 @@
-"""What a project has and may have; nothing of it is kept in a second place, so nothing drifts."""
+"""Read and write a project's limits; usage is counted from the rows, so no counter drifts."""
 
 from typing import Any
 
@@ -28,12 +28,12 @@ _UNDER_WAY = uploads.c.given_up_at.is_(None)
 
 
 async def take_turn_of(conn: AsyncConnection, project_id: str) -> None:
-    """Have every other transaction that adds to the project wait until ours ends."""
+    """Block other transactions that add to the project until this one ends."""
     await take_turn(conn, f"limits:{project_id}")
 
 
 async def of(conn: AsyncConnection, project_id: str) -> ProjectLimits:
-    """Return what the project may have."""
+    """Return the limits of the project."""
     query = select(*_COLUMNS).where(project_limits.c.project_id == project_id)
     row = (await conn.execute(query)).mappings().one_or_none()
     own = {name: most for name, most in row.items() if most is not None} if row else {}
@@ -41,7 +41,7 @@ async def of(conn: AsyncConnection, project_id: str) -> ProjectLimits:
 
 
 async def put(conn: AsyncConnection, project_id: str, changes: dict[str, int | None]) -> None:
-    """Give the project other limits, None: the usual one; what is not named stays."""
+    """Change limits of the project; None: back to the default. Limits not named stay."""
     new = upsert(project_limits).values(project_id=project_id, **changes)
     await conn.execute(
         new.on_conflict_do_update(index_elements=[project_limits.c.project_id], set_=changes)
@@ -49,7 +49,7 @@ async def put(conn: AsyncConnection, project_id: str, changes: dict[str, int | N
 
 
 async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) -> ProjectLimits:
-    """Return what the project has. An upload of unknown size counts as ``unknown_bytes``."""
+    """Return the project's usage; an upload of unknown size counts as ``unknown_bytes``."""
     there, under_way = _files(project_id), (uploads.c.project_id == project_id, _UNDER_WAY)
     size = func.coalesce(uploads.c.expected_bytes, unknown_bytes)
     live_keys = (api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None))
@@ -63,18 +63,18 @@ async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) 
 
 
 async def live_jobs(conn: AsyncConnection, project_id: str) -> tuple[int, int]:
-    """Return how many jobs of the project go on, and how many may, in one statement."""
+    """Return the number of the project's live jobs and their limit, in one statement."""
     count, own = (await conn.execute(_LIVE_JOBS, {"project_id": project_id})).one()
     return count, DEFAULT_PROJECT_LIMITS.live_jobs if own is None else own
 
 
 def _live_jobs(project_id: str | BindParameter[str]) -> ScalarSelect[int]:
-    """The words of the condition are those of the index ``jobs_live``."""
+    """Return a query for the number of live jobs; its condition matches index ``jobs_live``."""
     return _count(jobs, jobs.c.project_id == project_id, jobs.c.finished_at.is_(None))
 
 
 def _files(project_id: str) -> tuple[ColumnElement[bool], ...]:
-    """Those that users have uploaded: the service's own results must always find room."""
+    """Return the conditions for uploaded files: result files never count against limits."""
     mine = (files.c.project_id == project_id, files.c.deleted_at.is_(None))
     return (*mine, files.c.purpose != PURPOSE_OF_RESULTS)
 

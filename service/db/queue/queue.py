@@ -1,6 +1,6 @@
-"""The queue's rows. Who has waits_since waits, who has admitted_at may ask for machines.
+"""Read and write the queue: `waits_since` marks a queued job, `admitted_at` an admitted one.
 
-Whoever writes here and a job locks the job first, as the moves of jobs do.
+A transaction that writes both a job and its row here locks the job first, as moves of jobs do.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -41,12 +41,12 @@ from service.domain.queue.admission import (
 )
 from service.domain.states import JOB_TERMINAL, JobState
 
-TOPIC = "queue"  # somebody may be let in now
+TOPIC = "queue"  # a job may be admitted now
 _TURN = "admission"
 _c = queue.c
 _PRIORITIES = {str(priority): priority for priority in Priority}
-# Of an admitted job without a live attempt: since when it could have asked for machines. While its
-# own are being deleted they may take the last cores that there are; nothing is given away then.
+# Since when an admitted job without a live attempt could have requested machines. Its reservation
+# does not lapse while its machines are being deleted: they may use the last free cores.
 _LEAVES = TOO_LONG_TO_DELETE.total_seconds()
 IDLE_SINCE = f"""greatest(queue.admitted_at, (
   select max(coalesce(ended_at, coalesce(over_at, since) + interval '{_LEAVES} seconds'))
@@ -77,7 +77,7 @@ select pg_notify(:channel, 'job:' || id) from told
 
 
 class Before(NamedTuple):
-    """What was told last of a job that waits."""
+    """Queue standing of a job, as it was last written."""
 
     position: int | None
     code: str
@@ -86,7 +86,7 @@ class Before(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Gang:
-    """What a job asks for, all of it or nothing."""
+    """Request of a job, which is admitted as a whole or not at all."""
 
     job_id: str
     project_id: str
@@ -95,17 +95,17 @@ class Gang:
     wants: tuple[RegionRequest, ...]
 
     def row(self) -> dict[str, Any]:
-        """Its columns."""
+        """Return the columns of the job's row."""
         wants = [[want.region, want.cores] for want in self.wants]
         return vars(self) | {"priority": str(self.priority), "wants": wants}
 
     def waiting(self, since: datetime) -> QueuedJob:
-        """As the decision sees it."""
+        """Return the queued job as decisions see it."""
         return QueuedJob(**vars(self), since=since)
 
 
 async def is_admitted(conn: AsyncConnection, job_id: str) -> bool:
-    """Return whether the job may ask for machines."""
+    """Return whether the job is admitted, so that it may request machines."""
     query = select(_c.admitted_at.is_not(None)).where(_c.job_id == job_id)
     return bool((await conn.execute(query)).scalar_one_or_none())
 
@@ -113,7 +113,7 @@ async def is_admitted(conn: AsyncConnection, job_id: str) -> bool:
 async def admitted(
     conn: AsyncConnection, job_ids: Collection[str], now: datetime
 ) -> dict[str, tuple[str, int]]:
-    """Those of these jobs that are let in, with the region and the cores that are kept for them."""
+    """Return which of the jobs are admitted, each with its region and reserved cores."""
     kept = case((idle_since > now - ADMISSION_HOLD, _c.cores), else_=0)
     query = select(_c.job_id, _c.region, kept)
     rows = await conn.execute(query.where(among(_c.job_id, job_ids), _c.admitted_at.is_not(None)))
@@ -121,9 +121,10 @@ async def admitted(
 
 
 async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: datetime) -> bool:
-    """Let it wait for its turn again, where nothing is kept for it any more; wakes who lets in.
+    """Requeue an admitted job whose reservation has lapsed, and wake admission.
 
-    ``since``: it has wanted machines; so it has waited, wherever it was. The caller holds the job.
+    ``since``: when the job began to want machines; its wait counts from then. The caller has locked
+    the job. Return False if the job is not admitted or its reservation holds.
     """
     none = {
         "admitted_at": None,
@@ -147,20 +148,21 @@ async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: dat
 
 
 async def keep(conn: AsyncConnection, job_id: str, region: str, cores: int) -> None:
-    """What is kept for the job, once its machines there are gone, is kept where it asks now."""
+    """Move the reservation of an admitted job to the region where it requests machines now."""
     elsewhere = (_c.job_id == job_id, _c.admitted_at.is_not(None), _c.region != region)
     await conn.execute(update(queue).where(*elsewhere).values(region=region, cores=cores))
 
 
 async def take_turn(conn: AsyncConnection) -> None:
-    """Wait until nobody else lets jobs in; ours ends with the transaction."""
+    """Wait for the admission lock, and hold it until the transaction ends."""
     await conn.execute(_MARK)
 
 
 async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
-    """True for the one replica that looks after the queue; if it dies another one takes over.
+    """Take or renew the lease of the queue's leader; return whether ``holder`` has it.
 
-    A turn that ends more than two lives away was set by a clock that is ahead, and counts for none.
+    If the leader dies, another replica takes over after ``life``. A lease that ends more than two
+    lives away was set by a clock that is ahead, and is ignored.
     """
     c = turns.c
     free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
@@ -171,7 +173,7 @@ async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timed
 
 
 async def wait(conn: AsyncConnection, gang: Gang, now: datetime) -> None:
-    """From now on it waits (or since before, with what it asks for now); wakes who lets in."""
+    """Queue the job, or update the requests of a queued one; wake admission."""
     row = gang.row()
     kept = {"waits_since": func.coalesce(_c.waits_since, now)}
     news = {name: row[name] for name in ("priority", "gpus", "wants")}
@@ -187,7 +189,7 @@ async def wait(conn: AsyncConnection, gang: Gang, now: datetime) -> None:
 async def admit_at_once(
     conn: AsyncConnection, gang: Gang, now: datetime, region: str = "", cores: int = 0
 ) -> None:
-    """Let in a job that need not wait."""
+    """Admit a job that need not wait."""
     values = {"admitted_at": now, "region": region, "cores": cores, "code": "", "why": ""}
     values |= {"waits_since": None, "position": None}
     new = upsert(queue).values(**gang.row() | values)
@@ -196,12 +198,12 @@ async def admit_at_once(
 
 
 async def moved(conn: AsyncConnection, job_id: str, before: JobState, to: JobState) -> None:
-    """With a job that pauses or is over goes its admission: another one may be let in."""
+    """Drop the admission of a job that pauses or ends, so that another one may be admitted."""
     await moved_all(conn, [(job_id, before, to)])
 
 
 async def moved_all(conn: AsyncConnection, moves: Sequence[tuple[str, JobState, JobState]]) -> None:
-    """The same of many jobs, each from one state to another."""
+    """Drop admissions as ``moved`` does, for many jobs with their old and new states."""
     over = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
     rest = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in over]
     if over:
@@ -215,7 +217,7 @@ async def moved_all(conn: AsyncConnection, moves: Sequence[tuple[str, JobState, 
 
 
 async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, Before]]:
-    """Everyone who waits, by id, and what was told of it last."""
+    """Return every queued job by id, and its standing as last written."""
     whom = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
     told = (_c.position, _c.code, _c.why)
     found = {}
@@ -234,7 +236,7 @@ async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, Before]]:
 
 
 async def anybody_waits(conn: AsyncConnection) -> bool:
-    """Whether anybody does."""
+    """Return whether any job is queued."""
     query = select(literal(1)).where(_c.waits_since.is_not(None)).limit(1)
     return (await conn.execute(query)).scalar_one_or_none() is not None
 
@@ -242,7 +244,7 @@ async def anybody_waits(conn: AsyncConnection) -> bool:
 async def held(
     conn: AsyncConnection, project_ids: Collection[str] | None = None
 ) -> dict[str, tuple[int, int]]:
-    """Admitted jobs and their GPUs, by project; None: of all projects."""
+    """Return the numbers of admitted jobs and of their GPUs by project; None: all projects."""
     counted = (_c.project_id, func.count(), func.coalesce(func.sum(_c.gpus), 0))
     query = select(*counted).where(_c.admitted_at.is_not(None)).group_by(_c.project_id)
     if project_ids is not None:
@@ -251,7 +253,7 @@ async def held(
 
 
 async def admit(conn: AsyncConnection, admitted: Sequence[AdmittedJob], now: datetime) -> None:
-    """Let them in, wake their reconcilers, and tell their users."""
+    """Admit these jobs, wake their reconcilers, and add an event to each."""
     if not admitted:
         return
     ids = [a.job_id for a in admitted]
@@ -264,7 +266,7 @@ async def admit(conn: AsyncConnection, admitted: Sequence[AdmittedJob], now: dat
 
 
 async def tell(conn: AsyncConnection, told: Sequence[WaitingJob], now: datetime) -> None:
-    """Keep what users see of their wait."""
+    """Write the queue standings that users see, and raise the jobs' versions."""
     if not told:
         return
     ids = [t.job_id for t in told]
@@ -275,14 +277,14 @@ async def tell(conn: AsyncConnection, told: Sequence[WaitingJob], now: datetime)
 
 
 async def note_waits(conn: AsyncConnection, whys: Mapping[str, str], now: datetime) -> None:
-    """Write down, by job, that it has begun to wait, and why."""
+    """Add an event to each of these jobs that it began to wait, and why."""
     await _note(conn, "job.waits", {i: f"It waits: {why}" for i, why in whys.items()}, now)
 
 
 async def _note(
     conn: AsyncConnection, code: str, messages: Mapping[str, str], now: datetime
 ) -> None:
-    """One event for each of these jobs."""
+    """Add one event to each of these jobs."""
     if messages:
         rows = [
             Event(
@@ -297,7 +299,7 @@ async def _note(
             )
             for job_id, message in messages.items()
         ]
-        await _news(conn, messages, now)  # locks them: then each is dated after what was told
+        await _news(conn, messages, now)  # locks the jobs: events are dated in order
         await add_all(conn, rows)
 
 
@@ -308,5 +310,5 @@ async def _news(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) ->
 
 @lru_cache(maxsize=10_000)
 def _wants(told: tuple[tuple[str, int], ...]) -> tuple[RegionRequest, ...]:
-    """Thousands of jobs want one of a few things."""
+    """Return the requests as shared objects: thousands of jobs have one of a few."""
     return tuple(RegionRequest(region=region, cores=cores) for region, cores in told)

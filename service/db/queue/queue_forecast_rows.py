@@ -1,4 +1,4 @@
-"""Who holds Spot cores, who is ahead in the queue, and the few figures that forecast their ends."""
+"""Read holders of Spot cores and jobs ahead in the queue, with forecasts of their ends."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -46,9 +46,9 @@ order by q.job_id = :job, q.position
 
 
 async def queue_to(conn: AsyncConnection, job_id: str, place: int) -> list[QueueEntry]:
-    """Those ahead of this job, which is at that place, and it last; none where it waits no more.
+    """Return the entries ahead of the job at ``place``, and its own last; empty if not queued.
 
-    Whoever waits for its project to hold less takes no cores before, and nobody knows when.
+    Jobs that wait for their project's quota are left out: when they take cores is unknown.
     """
     given = {"job": job_id, "place": place, "for_cores": list(CORE_REASONS)}
     rows = list(await conn.execute(_QUEUE, given))
@@ -58,9 +58,9 @@ async def queue_to(conn: AsyncConnection, job_id: str, place: int) -> list[Queue
 async def holding(
     conn: AsyncConnection, regions: Collection[str], now: datetime, *, besides: str = ""
 ) -> list[CoreHold] | None:
-    """Everything of ours that holds Spot cores there, or has some kept; None: more than MANY.
+    """Return our holds and reservations of Spot cores; None if more than ``MAX_HOLDS``.
 
-    ``besides``: a job whose own kept ones are not counted.
+    ``besides``: a job whose own reservation is not counted.
     """
     given = {
         "regions": sorted(regions),
@@ -90,7 +90,7 @@ def _holds(row: Row[Any]) -> CoreHold:
 
 
 def _left(row: Row[Any], *, running: bool) -> ToCome:
-    """Of the job, without waits that it may have itself."""
+    """Forecast the time to the job's end, without its own waits for machines."""
     progress: Mapping[str, Any] = row.progress
     course = Course.of_plan({"options": [row.option]})
     return forecast.of(

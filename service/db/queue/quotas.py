@@ -1,4 +1,4 @@
-"""What projects may hold, and how many Spot cores the subscription has left in each region."""
+"""Read and write project quotas, and the subscription's Spot cores in each region."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -32,12 +32,12 @@ from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
 
 _q, _c, _a = quotas.c, core_quotas.c, attempts.c
 _a_pool: ColumnElement[str] = literal_column(pool("attempts"))
-STALE = timedelta(minutes=15)  # an older reading says nothing
-_CORE = ""  # where only the number of cores is known: the size of a machine with one
+STALE = timedelta(minutes=15)  # an older reading is ignored
+_CORE = ""  # pseudo VM size with one core, where only cores are known
 
 
 class _Place(NamedTuple):
-    """Where cores are kept for a job, and since when it is let in."""
+    """Region of a job's reserved cores, and when the job was admitted."""
 
     region: str
     admitted_at: datetime
@@ -49,7 +49,7 @@ async def of(
     project_ids: Collection[str],
     usual: ProjectQuota,
 ) -> list[ProjectUsage]:
-    """These projects with their quotas; ``held``: their admitted jobs and GPUs."""
+    """Return projects with quotas and usage; ``held``: their admitted jobs and GPUs."""
     both = projects.outerjoin(quotas, _q.project_id == projects.c.id)
     columns = (projects.c.id, projects.c.name, _q.project_id, _q.max_jobs, _q.max_gpus, _q.weight)
     query = select(*columns).select_from(both).where(projects.c.id.in_(project_ids))
@@ -62,7 +62,7 @@ async def of(
 
 
 async def put(conn: AsyncConnection, project_id: str, quota: ProjectQuota) -> None:
-    """What the project may hold from now on; jobs that were let in stay. Wakes who lets in."""
+    """Set the project's quota, and wake admission; admitted jobs stay admitted."""
     row = vars(quota)
     new = upsert(quotas).values(project_id=project_id, **row)
     await conn.execute(new.on_conflict_do_update(index_elements=[_q.project_id], set_=row))
@@ -70,7 +70,10 @@ async def put(conn: AsyncConnection, project_id: str, quota: ProjectQuota) -> No
 
 
 async def claim_region(conn: AsyncConnection, region: str, now: datetime, every: timedelta) -> bool:
-    """True for the one who is to ask Azure now; a turn two rounds away is of a clock ahead."""
+    """Claim this round's query of a region's cores; return True to one replica.
+
+    A round more than two away was set by a clock that is ahead, and is ignored.
+    """
     due = (_c.due_at <= now) | (_c.due_at > now + 2 * every)
     new = upsert(core_quotas).values(region=region, due_at=now + every)
     taken = new.on_conflict_do_update(
@@ -82,7 +85,7 @@ async def claim_region(conn: AsyncConnection, region: str, now: datetime, every:
 async def learn(
     conn: AsyncConnection, region: str, limit: int | None, used: int, now: datetime
 ) -> None:
-    """What Azure said; what is used beyond our own machines is others'."""
+    """Store Azure's limit and usage; usage beyond our own machines counts as others'."""
     ours = await _in_azure(conn, region)
     news = {"read_at": now, "cores": limit, "others": max(used - ours, 0)}
     await conn.execute(update(core_quotas).where(_c.region == region).values(news))
@@ -90,7 +93,7 @@ async def learn(
 
 
 async def any_region(conn: AsyncConnection, now: datetime) -> bool:
-    """Whether the quota of any region is known."""
+    """Return whether the quota of any region is known."""
     fresh = (_c.cores.is_not(None), _c.read_at > now - STALE)
     query = select(_c.region).where(*fresh).limit(1)
     return (await conn.execute(query)).scalar_one_or_none() is not None
@@ -99,17 +102,18 @@ async def any_region(conn: AsyncConnection, now: datetime) -> bool:
 async def regions(
     conn: AsyncConnection, now: datetime, *, besides: str = ""
 ) -> dict[str, RegionCores]:
-    """Spot cores of every region whose quota is known.
+    """Return the Spot cores of every region whose quota is known.
 
-    ``besides``: a job whose own kept ones are not counted, nor, where it has some, those of whom
-    was let in after it: else two that the region cannot hold both would wait for each other.
+    ``besides``: a job whose reservation is not counted. If it has one, reservations in its region
+    of jobs admitted after it do not count either: else two jobs that do not both fit would wait for
+    each other.
     """
     fresh = (_c.cores.is_not(None), _c.read_at > now - STALE)
     known = (await conn.execute(select(_c.region, _c.cores, _c.others).where(*fresh))).all()
     if not known:
         return {}
-    # One statement sees both as of one moment: what is kept until an attempt is committed, and the
-    # attempt's from then on, is counted once, whoever commits meanwhile.
+    # One statement sees one snapshot: cores that pass from a reservation to a committed attempt are
+    # counted once.
     before = await _place_of(conn, besides, now) if besides else None
     ours = await _cores(conn, union_all(_of_attempts(), _kept(now, besides, before)))
     return {
@@ -119,7 +123,7 @@ async def regions(
 
 
 def _kept(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
-    """Cores of admitted jobs that have had no live attempt for a short while, by region."""
+    """Return a query for reserved cores by region: admitted jobs without a live attempt."""
     q = queue.c
     live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_OVER))
     idle = [
@@ -138,7 +142,7 @@ def _kept(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
 
 
 async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place | None:
-    """Of this job; None: no cores are kept for it."""
+    """Return the job's reservation; None if it has none."""
     q = queue.c
     mine = (
         q.job_id == job_id,
@@ -151,7 +155,7 @@ async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place
 
 
 def _of_attempts(*which: ColumnElement[bool]) -> Select[Any]:
-    """Their Spot machines, by region and size. Of those that leave, what was there last."""
+    """Return a query for Spot machines of attempts: ordered and running, by pool and size."""
     there = func.jsonb_array_length(_a.vm_ids)
     leaving = _a.state == AttemptState.TERMINATING
     return (
@@ -170,7 +174,7 @@ async def _in_azure(conn: AsyncConnection, region: str) -> int:
 async def _cores(
     conn: AsyncConnection, machines: Select[Any] | CompoundSelect[Any]
 ) -> Counter[str]:
-    """The cores of these, by region."""
+    """Sum cores by region; machines being deleted count as far as they were last seen."""
     found = Counter[str]()
     for region, size, leaves, ordered, running in await conn.execute(machines):
         sku = lookup(size)

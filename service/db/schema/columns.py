@@ -1,4 +1,4 @@
-"""What the tables are made of."""
+"""Column types, conditions and indexes that the tables share."""
 
 from collections.abc import Iterable
 
@@ -34,23 +34,23 @@ Money = Numeric(14, 6)
 
 
 def among(column: ColumnElement[str], values: Iterable[str]) -> ColumnElement[bool]:
-    """``column`` holds one of ``values``: one statement however many they are, as IN has not."""
+    """Return the condition that ``column`` is in ``values``, as one parameter, unlike IN."""
     return column == any_(literal(list(values), ARRAY(Text)))
 
 
 def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
-    """CHECK that ``column`` holds one of the enum's values."""
+    """Return a CHECK that ``column`` holds one of the enum's values."""
     listed = ", ".join(f"'{v}'" for v in values)
     return CheckConstraint(f"{column} in ({listed})", name=column)
 
 
 def partial_index(name: str, *columns: str, where: str) -> Index:
-    """An index of those rows alone; a query says ``where`` in the same words."""
+    """Return an index of the rows ``where``; queries must spell the condition alike."""
     return Index(name, *columns, postgresql_where=text(where))
 
 
 def leased() -> list[Column[object]]:
-    """Columns of a row that a reconciler claims: when it is due, who has it, who hinted."""
+    """Return the columns of a leased row: due time, lease and number of hints."""
     return [
         Column("due_at", Moment, nullable=False, server_default=func.now()),
         Column("lease_token", Text),

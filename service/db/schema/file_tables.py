@@ -1,4 +1,4 @@
-"""The tables of files and of what becomes one."""
+"""Tables of files, uploads and their parts."""
 
 from sqlalchemy import (
     BigInteger,
@@ -26,7 +26,7 @@ files = Table(
     Column("sha256", Text, nullable=False),
     Column("examples", Integer, nullable=False),
     Column("characters", BigInteger, nullable=False),
-    Column("mean_tokens", Integer, nullable=False),  # of one example, a guess
+    Column("mean_tokens", Integer, nullable=False),  # per example, estimated
     Column("created_at", Moment, nullable=False),
     Column("deleted_at", Moment),
     Column("warnings", JSONB, nullable=False, server_default="[]"),  # the first, with their lines
@@ -47,7 +47,7 @@ files = Table(
 uploads = Table(  # with its last byte an upload becomes a row of files
     "uploads",
     metadata,
-    Column("id", Text, primary_key=True),  # the file's to be
+    Column("id", Text, primary_key=True),  # also the future file's
     Column("project_id", ForeignKey("projects.id"), nullable=False),
     Column("filename", Text, nullable=False),
     Column("purpose", Text, nullable=False),
@@ -56,11 +56,11 @@ uploads = Table(  # with its last byte an upload becomes a row of files
     Column("examples", Integer, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("touched_at", Moment, nullable=False),
-    Column("given_up_at", Moment),  # its blob, if there is one, is to be deleted
+    Column("given_up_at", Moment),  # abandoned; its blob, if any, is to be deleted
     Column("mime_type", Text),  # of an upload in parts; null: the file comes in one request
     Column("expires_after", Integer),  # seconds that the file will live
     Column("claim", Text),  # token of the request that completes the upload
-    Column("refusal", JSONB),  # why it was given up; completing it again answers the same
+    Column("refusal", JSONB),  # why it was refused; repeated requests get the same answer
     Index("uploads_listing", "project_id", "id"),
 )
 

@@ -1,4 +1,4 @@
-"""The tables of what Azure told: of its Spot market, with dates, and of its bill."""
+"""Tables of what Azure reported: Spot market data with dates, and bills."""
 
 from sqlalchemy import (
     CheckConstraint,
@@ -18,11 +18,11 @@ market_looks = Table(  # and prices that jumped (service/db/money/price_doubts.p
     "market_looks",
     metadata,
     Column("what", Text, primary_key=True),
-    Column("due_at", Moment, nullable=False),  # whoever comes then asks, and nobody else
+    Column("due_at", Moment, nullable=False),  # when the next replica may query
     Column("told_at", Moment),  # when Azure last answered
-    Column("trouble", Text, nullable=False, server_default=""),  # why it did not since ...
-    Column("trouble_at", Moment),  # ... when it was asked last
-    Column("first_day", Date),  # (UTC) of the bill that it was ever asked of
+    Column("trouble", Text, nullable=False, server_default=""),  # why it has failed since ...
+    Column("trouble_at", Moment),  # ... and when it failed last
+    Column("first_day", Date),  # first billed day ever queried, UTC
 )
 
 spot_bands = Table(  # a row for each change
@@ -30,7 +30,7 @@ spot_bands = Table(  # a row for each change
     metadata,
     Column("region", Text, nullable=False),
     Column("vm_size", Text, nullable=False),
-    Column("since", Moment, nullable=False),  # when Azure was first heard to say so ...
+    Column("since", Moment, nullable=False),  # when Azure first reported it ...
     Column("seen_at", Moment, nullable=False),  # ... and when last
     Column("band", Text, nullable=False),
     PrimaryKeyConstraint("region", "vm_size", "since"),
@@ -42,32 +42,32 @@ spot_prices = Table(
     metadata,
     Column("region", Text, nullable=False),
     Column("vm_size", Text, nullable=False),
-    Column("at", Moment, nullable=False),  # from when on it held
+    Column("at", Moment, nullable=False),  # start of validity
     Column("hourly", Money, nullable=False),
     Column("seen_at", Moment, nullable=False),
     PrimaryKeyConstraint("region", "vm_size", "at"),
     CheckConstraint("hourly >= 0", name="not_negative"),
 )
 
-spot_scores = Table(  # the last of each place; how Azure scores is of the moment
+spot_scores = Table(  # the newest of each place; scores hold for a moment
     "spot_scores",
     metadata,
     Column("region", Text, nullable=False),
     Column("vm_size", Text, nullable=False),
     Column("score", Text, nullable=False),
-    Column("machines", Integer, nullable=False),  # that were asked about together
-    Column("since", Moment, nullable=False),  # it has said so without a break
+    Column("machines", Integer, nullable=False),  # requested together
+    Column("since", Moment, nullable=False),  # start of the unbroken run of this score
     Column("seen_at", Moment, nullable=False),
     PrimaryKeyConstraint("region", "vm_size"),
     one_of("score", [score.value for score in PlacementScore]),
     CheckConstraint("machines > 0", name="machines"),
 )
 
-bills = Table(  # what Azure told last of each day
+bills = Table(  # the newest report of each day
     "bills",
     metadata,
     Column("day", Date, nullable=False),  # UTC
-    Column("attempt_id", Text, nullable=False),  # by the tag, whoever's it is
+    Column("attempt_id", Text, nullable=False),  # from the tag; may be unknown to us
     Column("category", Text, nullable=False),  # of the meter, as Azure names it
     Column("quantity", Numeric(18, 6), nullable=False),  # hours, where it is machines
     Column("amount", Money, nullable=False),

@@ -1,4 +1,4 @@
-"""The table of plans that were made before a job is created."""
+"""Table of plans that were made before a job is created."""
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, Table, Text
 from sqlalchemy.dialects.postgresql import JSONB
@@ -12,7 +12,7 @@ plans = Table(
     Column("project_id", ForeignKey("projects.id"), nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
-    Column("model", Text, nullable=False),  # in full
+    Column("model", Text, nullable=False),  # the full name
     Column("request", JSONB, nullable=False),  # for a job, without its plan
     Column("plan", JSONB, nullable=False),
     CheckConstraint("expires_at > created_at", name="expiry"),

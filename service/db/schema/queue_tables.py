@@ -1,4 +1,4 @@
-"""The queue: jobs that wait for admission or have it, what projects may hold, cores of regions."""
+"""Tables of the queue, of project quotas and limits, and of cores by region."""
 
 from sqlalchemy import (
     BigInteger,
@@ -18,8 +18,8 @@ from contract.choices import Priority
 from service.db.schema.columns import Moment, metadata, one_of
 from service.domain.queue.admission import WaitReason
 
-# One row per job that goes on: it waits, or it is admitted, or it rests (paused) with neither.
-# A job without a row has never asked for machines.
+# One row per live job: queued, admitted, or paused and neither. A job without a row has never
+# requested machines.
 queue = Table(
     "queue",
     metadata,
@@ -30,9 +30,9 @@ queue = Table(
     Column("wants", JSONB, nullable=False),  # [[region, Spot cores of the gang], ...], best first
     Column("waits_since", Moment),
     Column("admitted_at", Moment),
-    Column("region", Text, nullable=False, server_default=""),  # where cores are kept for it ...
+    Column("region", Text, nullable=False, server_default=""),  # of its reserved cores ...
     Column("cores", Integer, nullable=False, server_default="0"),  # ... until it has an attempt
-    Column("position", Integer),  # 1: the next one; null: nobody has looked yet
+    Column("position", Integer),  # 1: the next one; null: not decided yet
     Column("code", Text, nullable=False, server_default=WaitReason.LOOK),
     Column("why", Text, nullable=False, server_default=""),
     one_of("priority", Priority),
@@ -52,7 +52,7 @@ quotas = Table(  # a project without a row has the defaults of the settings
     CheckConstraint("weight > 0", name="weight"),
 )
 
-project_limits = Table(  # null, and a project without a row: the usual one (domain)
+project_limits = Table(  # null, and a project without a row: the domain's default
     "project_limits",
     metadata,
     Column("project_id", ForeignKey("projects.id"), primary_key=True),
@@ -69,13 +69,13 @@ core_quotas = Table(
     "core_quotas",
     metadata,
     Column("region", Text, primary_key=True),
-    Column("due_at", Moment, nullable=False),  # whoever comes then asks, and nobody else
+    Column("due_at", Moment, nullable=False),  # when the next replica may query
     Column("read_at", Moment),
     Column("cores", Integer),  # Spot cores that the subscription may use there; null: not known
-    Column("others", Integer, nullable=False, server_default="0"),  # used, and not by us
+    Column("others", Integer, nullable=False, server_default="0"),  # used by others than us
 )
 
-turns = Table(  # what one replica does for all of them
+turns = Table(  # leases of work that one replica does for all
     "turns",
     metadata,
     Column("what", Text, primary_key=True),

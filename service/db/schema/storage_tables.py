@@ -1,4 +1,4 @@
-"""The tables of stored bytes: what they cost, and what is on its way to another tier."""
+"""Tables of stored bytes: their cost, moves between tiers, checks of data files."""
 
 from sqlalchemy import (
     BigInteger,
@@ -48,7 +48,7 @@ storage_ledger = Table(
     Index("storage_ledger_ended", "ended_at"),
 )
 
-tier_moves = Table(  # intents: a folder is to be in another tier
+tier_moves = Table(  # intents to move a folder to another tier
     "tier_moves",
     metadata,
     Column("id", Text, primary_key=True),
@@ -56,11 +56,11 @@ tier_moves = Table(  # intents: a folder is to be in another tier
     Column("checkpoint_id", ForeignKey("checkpoints.id")),  # null: the final model
     Column("path", Text, nullable=False),
     Column("tier", Text, nullable=False),
-    Column("priority", Text, nullable=False),  # of bringing it back from the archive
-    Column("charge", Money, nullable=False),  # paid once, as it was shown
+    Column("priority", Text, nullable=False),  # of the rehydration
+    Column("charge", Money, nullable=False),  # paid once, as shown to the user
     Column("asked_at", Moment, nullable=False),
     Column("expected_at", Moment),  # a rehydration's end
-    Column("begun_at", Moment),  # since when orders may have been given to Blob
+    Column("begun_at", Moment),  # since when Blob may have received orders
     Column("ended_at", Moment),
     Column("outcome", Text),
     *leased(),
@@ -79,13 +79,13 @@ tier_moves = Table(  # intents: a folder is to be in another tier
     Index("tier_moves_due", "due_at", postgresql_where=text("ended_at is null")),
 )
 
-preflights = Table(  # checks of data files' rows; each key stands for all that its report rests on
+preflights = Table(  # checks of data files; the key covers all inputs of the report
     "preflights",
     metadata,
     Column("key", Text, primary_key=True),
     Column("touched_at", Moment, nullable=False, index=True),
     Column("rows_done", BigInteger, nullable=False, server_default="0"),
-    Column("report", JSONB(none_as_null=True)),  # null: it goes on, or was refused
+    Column("report", JSONB(none_as_null=True)),  # null: running or refused
     Column("refusal", JSONB(none_as_null=True)),
     CheckConstraint("report is null or refusal is null", name="one_outcome"),
 )

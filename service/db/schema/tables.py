@@ -1,4 +1,4 @@
-"""Every table. The schema is the last line of defence, so it states the invariants."""
+"""All tables; their constraints state the invariants, as the last line of defence."""
 
 from sqlalchemy import (
     BigInteger,
@@ -43,9 +43,9 @@ projects = Table(
     Column("id", Text, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("created_at", Moment, nullable=False),
-    Column("budget", Money),  # of all its jobs together, from ...
-    Column("budget_since", Moment),  # ... then on
-    Column("budget_set_at", Moment),  # or lifted: jobs that stopped before are weighed again
+    Column("budget", Money),  # of all its jobs together, counted ...
+    Column("budget_since", Moment),  # ... from this time on
+    Column("budget_set_at", Moment),  # last change: jobs that stopped before are checked again
     Column("budget_told", Integer, nullable=False, server_default="0"),  # per cent, see domain
     CheckConstraint("(budget is null) = (budget_since is null)", name="budget_counts_from"),
 )
@@ -68,7 +68,7 @@ api_keys = Table(
     Index("api_keys_listing", "project_id", "id"),
 )
 
-sign_in_tokens = Table(  # of the console's links, each good for one key
+sign_in_tokens = Table(  # for links to the console; each grants one key
     "sign_in_tokens",
     metadata,
     Column("sha256", LargeBinary, primary_key=True),  # the token itself is never stored
@@ -105,25 +105,25 @@ jobs = Table(
     Column("cancel_requested_at", Moment),
     Column("pause_requested_at", Moment),
     Column("trainer_errors", Integer, nullable=False, server_default="0"),
-    Column("result", JSONB),  # what HEAD says of the final model
-    Column("version", BigInteger, nullable=False, server_default="1"),  # grows with every news
+    Column("result", JSONB),  # HEAD's entry of the final model
+    Column("version", BigInteger, nullable=False, server_default="1"),  # grows with every change
     Column("updated_at", Moment, nullable=False, server_default=func.now()),
-    Column("progress", JSONB, nullable=False, server_default="{}"),  # of the newest metrics
+    Column("progress", JSONB, nullable=False, server_default="{}"),  # from the newest metrics
     Column("lost_steps", Integer, nullable=False, server_default="0"),  # done, then done again
-    Column("trained_tokens", BigInteger),  # once it is over
+    Column("trained_tokens", BigInteger),  # once the job is over
     Column("result_file", ForeignKey("files.id")),  # the metrics as CSV
     Column("collected_generation", Integer, nullable=False, server_default="0"),  # see retention
-    Column("events_pruned", Boolean, nullable=False, server_default="false"),  # they are deleted
+    Column("events_pruned", Boolean, nullable=False, server_default="false"),  # events were deleted
     Column("metrics_pruned", Boolean, nullable=False, server_default="false"),
     Column("terms", JSONB, nullable=False, server_default="{}"),  # domain/lifecycle/constraints.py
-    Column("over_budget_at", Moment),  # since when its budget or its project's is used up ...
-    Column("over_budget_because", Text, nullable=False, server_default=""),  # ... in a sentence
+    Column("over_budget_at", Moment),  # since when its or its project's budget is exhausted ...
+    Column("over_budget_because", Text, nullable=False, server_default=""),  # ... with the reason
     Column("budget_told", Integer, nullable=False, server_default="0"),  # per cent, see domain
     Column("at_risk_at", Moment),  # since when Spot would miss the deadline
-    Column("moves_since", Moment),  # since when it is to leave Spot for on demand ...
-    Column("returns_since", Moment),  # ... or on demand for Spot
-    Column("waits_for", Text, nullable=False, server_default=""),  # why no attempt is begun now ...
-    Column("asks_again_at", Moment),  # ... and the moment that the sentence names
+    Column("moves_since", Moment),  # since when it moves from Spot to on demand ...
+    Column("returns_since", Moment),  # ... or from on demand back to Spot
+    Column("waits_for", Text, nullable=False, server_default=""),  # why no attempt starts now ...
+    Column("asks_again_at", Moment),  # ... and the time of the next try
     *leased(),
     one_of("state", JobState),
     CheckConstraint(
@@ -144,7 +144,7 @@ jobs = Table(
         postgresql_where=text("idempotency_key is not null"),
     ),
     partial_index("jobs_result_file", "result_file", where="result_file is not null"),
-    partial_index(  # models that are to be registered elsewhere
+    partial_index(  # models to register
         "jobs_to_register", "id", where="""request @> '{"register_model": true}'"""
     ),
     *(
@@ -178,24 +178,24 @@ attempts = Table(
     Column("outcome", Text),
     Column("reason", Text, nullable=False, server_default=""),
     Column("refusals", Integer, nullable=False, server_default="0"),  # in a row, before this one
-    Column("duds", Integer, nullable=False, server_default="0"),  # likewise, that never trained
+    Column("duds", Integer, nullable=False, server_default="0"),  # likewise, never trained
     Column("ran_at", Moment),  # first training step
     Column("vm_ids", JSONB, nullable=False, server_default="[]"),  # running, as last seen in ARM
     Column("evicted_noticed", Integer, nullable=False, server_default="0"),  # machines
     Column("evicted_unnoticed", Integer, nullable=False, server_default="0"),
     Column("survived", Integer, nullable=False, server_default="0"),  # evictions that it outlived
-    Column("outlived", ARRAY(Moment), nullable=False, server_default="{}"),  # when; old ones not
-    Column("refills", Integer, nullable=False, server_default="0"),  # asked for, none came yet
-    Column("refilled_at", Moment),  # when machines were last asked for in place of lost ones
-    Column("seen_at", Moment),  # when its scale set was last looked at, instances and all
-    Column("stop_by", Moment),  # nodes that hear nothing go on until then; null: for the outage
-    Column("access_until", Moment),  # end of the policy by which nodes write; null: none
+    Column("outlived", ARRAY(Moment), nullable=False, server_default="{}"),  # times; not old ones
+    Column("refills", Integer, nullable=False, server_default="0"),  # requests with no arrival yet
+    Column("refilled_at", Moment),  # time of the last request for replacement machines
+    Column("seen_at", Moment),  # when its scale set was last read with its instances
+    Column("stop_by", Moment),  # nodes without contact train until then; null: all the outage
+    Column("access_until", Moment),  # expiry of the nodes' access policy; null: none
     Column(
         "deferred_call", Text
-    ),  # to the cloud: its tokens are taken, see domain/rate_limit.py ...
-    Column("deferred_until", Moment),  # ... and from then on it may be made
+    ),  # to the cloud, its tokens are taken: domain/cloud/rate_limit.py ...
+    Column("deferred_until", Moment),  # ... and when it may be made
     Column("created_at", Moment, nullable=False),
-    Column("over_at", Moment),  # when the outcome was known; null too where an old release knew it
+    Column("over_at", Moment),  # when the outcome was known; null if an old release wrote it
     Column("ended_at", Moment),
     *leased(),
     UniqueConstraint("job_id", "number"),
@@ -223,7 +223,7 @@ attempts = Table(
     partial_index("attempts_evicted", "over_at", where="outcome = 'evicted'"),
     partial_index("attempts_lives", *_PLACED, where="ran_at is not null"),
     partial_index("attempts_refusals", *_PLACED, where="outcome = 'no_capacity'"),
-    partial_index(  # jobs that left on demand by themselves
+    partial_index(  # moves back to Spot, and pauses
         "attempts_left",
         "created_at",
         where="capacity_type = 'on_demand' and outcome = 'paused'",
@@ -273,10 +273,10 @@ nodes = Table(
     Column("out_of_memory", Boolean, nullable=False, server_default="false"),
     Column("hopeless", Boolean, nullable=False, server_default="false"),
     Column("unhealthy_at", Float, nullable=False, server_default="0"),  # unix seconds; 0: never
-    UniqueConstraint("attempt_id", "vm_id"),  # a doubled registration is one node
+    UniqueConstraint("attempt_id", "vm_id"),  # a repeated registration is one node
     one_of("phase", NodePhase),
     one_of("directive_kind", DirectiveKind),
-    postgresql_with={"fillfactor": 70},  # each heartbeat rewrites a row: in place, if there is room
+    postgresql_with={"fillfactor": 70},  # room for heartbeats to update rows in place
 )
 
 events = Table(
@@ -313,10 +313,10 @@ checkpoints = Table(
     Column("size", BigInteger, nullable=False),
     Column("world_size", Integer, nullable=False),
     Column("committed_at", Moment, nullable=False),
-    Column("dropped_at", Moment),  # since when HEAD does not name it any more
-    Column("broken_because", Text),  # the next generation takes it out of HEAD
+    Column("dropped_at", Moment),  # when HEAD stopped naming it
+    Column("broken_because", Text),  # the next generation removes it from HEAD
     Column("kept_as", Text, nullable=False, server_default="recent"),
-    Column("manifest_sha256", Text, nullable=False),  # as HEAD said first
+    Column("manifest_sha256", Text, nullable=False),  # as first read from HEAD
     UniqueConstraint("job_id", "path"),
     one_of("kept_as", ("recent", "best", "milestone")),
     Index("checkpoints_of_job", "job_id", "id"),
@@ -329,7 +329,7 @@ checkpoints = Table(
     ),
 )
 
-findings = Table(  # a node's word, in one generation, that it could not load a checkpoint
+findings = Table(  # nodes' reports, per generation, of checkpoints they could not load
     "findings",
     metadata,
     Column("job_id", ForeignKey("jobs.id"), nullable=False),

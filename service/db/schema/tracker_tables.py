@@ -1,4 +1,4 @@
-"""The table of runs in experiment trackers."""
+"""Table of runs in experiment trackers."""
 
 from sqlalchemy import (
     Boolean,

@@ -1,4 +1,4 @@
-"""What attempts of all jobs saw of Spot capacity: machines held, refusals, evictions."""
+"""Read what attempts of all jobs saw of Spot capacity: holds, refusals and evictions."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -14,15 +14,15 @@ from service.domain.states import CapacityType, Outcome
 _a, _l = attempts.c, ledger.c
 _PLACE = (_a.region, _a.vm_size)
 _SPOT = _a.capacity_type == CapacityType.SPOT
-_BEFORE = timedelta(days=7)  # what was seen longer ago says nothing of the first ticks
-_TEARDOWN = timedelta(minutes=10)  # machines that are given up go within it
+_BEFORE = timedelta(days=7)  # older observations say nothing about the first ticks
+_TEARDOWN = timedelta(minutes=10)  # machines are deleted within it
 _LAST = 200  # attempts
 _NOTHING_THERE = (Outcome.EVICTED, Outcome.NO_CAPACITY)
-_SAYS_NOTHING = (Outcome.MISCONFIGURED, Outcome.PROVISIONING_FAILED)  # of machines that are free
+_SAYS_NOTHING = (Outcome.MISCONFIGURED, Outcome.PROVISIONING_FAILED)  # about free machines
 
 
 async def places(conn: AsyncConnection, since: datetime, until: datetime) -> list[SpotPool]:
-    """Where Spot machines were held or asked for, by region and size."""
+    """Return the pools where Spot machines were held or requested, sorted."""
     query = select(*_PLACE).where(_SPOT, _a.created_at < until, _lasted(since)).distinct()
     return [SpotPool(*row) for row in await conn.execute(query.order_by(*_PLACE))]
 
@@ -30,7 +30,7 @@ async def places(conn: AsyncConnection, since: datetime, until: datetime) -> lis
 async def held(
     conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[HeldMachine]]:
-    """Every machine of these places, by its stretches of one price; those held still end now."""
+    """Return held machines of these pools, one per price interval; open ones end at ``until``."""
     found: defaultdict[SpotPool, list[HeldMachine]] = defaultdict(list)
     ends = func.coalesce(_l.ended_at, until)
     query = (
@@ -49,10 +49,10 @@ async def held(
 async def sights(
     conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[CapacitySample]]:
-    """What was known of these places once nothing was held; also from a while before ``since``.
+    """Return what attempts showed of the pools' capacity, from a while before ``since`` on.
 
-    A refusal dates from when machines were asked for, the rest from when the last one was gone;
-    given up was what was held until then.
+    A refusal counts from the request, every other attempt from the moment its last machine was
+    gone. Machines that were given up without an eviction were free then.
     """
     found: defaultdict[SpotPool, list[CapacitySample]] = defaultdict(list)
     ends, rows = ledger.alias().c, ledger.alias().c
@@ -86,11 +86,11 @@ async def sights(
 
 
 def _lasted(since: datetime) -> ColumnElement[bool]:
-    """Attempts that were not over then: by the index of ends, whenever they began."""
+    """Return the condition that attempts had not ended at ``since``; uses the index of ends."""
     return or_(_a.ended_at.is_(None), _a.ended_at > since)
 
 
 async def largest_gang(conn: AsyncConnection) -> int:
-    """The most Spot machines that any of the last attempts asked for; 1 where there are none."""
+    """Return the most Spot machines that a recent attempt requested; 1 if there are none."""
     last = select(_a.instance_count).where(_SPOT).order_by(_a.id.desc()).limit(_LAST).subquery()
     return (await conn.execute(select(func.max(last.c.instance_count)))).scalar() or 1

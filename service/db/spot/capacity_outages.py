@@ -1,4 +1,4 @@
-"""What all jobs know of offerings that had no capacity."""
+"""Read and write shortages: offerings that refused machines, shared by all jobs."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -22,7 +22,7 @@ _TOLD = ("since", "ends_at", "in_a_row", "nodes", "reason")
 async def of(
     conn: AsyncConnection, offerings: Iterable[Offering], *, to_write: bool = False
 ) -> dict[Offering, Shortage]:
-    """Those of ``offerings`` that were refused and not given since; locked ``to_write``."""
+    """Return shortages of these offerings by offering; locked in one order if ``to_write``."""
     query = select(shortages).where(among(shortages, offerings)).order_by(*_KEY)
     rows = await conn.execute(query.with_for_update() if to_write else query)
     return {found.offering: found for found in map(_parsed, rows)}
@@ -36,7 +36,10 @@ async def note(
     asked: datetime,
     now: datetime,
 ) -> None:
-    """Azure had no room for so many; ``asked``: when the attempt was made that was refused."""
+    """Record that Azure refused ``nodes`` machines of an offering.
+
+    ``asked``: when the refused attempt was created.
+    """
     before = (await of(conn, [offering], to_write=True)).get(offering)
     after = record_refusal(before, offering, nodes, reason, asked, now)
     if after != before:
@@ -44,9 +47,9 @@ async def note(
 
 
 async def probe(conn: AsyncConnection, shortage: Shortage, nodes: int, now: datetime) -> bool:
-    """One job asks for so many now: the others wait for what becomes of it.
+    """Let one job request ``nodes`` machines now, while others wait for the outcome.
 
-    False: since ``shortage`` was read another job has asked, or has been given machines.
+    Return False if another job has probed or got machines since ``shortage`` was read.
     """
     read, asked = (
         {"ends_at": one.ends_at, "nodes": one.nodes}
@@ -61,7 +64,7 @@ async def probe(conn: AsyncConnection, shortage: Shortage, nodes: int, now: date
 
 
 async def end(conn: AsyncConnection, offering: Offering) -> None:
-    """Azure gave machines: whoever wants may ask."""
+    """Delete the shortage: Azure gave machines, so all jobs may request them."""
     await conn.execute(delete(shortages).where(among(shortages, [offering])))
 
 

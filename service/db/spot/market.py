@@ -1,4 +1,4 @@
-"""What Azure told of its Spot market, and who asks it next."""
+"""Read and write what Azure reported about its Spot market, and claim its next query."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,10 @@ _looks, _bands, _prices, _scores = market_looks.c, spot_bands.c, spot_prices.c, 
 
 
 async def claim(conn: AsyncConnection, what: str, now: datetime, until: datetime) -> bool:
-    """True for the one who is to ask now; ``until`` then nobody asks again, if it fails."""
+    """Claim the next query of ``what``; return True to one replica.
+
+    If that query fails, the next one is due at ``until``.
+    """
     new = upsert(market_looks).values(what=what, due_at=until)
     taken = new.on_conflict_do_update(
         index_elements=[_looks.what], set_={"due_at": until}, where=_looks.due_at <= now
@@ -28,7 +31,7 @@ async def claim(conn: AsyncConnection, what: str, now: datetime, until: datetime
 
 
 async def told(conn: AsyncConnection, what: str, now: datetime, due_at: datetime) -> None:
-    """Azure answered."""
+    """Record a successful query, and when the next one is due."""
     news = {"told_at": now, "due_at": due_at, "trouble": "", "trouble_at": None}
     await conn.execute(update(market_looks).where(_looks.what == what).values(news))
 
@@ -36,13 +39,13 @@ async def told(conn: AsyncConnection, what: str, now: datetime, due_at: datetime
 async def failed(
     conn: AsyncConnection, what: str, trouble: str, now: datetime, due_at: datetime
 ) -> None:
-    """Azure did not answer; what it said before goes on to hold."""
+    """Record a failed query; earlier answers stay valid."""
     news = {"due_at": due_at, "trouble": trouble, "trouble_at": now}
     await conn.execute(update(market_looks).where(_looks.what == what).values(news))
 
 
 async def bands(conn: AsyncConnection, places: Iterable[SpotPool]) -> dict[SpotPool, ReportedBand]:
-    """What was told last of each place that anything was ever told of."""
+    """Return the last eviction band of each place that has one."""
     place = (_bands.region, _bands.vm_size)
     query = (
         select(*place, _bands.band, _bands.seen_at)
@@ -61,7 +64,7 @@ async def bands(conn: AsyncConnection, places: Iterable[SpotPool]) -> dict[SpotP
 async def save_bands(
     conn: AsyncConnection, news: Mapping[SpotPool, EvictionBand], now: datetime
 ) -> None:
-    """Another band begins a row; the same one is seen again in its row."""
+    """Write eviction bands: a changed band gets a new row, the same one a new `seen_at`."""
     known = await bands(conn, news)
     for place, band in sorted(news.items()):
         before = known.get(place)
@@ -77,7 +80,7 @@ async def save_bands(
 async def save_prices(
     conn: AsyncConnection, news: Mapping[SpotPool, Collection[PricePoint]], now: datetime
 ) -> None:
-    """What is new; what Azure says otherwise than before counts as it says it now."""
+    """Write prices; a newer report of the same price point replaces the older one."""
     rows = [
         {**place._asdict(), "at": point.at, "hourly": point.hourly, "seen_at": now}
         for place, points in sorted(news.items())
@@ -88,14 +91,14 @@ async def save_prices(
     new = upsert(spot_prices)
     again = {"hourly": new.excluded.hourly, "seen_at": new.excluded.seen_at}
     key = [_prices.region, _prices.vm_size, _prices.at]
-    # One by one: of a price that is told twice the last counts, and there may be very many.
+    # One statement per row: of a price reported twice the last counts, and there may be very many.
     await conn.execute(new.on_conflict_do_update(index_elements=key, set_=again), rows)
 
 
 async def prices(
     conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[PricePoint]]:
-    """Of each place that any price is known of, oldest first; what held at ``since`` is one."""
+    """Return prices of each known place, oldest first, from the one valid at ``since`` on."""
     place, older = (_prices.region, _prices.vm_size), spot_prices.alias()
     same = (
         older.c.region == _prices.region,
@@ -117,7 +120,7 @@ async def prices(
 async def save_scores(
     conn: AsyncConnection, news: Mapping[SpotPool, PlacementScore], machines: int, now: datetime
 ) -> None:
-    """In place of all that was told before; what stays as it was goes on since then."""
+    """Replace all placement scores; an unchanged score keeps its `since`."""
     keep = tuple_(_scores.region, _scores.vm_size).not_in(sorted(news))
     await conn.execute(delete(spot_scores).where(keep))
     told = {"machines": machines, "since": now, "seen_at": now}
@@ -137,7 +140,7 @@ async def save_scores(
 
 
 async def scores(conn: AsyncConnection, places: Iterable[SpotPool]) -> dict[SpotPool, ScoreRecord]:
-    """What was told last; `Scored.holds` says whether that is still of use."""
+    """Return the last placement scores, even outdated ones: see `ScoreRecord.is_valid_for`."""
     place = tuple_(_scores.region, _scores.vm_size)
     rows = await conn.execute(select(spot_scores).where(place.in_(sorted(set(places)))))
     return {

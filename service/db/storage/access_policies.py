@@ -1,4 +1,4 @@
-"""Access policies of containers: which attempts' nodes may write to their job's, and until when."""
+"""Read and write access policies: until when attempts' nodes may write to their container."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -11,9 +11,9 @@ from service.domain.states import AttemptState
 
 
 async def due(conn: AsyncConnection, before: datetime, limit: int) -> list[str]:
-    """Jobs with an attempt that needs a policy, or one that is to be revoked; ended ones first.
+    """Return jobs with a policy to revoke or to issue; those to revoke come first.
 
-    A policy that ends ``before`` this is renewed.
+    A policy is revoked when its attempt has ended, and renewed when it ends ``before`` this time.
     """
     c = attempts.c
     over = c.state == AttemptState.ENDED
@@ -28,7 +28,7 @@ async def due(conn: AsyncConnection, before: datetime, limit: int) -> list[str]:
 
 
 async def going_on(conn: AsyncConnection, job_id: str) -> list[str]:
-    """The job's attempts that are not ended, newest first."""
+    """Return the ids of the job's attempts that have not ended, newest first."""
     c = attempts.c
     query = select(c.id).where(c.job_id == job_id, c.state != AttemptState.ENDED)
     return list((await conn.execute(query.order_by(c.number.desc()))).scalars())
@@ -37,7 +37,7 @@ async def going_on(conn: AsyncConnection, job_id: str) -> list[str]:
 async def record(
     conn: AsyncConnection, job_id: str, attempt_ids: Collection[str], until: datetime
 ) -> None:
-    """These have a policy that ends then, and no other attempt of the job has one."""
+    """Record that these attempts have a policy until then, and the job's others none."""
     c = attempts.c
     has = c.id.in_(attempt_ids)
     touched = or_(has, c.access_until.is_not(None))

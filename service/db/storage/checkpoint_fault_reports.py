@@ -1,4 +1,4 @@
-"""What nodes said of checkpoints that they could not load."""
+"""Read and write findings: nodes' reports of checkpoints that they could not load."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,16 +28,16 @@ from jobs j where j.id = any(:ids)
 
 @dataclass(frozen=True, kw_only=True)
 class Before:
-    """What is to be known of a job before a generation of it opens."""
+    """Facts about a job's checkpoints that decide what a new generation loads."""
 
     run_spec_sha256: str
-    broken: frozenset[str]  # where checkpoints lie that must not be loaded any more
-    doubted: bool  # whether a node has complained of another one
-    anchors: Mapping[str, str]  # path of each other one -> hash of its manifest, as first seen
+    broken: frozenset[str]  # paths of checkpoints that must not be loaded
+    doubted: bool  # a node has reported another one
+    anchors: Mapping[str, str]  # path -> first seen hash of the manifest, of all others
 
 
 async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Before]:
-    """By job; each was prepared."""
+    """Return the facts of prepared jobs, by job."""
     return {
         row.id: Before(
             run_spec_sha256=row.run_spec_sha256,
@@ -50,13 +50,13 @@ async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, Bef
 
 
 async def add(conn: AsyncConnection, job_id: str, path: str, finding: CheckpointFinding) -> None:
-    """Keep a node's word; the same one said again changes nothing."""
+    """Write a finding; a repeated one changes nothing."""
     row = {"job_id": job_id, "path": path, **vars(finding)}
     await conn.execute(upsert(findings).values(row).on_conflict_do_nothing())
 
 
 async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, list[CheckpointFinding]]:
-    """What was said of the job's checkpoints that nobody has given up yet, oldest first."""
+    """Return findings on the job's checkpoints that are still in use, by path, oldest first."""
     c, k = findings.c, checkpoints.c
     columns = [c[name] for name in CheckpointFinding.__dataclass_fields__]
     still = (k.job_id == c.job_id) & (k.path == c.path)

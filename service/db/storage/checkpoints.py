@@ -1,6 +1,6 @@
-"""Committed checkpoints, as read from HEAD: a copy for listing, never the truth.
+"""Read and write committed checkpoints, a copy of HEAD for listing; HEAD is authoritative.
 
-Their order is that of their steps, not of their ids: several may be learnt at the same moment.
+Their order is that of their steps, not of their ids: several may be recorded at the same moment.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from trainer.contract import Committed
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One row, with the metrics of its step where they are known."""
+    """Row of a checkpoint, with the metrics of its step if they are known."""
 
     id: str
     job_id: str
@@ -39,7 +39,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A committed checkpoint that is there; of several of one step the newest."""
+    """A committed checkpoint that exists; of several of one step the newest."""
 
     id: str
     job_id: str
@@ -47,16 +47,16 @@ class Kept:
     step: int
     kept_as: str  # "recent", "best" or "milestone"
     committed_at: datetime
-    manifest_sha256: str  # as HEAD said first
+    manifest_sha256: str  # as first read from HEAD
 
 
 async def kept_of(conn: AsyncConnection, job_id: str) -> list[Kept]:
-    """The job's, newest first."""
+    """Return the job's existing checkpoints, newest first."""
     return await _kept(conn, checkpoints.c.job_id == job_id)
 
 
 async def kept_in_project(conn: AsyncConnection, project_id: str) -> list[Kept]:
-    """Those of all jobs of the project, newest job first."""
+    """Return the existing checkpoints of all jobs of the project, newest job first."""
     of_project = select(jobs.c.id).where(jobs.c.project_id == project_id)
     return await _kept(conn, checkpoints.c.job_id.in_(of_project))
 
@@ -73,7 +73,7 @@ async def _kept(conn: AsyncConnection, which: ColumnElement[bool]) -> list[Kept]
 
 
 async def paths_of_step(conn: AsyncConnection, job_id: str, step: int) -> dict[str, bool]:
-    """The folders of all checkpoints that were committed of a step, and whether each is kept."""
+    """Return the paths of all checkpoints of a step, and whether each still exists."""
     c = checkpoints.c
     query = select(c.path, c.dropped_at.is_(None).label("kept"))
     mine = query.where(c.job_id == job_id, c.step == step).order_by(c.path)
@@ -81,7 +81,7 @@ async def paths_of_step(conn: AsyncConnection, job_id: str, step: int) -> dict[s
 
 
 async def drop(conn: AsyncConnection, job_id: str, step: int, now: datetime) -> None:
-    """Show and use the checkpoints of a step no more; HEAD is to be written next."""
+    """Mark the checkpoints of a step as dropped; the caller writes HEAD next."""
     c = checkpoints.c
     mine = update(checkpoints).where(c.job_id == job_id, c.step == step, c.dropped_at.is_(None))
     await conn.execute(mine.values(dropped_at=now))
@@ -90,7 +90,7 @@ async def drop(conn: AsyncConnection, job_id: str, step: int, now: datetime) -> 
 async def add(
     conn: AsyncConnection, job_id: str, entry: Committed, kept_as: str, now: datetime
 ) -> bool:
-    """Keep what HEAD names; True when it was news. ``committed_at`` is by the node's clock."""
+    """Write a checkpoint that HEAD names, dated by the node's clock; return whether it is new."""
     row = {
         "id": new_id("ftckpt", now),
         "job_id": job_id,
@@ -110,14 +110,14 @@ async def add(
 
 
 async def known(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> frozenset[str]:
-    """Those of ``paths`` that have a row."""
+    """Return which of ``paths`` have a row."""
     c = checkpoints.c
     query = select(c.path).where(c.job_id == job_id, c.path.in_(paths))
     return frozenset((await conn.execute(query)).scalars())
 
 
 async def kept(conn: AsyncConnection, jobs: Collection[str]) -> dict[str, dict[str, str]]:
-    """By job, the path of each checkpoint that exists, and why it is kept."""
+    """Return, by job, the path of each existing checkpoint and why it is kept."""
     c = checkpoints.c
     query = select(c.job_id, c.path, c.kept_as).where(among(c.job_id, jobs), c.dropped_at.is_(None))
     found: dict[str, dict[str, str]] = defaultdict(dict)
@@ -127,9 +127,9 @@ async def kept(conn: AsyncConnection, jobs: Collection[str]) -> dict[str, dict[s
 
 
 async def match(conn: AsyncConnection, job_id: str, kept: Mapping[str, str], now: datetime) -> bool:
-    """HEAD names exactly the paths of ``kept``, each for that reason; True when that is news.
+    """Update rows to HEAD, which names exactly ``kept``: path -> why. Return whether any changed.
 
-    One that was dropped exists again when a person restores an older HEAD.
+    A dropped checkpoint exists again after a person restores an older HEAD.
     """
     c = checkpoints.c
     named = c.path.in_(kept)
@@ -144,7 +144,7 @@ async def match(conn: AsyncConnection, job_id: str, kept: Mapping[str, str], now
 
 
 async def condemn(conn: AsyncConnection, job_id: str, path: str, because: str) -> bool:
-    """Never load or show it again; True when that is news. HEAD lets go of it at the next fence."""
+    """Mark the checkpoint as broken; return whether it was not yet. The next fence edits HEAD."""
     c = checkpoints.c
     whole = (c.job_id == job_id, c.path == path, c.broken_because.is_(None))
     marked = update(checkpoints).where(*whole).values(broken_because=because).returning(c.id)
@@ -154,9 +154,9 @@ async def condemn(conn: AsyncConnection, job_id: str, path: str, because: str) -
 async def newest(
     conn: AsyncConnection, job_id: str, *, after: str | None, limit: int
 ) -> list[Checkpoint] | None:
-    """Those that exist, newest first, older than ``after``.
+    """Return existing checkpoints, newest first, older than ``after``.
 
-    None when the job never had a checkpoint ``after``; one that is gone by now is still a cursor.
+    None if the job never had a checkpoint ``after``; a dropped one still works as a cursor.
     """
     c, m = checkpoints.c, metrics.c
     place = tuple_(c.step, c.generation)

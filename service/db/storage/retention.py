@@ -1,4 +1,4 @@
-"""Whose checkpoints may have left garbage behind, and how far it was collected."""
+"""Read and write which jobs may have garbage in Blob, and how far it was collected."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,9 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.schema.tables import jobs
 
-ALL = 2**31 - 1  # collected_generation of a job that is over and has no garbage any more
+ALL = 2**31 - 1  # collected_generation of an ended job without garbage
 
-# Each generation leaves what it had not committed; the last one's is garbage when the job is over.
+# A generation leaves uncommitted files behind; the last one's are garbage once the job has ended.
 _DUE = text(f"""
 select j.id job_id, j.finished_at is not null is_over, n.number newest, g.number generation,
   g.opened_at, coalesce(n.content -> 'checkpoint' ->> 'path', '') loaded,
@@ -34,26 +34,26 @@ order by j.id limit :limit
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """A job, and what of it is garbage if HEAD does not name it."""
+    """A job, and which of its folders are garbage unless HEAD names them."""
 
     job_id: str
     is_over: bool
-    newest: int  # generation of the job
-    generation: int  # what is of an older one is garbage; of a job that is over, all
-    opened_at: datetime  # when that one was opened
+    newest: int  # number of the job's newest generation
+    generation: int  # files of older ones are garbage; of an ended job, all
+    opened_at: datetime  # when `generation` was opened
     loaded: str  # the folder that the newest generation started from
     deleted: str | None = None  # the folder of a model that its user has deleted
-    model: str | None = None  # the folder of the job's model, whatever HEAD says by now
+    model: str | None = None  # the folder of the job's model, even if HEAD lacks it
 
 
 async def due(conn: AsyncConnection, *, before: datetime, after: str, limit: int) -> list[Due]:
-    """Jobs with a generation that was opened ``before``, by id, from behind ``after`` on."""
+    """Return jobs with garbage to collect, by id, beyond ``after``; ``before``: opened or ended."""
     given = {"before": before, "after": after, "limit": limit}
     return [Due(**row) for row in (await conn.execute(_DUE, given)).mappings()]
 
 
 async def collected(conn: AsyncConnection, found: Due) -> None:
-    """Nothing is left of what was due."""
+    """Record that the garbage of ``found`` is collected."""
     number = ALL if found.is_over else found.generation
     mine = update(jobs).where(jobs.c.id == found.job_id)
     await conn.execute(mine.values(collected_generation=number))

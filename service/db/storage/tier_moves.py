@@ -1,4 +1,4 @@
-"""Folders on their way to another tier: the wish is written first, and ends with an outcome."""
+"""Read and write tier moves of folders: the intent is written first, the outcome last."""
 
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -17,7 +17,7 @@ from service.domain.storage.access_tiers import AccessTier, ArchivePriority, Tie
 
 @dataclass(frozen=True, kw_only=True)
 class TierMove:
-    """One row, with the training step of its checkpoint; None: it moves the final model."""
+    """Row of a move, with its checkpoint's step; None for the final model."""
 
     id: str
     job_id: str
@@ -35,7 +35,7 @@ class TierMove:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a committed checkpoint lies, how many are newer, and whether it is kept for good."""
+    """Path of a committed checkpoint, the number of newer ones, and if it is a milestone."""
 
     id: str
     path: str
@@ -46,11 +46,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Mark:
-    """What changes when anybody asks for, works on or ends a move of a folder."""
+    """Version of a folder's moves: changes when one is requested, claimed or ended."""
 
     asked: int
     ended: int
-    due_at: datetime | None  # of the one that is open
+    due_at: datetime | None  # of the open move
     lease_token: str | None
 
 
@@ -60,7 +60,7 @@ _COLUMNS = [tier_moves.c[f.name] for f in fields(TierMove) if f.name != "step"]
 
 
 async def places(conn: AsyncConnection, job_id: str) -> list[Place]:
-    """The job's checkpoints that exist, newest first."""
+    """Return the job's existing checkpoints, newest first."""
     c = checkpoints.c
     order = (c.step.desc(), c.generation.desc())
     newer = (func.row_number().over(order_by=order) - 1).label("newer")
@@ -73,14 +73,14 @@ async def places(conn: AsyncConnection, job_id: str) -> list[Place]:
 
 
 async def has_places(conn: AsyncConnection, job_id: str) -> bool:
-    """Whether there is any such checkpoint."""
+    """Return whether the job has an existing checkpoint."""
     c = checkpoints.c
     there = (c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
     return (await conn.execute(select(c.id).where(*there).limit(1))).first() is not None
 
 
 async def mark(conn: AsyncConnection, job_id: str, path: str) -> Mark:
-    """Two that are the same: nobody has touched the folder's moves in between."""
+    """Return the version of the folder's moves: equal marks mean that none has changed."""
     c = tier_moves.c
     query = select(
         func.count(),
@@ -92,14 +92,14 @@ async def mark(conn: AsyncConnection, job_id: str, path: str) -> Mark:
 
 
 async def hold(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
-    """Who works on it has lost it, and for as long as a lease is nobody else takes it up."""
+    """Take the move from its worker, and make it due only after the length of a lease."""
     mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
     free = {"lease_token": None, "lease_expires_at": None}
     await conn.execute(mine.values(free | {"due_at": now + leases.LEASE}))
 
 
 async def ask(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
-    """Write a wish and wake a reconciler."""
+    """Write a new move, and wake a reconciler."""
     row: dict[str, Any] = {n: v for n, v in vars(move).items() if n != "step"}
     await conn.execute(insert(tier_moves).values(row | {"due_at": due_at}))
     await notify.notify(conn, notify.DUE)
@@ -108,7 +108,7 @@ async def ask(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
 async def hurry(
     conn: AsyncConnection, move: TierMove, charge: Decimal, expected_at: datetime, now: datetime
 ) -> None:
-    """From now on it comes back with high priority, at that price."""
+    """Raise the move to high priority, with its new charge and expected end."""
     mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
     values = {"priority": ArchivePriority.HIGH, "charge": charge, "expected_at": expected_at}
     await conn.execute(mine.values(values))
@@ -116,7 +116,7 @@ async def hurry(
 
 
 async def replace(conn: AsyncConnection, move: TierMove, not_moved: Decimal, now: datetime) -> None:
-    """Another wish takes its place: of its charge goes what was never moved."""
+    """End the move as replaced; its charge drops by the part that was never moved."""
     c = tier_moves.c
     paid = _if_begun(func.greatest(c.charge - not_moved, 0))
     values = {
@@ -129,14 +129,14 @@ async def replace(conn: AsyncConnection, move: TierMove, not_moved: Decimal, now
 
 
 async def open_for(conn: AsyncConnection, job_id: str, path: str) -> TierMove | None:
-    """What the folder is on its way to; None when it rests."""
+    """Return the folder's open move; None if there is none."""
     query = _query().where(tier_moves.c.job_id == job_id, tier_moves.c.path == path, _OPEN)
     row = (await conn.execute(query)).one_or_none()
     return _move(row) if row else None
 
 
 async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, TierMove]:
-    """What the job's folders are on their way to, by path."""
+    """Return the open moves of the job's folders, by path."""
     rows = await conn.execute(_query().where(tier_moves.c.job_id == job_id, _OPEN))
     return {row.path: _move(row) for row in rows}
 
@@ -144,7 +144,7 @@ async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, TierMove]:
 async def claim_due(
     conn: AsyncConnection, now: datetime, limit: int
 ) -> list[tuple[Claim, TierMove]]:
-    """Lease moves whose time has come."""
+    """Lease up to ``limit`` moves that are due."""
     claims = await leases.claim_due(conn, _DUE, now, limit)
     if not claims:
         return []
@@ -154,14 +154,14 @@ async def claim_due(
 
 
 async def begin(conn: AsyncConnection, claim: Claim, now: datetime) -> None:
-    """An order is given right after this, or raise LeaseLost: another wish has come."""
+    """Record that Blob is called next, or raise LeaseLost if another request replaced the move."""
     await leases.write(conn, claim, begun_at=func.coalesce(tier_moves.c.begun_at, now))
 
 
 async def end(conn: AsyncConnection, claim: Claim, outcome: TierMoveOutcome, now: datetime) -> None:
-    """Nothing is left to do, or raise LeaseLost.
+    """End the move with an outcome, or raise LeaseLost.
 
-    What is gone cannot be listed: its charge stays, unless no order was ever given for it.
+    The charge of a folder that is gone stays, unless its move had not begun.
     """
     charge = tier_moves.c.charge
     paid = _if_begun(charge) if outcome is TierMoveOutcome.GONE else charge

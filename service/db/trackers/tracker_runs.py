@@ -1,4 +1,4 @@
-"""Runs in experiment trackers: which are due, and which step each tracker has."""
+"""Read and write runs in experiment trackers: when they are due, and the last step sent."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _COLUMNS = [_T.job_id, _T.kind, _T.last_step, _T.url, _T.due_at, _T.failing_sinc
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerRunRow:
-    """One run; ``due_at`` is the end of the claim, and tells it from other claims."""
+    """Row of a run; ``due_at`` is the end of its claim, and identifies the claim."""
 
     job_id: str
     kind: str
@@ -48,7 +48,7 @@ async def claim(
 
 
 async def settle(conn: AsyncConnection, claimed: TrackerRunRow, **values: Any) -> bool:  # noqa: ANN401
-    """Write what came of a claim; False when the claim has ended and another one followed."""
+    """Write the result of a claim; return False if another claim has followed."""
     c = claimed
     mine = (_T.job_id == c.job_id, _T.kind == c.kind, _T.due_at == c.due_at, ~_T.closed)
     done = update(tracker_runs).where(*mine).values(**values).returning(_T.kind)
