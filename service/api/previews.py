@@ -55,7 +55,7 @@ async def preview(
     line: Line = 1,
     limit: Limit = 5,
 ) -> Preview:
-    """Show rows rendered through the model's chat template, with the trained parts marked."""
+    """Show rows rendered through the model's chat template; `trained` marks the trained parts."""
     async with parts.reading.connect() as conn:
         file = await files.get(conn, caller.project_id, file_id)
     chosen = _method(file, method)

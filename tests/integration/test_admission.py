@@ -264,7 +264,7 @@ async def test_who_waits_for_cores_is_told_when_those_that_hold_them_are_forecas
     past = await world.job(third)
     world.clock.advance(seconds=6)
     with monkeypatch.context() as few:
-        few.setattr("service.db.queue.queue_forecast_rows.MANY", 0)
+        few.setattr("service.db.queue.queue_forecast_rows.MAX_HOLDS", 0)
         crowd = (await world.job(third))["forecast"]
     await region(world, queue, machines=4, others=4)
     await queue.run_once()

@@ -172,7 +172,7 @@ async def test_what_is_gone_from_the_storage_account_is_named(world: World) -> N
     without_model = await refusal(world, other, model="halved")
 
     assert without_file.status_code == 404
-    assert "bytes of file" in without_file.json()["error"]["message"]
+    assert "The blob of file" in without_file.json()["error"]["message"]
     assert (without_model["code"], without_model["param"]) == ("unsupported_model", "model")
 
 

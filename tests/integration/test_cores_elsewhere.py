@@ -99,8 +99,8 @@ async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azur
 @pytest.mark.parametrize(
     ("submitted", "change", "refusal"),
     [
-        (["eastus"], None, "submitted for eastus alone"),
-        (["eastus"], ["eastus", "westus"], "submitted for eastus alone"),
+        (["eastus"], None, "planned for eastus only"),
+        (["eastus"], ["eastus", "westus"], "planned for eastus only"),
         (["eastus", "westus"], ["westus"], ""),
         (None, ["westus"], ""),
         (None, ["uksouth"], "planned for eastus, westus"),

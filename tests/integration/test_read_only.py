@@ -1,4 +1,4 @@
-"""A PostgreSQL that is there and takes no writes: a disk that is full, or a replica."""
+"""A PostgreSQL that is there and read-only now: a disk that is full, or a replica."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ async def test_what_a_read_only_database_cannot_keep_is_to_be_sent_again(
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "5"
     assert answer.json()["error"]["code"] == "service_unavailable"
-    assert "takes no writes" in answer.json()["error"]["message"]
+    assert "read-only now" in answer.json()["error"]["message"]
     assert (await world.job(job["id"]))["status"] == job["status"]
 
 
@@ -78,7 +78,7 @@ async def test_a_process_whose_database_takes_no_writes_is_not_ready(
             answer = await http.get("/readyz")
 
         assert answer.status_code == 503
-        assert "takes no writes" in answer.json()["status"]
+        assert "read-only now" in answer.json()["status"]
         assert "docs/runbook.md" in answer.json()["status"]
 
 

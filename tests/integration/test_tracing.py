@@ -71,7 +71,7 @@ async def test_an_evicted_job_is_one_tree_of_spans_of_all_parts(
     assert sum(span.name == "attempt" for span in spans) == 2
     assert names >= {
         "rekindle-service submit",
-        "rekindle-service reconcile Create",
+        "rekindle-service reconcile CreateScaleSet",
         "rekindle-service allocate",
         "rekindle-service delete",
         "rekindle-trainer load_model",

@@ -24,7 +24,7 @@ from tests.world import World
 from trainer.contract import HEAD, NodePhase
 
 FENCE = "write operations/heads.py fence"
-SIGHT = "commit reconciler/sights.py take_in"
+SIGHT = "commit reconciler/observations.py record_observations"
 
 
 @pytest.fixture

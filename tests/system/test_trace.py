@@ -90,7 +90,7 @@ async def test_an_evicted_job_is_one_trace_of_all_processes(
     assert sum(span.name == "attempt" for _, span in spans) == job["attempts"]["count"] > 1
     assert {
         ("rekindle-service", "submit"),
-        ("rekindle-service", "reconcile Create"),
+        ("rekindle-service", "reconcile CreateScaleSet"),
         ("rekindle-service", "allocate"),
         ("rekindle-service", "delete"),
         ("rekindle-node", "fetch_inputs"),

@@ -73,7 +73,7 @@ class Sent:
         for chunk in self.data:
             yield chunk
 
-    async def look(self, received_bytes: int, examples: int) -> None:
+    async def record_progress(self, received_bytes: int, examples: int) -> None:
         """Nothing is told."""
 
 

@@ -125,7 +125,7 @@ async def test_without_a_bill_nothing_is_judged_and_the_reason_is_told(shell: Sh
 
     assert (told["told_at"], told["whole"]["differences"][0]["cause"]) == (None, "delay")
     assert "did not answer: REKINDLE_CLOUD is fake" in shown.out
-    assert "Operators of this service see why" in others["trouble"]["message"]
+    assert "Operators of the service see the reason" in others["trouble"]["message"]
 
 
 async def test_a_day_is_one_of_utc_in_every_session(world: World) -> None:
