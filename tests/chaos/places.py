@@ -32,8 +32,8 @@ EXCUSED = {  # no play comes there, and why
     " in all; one guarded move, as _fail's: tests/integration/test_job_troubles.py",
     "commit api/deps.py get_connection": "only API keys are written there, and a life has its own:"
     " tests/integration/test_api_keys.py; one that was made and never told of opens nothing",
-    "commit operations/files.py record_progress": "it writes how far a long upload is, and a life's takes no"
-    " time; without it nothing is lost but what is shown: tests/integration/test_upload_sweep.py",
+    "commit operations/files.py record_progress": "it writes how far a long upload is, and a life's"
+    " takes no time; without it only what is shown is lost: tests/integration/test_upload_sweep.py",
     "commit reconciler/attempts.py _refill": "no life's cloud refuses a refill at once; it tells of"
     " the first refusal: tests/integration/test_elastic_jobs.py",
     "create reconciler/rate_limit.py create": "it hands its call on: met as that of time",
@@ -42,8 +42,8 @@ EXCUSED = {  # no play comes there, and why
     " rate limits is elastic, and in elastic the same refill is struck at attempts.py",
     "commit api/nodes.py _remember": "only a database that was restored has forgotten directives:"
     " tests/integration/test_restored_database.py; done twice it changes nothing more",
-    "commit operations/preflights.py _report_progress": "it writes how far a long check is, and a life's takes"
-    " no time; without it another replica begins anew",
+    "commit operations/preflights.py _report_progress": "it writes how far a long check is, and a"
+    " life's takes no time; without it another replica begins anew",
     "commit reconciler/preparation.py _tell_progress": "the same, of the job: a life's checks are"
     " done when they are looked at first",
     "commit operations/price_memory.py forget": "as doubt, below",
