@@ -62,7 +62,7 @@ def sha256(path: Path, size: int) -> list[str]:
 
 
 def verified(folder: str | Path) -> tuple[Path, list[dict]]:
-    """The checkpoint's folder and every rank's index, once all digests are found right."""
+    """Return the checkpoint's folder and every rank's index, after verifying all digests."""
     folder, told = Path(folder), None
     if (folder / "HEAD").exists():
         entry = json.loads((folder / "HEAD").read_bytes())["checkpoints"][-1]

@@ -16,7 +16,7 @@ class HeartbeatVisibility:
     _last: datetime | None = None
 
     def round(self, now: datetime) -> None:
-        """A round begins; after a gap (a start, a database outage) the watch begins afresh."""
+        """Begin a round; restart the watch after a gap (a start, a database outage)."""
         self.awake_since = self.since(now)
         self._last = now
 

@@ -56,7 +56,7 @@ class IngressProbe:
 
 
 def door(public_url: str) -> Probe:
-    """The service as nodes find it, able to do its work."""
+    """Return a probe of the service's public address, as nodes reach it."""
 
     async def probe() -> str:
         try:

@@ -226,7 +226,7 @@ class JobReconciler:
             log.error("job.paused", extra={"job": job.id, "cause": reason})
 
     async def _with_log(self, job: Job, reason: str) -> str:
-        """The reason, and what the trainer printed last."""
+        """Return the reason with the trainer's last error output."""
         assert job.last_attempt is not None
         async with self.engine.connect() as conn:
             tail = await nodes.last_error(conn, job.last_attempt.id)

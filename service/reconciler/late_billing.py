@@ -64,7 +64,7 @@ class LateBilling:
 
 
 def maker(orphan: ScaleSet) -> str:
-    """The attempt that has made it, as its tag and its name say; else empty."""
+    """Return the id of the attempt that created a scale set, by tag and name; else empty."""
     attempt_id = orphan.tags.get(ATTEMPT_TAG, "")
     return attempt_id if scale_set_name(attempt_id) == orphan.name else ""
 
@@ -82,9 +82,9 @@ def _exist(row: AttemptRow, found: ScaleSet | None, at: datetime) -> Exist:
 
 
 async def _write(conn: AsyncConnection, row: AttemptRow, seen: Exist, at: datetime) -> bool:
-    """The attempt's end moves to ``at``: sums of a stretch of time leave out who ended before.
+    """Move the attempt's end to ``at``, so that sums over a period include its cost.
 
-    False, and nothing is written, where somebody has looked after ``at``.
+    Returns False, and writes nothing, if the attempt was observed after ``at``.
     """
     if not await attempts.ends_later(conn, row.id, at):
         return False

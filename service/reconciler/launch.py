@@ -96,7 +96,7 @@ class Launcher:
         found: OfferingChoice,
         number: int,
     ) -> None:
-        """What was chosen, as far as there is money for it."""
+        """Start an attempt at the chosen offering, if the budgets cover it."""
         plan, now = Plan.from_dict(row.plan), self.now()
         place = await self._affordable(conn, job, plan, found.places)
         if isinstance(place, OfferingState):
@@ -204,9 +204,9 @@ class Launcher:
         places: Sequence[OfferingState],
         risk: Decision,
     ) -> Decision:
-        """The same, or to stay where a budget does not cover it: Spot would only be left for Spot.
+        """Return ``risk``, or the decision to stay if no budget covers the move.
 
-        Nothing is put aside, since money is locked after the attempts that are told to go.
+        Reserves no money: budgets are locked after the attempts that must stop.
         """
         assert risk.candidate is not None, "it wants to move there"
         refusal = await self._refusal(conn, row, plan, places, risk.candidate.offering)
@@ -225,7 +225,9 @@ class Launcher:
         return await budgets.refusal(conn, row.id, *asked, self.allowance, self.now())
 
     def _work(self, row: JobRow, done: int | None = None) -> WorkLeft:
-        """What is left after ``done`` steps; None: of what trains now, and saves before it goes."""
+        """Return the work left after ``done`` steps.
+
+        None: the work left of the running attempt, which saves before it stops."""
         step = row.progress.get("step", 0) if done is None else done
         return WorkLeft(
             steps=row.total_steps - step,
@@ -238,7 +240,7 @@ class Launcher:
     async def _left(
         self, row: JobRow, plan: Plan
     ) -> tuple[WorkLeft, list[OfferingState], CapacityHistory]:
-        """What is left from the newest checkpoint on, and where it may be done."""
+        """Return the work left from the newest checkpoint on, and the offerings for it."""
         quoted = await self.quoted(plan)
         async with self.engine.connect() as conn:
             saved = await _saved(conn, row.id)
@@ -260,7 +262,7 @@ class Launcher:
         work: WorkLeft,
         saved: Checkpoint | None = None,
     ) -> tuple[list[OfferingState], CapacityHistory]:
-        """The plan's offerings as they are now; what was lived through where there is a choice."""
+        """Return the plan's offerings now; with more than one, also their capacity history."""
         offerings = [option.offering for option in plan.options]
         refused, now, nodes = (
             await capacity_outages.of(conn, offerings),
@@ -289,7 +291,7 @@ class Launcher:
     async def _affordable(
         self, conn: AsyncConnection, job: Job, plan: Plan, places: tuple[OfferingState, ...]
     ) -> OfferingState | Refusal:
-        """The first that the budgets cover; else why the first of all is not."""
+        """Return the first offering that the budgets cover; else the most hopeful refusal."""
         refusals = []
         for place in places:
             refusal = await budgets.reserve_money(
@@ -368,7 +370,7 @@ class Launcher:
 
 
 def _as_read(row: JobRow) -> ColumnElement[bool]:
-    """True of the job's row while its terms are those by which it was decided."""
+    """Return the condition that the job's constraints are unchanged since they were read."""
     return tables.jobs.c.terms == row.terms
 
 
@@ -386,7 +388,7 @@ def _held(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
 
 
 async def _saved(conn: AsyncConnection, job_id: str) -> Checkpoint | None:
-    """What the next attempt would resume from."""
+    """Return the newest checkpoint, from which the next attempt would resume."""
     found = await checkpoints.newest(conn, job_id, after=None, limit=1)
     return found[0] if found else None
 

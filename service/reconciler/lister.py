@@ -42,7 +42,7 @@ class Lister:
             self.listing = found
 
     def fresh(self) -> ScaleSetList | None:
-        """The list, while it may be believed."""
+        """Return the list while it is fresh."""
         found = self.listing
         return found if found and found.is_fresh(self.now(), self.every) else None
 

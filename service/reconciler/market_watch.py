@@ -36,7 +36,7 @@ class MarketWatch:
             await look(self.engine, self.now, SCORES, _SCORES_EVERY, self._scores)
 
     async def _graph(self) -> None:
-        """What was told is kept before more is asked: prices may fail where bands do not."""
+        """Save eviction bands, then prices: a failure of the second request loses no bands."""
         bands = await self.market.bands(self.places)
         async with self.engine.begin() as conn:
             await rows.save_bands(conn, bands, self.now())

@@ -67,7 +67,7 @@ class Observation:
 
 
 def running(scale_set: ScaleSet | None) -> list[str]:
-    """The vm_ids of its machines that run."""
+    """Return the vm_ids of the running machines."""
     return sorted(i.vm_id for i in scale_set.instances if i.running) if scale_set else []
 
 
@@ -91,7 +91,7 @@ async def _facts(conn: AsyncConnection, sights: Sequence[Observation]) -> dict[s
 
 
 async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set[str]:
-    """Returns those whose lease is lost; nothing of them is written."""
+    """Write the observations; return attempts whose lease is lost (not written)."""
     seen = [
         attempts.Seen(
             claim=one.claim,

@@ -126,7 +126,7 @@ class Observer:
     async def _scale_set(
         self, cloud: CloudProvider | ScaleSet | None, row: AttemptRow, now: datetime
     ) -> tuple[ScaleSet | None, CloudError | None]:
-        """The scale set, or None when there is none; and why the cloud did not answer, if so.
+        """Return the scale set (None: absent), and the fault if the cloud did not answer.
 
         While nodes train, a cloud that does not answer is no reason to think that they are gone.
         """
@@ -148,9 +148,10 @@ class Observer:
         return found, None
 
     def _was_missing(self, row: AttemptRow, now: datetime) -> bool:
-        """True the second time: one answer of a front end that lags must not end a healthy run.
+        """Return whether the scale set was missing twice in a row.
 
-        The second of two between which no replica has seen it.
+        One answer of a front end that lags must not end a healthy run. No replica may have
+        seen the scale set in between.
         """
         for other in [i for i, (at, _) in self._missing.items() if now - at > _FORGOTTEN]:
             del self._missing[other]
@@ -189,7 +190,7 @@ class Observer:
     async def _take_care(
         self, observation: Observation, facts: Facts, head: Head | None
     ) -> tuple[Facts, GrowthOutlook]:
-        """What few looks have to do, by themselves: news of HEAD, a budget, machines missing."""
+        """Handle the rare cases in a transaction: new HEAD, a budget, missing machines."""
         row, now = observation.row, observation.at
         async with self.engine.begin() as conn:
             await leases.hold(conn, observation.claim)

@@ -83,7 +83,9 @@ class OrphanSweep:
             return await alarms.record(conn, ALARM, names, self.now(), whole=whole)
 
     async def _bill(self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]) -> bool:
-        """False: it is not. What is of this bill alone holds up no other one."""
+        """Bill the machines of an attempt; return whether it is billed.
+
+        A fault of this bill does not stop the others."""
         try:
             return await self._late_billing.meter(attempt_id, billed=attempt_id in billed)
         except SQLAlchemyError as fault:
@@ -98,7 +100,7 @@ class OrphanSweep:
         return LateBilling(engine=self.engine, asked=self._asked, now=self.now)
 
     def _asked(self, region: str) -> CloudProvider:
-        """The cloud, as it may be asked there."""
+        """Return the cloud with the rate limits of ``region``."""
         return self.limited_cloud.at(region) if self.limited_cloud else self.cloud
 
     async def _delete(self, orphan: ScaleSet) -> str:

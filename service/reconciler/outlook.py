@@ -21,7 +21,7 @@ _COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
 
 
 def is_wanted(attempt: Attempt, scale_set: ScaleSet | None, opened: Opened | None) -> bool:
-    """True while an elastic job is short of machines: only there something is decided by it."""
+    """Return whether an elastic job has too few machines: only then is the outlook used."""
     if attempt.elastic is None or opened is None:
         return False
     full = attempt.instance_count
@@ -38,7 +38,7 @@ async def ahead(
     opened: Opened | None,
     now: datetime,
 ) -> GrowthOutlook:
-    """Looked up only where it is wanted."""
+    """Return the outlook for growing; the default outlook if it is not used."""
     if not is_wanted(attempt, scale_set, opened):
         return GrowthOutlook()
     assert opened is not None, "it is wanted of a generation"
@@ -64,7 +64,7 @@ def _remaining(job: JobRow) -> float:
 
 
 def _disruption(job: JobRow, row: AttemptRow) -> float:
-    """The mean time between two evictions, as the plan expects them at this offering."""
+    """Return the mean time in seconds between evictions that the plan expects here."""
     plan = Plan.from_dict(job.plan)
     option = next((o for o in plan.options if o.offering == row.offering), plan.chosen)
     evictions = option.expected_evictions
@@ -72,7 +72,7 @@ def _disruption(job: JobRow, row: AttemptRow) -> float:
 
 
 async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[Opened]) -> float:
-    """What a restart in place took last time: saving and stopping, and up to the first step."""
+    """Return the seconds of the last restart in place: save, stop, and first step."""
     began = worlds[-1].opened_at
     steps = [
         datetime.fromtimestamp(span.ended_at, UTC)

@@ -30,9 +30,9 @@ class Pasts:
     async def of(
         self, conn: AsyncConnection, offerings: Collection[Offering], nodes: int, now: datetime
     ) -> CapacityHistory:
-        """What a choice between these offerings for so many nodes knows.
+        """Return the capacity history for a choice between offerings for ``nodes`` nodes.
 
-        Of those that ask at once one reads, and the others wait for it.
+        Concurrent callers share one read.
         """
         choice = (frozenset(offerings), nodes)
         while (told := self._told(choice, now)) is not None:
@@ -50,7 +50,7 @@ class Pasts:
             raise
 
     def _told(self, choice: Choice, now: datetime) -> asyncio.Task[CapacityHistory] | None:
-        """What is fresh still, or is being read."""
+        """Return the read that is fresh or in progress; None without one."""
         for old in [c for c, (at, _) in self.known.items() if now - at > _FRESH]:
             del self.known[old]
         _, told = self.known.get(choice, (None, None))

@@ -149,7 +149,7 @@ def _refuse_untrainable(row: JobRow, held: dict[str, File], checked: Checked) ->
 
 
 def _what_changed(before: Plan, after: Plan) -> str:
-    """The forecast with the exact counts, where it was made with estimates."""
+    """Return the message about the new forecast; empty if it was exact before."""
     if before.data is not None or after.data is None:
         return ""
     data, best, was = after.data, after.chosen, before.chosen

@@ -45,7 +45,7 @@ def while_stopping(
 
 
 def _whole(row: AttemptRow, seen: AttemptView) -> bool:
-    """True when every machine is there, and trains in the one generation."""
+    """Return whether every machine is present and trains in the current generation."""
     if seen.generation is None or seen.heard_at is None or seen.model_committed:
         return False
     number, members = seen.generation.number, {m.node_id for m in seen.generation.members}

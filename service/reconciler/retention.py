@@ -105,7 +105,7 @@ async def _folders(store: BlobStore, job_id: str) -> dict[str, list[Blob]]:
 
 
 def _is_old(blobs: Sequence[Blob], found: Due, now: datetime) -> bool:
-    """True when it is of an older generation, and nobody has written to it for a while."""
+    """Return whether a folder is of an older generation and was not written to lately."""
     written = [b.modified_at for b in blobs if b.modified_at is not None]
     of_an_older = found.is_over or min(written) < found.opened_at - CLOCKS
     return of_an_older and max(written) < now - GRACE

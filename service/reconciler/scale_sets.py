@@ -25,7 +25,7 @@ class SpecMaker:
     identity: str = ""  # resource id of who pulls the image, on the node
 
     def spec(self, row: AttemptRow) -> ScaleSetSpec:
-        """The scale set of this attempt."""
+        """Return the specification of the attempt's scale set."""
         config = NodeConfig(
             protocol=PROTOCOL,
             service_url=self.public_url,
@@ -51,7 +51,9 @@ class SpecMaker:
         )
 
     def _hardware(self, row: AttemptRow) -> ExpectedHardware | None:
-        """What nodes check before they join; one machine alone needs no InfiniBand."""
+        """Return the hardware that nodes verify before they join.
+
+        One machine alone needs no InfiniBand."""
         sku = vm_catalogue.lookup(row.offering.vm_size)
         if sku is None or self.accelerator != "cuda":
             return None

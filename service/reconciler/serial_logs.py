@@ -25,7 +25,7 @@ MOST = 4  # machines
 
 
 def are_wanted(row: AttemptRow, seen: AttemptView, step: MoveAttempt) -> bool:
-    """True when ``step`` gives up machines that never got so far as to train."""
+    """Return whether ``step`` gives up machines that never trained."""
     began = row.state in (AttemptState.PROVISIONING, AttemptState.STARTING)
     return began and step.outcome is Outcome.UNRESPONSIVE and seen.generation is None
 

@@ -109,7 +109,7 @@ class TierMoves:
             await events.add(conn, move.job_id, now, code, message, level=level, data=data)
 
     async def _delay(self, claim: Claim, move: TierMove, fault: str) -> None:
-        """Tried for ever; a person reads why, once."""
+        """Retry later; add an event with the reason once per move."""
         now = self.now()
         about = {"move": move.id}
         async with self.engine.begin() as conn:
