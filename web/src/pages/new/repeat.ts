@@ -6,10 +6,11 @@ import { isObject, pruned } from "./request";
 
 /**
  * Options of the training that a plan's recipe shows under the name that a request gives them,
- * with the value that a request has without them.
+ * with the value that a request has without them. Precision is always named: its default differs
+ * between deployments.
  */
 const SAME_IN_RECIPE: Record<string, unknown> = {
-  precision: "bf16",
+  precision: null,
   gradient_checkpointing: true,
   packing: false,
   mix: null,
