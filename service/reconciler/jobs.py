@@ -87,7 +87,7 @@ class JobReconciler:
                 await self._step(claim, job)
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})
-            await self._release(claim, timedelta(0))  # the lease is still ours if only the terms changed
+            await self._release(claim, timedelta(0))  # held if only the terms changed
         except NothingTrained as fault:
             await self._fail(claim, job, fault.code, str(fault))
         except InvalidRequest as fault:
@@ -142,7 +142,7 @@ class JobReconciler:
             return told
 
     async def _start(self, claim: Claim, job: Job, number: int) -> None:
-        """Launch the next attempt of an admitted job; else queue it: its admission hints the row."""
+        """Launch the next attempt of an admitted job; queue any other: admission hints its row."""
         row = jobs.parsed(claim.row)
         plan = Plan.from_dict(row.plan)
         plain = PlainLaunch(claim=claim, job=job, row=row, plan=plan, number=number)
@@ -152,13 +152,13 @@ class JobReconciler:
             await self._start_by_itself(claim, job, number)
 
     async def _start_by_itself(self, claim: Claim, job: Job, number: int) -> None:
-        async with self.engine.connect() as conn:  # one connection for both: thousands may be evicted at once
+        async with self.engine.connect() as conn:  # one for both: evictions come in thousands
             row, may = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
         assert row is not None
         wishes = (row.cancel_requested_at is not None, row.pause_requested_at is not None)
         stale = wishes != (job.cancel_requested, job.pause_requested)
         if stale or await self._starts.warned(claim, row):
-            await self._release(claim, _IDLE)  # such a request hints the row: it is due again at once
+            await self._release(claim, _IDLE)  # a request hints the row: due at once
             return
         if may or await self._may(row):
             await self._starts.start(claim, job, row, number)

@@ -82,15 +82,9 @@ class Observer:
     ) -> ObservedAttempt:
         """Read cloud and Blob outside any transaction, then write what is new.
 
-        Args:
-            cloud: The cloud to ask; or the scale set, if the list of all says enough: then the
-                machines are as they were; or None: there is no scale set.
-            claim: The lease of the attempt's row.
-            row: The attempt's row.
-            awake_since: Silence of a node counts from then on, when the service could hear nodes.
-                A commit counts as a heartbeat too: it takes every member of the generation.
-            now: The time of the whole step.
-
+        ``cloud``: the scale set instead, if the list of all says enough; None: there is none.
+        ``awake_since``: silence of a node counts from then on, when the service could hear it. A
+        commit counts as a heartbeat of every member of the generation.
         Raises LeaseLost; Deferred or ConcurrencyLimitReached if the cloud is needed to decide.
         """
         listed = isinstance(cloud, ScaleSet | None) or row.state is AttemptState.PENDING
