@@ -16,7 +16,7 @@ from throttled.store import MemoryStore
 from service.domain.errors import RateLimited
 from service.domain.queue.project_limits import REQUESTS_PER_MINUTE
 
-_MOST_KEYS = 65_536  # that are counted; then the one that was not used for longest begins anew
+_MOST_KEYS = 65_536  # counted at once; beyond that the least recently used key is forgotten
 _MINUTE = 60  # seconds
 _SOON = 5  # seconds after which a place may be free
 
@@ -28,7 +28,7 @@ class Rate:
     limit: int
     remaining: int
     resets_in: float  # seconds until all are left again
-    retry_in: float  # seconds; 0: the request may be answered
+    retry_in: float  # seconds until the next request is allowed; 0: this one is
 
     def headers(self) -> dict[str, str]:
         """Return the headers of OpenAI and of the IETF's draft."""

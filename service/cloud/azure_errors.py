@@ -1,12 +1,14 @@
-"""What Azure's refusals mean: one table, the first match wins.
+"""Classify Azure's errors by code, status and message: one table, the first match wins.
 
 It serves both the answer to a request and the failure of an accepted operation minutes later, which
-has a code and a message and no status. The codes and messages are those of azure-docs,
-virtual-machines/troubleshooting/error-messages ("Understand common error messages"), where no other
-source is named.
+has a code and a message and no status. Unless a row names another source, its codes and messages
+are those of azure-docs, virtual-machines/troubleshooting/error-messages ("Understand common error
+messages").
 
-Rows test the error code, never the SDK's exception class: there every 409 is a ResourceExistsError,
-be it an exhausted quota or a sold-out size.
+A 409 alone says nothing: Azure sends it for a used-up quota, for a sold-out size and for a conflict
+with an operation under way, and the SDK raises ResourceExistsError for each. So rows test the error
+code. A 409 without a row is a CloudError, which the reconciler retries. A 429 is Throttled, with
+Azure's Retry-After; `service/reconciler/rate_limit.py` defers the attempt's call for that time.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The queue before machines are requested: which jobs are admitted, and where the others stand."""
+"""Admit jobs from the queue before they request machines; publish the others' positions."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -36,10 +36,10 @@ from service.instruments import QUEUE_WAIT
 from service.operations.keys import find_project_id as project_of
 
 _EXACT = 10  # positions that are always kept up to date; further back to within a tenth
-# Who waits for cores does not leave the queue to ask there: others find out, and it would lose its
-# place to those who come meanwhile.
+# A queued job does not try offerings that Azure refused this recently: admitted jobs find out when
+# capacity is back, and a job that left the queue to try would lose its place.
 _REFUSED_LATELY = timedelta(hours=1)
-_LOOK_AGAIN = timedelta(seconds=15)  # where the quota of cores is used up
+_LOOK_AGAIN = timedelta(seconds=15)  # recheck of a region whose quota of cores is used up
 
 
 async def request_admission(
@@ -110,8 +110,9 @@ async def find_jobs_with_room(
 ) -> set[str]:
     """Return the admitted jobs whose region has enough free cores; each requests one offering.
 
-    Holds the lock on core counts, as ``with_room`` does, and the caller writes the attempts. Cores
-    that are reserved for a job count as free for it. None of these jobs has a live attempt.
+    Holds the lock on core counts, as ``mark_full_regions`` does, and the caller writes the
+    attempts. Cores that are reserved for a job count as free for it. None of these jobs has a live
+    attempt.
     """
     known = await quotas.any_region(conn, now)
     if known:
@@ -137,10 +138,10 @@ async def requeue_job(
 ) -> bool:
     """Send a job that found no free cores in time back into the queue; return whether it was sent.
 
-    The caller holds the job. ``places`` come from ``with_room``; none of them may be requested now.
-    The job waits for the places that lack nothing but cores, so that others do not overtake it for
-    ever. It stays admitted where there is no such place or where its deadline may have it buy on
-    demand: a job that waits for a price or for Azure keeps cores from no other.
+    The caller holds the job. ``places`` come from ``mark_full_regions``; none may be requested now.
+    The job queues for the places that lack only cores, so that others do not overtake it for ever.
+    It stays admitted if there is no such place, or if its deadline allows it to buy on demand: a
+    job that waits for a price or for Azure keeps cores from no other.
     """
     terms = JobConstraints.from_dict(row.terms)
     dear = {

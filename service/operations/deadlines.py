@@ -77,7 +77,7 @@ async def handle_risk(
     """Tell the user that the deadline is at risk, and apply the job's ``on_deadline_risk``.
 
     Once for the same terms: another risk does not undo a switch. Locks the attempts before the job,
-    as every wish does. Raises LeaseLost as ``goes_back`` does.
+    as every wish does. Raises LeaseLost as ``return_to_spot`` does.
     """
     wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
     columns: dict[str, datetime] = {"at_risk_at": now}

@@ -1,7 +1,7 @@
-"""Hear nodes: their heartbeats, and the long polls for their directives.
+"""Batch the heartbeats of nodes, and their long polls for directives, into shared transactions.
 
-What arrives while a transaction is under way shares the next one. `decide_change` has the
-rules for one heartbeat, and `hear_all` writes what many of them change.
+Requests that arrive while a transaction runs share the next one. `decide_change` has the rules for
+one heartbeat; `record_heartbeats` writes the changes of a whole batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _BREATH_SECONDS, _MANY = 0.05, 50
 
 @dataclass(frozen=True, kw_only=True)
 class ReceivedHeartbeat:
-    """A heartbeat and whose it is."""
+    """A heartbeat, the node that sent it, and when it arrived."""
 
     node: str
     heartbeat: Heartbeat
@@ -44,10 +44,10 @@ class ReceivedHeartbeat:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeAnswer:
-    """What the node is answered."""
+    """The answer to a heartbeat."""
 
     directive_seq: int
-    stop_by: datetime | None  # as its job's budget allows; None: whatever
+    stop_by: datetime | None  # a node without contact trains until then; None: no budget limits it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,18 +66,18 @@ class AcceptedHeartbeat:
 
     @property
     def is_notice(self) -> bool:
-        """Whether it is the first to tell of the node's eviction."""
+        """Whether it is the first heartbeat that reports the node's eviction."""
         return self.heartbeat.eviction is not None and not self.speaker.record.evicting
 
     @property
     def is_progress(self) -> bool:
-        """Whether it tells how far the job is."""
+        """Whether it reports progress of the current generation."""
         current = self.heartbeat.generation == self.speaker.current
         return bool(self.heartbeat.metrics) and current
 
 
 class HeartbeatBatcher:
-    """One per api process."""
+    """Batches heartbeats and directive polls; one instance per api process."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._beats = Batcher(
@@ -86,16 +86,18 @@ class HeartbeatBatcher:
         self._orders = Batcher(partial(_find_directives, engine))
 
     async def record(self, node: str, heartbeat: Heartbeat, now: datetime) -> NodeAnswer:
-        """Take in what the node says.
+        """Record a heartbeat and return the answer for its node.
 
-        Raises Gone, NodeNotFound, StaleEpoch, and once it is kept GenerationIsStale.
+        Raises Gone, NodeNotFound and StaleEpoch, which record nothing, and GenerationIsStale after
+        the heartbeat was recorded.
         """
         return await self._beats.do(ReceivedHeartbeat(node=node, heartbeat=heartbeat, at=now))
 
     async def find_directive(self, node: str, after: int) -> Order | None:
-        """How it stands with the node's directive, as it has number ``after``; None: no such node.
+        """Return the node's standing directive; None if there is no such node.
 
-        The generation is in it where the node is to be told of it.
+        ``after``: number of the directive that the node has. The answer includes the generation if
+        it is new to the node.
         """
         return await self._orders.do((node, after))
 
@@ -103,9 +105,10 @@ class HeartbeatBatcher:
 async def record_heartbeats(
     conn: AsyncConnection, said: Mapping[str, Heartbeat], now: datetime
 ) -> dict[str, AcceptedHeartbeat | NodeAnswer | Exception]:
-    """Take in these heartbeats, by node; those that are no `Taken` change nothing.
+    """Record heartbeats, given by node, and return what was decided for each.
 
-    Locks nodes, then what was measured, then attempts, then jobs, each kind in one order.
+    Only an `AcceptedHeartbeat` changes rows. Locks nodes, then step metrics, then attempts, then
+    jobs, and rows of each table in one order.
     """
     found = await heartbeats.speakers(conn, list(said))
     answers = {
@@ -120,7 +123,7 @@ async def record_heartbeats(
 def decide_change(
     node: str, speaker: Speaker | None, heartbeat: Heartbeat, now: datetime
 ) -> AcceptedHeartbeat | NodeAnswer | Exception:
-    """Decide what one heartbeat changes, and what its node is answered. Pure."""
+    """Decide what one heartbeat changes, and the answer for its node. Pure."""
     if speaker is None:
         return NodeNotFound(f"No node {node:.80}. Register first.")
     if speaker.over:

@@ -183,7 +183,7 @@ async def change(
 ) -> None:
     """Change the job's terms; a job that stopped for lack of money goes on if there is some.
 
-    ``job`` is locked: ``get_to_change``.
+    The caller has locked ``job`` with ``get_locked``.
     """
     _must_be_live(job, "changed")
     if not isinstance(metadata, Unchanged):

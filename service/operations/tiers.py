@@ -166,7 +166,7 @@ async def inspect_folder(
 async def check_paid_resume(
     engine: AsyncEngine, outside: Outside, project_id: str, job_id: str
 ) -> None:
-    """Check ``may_resume`` for a job that waits only for money."""
+    """Raise Archived if a job that stopped for lack of money could not read its checkpoint."""
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
     if job.over_budget_at is not None and job.pause_requested_at is None:

@@ -1,6 +1,6 @@
-"""Looks after the queue: lets jobs in as soon as there is room, and reads what Azure has left.
+"""Admit queued jobs as soon as there is room, and read the free Spot cores from Azure.
 
-Every replica hears that something has changed; the one whose turn it is looks.
+Every replica is notified of a change; the one that holds the turn runs the admission round.
 """
 
 import logging
@@ -18,22 +18,22 @@ from service.operations import admission
 
 log = logging.getLogger(__name__)
 _TURN = 3 * BEAT  # until another replica takes over from one that died
-_READ = timedelta(minutes=1)  # what Azure says of a region's cores
+_READ = timedelta(minutes=1)  # between two reads of a region's cores
 
 
 @dataclass(kw_only=True)
 class Admissions:
-    """One per process."""
+    """Runs admission rounds; one instance per process."""
 
     engine: AsyncEngine
     cloud: CloudProvider
     now: Callable[[], datetime]
-    usual: ProjectQuota = NO_QUOTA  # of a project that was given none
+    usual: ProjectQuota = NO_QUOTA  # of a project without a quota of its own
     regions: tuple[str, ...] = ()
-    replica: str = field(default_factory=lambda: uuid4().hex)  # the name of this one
+    replica: str = field(default_factory=lambda: uuid4().hex)  # name of this replica
 
     async def run_once(self) -> int:
-        """Let in whoever may, if it is this process's turn; return how many."""
+        """Admit the jobs that may start, if it is this replica's turn; return their number."""
         now = self.now()
         async with self.engine.begin() as conn:
             if not await queue.is_mine(conn, self.replica, now, _TURN):
@@ -42,14 +42,17 @@ class Admissions:
             return await admission.admit_waiting_jobs(conn, self.usual, now)
 
     async def read_cores(self) -> None:
-        """Ask Azure how many Spot cores are left, one replica for each region; all read it."""
+        """Read the Spot cores of each region from Azure and store them for all replicas.
+
+        One replica reads a region at a time.
+        """
         for region in self.regions:
             async with self.engine.begin() as conn:
                 if not await quotas.claim_region(conn, region, self.now(), _READ):
                     continue
             try:
                 found = await self.cloud.spot_cores(region)
-            except CloudError as fault:  # what was read last goes on to hold for a while
+            except CloudError as fault:  # the last reading stays valid for a while
                 log.warning("queue.no_quota", extra={"region": region, "cause": str(fault)})
                 continue
             async with self.engine.begin() as conn:

@@ -1,4 +1,4 @@
-"""Brings the cloud and each attempt together: claim, look, decide, do one thing, record."""
+"""Reconcile each attempt with the cloud: claim, observe, decide, take one step, record."""
 
 import asyncio
 import logging
@@ -162,7 +162,7 @@ class AttemptReconciler:
 
     @property
     def _hears(self) -> bool:
-        """True while changes are told by the list, so that nobody has to look for them."""
+        """Whether a fresh list of all scale sets reports changes, so that polls may be rare."""
         return self.lister is not None and self.lister.fresh() is not None
 
     def _cloud(self, row: AttemptRow, claim: Claim) -> CloudProvider:
@@ -171,18 +171,18 @@ class AttemptReconciler:
     async def _cloud_after(
         self, first: Callable[[], Awaitable[None]], claim: Claim, row: AttemptRow
     ) -> CloudProvider:
-        """Return the cloud for one call that is made right after ``first``, and after its wait."""
+        """Return the cloud for one call; ``first`` is awaited right before it, after its wait."""
         if self.limited_cloud is not None:
             return self.limited_cloud.at(row.offering.pool, claim, first)
         await first()
         return self.cloud
 
     def _is_decided(self, claim: Claim, row: AttemptRow, now: datetime) -> bool:
-        """Return whether a deferred call is made, or goes on waiting, without another look.
+        """Return whether a deferred call is made, or goes on waiting, without a new observation.
 
-        A look would take tokens, and could lose those of the call. But machines of a creation that
-        was accepted cost money, so its scale set is looked at once the list may show it; and so is
-        one of which the list says that it has changed.
+        An observation would take tokens, and could lose those of the call. But machines of an
+        accepted creation cost money, so its scale set is observed once the list may show it. A
+        scale set that has changed by the list is observed too.
         """
         deferral = self.limited_cloud.deferral(claim) if self.limited_cloud else None
         if deferral is None or deferral.call is CloudCall.GET:
@@ -203,7 +203,7 @@ class AttemptReconciler:
     async def _follow(
         self, claim: Claim, row: AttemptRow, found: ObservedAttempt, step: AttemptStep
     ) -> None:
-        """Take the step, and have a span of it, unless it is only to wait."""
+        """Take the step inside a trace span; a requeue needs no span."""
         if isinstance(step, RequeueAttempt):
             await self._take(claim, row, found, step)
             return
@@ -269,9 +269,9 @@ class AttemptReconciler:
     async def _refill(
         self, claim: Claim, row: AttemptRow, found: ObservedAttempt, useless: tuple[str, ...]
     ) -> None:
-        """Ask for machines in place of lost ones; a refusal is told once, and asked again.
+        """Request machines in place of lost ones; report a refusal once and request again later.
 
-        Survivors train on whatever comes of it. What is deferred does not count as asked for.
+        The remaining machines continue to train. A deferred request does not count as made.
         """
         intend = partial(self._intend_refill, claim, row, found.seen, useless)
         try:
@@ -331,9 +331,9 @@ class AttemptReconciler:
             await self._release(claim, _SOON)
 
     def _has_tried_long(self, row: AttemptRow) -> bool:
-        """Whether no generation could be opened for so long that machines wait in vain.
+        """Return whether opening a generation has failed for so long that the attempt must end.
 
-        One that holds a lease on HEAD, which its SAS allows, could make them wait for ever.
+        A node that holds a blob lease on HEAD, which its SAS allows, could block it for ever.
         """
         now = self.now()
         for other in [i for i, (_, at) in self._opening.items() if now - at > TOO_LONG_UNREADABLE]:
@@ -355,13 +355,13 @@ class AttemptReconciler:
             await self._writes.release(claim, delay, deferral)
 
     def _pause(self, row: AttemptRow, found: ObservedAttempt, usual: timedelta | None) -> timedelta:
-        """Return the time to the next look; what was deferred is due when its call may be made."""
+        """Return the requeue delay; with a deferred call it ends when the call may be made."""
         pauses = [self._patience(row, fault) for fault in found.faults]
         asks = any(isinstance(f, Deferred | ConcurrencyLimitReached) for f in found.faults)
         return max(pauses) if asks else max([usual or self.pace.poll, *pauses])
 
     def _patience(self, row: AttemptRow, fault: Exception) -> timedelta:
-        """How long to leave things alone after this; its nodes are seen to as often as ever."""
+        """Return the delay after a fault; an attempt with nodes is still polled as usual."""
         if isinstance(fault, Throttled):
             pause = timedelta(seconds=fault.retry_after)
             nodes = self.limited_cloud is not None and row.state in ATTEMPT_WITH_NODES
@@ -369,16 +369,16 @@ class AttemptReconciler:
         return _AFTER_MISCONFIGURATION if isinstance(fault, _FOR_A_PERSON) else self.pace.poll
 
     async def _complain(self, row: AttemptRow, fault: Exception) -> None:
-        """Log it; where a person must act, say so where the user looks."""
+        """Log a fault; if a person must act, add an event for the user."""
         if isinstance(fault, Deferred | ConcurrencyLimitReached) and not fault.code:
-            return  # thousands at once, and each has its time
+            return  # planned waits, thousands at once
         log.warning("attempt.blind", extra={"attempt": row.id, "cause": str(fault)})
         if isinstance(fault, _FOR_A_PERSON):
             async with self.engine.begin() as conn:
                 await operator_action.request_action(conn, row, fault, self.now())
 
     async def _raise_alarm(self, row: AttemptRow, *, blind: bool) -> None:
-        """Once per attempt, where user and operator look: money runs on."""
+        """Report once per attempt, to user and operator, that its machines still cost money."""
         facts = {"scale_set": scale_set_name(row.id), "region": row.offering.region}
         how = "is still there" if not blind else "may still be there (Azure does not answer)"
         async with self.engine.begin() as conn:

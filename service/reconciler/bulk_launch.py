@@ -1,8 +1,8 @@
-"""Begins the next attempts of jobs that have no choice, many in one transaction.
+"""Launch the next attempts of plain jobs, many in one transaction.
 
-A plain job has one offering, and neither a deadline nor a budget nor a price limits it. Where
-anything else is in its way (a shortage, a quota, its project's budget, its turn in the queue, news
-of the job itself) it is left to `launch.py`, which weighs it by itself and says why it waits.
+A plain job has one offering, and no deadline, budget or price limit. If something else blocks it (a
+shortage, a quota, its project's budget, its turn in the queue, a change of the job itself), it is
+left to `launch.py`, which decides about it alone and says why it waits.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,12 +30,12 @@ from service.operations import admission
 from service.pricing.source import PriceSource, PricesUnavailable
 
 _IDLE = timedelta(seconds=30)
-_LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a start takes them away
+_LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a launch clears them
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainLaunch:
-    """A job that is to get its next attempt at the one place that there is for it."""
+    """A job that may be plain, with the number of its next attempt."""
 
     claim: Claim
     job: Job
@@ -45,7 +45,7 @@ class PlainLaunch:
 
     @property
     def is_so(self) -> bool:
-        """True when nothing about the job itself is to be weighed."""
+        """Whether the job is plain: it has one offering and nothing limits the choice."""
         terms = JobConstraints.from_dict(self.row.terms)
         limits = (terms.deadline, terms.budget, terms.max_price, self.row.over_budget_at)
         found = self.claim.row._asdict()
@@ -55,7 +55,7 @@ class PlainLaunch:
 
     @property
     def offering(self) -> Offering:
-        """The only one."""
+        """The job's only offering."""
         return self.plan.options[0].offering
 
 
@@ -97,7 +97,7 @@ class BulkLauncher:
     async def _roomy(
         self, conn: AsyncConnection, crowd: Sequence[PlainLaunch], now: datetime
     ) -> list[PlainLaunch]:
-        """Those that may ask at once."""
+        """Return the launches that no quota, shortage or budget blocks now."""
         asks = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in crowd}
         may = await admission.find_jobs_with_room(conn, asks, now)
         refused = await capacity_outages.of(conn, {one.offering for one in crowd})

@@ -1,4 +1,4 @@
-"""Leave a region alone while it fails; then one replica tries it, and all follow."""
+"""Stop calls to a region that fails; after a pause one replica probes it for all."""
 
 import asyncio
 import logging
@@ -15,12 +15,12 @@ from service.db.cloud import circuit_breaker
 from service.domain.cloud.circuit_breaker import FAILURES, Circuit
 
 log = logging.getLogger(__name__)
-_LIFE = timedelta(seconds=1)  # of a circuit that was read, until it is read again
+_LIFE = timedelta(seconds=1)  # time for which a circuit is cached
 _SHORTEST_WAIT = 1.0  # seconds, while another replica tries
 
 
 class CircuitOpen(Throttled):
-    """The call was not made: the region fails, and is left alone for a while."""
+    """The call was not made: the region fails; retry after the pause."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class CircuitBreaker:
         raise CircuitOpen(f"Azure fails in {region}; it is asked again later", "", wait)
 
     async def record_failure(self, region: str, fault: CloudError, *, probed: bool) -> None:
-        """Count it if it says that the region is ill; a clear answer says that it is well."""
+        """Count a failure of the region; any other error is an answer and closes the circuit."""
         if type(fault) not in (CloudError, Throttled):
             await self.record_success(region)
             return
@@ -66,7 +66,7 @@ class CircuitBreaker:
         if known.failures:
             async with self.engine.begin() as conn:
                 await circuit_breaker.record_success(conn, region)
-            self._known.pop(region, None)  # of many answers at once another one may be first
+            self._known.pop(region, None)  # a concurrent answer may have removed it
 
     async def _circuit(self, region: str) -> Circuit:
         async with self._reading[region]:  # else each of many calls would read it

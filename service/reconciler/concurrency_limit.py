@@ -1,6 +1,7 @@
-"""Limit how many calls to a region are under way in this process.
+"""Limit the concurrent calls to a region in this process.
 
-Nobody waits inside the process: a slow region would hold up the steps of the others.
+A call beyond the limit is refused at once and its attempt requeued. If calls waited here instead, a
+slow region would hold up the steps of the others.
 """
 
 import random
@@ -50,7 +51,7 @@ class ConcurrencyLimit:
             self.under_way[region] -= 1
 
     def _retry_after(self, region: str) -> float:
-        """Spread those who were refused by the rate at which calls end: a vain try costs most."""
+        """Return seconds to wait; refused calls are spread by the rate at which calls end."""
         now = self.now()
         at = max(self._next_at.get(region, now), now) + _CALL / self.limit
         self._next_at[region] = min(at, now + _LONGEST_WAIT)

@@ -1,4 +1,4 @@
-"""Settles each job after its attempt, prepares it, and starts the next attempt."""
+"""Reconcile each job: prepare it, launch its attempts, and settle it after each of them."""
 
 import asyncio
 import logging
@@ -87,7 +87,7 @@ class JobReconciler:
                 await self._step(claim, job)
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})
-            await self._release(claim, timedelta(0))  # ours still where only its terms are others
+            await self._release(claim, timedelta(0))  # held if only the terms changed
         except NothingTrained as fault:
             await self._fail(claim, job, fault.code, str(fault))
         except InvalidRequest as fault:
@@ -132,7 +132,7 @@ class JobReconciler:
                 await self._writes.move_job(Moving(claim=claim, job=job, step=move))
 
     async def _is_late(self, claim: Claim) -> bool:
-        """Tell once that the deadline has passed; True where it was told now."""
+        """Record once that the deadline has passed; return whether it was recorded now."""
         async with self._alone, self.engine.begin() as conn:
             told = await deadlines.record_missed_deadline(
                 conn, claim, jobs.parsed(claim.row), self.now()
@@ -142,7 +142,7 @@ class JobReconciler:
             return told
 
     async def _start(self, claim: Claim, job: Job, number: int) -> None:
-        """Once it is let in; until then it waits, and is hinted when its turn has come."""
+        """Launch the next attempt of an admitted job; queue any other: admission hints its row."""
         row = jobs.parsed(claim.row)
         plan = Plan.from_dict(row.plan)
         plain = PlainLaunch(claim=claim, job=job, row=row, plan=plan, number=number)
@@ -152,13 +152,13 @@ class JobReconciler:
             await self._start_by_itself(claim, job, number)
 
     async def _start_by_itself(self, claim: Claim, job: Job, number: int) -> None:
-        async with self.engine.connect() as conn:  # one for both: thousands may be evicted at once
+        async with self.engine.connect() as conn:  # one for both: evictions come in thousands
             row, may = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
         assert row is not None
         wishes = (row.cancel_requested_at is not None, row.pause_requested_at is not None)
         stale = wishes != (job.cancel_requested, job.pause_requested)
         if stale or await self._starts.warned(claim, row):
-            await self._release(claim, _IDLE)  # such a wish hints: it is looked at again at once
+            await self._release(claim, _IDLE)  # a request hints the row: due at once
             return
         if may or await self._may(row):
             await self._starts.start(claim, job, row, number)
@@ -183,7 +183,7 @@ class JobReconciler:
 
     @cached_property
     def _preparing(self) -> asyncio.Semaphore:
-        """Of new jobs, by themselves: who has trained does not wait behind them."""
+        """A limit for new jobs only, so that jobs that have trained do not wait behind them."""
         return asyncio.Semaphore(_PREPARED_AT_ONCE)
 
     @cached_property
@@ -212,12 +212,12 @@ class JobReconciler:
             measures.job_moved(claim, move.to, self.now())
             ours = move.reason.startswith((NEVER_TRAINED, FRUITLESS, CANNOT_BOOT))
             ours = ours or code == Outcome.MISCONFIGURED
-            level = logging.ERROR if ours else logging.WARNING  # else it is the user's to mend
+            level = logging.ERROR if ours else logging.WARNING  # else the user can mend it
             facts = {"job": job.id, "code": code, "cause": move.reason}
             log.log(level, "job.failed", extra=facts)
 
     async def _pause(self, claim: Claim, job: Job, reason: str) -> None:
-        """As if the user had: who resumes it is asked for nothing more."""
+        """Pause the job as a user would, so that an ordinary resume continues it."""
         move, now = MoveJob(to=JobState.PAUSED, reason=reason), self.now()
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:

@@ -1,8 +1,8 @@
-"""Bills machines that came when their attempt was over: a create that was on its way too long.
+"""Bill machines that were created after the end of their attempt, by a delayed create request.
 
-Whoever asks for machines looks at its lease right before. A process that stands still between that
-look and the call, or a request that Azure takes in late, can still make a scale set that nobody
-waits for. The sweep deletes it (`orphans.py`), and what it cost is in the ledger of its attempt.
+A worker checks its lease right before it requests machines. If it stalls between the check and the
+call, or Azure accepts the request late, the scale set is created after the attempt has ended. The
+sweep deletes it (`orphans.py`), and its cost goes into the ledger of its attempt.
 """
 
 import logging
@@ -27,17 +27,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class LateBilling:
-    """Opens and closes the ledger's rows of attempts that have ended, by what Azure says."""
+    """Opens and closes ledger rows of ended attempts by the machines that Azure reports."""
 
     engine: AsyncEngine
-    asked: Callable[[str], CloudProvider]  # the cloud, as it may be asked in a region
+    asked: Callable[[str], CloudProvider]  # the cloud with the rate limits of a region
     now: Callable[[], datetime]
 
     async def meter(self, attempt_id: str, *, billed: bool) -> bool:
-        """As it is now; ``billed``: it was there at the last look.
+        """Meter the machines of an ended attempt as Azure reports them now.
 
-        False: what it costs is not written down, since Azure does not answer or another replica has
-        looked later. True as well of what is no ended attempt of ours.
+        ``billed``: the attempt has open ledger rows. Returns False if nothing was written, because
+        Azure does not answer or another replica has metered later. Returns True, and writes
+        nothing, for any other attempt.
         """
         async with self.engine.connect() as conn:
             row = await attempts.find(conn, attempt_id)
@@ -51,7 +52,7 @@ class LateBilling:
             found = await self.asked(row.offering.pool).get(name)
         except ScaleSetNotFound:
             found = None
-        except CloudError as fault:  # the rows stay as they are; there is a next sweep
+        except CloudError as fault:  # the next sweep tries again
             log.warning("sweep.look_failed", extra={"scale_set": name, "cause": str(fault)})
             return False
         seen = _exist(row, found, at)
@@ -70,7 +71,7 @@ def maker(orphan: ScaleSet) -> str:
 
 
 def _exist(row: AttemptRow, found: ScaleSet | None, at: datetime) -> Exist:
-    """As `observations.py` has it for the first machines of an attempt that goes on."""
+    """Return the machines to bill, from their creation on, as `observations.py` does."""
     made_at = found.created_at if found and found.created_at else at
     return Exist(
         job_id=row.job_id,

@@ -1,6 +1,6 @@
-"""Begins a job's next attempt: chooses the offering, puts the money aside, writes the row.
+"""Launch a job's next attempt: choose the offering, reserve the money, write the row.
 
-Looks at a live one as well: it leaves Spot when the deadline demands it, and on demand for Spot.
+Also moves a live attempt: off Spot when the deadline demands it, and from on demand back to Spot.
 """
 
 import asyncio
@@ -49,12 +49,12 @@ from service.reconciler.pasts import Pasts
 
 _IDLE = timedelta(seconds=30)
 _SOON = timedelta(seconds=1)
-_TRIES = 3  # while others take cores
+_TRIES = 3  # to choose anew, while other jobs take the cores
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launcher:
-    """Writes at most one attempt at a time."""
+    """Writes a job's next attempt, or why it waits."""
 
     engine: AsyncEngine
     prices: PriceSource
@@ -64,7 +64,7 @@ class Launcher:
     pasts: Pasts = field(default_factory=Pasts)
 
     async def start(self, claim: Claim, job: Job, row: JobRow, number: int) -> None:
-        """Write the next attempt, or why none is begun now."""
+        """Write the next attempt, or the reason why none starts now."""
         plan = Plan.from_dict(row.plan)
         work, places, past = await self._left(row, plan)
         now, nodes = self.now(), plan.chosen.nodes
@@ -73,7 +73,7 @@ class Launcher:
         )
         roomy = places
         for _ in range(_TRIES):
-            found = await asyncio.to_thread(choose, roomy)  # long, so before anything is locked
+            found = await asyncio.to_thread(choose, roomy)  # slow, so before any lock
             async with self.engine.begin() as conn:
                 before = roomy
                 roomy = await admission.mark_full_regions(conn, job.id, places, nodes, now)
@@ -112,7 +112,7 @@ class Launcher:
     async def _queues_again(
         self, conn: AsyncConnection, claim: Claim, row: JobRow, places: Sequence[OfferingState]
     ) -> bool:
-        """Whether it waits for its turn from now on: others have taken the cores meanwhile."""
+        """Requeue the job if others have taken its cores; return whether it was requeued."""
         now = self.now()
         await leases.hold(conn, claim, _as_read(row))
         if not await admission.requeue_job(conn, row, places, now):
@@ -122,12 +122,12 @@ class Launcher:
         return True
 
     async def _come_back(self, claim: Claim) -> None:
-        """Others take cores faster than it can be said what is best without them."""
+        """Retry soon: other jobs took cores during each of the tries."""
         async with self.engine.begin() as conn:
             await leases.release(conn, claim, self.now(), self.now() + _SOON)
 
     async def keep_in_time(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
-        """While an attempt trains: leave Spot in time for the deadline, and on demand for Spot."""
+        """Move a training attempt: off Spot for the deadline, or from on demand back to Spot."""
         if JobConstraints.from_dict(row.terms).deadline is None or last.state in ATTEMPT_OVER:
             return
         plan = Plan.from_dict(row.plan)
@@ -151,9 +151,9 @@ class Launcher:
             await self._warn(claim, row, plan, places, risk)
 
     async def warned(self, claim: Claim, row: JobRow) -> bool:
-        """Whether a job that waits for Spot was told, or ended, since that will be too late.
+        """Handle the deadline risk of a job that waits for Spot; return whether there is one.
 
-        One that switches is not: it is asked for on demand in time.
+        Skips a job that switches to on demand: its next attempt is requested there in time.
         """
         terms, plan = JobConstraints.from_dict(row.terms), Plan.from_dict(row.plan)
         if terms.deadline is None or terms.switches or row.at_risk_at:
@@ -174,9 +174,9 @@ class Launcher:
             await deadlines.handle_risk(conn, claim, row, risk, self.now())
 
     async def _go_back(self, claim: Claim, row: JobRow, plan: Plan, live: AttemptRow) -> None:
-        """Where signs say that Spot would accept, and there are cores and money for it.
+        """Return to Spot if signals say that it has capacity, and cores and money suffice.
 
-        There must be money for on demand as well: should Spot refuse, it is begun again.
+        The budget must cover on demand too: if Spot refuses, the job starts there again.
         """
         work, quoted = self._work(row), await self.quoted(plan)
         async with self.engine.connect() as conn:
@@ -248,7 +248,7 @@ class Launcher:
             return work, *await self._places(conn, plan, quoted, work, saved)
 
     async def quoted(self, plan: Plan) -> Mapping[Offering, Price]:
-        """Of all its offerings; empty while no list can be read."""
+        """Return the current prices of the plan's offerings; empty if no list can be read."""
         try:
             return await self.prices.prices([option.offering for option in plan.options])
         except PricesUnavailable:  # a recovery does not wait for a price list
@@ -311,9 +311,10 @@ class Launcher:
         place: OfferingState,
         number: int,
     ) -> bool:
-        """Or raise LeaseLost where the job's terms are others by now: then nothing is written.
+        """Write the attempt; return False if another job has probed the place meanwhile.
 
-        False: the place is another one since it was chosen, so the job comes back to choose anew.
+        Then the job comes back soon to choose anew. Raises LeaseLost, and writes nothing, if the
+        job's terms have changed since they were read.
         """
         await leases.hold(conn, claim, _as_read(row))
         last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
@@ -344,7 +345,7 @@ class Launcher:
     async def _tell(
         self, conn: AsyncConnection, job: Job, found: OfferingChoice, place: OfferingState
     ) -> None:
-        """Why there, and what that rests on; where there was a choice."""
+        """Add an event with the reason for the choice, if there was one."""
         if found.record is None:
             return
         why = found.why
@@ -362,7 +363,7 @@ class Launcher:
         *,
         until: datetime,
     ) -> None:
-        """Say why, and the moment that ``why`` names, once, where the user looks."""
+        """Publish once why the job waits and when it asks again; release the lease until then."""
         if (row.waits_for, row.asks_again_at) != (why, again_at):
             told = {"waits_for": why, "asks_again_at": again_at}
             await job_versions.raise_one(conn, row.id, self.now(), **told)
@@ -375,7 +376,7 @@ def _as_read(row: JobRow) -> ColumnElement[bool]:
 
 
 def _asked(place: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:
-    """US dollars per hour of all machines there, and how long until they train."""
+    """Return US dollars per hour of all machines there, and the time until they train."""
     wait = timedelta(seconds=place.option.recovery_seconds)
     return place.price.hourly * plan.chosen.nodes, wait
 
@@ -394,5 +395,5 @@ async def _saved(conn: AsyncConnection, job_id: str) -> Checkpoint | None:
 
 
 def _short(places: Sequence[OfferingState]) -> set[Offering]:
-    """Where the quota of cores is used up."""
+    """Return the offerings whose quota of cores is used up."""
     return {p.offering for p in places if p.shortage is not None and not p.shortage.in_a_row}

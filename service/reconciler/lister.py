@@ -1,6 +1,6 @@
-"""One list of all scale sets in place of a look at each; what has changed is looked at at once.
+"""List all scale sets at once instead of one by one; wake the attempts whose set has changed.
 
-Every reconciler runs this; in each round one of them asks the cloud, and all read the answer.
+Every reconciler runs this. In each round one of them asks the cloud, and all read the answer.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Lister:
-    """Holds the newest list."""
+    """Publishes and reads the list of all scale sets; holds the newest one."""
 
     engine: AsyncEngine
     cloud: CloudProvider
@@ -29,7 +29,7 @@ class Lister:
     listing: ScaleSetList | None = None
 
     async def run_once(self) -> None:
-        """Ask if it is this process's turn; read what there is."""
+        """Ask the cloud if it is this process's turn, then read the newest list."""
         async with self.engine.begin() as conn:
             mine = await scale_set_cache.claim(conn, self.now(), self.every)
         if mine:
@@ -50,7 +50,7 @@ class Lister:
         asked_at = self.now()
         try:
             sets = await self.cloud.list_owned()
-        except CloudError as fault:  # then each set is looked at by itself
+        except CloudError as fault:  # then each set is observed alone
             log.warning("lister.failed", extra={"cause": str(fault)})
             return
         async with self.engine.begin() as conn:

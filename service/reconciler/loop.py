@@ -1,4 +1,4 @@
-"""The only code that waits: runs each reconciler whenever something is due, and drains."""
+"""Run each reconciler whenever rows are due, or at an interval, and drain it at shutdown."""
 
 import asyncio
 import logging
@@ -18,12 +18,12 @@ from service.operations.liveness import LoopLiveness
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/core/batching.py)
-BREATH_SECONDS = 0.05  # between two claims, so that after an eviction crowds are claimed, not each
-CROWD_SECONDS = 0.15  # after a crowd: what is claimed together is looked at and written together
+BREATH_SECONDS = 0.05  # between two claims: rows of one eviction are claimed in a batch, not singly
+CROWD_SECONDS = 0.15  # after a batch: its rows are observed and written in shared transactions
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
-# Nothing that is well takes longer for one turn, slow as Azure and Blob may be. Work that is done
-# more rarely has more to do, so it may take ten times its period on top.
+# No healthy turn takes longer, however slow Azure and Blob are. Work with a long period has more to
+# do in a turn, so it may take ten times its period on top.
 _LONGEST_TURN = timedelta(minutes=30)
 _PERIODS = 10
 
@@ -33,21 +33,21 @@ Claim = Callable[[int], Awaitable[list[Step]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """Runs until ``stop`` is set; steps under way are finished first, rounds if they are quick."""
+    """Runs until ``stop`` is set; then finishes steps, and gives rounds ``drain`` seconds."""
 
     listener: Listener
     stop: asyncio.Event
-    pulse: LoopLiveness | None = None  # told of every turn
-    drain: float = 10.0  # seconds that a round has left when the process is to end
+    pulse: LoopLiveness | None = None  # records every turn
+    drain: float = 10.0  # seconds for a running round to end at shutdown
 
     async def whenever_due(
         self, name: str, claim: Claim, at_once: int = AT_ONCE, breath: float = BREATH_SECONDS
     ) -> None:
-        """Claim what is due and take each step beside the others, so many at a time at most.
+        """Claim due rows and run their steps concurrently, ``at_once`` at most.
 
-        A step that waits for a slow region holds up itself and, until so many do, nothing else.
-        ``breath``: seconds from a claim to the next at least; after a crowd, CROWD_SECONDS if
-        that is more.
+        A step that waits for a slow region delays no other, until ``at_once`` steps wait.
+        ``breath``: least seconds between two claims; CROWD_SECONDS after a claim of several rows,
+        if that is more.
         """
         under_way: set[asyncio.Task[None]] = set()
         clock = asyncio.get_running_loop().time
@@ -71,7 +71,7 @@ class Loop:
         await asyncio.gather(*under_way)
 
     async def every(self, seconds: float, name: str, run: Callable[[], Awaitable[object]]) -> None:
-        """Run at a steady beat; after a fault soon, and later each time that it fails again."""
+        """Run every ``seconds``; retry after a failure with a backoff of at most ``seconds``."""
         pause, again = seconds, 0.0
         while not self.stop.is_set():
             self._beat(name, timedelta(seconds=pause))
@@ -85,7 +85,10 @@ class Loop:
     async def whenever(
         self, topic: str, seconds: float, name: str, run: Callable[[], Awaitable[object]]
     ) -> None:
-        """Run whenever ``topic`` is notified, and at a beat; at most half of the time."""
+        """Run on each notification of ``topic``, and every ``seconds``.
+
+        Pauses as long as the last run took, 1 second at most.
+        """
         clock = asyncio.get_running_loop().time
         async with self.listener.subscribed(topic) as told:
             while not self.stop.is_set():
@@ -101,9 +104,9 @@ class Loop:
             self.pulse.record_turn(name, within)
 
     async def _round(self, run: Callable[[], Awaitable[T]]) -> T | None:
-        """One of a sweep, which may take minutes: who drains does not wait for its end.
+        """Run one round of a sweep, which may take minutes; cancel it at the end of a drain.
 
-        The next process begins it anew; it may be cut off anywhere, as by a kill.
+        A round may be cut off anywhere, as by a kill: the next process begins it anew.
         """
         task, stopping = asyncio.ensure_future(run()), asyncio.create_task(self.stop.wait())
         try:
@@ -117,7 +120,7 @@ class Loop:
                 await asyncio.wait({task})
 
     async def _guarded(self, name: str, run: Callable[[], Awaitable[T]]) -> T | None:
-        """Once. Whatever fails, the next round comes: rows are level-triggered."""
+        """Run once; log any failure and return None. The next round retries: level-triggered."""
         began, result = perf_counter(), "failed"
         try:
             answer = await run()
@@ -137,7 +140,7 @@ class Loop:
     async def _pause(
         self, hinted: asyncio.Event, seconds: float, *ends: asyncio.Task[None]
     ) -> None:
-        """Until the hint, the time, the stop or the end of one of ``ends``."""
+        """Wait for the hint, the time, the stop or the end of one of ``ends``."""
         own = [
             asyncio.create_task(self.stop.wait()),
             asyncio.create_task(notify.wait(hinted, seconds)),
@@ -148,7 +151,7 @@ class Loop:
 
 
 def _turn(seconds: float) -> timedelta:
-    """For one turn of what is done every so many seconds."""
+    """Return the longest time of one healthy turn of work that runs every ``seconds``."""
     return _LONGEST_TURN + _PERIODS * timedelta(seconds=seconds)
 
 

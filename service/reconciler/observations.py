@@ -1,4 +1,4 @@
-"""What many attempts read and write when they are looked at, in one transaction for all of them."""
+"""Record the observations of many attempts, and read their facts, in one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,38 +18,37 @@ from service.domain.errors import LeaseLost
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One attempt as it was just seen from outside, and what of it is news to its row."""
+    """An attempt as the cloud and Blob show it, before it is compared with its row."""
 
     claim: Claim
     row: AttemptRow
     scale_set: ScaleSet | None
     at: datetime
     newest: str | None  # the path of the newest checkpoint that HEAD names
-    asked: bool  # the cloud has answered just now; else this says nothing of costs
-    told: bool  # the machines are those that the cloud or its silence tells, not the list
+    asked: bool  # the cloud answered just now; else machines are not metered by this
+    told: bool  # the machines come from the cloud, or its silence, not from the list
 
     @property
     def vm_ids(self) -> list[str] | None:
-        """The machines that run; None: as before."""
+        """The vm_ids of the machines that run; None: unchanged."""
         return running(self.scale_set) if self.told else None
 
     @property
     def whole(self) -> bool:
-        """Once every machine is there, the next that is lost is asked for at once again."""
+        """Whether every machine is there after a refill: the next refill needs no backoff."""
         full = len(running(self.scale_set)) >= self.row.instance_count
         return self.told and self.row.refills > 0 and full
 
     def exist(self, price: Price) -> Exist:
-        """Every machine that exists is billed, one that lingers stopped as well.
+        """Return the machines to bill: every one that exists, even if it lingers stopped.
 
-        At ``price``, of now: the claimed row's may have moved while Azure was asked, and whoever
-        moved it found no machines of ours in the ledger.
+        ``price`` is the current one. The claimed row's may have changed while Azure was asked, and
+        `PriceWatch` then found no machines of this attempt in the ledger.
 
-        Each is billed from when Azure took the order, whenever it is seen first: the first one, or
-        the one for machines in place of lost ones. One that Azure adds by itself, under a vm_id
-        that is new to us, is billed for the time before it as well: who watches what is spent may
-        read too much, and never less than the invoice will say. What has no vm_id yet is billed
-        once it has one, from that same moment on.
+        Each machine is billed from when Azure accepted its request (the creation or the refill),
+        whenever it is seen first. So a machine that Azure adds by itself, with a new vm_id, is
+        billed for some time before it existed: the cost shown may exceed the invoice, and is never
+        below it. A machine without a vm_id is billed once it has one, from the same moment on.
         """
         row, found = self.row, self.scale_set
         since = self.at
@@ -74,7 +73,7 @@ def running(scale_set: ScaleSet | None) -> list[str]:
 async def record_observations(
     engine: AsyncEngine, sights: Sequence[Observation]
 ) -> list[Facts | Exception]:
-    """Write down what is news and read the rest; LeaseLost for whom another worker has now."""
+    """Write new observations and read facts; return LeaseLost where another worker has the row."""
     news = [one for one in sights if one.asked or one.told]
     if not news:
         async with engine.connect() as conn:

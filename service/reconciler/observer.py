@@ -1,8 +1,8 @@
-"""What is true of an attempt right now: its scale set, its nodes, its generation, HEAD.
+"""Observe an attempt: its scale set, its nodes, its generation, HEAD.
 
-Whatever is learnt on the way (instances, machine time, committed checkpoints) is written
-down at once, so that it is known even if the next step never happens. What a look reads and writes
-of the database it shares with all looks of the moment: `observations.py`.
+New facts (instances, machine time, committed checkpoints) are written at once, so that they are
+known even if the next step never happens. Concurrent observations share their database
+transactions: `observations.py`.
 """
 
 import logging
@@ -39,31 +39,31 @@ from trainer.contract import Generation, Head
 
 log = logging.getLogger(__name__)
 _UNKEPT = "holds what cannot be kept"
-_AGAIN = timedelta(seconds=5)  # at least, from one 404 to the next that is believed
-_FORGOTTEN = timedelta(minutes=10)  # by a process that has not looked since: others may have
+_AGAIN = timedelta(seconds=5)  # least time between the two 404s that prove a scale set gone
+_FORGOTTEN = timedelta(minutes=10)  # older notes of this process are dropped
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedAttempt:
-    """The attempt with its job's wishes, and what was seen."""
+    """An attempt with the requests of its job, and the facts that were observed."""
 
     attempt: Attempt
     seen: AttemptView
     newest_number: int  # of the job's generations, read together with the nodes
-    faults: tuple[CloudError | StorageError, ...]  # what could not be seen, and why
-    call: ActionRequest | None  # the newest for help, or that it is over
+    faults: tuple[CloudError | StorageError, ...]  # why a part could not be observed
+    call: ActionRequest | None  # the newest request for operator action, or its end
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observer:
-    """What looks are taken with. Many at a time share what they read and write of the database."""
+    """Observes attempts; concurrent observations share database transactions."""
 
     engine: AsyncEngine
     store: BlobStore
     allowance: Allowance = DEFAULT_ALLOWANCE
-    # Sets that were not found, once: when, and when one was seen last before it.
+    # By attempt whose scale set was not found: first when, and when it was last seen before.
     _missing: dict[str, tuple[datetime, datetime | None]] = field(default_factory=dict)
-    # Attempts whose rank 0 has finished while HEAD names no model: since when, and seen last.
+    # By attempt whose rank 0 has finished while HEAD names no model: since when, and seen last.
     _unnamed: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
 
     @cached_property
@@ -80,12 +80,11 @@ class Observer:
         awake_since: datetime,
         now: datetime,
     ) -> ObservedAttempt:
-        """Ask the cloud and Blob outside any transaction, then write down what is news.
+        """Read cloud and Blob outside any transaction, then write what is new.
 
-        ``awake_since``: nobody is taken for silent who could not have been heard before. Nor is
-        who still commits: it takes every member of the live generation to make a checkpoint.
-        ``cloud`` is the scale set itself where the list of all tells enough of it: the cloud is not
-        asked then, and the machines are as they were. None: there is none, as was seen before.
+        ``cloud``: the scale set instead, if the list of all says enough; None: there is none.
+        ``awake_since``: silence of a node counts from then on, when the service could hear it. A
+        commit counts as a heartbeat of every member of the generation.
         Raises LeaseLost; Deferred or ConcurrencyLimitReached if the cloud is needed to decide.
         """
         listed = isinstance(cloud, ScaleSet | None) or row.state is AttemptState.PENDING
@@ -128,7 +127,7 @@ class Observer:
     ) -> tuple[ScaleSet | None, CloudError | None]:
         """Return the scale set (None: absent), and the fault if the cloud did not answer.
 
-        While nodes train, a cloud that does not answer is no reason to think that they are gone.
+        While nodes train, a cloud that does not answer does not mean that they are gone.
         """
         if isinstance(cloud, ScaleSet | None):
             return cloud, None
@@ -142,7 +141,7 @@ class Observer:
         except CloudError as fault:
             going = row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
             if going and isinstance(fault, Deferred | ConcurrencyLimitReached):
-                raise  # nothing is to be decided without the cloud, so the rest is not looked at
+                raise  # nothing can be decided without the cloud
             return (as_before(row) if row.state in ATTEMPT_WITH_NODES else None), fault
         self._missing.pop(row.id, None)
         return found, None
@@ -164,7 +163,7 @@ class Observer:
     async def _recorded(
         self, observation: Observation, facts: Facts, head: Head | None
     ) -> tuple[Facts, GrowthOutlook, HeadUnreadable | None]:
-        """Take care; without HEAD where what it holds cannot be kept, which is the last answer."""
+        """Write the rare news; without HEAD if its content cannot be stored: then return why."""
         try:
             return *await self._take_care(observation, facts, head), None
         except (DataError, ValueError, OverflowError):
@@ -173,9 +172,9 @@ class Observer:
             return *await self._take_care(observation, facts, None), fault
 
     def _unnamed_since(self, row: AttemptRow, seen: AttemptView, now: datetime) -> datetime | None:
-        """Since when rank 0 says that HEAD names the model, as far as this process has seen.
+        """Return since when rank 0 claims without proof that HEAD names the model; None: not so.
 
-        HEAD is read before the nodes, so for a look or two that may be true.
+        HEAD is read before the nodes, so an observation or two may miss a true claim.
         """
         generation = seen.generation
         if seen.model_committed or generation is None or not is_finished(generation, seen.nodes):
@@ -228,21 +227,21 @@ def _newest(head: Head | None) -> str | None:
 
 
 async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, StorageError | None]:
-    """HEAD, or why it cannot be read: cancels and time limits must not depend on it."""
+    """Return HEAD, or why it cannot be read: cancels and time limits must not depend on it."""
     if row.state not in ATTEMPT_WITH_NODES:
         return None, None
     try:
         head, _ = await heads.read(store, row.job_id)
     except StorageError as fault:
         return None, fault
-    except Exception:  # nodes write HEAD; whatever it does to its reader is a fact about it
+    except Exception:  # nodes write HEAD: any failure to read it means that it is invalid
         log.exception("head.unreadable", extra={"job": row.job_id})
         return None, HeadUnreadable(heads.unreadable_message(row.job_id, _UNKEPT))
     return head, None
 
 
 def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None) -> datetime | None:
-    """Since when this attempt calls for help with HEAD; None: it can be read, or just now not."""
+    """Return since when an operator is asked to mend HEAD; None: not asked (yet)."""
     if not isinstance(fault, HeadUnreadable) or facts.help is None:
         return None
     return facts.help.at if operator_action.open_message("head", row.id, facts.help) else None
@@ -251,7 +250,7 @@ def _unreadable_since(row: AttemptRow, facts: Facts, fault: StorageError | None)
 def _seen(
     observation: Observation, facts: Facts, head: Head | None, awake_since: datetime
 ) -> AttemptView:
-    """Nobody who still commits is taken for silent."""
+    """Return the view of an attempt; a commit counts as a heartbeat of all members."""
     views = _views(observation, facts.records, awake_since)
     opened, ladder = facts.opened, facts.ladder
     generation = opened.generation if opened else None
@@ -296,7 +295,7 @@ def _at(seconds: float) -> datetime:
 
 
 def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:
-    """When the healthy member that has been silent for longest was last heard."""
+    """Return when the healthy member that has been silent for longest was last heard."""
     if generation is None:
         return None
     members = (r for r in records if generation.member(r.node_id))

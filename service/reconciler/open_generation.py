@@ -1,8 +1,9 @@
-"""Opens generations: HEAD is fenced for each by itself, what it reads and writes many share.
+"""Open generations: fence each HEAD alone, and share the database transactions among many.
 
-HEAD may be ahead of the database. A worker that is late looks again. One that was killed after its
-fence began nothing: the same number is taken. Else the database has forgotten what has begun, since
-it was restored or lost its last commits: the next number is beyond HEAD's.
+HEAD may be ahead of the database, for one of three reasons. The worker is late: it observes again.
+An earlier worker was killed after its fence, so its generation never began: the same number is
+used. Or the database was restored, or lost its last commits, and has forgotten a generation that
+began: the next number is the one after HEAD's.
 """
 
 import logging
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOpener:
-    """One per process."""
+    """Fences HEAD and writes generation rows; one instance per process."""
 
     engine: AsyncEngine
     store: BlobStore
@@ -49,11 +50,11 @@ class GenerationOpener:
     async def open(
         self, claim: Claim, row: AttemptRow, step: OpenGeneration, seen: AttemptView, after: int
     ) -> bool | MoveAttempt:
-        """Fence HEAD, then write the row; the lease goes back with it.
+        """Fence HEAD, then write the generation's row and release the lease.
 
-        ``after``: the job's newest number, read with what was ``seen``. A worker that comes late
-        with it sees HEAD ahead, and that its lease is lost, and fences nothing away.
-        False: somebody was quicker, so look again. A move: only others can tell what to load.
+        ``after``: the job's newest number, read with ``seen``. A late worker finds HEAD ahead and
+        its lease lost, and fences nothing. Returns False if another worker was quicker: observe
+        again. Returns a move if only other machines can tell which checkpoint is whole.
         """
         known, saves = await self._reads.do((row.job_id, row.id))
         assert known.run_spec_sha256, "a job is prepared before its first attempt"
@@ -92,11 +93,11 @@ class GenerationOpener:
     async def _is_forgotten(
         self, claim: Claim, row: AttemptRow, seen: AttemptView, after: int, head: Head
     ) -> bool:
-        """Whether ``head``, which is ahead, is of a generation that has begun.
+        """Return whether ``head``, which is ahead, is of a generation that began and was forgotten.
 
-        Asked between the read and the write of HEAD, which nobody else may have written meanwhile:
-        so what holds the lease now, and knows the newest row, has nobody before it. Raises
-        LeaseLost, and PreconditionFailed where there is a newer row.
+        `heads.fence` calls this between its read and its conditional write of HEAD. So if this
+        worker still holds the lease and knows the newest row, no other worker can come first.
+        Raises LeaseLost, and PreconditionFailed if there is a newer row.
         """
         async with self.engine.connect() as conn:
             await leases.check(conn, claim)
@@ -106,13 +107,13 @@ class GenerationOpener:
             raise PreconditionFailed(f"generation {newest} is open")
         if _has_begun(head, after, seen):
             return True
-        # An attempt fences HEAD once its machines are there: what is older is of another attempt,
+        # An attempt fences HEAD once its machines are there. So an older HEAD is another attempt's,
         # which has no row any more. A store without a clock dates it before its job.
         at = await heads.written_at(self.store, row.job_id)
         return at is not None and job is not None and job.created_at <= at < row.since
 
     async def keep_last_measured(self, row: AttemptRow) -> None:
-        """Do so for the model; without HEAD, which may be hostile by now, metrics are missing."""
+        """Keep the final model's unreported metrics; skip them if HEAD is unreadable by now."""
         try:
             head, _ = await heads.read(self.store, row.job_id)
             await self.keep_measured(row, head.model)
@@ -120,9 +121,9 @@ class GenerationOpener:
             log.warning("measured.unreadable", extra={"job": row.job_id, "cause": str(fault)})
 
     async def keep_measured(self, row: AttemptRow, entry: Committed | None) -> None:
-        """Record what was measured before ``entry`` and not reported: no step is repeated.
+        """Record unreported metrics of the steps before ``entry``: no step is repeated.
 
-        What cannot be recorded is left out: nodes write it.
+        Metrics that cannot be stored are skipped: nodes write them, so they may be invalid.
         """
         if entry is None:
             return
@@ -154,7 +155,7 @@ class GenerationOpener:
     async def _read_all(
         self, attempts: Sequence[tuple[str, str]]
     ) -> list[tuple[Before, SaveHistory | None] | Exception]:
-        """Read for these jobs and their attempts."""
+        """Read checkpoint faults and save histories, given (job id, attempt id) pairs."""
         async with self.engine.connect() as conn:
             known = await doubts.before(conn, [job_id for job_id, _ in attempts])
             saves = await rows.save_histories(conn, [attempt_id for _, attempt_id in attempts])
@@ -170,10 +171,10 @@ class GenerationOpener:
 
 
 def _has_begun(head: Head, after: int, seen: AttemptView) -> bool:
-    """Whether a generation that follows ``after`` has left a trace.
+    """Return whether a generation after number ``after`` has left a trace.
 
-    Whoever is killed takes the same number again, so none takes the second one before a row is
-    written.
+    A worker that was killed uses the same number again. So a HEAD two numbers ahead proves that a
+    row was written.
     """
     named = (*head.checkpoints, *((head.model,) if head.model else ()))
     traces = [entry.generation for entry in named] + [node.generation for node in seen.nodes]

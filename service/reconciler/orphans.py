@@ -1,6 +1,6 @@
-"""Deletes scale sets that no live attempt owns: the backstop for every leak nobody foresaw.
+"""Delete orphans, the scale sets without a live attempt: the backstop for unforeseen leaks.
 
-What it finds is billed right before, where an attempt of ours made it: `late_billing.py`.
+An orphan that an attempt made is billed to it right before (`late_billing.py`).
 """
 
 import logging
@@ -27,24 +27,23 @@ from service.reconciler.rate_limit import RateLimitedCloud
 
 log = logging.getLogger(__name__)
 ALARM = "leak.will_not_die"
-TO_BE_BILLED = timedelta(seconds=30)  # so long an orphan of which Azure tells no cost is left alone
+TO_BE_BILLED = timedelta(seconds=30)  # an orphan that cannot be billed yet is kept for this long
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrphanSweep:
-    """Compares what Azure lists under our tag with what the database knows."""
+    """Compares the scale sets that Azure lists under our tag with the live attempts."""
 
     engine: AsyncEngine
     cloud: CloudProvider
     now: Callable[[], datetime]
-    limited_cloud: RateLimitedCloud | None = (
-        None  # None: the cloud is asked as often as there is a reason
-    )
+    limited_cloud: RateLimitedCloud | None = None  # None: the cloud is called without limits
 
     async def run_once(self) -> list[str]:
         """Begin deleting every orphan; return their names.
 
-        Raises at its end, when all else is done, what kept a bill from being written.
+        If a bill could not be written, the other orphans are handled first and its error is raised
+        at the end.
         """
         try:
             owned = await self._asked(ALL).list_owned()  # list first: the row is older than its set
@@ -67,7 +66,10 @@ class OrphanSweep:
         return [o.name for o in orphans]
 
     async def _see_to(self, orphan: ScaleSet, age: timedelta, *, known: bool) -> None:
-        """Delete it; ``known``: what it costs. Until then it is left for a while, to be billed."""
+        """Delete an orphan, and raise the alarm if its deletion is stuck.
+
+        ``known``: it is billed. One that is not is kept until it is TO_BE_BILLED old.
+        """
         if not known and age < TO_BE_BILLED:
             return
         refusal = ""
@@ -104,12 +106,12 @@ class OrphanSweep:
         return self.limited_cloud.at(region) if self.limited_cloud else self.cloud
 
     async def _delete(self, orphan: ScaleSet) -> str:
-        """Why it was refused; empty when it was accepted, or nothing is there any more."""
+        """Request the deletion; return why it was refused, or "" if accepted or already gone."""
         try:
             await self._asked(orphan.pool).delete(orphan.name)
         except ScaleSetNotFound:
             return ""
-        except CloudError as fault:  # those after it are not made to wait
+        except CloudError as fault:  # does not delay the next orphans
             log.warning(
                 "sweep.delete_failed", extra={"scale_set": orphan.name, "cause": str(fault)}
             )
@@ -117,7 +119,7 @@ class OrphanSweep:
         return ""
 
     async def _raise_alarm(self, orphan: ScaleSet, refusal: str) -> None:
-        """To the operator, again and again; to the user once, where a job of ours made it."""
+        """Alert the operator repeatedly, and the user once if the scale set is of a known job."""
         facts = {"scale_set": orphan.name, "region": orphan.region}
         attempt_id = orphan.tags.get(ATTEMPT_TAG, "")
         why = f" Azure says: {refusal}" if refusal else ""

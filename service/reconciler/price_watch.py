@@ -1,4 +1,4 @@
-"""Has what runs billed at the price of now: Spot prices move while machines are held."""
+"""Bill running machines at the current price: Spot prices move while machines are held."""
 
 import logging
 from collections.abc import Callable
@@ -17,16 +17,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PriceWatch:
-    """Holds nothing."""
+    """Compares the price of each held offering with the listed one; has no state."""
 
     engine: AsyncEngine
     prices: PriceSource
     now: Callable[[], datetime]
 
     async def run_once(self) -> int:
-        """Ask once for all offerings that are held; return how many attempts cost something else.
+        """Read the price of each held offering; return how many attempts were repriced.
 
-        What gets no answer goes on at the price that is known, and holds up no other one.
+        An offering whose price cannot be read keeps its last one; the others are still repriced.
         """
         async with self.engine.connect() as conn:
             held = await attempts.held_offerings(conn)

@@ -1,9 +1,9 @@
 """Make calls to Azure within its rate limits, and none to a region that fails.
 
-All replicas share tokens (`service/db/cloud/rate_limit.py`) and circuits. A call for which there is
-no token is Deferred: it has taken one in advance, and its attempt's row remembers from when on any
-replica may make it. A call that is made for no attempt, as those of sweeps, takes no token in
-advance; it has a share of the limits for itself.
+All replicas share tokens (`service/db/cloud/rate_limit.py`) and circuits. A call of an attempt that
+finds no token is Deferred: it takes a token in advance, and the attempt's row stores the time from
+which any replica may make the call. So the attempt waits, and no worker does. A call for no
+attempt, such as one of a sweep, takes no token in advance and has its own share of the limits.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
@@ -46,11 +46,11 @@ from service.reconciler.concurrency_limit import (
 
 T = TypeVar("T")
 _EVERYTHING = "resources"  # another part of Azure: its failures say nothing of scale sets
-_LOW = 0.5  # of a bucket: from there on, what Azure says is left is written down
+_LOW = 0.5  # share of a bucket; below it, the remaining count that Azure reports is stored
 
 
 class Deferred(Throttled):
-    """The call was not made: its attempt may make it from ``deferral.until`` on."""
+    """The call was not made, or Azure refused it: retry from ``deferral.until`` on."""
 
     def __init__(self, message: str, deferral: Deferral, now: datetime, code: str = "") -> None:
         """Retry after the time from ``now`` to ``deferral.until``; ``code``: of Azure's answer."""
@@ -59,7 +59,7 @@ class Deferred(Throttled):
 
 
 def deferral_of(faults: Collection[Exception]) -> Deferral | None:
-    """Return the deferred call that an attempt's row has to keep after these faults."""
+    """Return the deferred call among these faults, for the attempt's row; None if none is."""
     kept = (f.deferral for f in faults if isinstance(f, Deferred | ConcurrencyLimitReached))
     return next((deferral for deferral in kept if deferral), None)
 
@@ -107,13 +107,13 @@ _REASONS: dict[type[Throttled], str] = {
 
 @dataclass
 class RateLimitedCloud:
-    """``at(region)`` is the cloud as it may be called there."""
+    """The cloud behind rate limits, circuit breakers and a concurrency limit, by region."""
 
     engine: AsyncEngine
     cloud: CloudProvider
     now: Callable[[], datetime]
     concurrency: int = CONCURRENT_CALLS
-    times: float = 1.0  # the limits of Microsoft's table, of a subscription that has more
+    times: float = 1.0  # the subscription's limits as a multiple of Microsoft's table
 
     def at(
         self,
@@ -123,8 +123,8 @@ class RateLimitedCloud:
     ) -> "RateLimitedRegion":
         """Return the cloud in this region.
 
-        ``claim``: of the attempt for which it is called. ``first`` is awaited once a call may be
-        made, right before it.
+        ``claim``: of the attempt that calls; None: a sweep calls. ``first`` is awaited right before
+        a call, after its wait for tokens.
         """
         return RateLimitedRegion(limited_cloud=self, region=region, claim=claim, first=first)
 
@@ -165,7 +165,7 @@ class RateLimitedCloud:
             return answer
 
     def deferral(self, claim: Claim | None) -> Deferral | None:
-        """Return what the attempt's row remembers, while it is worth anything."""
+        """Return the deferred call in the attempt's row, or None once its time has passed."""
         if claim is None or claim.row.deferred_call is None:
             return None
         call, now = CloudCall(claim.row.deferred_call), self.now()
@@ -181,9 +181,10 @@ class RateLimitedCloud:
         *,
         probes: bool,
     ) -> None:
-        """Take the call's tokens. Raises Deferred, or Throttled where it cannot wait for them.
+        """Take the call's tokens. Raises Deferred, or Throttled if the call cannot be deferred.
 
-        An attempt waits for one call at a time: with ``other`` pending it takes only what is there.
+        An attempt has one deferred call at a time: with ``other`` pending, this call takes tokens
+        only if the buckets have them now.
         """
         if not TOKENS[call]:
             return
@@ -218,7 +219,7 @@ class RateLimitedCloud:
         return TokenRequest(region=region, buckets=buckets)
 
     def _bucket(self, region: str, kind: RequestKind, *, sweeps: bool) -> TokenBucket:
-        """Return the whole bucket where attempts and sweeps do not share it, else their share."""
+        """Return the bucket, or a share of it if both attempts and sweeps make such requests."""
         share = 1.0
         if kind in SWEPT and region != ALL:
             share = SWEEP_SHARE if sweeps else 1 - SWEEP_SHARE
@@ -229,7 +230,7 @@ class RateLimitedCloud:
         return Deferred(message, deferral, self.now())
 
     def _kept(self, fault: CloudError, call: CloudCall, claim: Claim | None) -> CloudError:
-        """Return Azure's own refusal so that its attempt does not call before Azure asks it to."""
+        """Return Azure's 429 as Deferred, so that the attempt waits for Azure's Retry-After."""
         if claim is None or not isinstance(fault, Throttled):
             return fault
         wait = min(timedelta(seconds=fault.retry_after), LONGEST_WAIT)
@@ -303,7 +304,7 @@ class RateLimitedRegion:
         )
 
     async def close(self) -> None:
-        """Do nothing: the cloud belongs to who made it."""
+        """Do nothing: the caller that made the cloud closes it."""
 
     async def _ask(self, call: CloudCall, make: Callable[[], Awaitable[T]]) -> T:
         return await self.limited_cloud.ask(self.region, call, make, self.claim, self.first)

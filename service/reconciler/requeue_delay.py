@@ -1,7 +1,8 @@
-"""How long an attempt that trains or saves may be left alone: whatever matters is told, not found.
+"""Requeue delay of an attempt that trains or saves: long, because changes wake it by themselves.
 
-Commits, notices and wishes hint the attempt, and so does the list of all scale sets when a machine
-is gone. What nobody tells is silence: so it is looked at again before that could be too long.
+Commits, eviction notices and user requests hint the attempt, and so does the list of all scale sets
+when a machine is gone. Only a silent node sends no hint: so the attempt is requeued at the latest
+when the silence limit of its quietest node ends.
 """
 
 from datetime import datetime, timedelta
@@ -13,14 +14,17 @@ from service.domain.states import AttemptState
 from service.reconciler.observer import ObservedAttempt
 from trainer.contract import DirectiveKind, NodePhase
 
-POLLS = 6  # so many usual pauses at most
+POLLS = 6  # longest delay, in poll intervals
 _MOMENT = timedelta(seconds=0.1)
 
 
 def while_running(
     row: AttemptRow, found: ObservedAttempt, pace: AttemptTiming, now: datetime
 ) -> timedelta | None:
-    """Until the next look; None: as usual, for something is going on."""
+    """Return the requeue delay of a healthy running attempt; None: poll as usual.
+
+    None while a machine is missing, a stop is requested, or anything else is to be done soon.
+    """
     seen = found.seen
     if row.state is not AttemptState.RUNNING or found.attempt.wish or found.faults or found.call:
         return None
@@ -34,9 +38,9 @@ def while_running(
 def while_stopping(
     seen: AttemptView, step: HaltGeneration, pace: AttemptTiming, now: datetime
 ) -> timedelta:
-    """Until the next look at members that are told to stop: each says itself when it has.
+    """Return the requeue delay while members stop: each reports by itself once it has stopped.
 
-    Who says nothing is looked at when its time is over, which is `settle` or `save` of ``pace``.
+    At the latest it ends with the time that members have to stop, `settle` or `save` of ``pace``.
     """
     allowed = pace.settle if step.kind is DirectiveKind.STOP else pace.save
     told = seen.halted_at if seen.halt_kind is step.kind else None

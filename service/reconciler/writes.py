@@ -1,6 +1,6 @@
-"""What many steps write at a time, one transaction for all of one kind.
+"""Batch the writes of concurrent steps: one transaction for all writes of a kind.
 
-Whoever lost its lease raises LeaseLost, and nothing of it is written; the others are.
+A step that lost its lease writes nothing and raises LeaseLost; the others of the batch are written.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ _Release = tuple[Claim, datetime, Deferral | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Writes:
-    """One per process and kind of row."""
+    """Releases, moves and halts; one instance per process and kind of row."""
 
     engine: AsyncEngine
     now: Callable[[], datetime]
@@ -45,7 +45,7 @@ class Writes:
         await self._moves.do(moving)
 
     async def move_job(self, moving: JobMoving) -> None:
-        """Write a job's move with its event; neither success nor failure."""
+        """Write a job's move with its event, except success and failure."""
         await self._job_moves.do(moving)
 
     async def halt(self, halting: Halting) -> None:

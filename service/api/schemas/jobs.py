@@ -202,7 +202,7 @@ class JobSummary(Answer):
     """Grows with every change; `?wait=` and `If-None-Match` compare it."""
     updated_at: UnixTime
     phase: str
-    """What the job does now, for example `waiting_for_capacity`."""
+    """What the job does now, for example `waiting_capacity`."""
     status_reason: StatusReason
     queue: Queue | None
     progress: ProgressSummary

@@ -1,10 +1,10 @@
-"""Decide when a region that fails is left alone, and when it is tried again. Pure."""
+"""Decide when calls to a failing region pause, and when it is probed again. Pure."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 FAILURES = 5  # in a row, then the circuit opens
-PROBE = timedelta(seconds=40)  # more than one call takes: so long one replica alone tries
+PROBE = timedelta(seconds=40)  # time of the one replica that probes; more than a call takes
 _SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 FAR = 2 * _LONGEST  # an end that is further ahead was written by a replica whose clock is wrong
 

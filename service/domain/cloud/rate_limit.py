@@ -1,8 +1,8 @@
-"""How often Azure may be called, by kind of request and region: token buckets, by arithmetic. Pure.
+"""Token buckets for calls to Azure, by kind of request and region. Pure.
 
-A bucket may be in debt: the k-th caller for whom there is no token takes one in advance and calls
-``k / rate`` later. The sizes are Microsoft's for one subscription and region. What an answer says
-is left corrects our own count downwards, since others may use the subscription too.
+A bucket may be in debt: the k-th caller without a token takes one in advance and calls ``k / rate``
+later. The sizes are Microsoft's for one subscription and region. Azure's answers report how many
+requests remain; a lower number replaces our count, since others may use the subscription too.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-FAR = timedelta(minutes=10)  # a bucket's time that is further ahead is of a clock that is wrong
-LONGEST_WAIT = timedelta(hours=1)  # for tokens; what waits for longer is of a clock that is wrong
+FAR = timedelta(minutes=10)  # a bucket's time further ahead was written by a wrong clock
+LONGEST_WAIT = timedelta(hours=1)  # for tokens; a longer wait was written by a wrong clock
 PERMIT_LIFE = timedelta(minutes=1)  # after that the tokens of a deferred call are lost
-SWEEPS = ".sweeps"  # ends the name of the buckets for calls that are made for no attempt
+SWEEPS = ".sweeps"  # suffix of the names of the buckets for calls of sweeps
 
 
 class RequestKind(StrEnum):
@@ -39,7 +39,7 @@ class CloudCall(StrEnum):
     SPOT_CORES = "spot_cores"
 
 
-TOKENS: Mapping[CloudCall, tuple[RequestKind, ...]] = {  # that a call takes, one of each
+TOKENS: Mapping[CloudCall, tuple[RequestKind, ...]] = {  # buckets of which a call takes a token
     CloudCall.CREATE: (RequestKind.CREATE,),
     CloudCall.GET: (RequestKind.GET, RequestKind.LIST),
     CloudCall.REFILL: (RequestKind.GET, RequestKind.LIST, RequestKind.UPDATE),

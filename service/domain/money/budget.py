@@ -15,7 +15,7 @@ from service.domain.humanize import format_duration
 from service.domain.money.cost import CURRENCY, cents
 
 THRESHOLDS = (50, 75, 90)  # per cent of the cap that are announced to the user
-PROJECT_BUDGET = "project's budget"  # a sentence of `why_exhausted` about one begins so
+PROJECT_BUDGET = "project's budget"  # an `exhausted_message` about one begins so
 CAP_PASSED = 101  # told as well: the allowance was not enough
 _SECONDS_PER_HOUR = 3600
 

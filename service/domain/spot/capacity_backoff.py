@@ -1,14 +1,15 @@
 """Back off from an offering after Azure had no capacity for it, shared by all jobs. Pure.
 
-No job requests as many machines there, or more, during the backoff. Each further refusal in a row
-doubles it, up to a cap; the first attempt that gets machines resets it. When it ends, one job
-probes and the others wait for the answer. Answers to requests that were sent before the first
-refusal change nothing.
+During the backoff no job requests the refused number of machines there, or more. Each further
+refusal in a row doubles the backoff, up to a cap; the first attempt that gets machines resets it.
+When it ends, one job probes and the others wait for the answer. Answers to requests that were sent
+before the first refusal change nothing.
 
-Where eight machines were refused two may be granted. So smaller requests need not wait, but one
-of them probes and the others wait for its answer. Its refusal does not lengthen the backoff: from
-then on the shortage also covers fewer machines, until the backoff ends. Otherwise a gang that is
-always refused, and always probes first, would keep all others from machines that are available.
+Azure may grant two machines where it refused eight. So smaller requests do not wait for the end of
+the backoff: one of them probes, and the others wait for its answer. A refusal of this probe does
+not lengthen the backoff. It extends the shortage to the smaller number of machines, until the
+backoff ends. Otherwise a large gang that probes first and is always refused would keep all others
+from machines that are available.
 """
 
 from dataclasses import dataclass, replace
@@ -19,10 +20,9 @@ from service.domain.cloud.fleet import Offering
 
 FIRST_BACKOFF = timedelta(minutes=1)
 LONGEST_BACKOFF = timedelta(minutes=16)
-PROBE_TIMEOUT = timedelta(minutes=5)  # that one job has to find out
-RECHECK_INTERVAL = timedelta(
-    minutes=1
-)  # who waits: others may be given machines before the time is over
+PROBE_TIMEOUT = timedelta(minutes=5)  # for the one job that probes; then another may
+# A waiting job looks again this often: another job's success ends a backoff early.
+RECHECK_INTERVAL = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class Shortage:
     offering: Offering
     since: datetime
     ends_at: datetime
-    in_a_row: int  # refusals, of whatever size
-    nodes: int  # the fewest that were refused, or are asked for, since the time began
+    in_a_row: int  # refusals, of any number of machines; 0: the quota of cores is used up
+    nodes: int  # smallest request that was refused, or probes, since the backoff began
     reason: str
 
     def is_active(self, now: datetime) -> bool:

@@ -1,4 +1,7 @@
-"""Retry work during an outage of Blob, for as long as data still arrives now and then."""
+"""Retry fetches during an outage of Blob, for as long as data still arrives now and then.
+
+Uploads have their own retries: `trainer/supervisor/upload/uploads.py` repeats its passes.
+"""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -18,7 +21,7 @@ SECTOR = 512  # bytes, the unit of st_blocks
 
 
 class OutageRetry:
-    """Retries work on outages and, after renewing the grants, on expired grants.
+    """Retries fetches on outages and, after renewing the grants, on expired grants.
 
     Growth of the files below ``folders`` proves that Blob answers.
     """

@@ -1,4 +1,8 @@
-"""Upload and commit the trainer's saves, during training and after its end."""
+"""Upload and commit the trainer's saves, during training and after its end.
+
+A request is retried a few times (`BlobAccess.call_with_retries`). If it still fails, the save stays
+in the node's memory, and the next pass uploads it: with backoff while the trainer runs.
+"""
 
 import asyncio
 import logging
