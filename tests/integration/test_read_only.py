@@ -78,7 +78,7 @@ async def test_a_process_whose_database_takes_no_writes_is_not_ready(
             answer = await http.get("/readyz")
 
         assert answer.status_code == 503
-        assert "read-only now" in answer.json()["status"]
+        assert "takes no writes" in answer.json()["status"]
         assert "docs/runbook.md" in answer.json()["status"]
 
 
