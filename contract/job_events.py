@@ -75,7 +75,7 @@ JOB_EVENTS: Final[dict[str, JobEvent]] = {
         ("info", "warn"), "Training starts on these nodes, from this checkpoint."
     ),
     "generation.loaded": _info("The model is loaded and the first step is running."),
-    "generation.halted": JobEvent(("warn", "info"), "The nodes were told to stop; why."),
+    "generation.halted": JobEvent(("warn", "info"), "The nodes must stop; the message says why."),
     "eviction.answered": _info("What a node saved after an eviction notice, with times."),
     "training.warned": _warn("The trainer's warning, once for each job."),
     "checkpoint.committed": _info("A checkpoint is in `HEAD`: training resumes from it."),

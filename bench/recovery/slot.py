@@ -156,7 +156,7 @@ class Slot:
         raise Stuck(f"{self.job} did not come to {kill.phase} within {STUCK_SECONDS:.0f} s")
 
     def _due(self, kill: Kill, now: Situation) -> bool:
-        """Return whether the phase is reached, or is over for good."""
+        """Return whether the phase is reached, or cannot be reached any more."""
         if kill.phase is Phase.DELETE:
             passed = now.phase in (Phase.LOAD, Phase.STEP) and self._moved_on(now)
             return now.deleting or passed

@@ -102,12 +102,12 @@ class FrozenRow:
 
     @property
     def key(self) -> str:
-        """The key in the table."""
+        """Key of the row in its table; each row class derives it."""
         raise NotImplementedError
 
     @property
     def row_path(self) -> Path:
-        """Where the state keeps it."""
+        """Table and key, under which the state keeps the row."""
         return self.table, self.key
 
     def plain(self) -> dict[str, Any]:

@@ -134,7 +134,7 @@ async def test_a_commit_that_a_fence_overtakes_is_not_written(empty: World) -> N
     assert (await job_story(job))["generations"] == [1, 2]
 
 
-async def test_a_trainer_that_cannot_save_is_not_waited_for(empty: World) -> None:
+async def test_a_node_that_lost_its_trainer_and_is_evicted_ends_the_attempt(empty: World) -> None:
     """Its peer is gone when an eviction is announced: no collective can end."""
     scenario = await _live(empty, _lose_the_trainer_and_be_noticed, step=3)
 
