@@ -316,7 +316,7 @@ def _forecast(around: Around) -> tuple[Decimal, Decimal, Decimal]:
     hourly = Decimal(chosen["hourly"]) if machines.hourly is None else machines.hourly
     an_hour = hourly * (machines.running or chosen["nodes"]) + storage.a_month / HOURS_PER_MONTH
     low, middle, high = (
-        spent + cost.cost_of(seconds=seconds, nodes=1, hourly=an_hour)
+        spent + cost.cost_of(seconds=seconds, hourly=an_hour)
         for seconds in (left.p10, left.p50, left.p90)
     )
     return low, middle, high

@@ -17,8 +17,8 @@ from contract.choices import Engine
 from service.db.cloud import offerings
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
+from service.db.money.metered_cost import machine_cost, storage_cost
 from service.domain.cloud.fleet import Offering
-from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.planning import checkpoint_interval, forecast
 from service.domain.planning.forecast import NO_WAIT, Aftermath, Course, Seen, ToCome
 from service.domain.queue.admission import QueueStanding, WaitReason
@@ -37,10 +37,6 @@ from trainer.contract import DirectiveKind
 _HELP = "attempt.needs_help"
 _Row = Any  # its columns are attributes
 
-# Hours that a row of a ledger has been open until now.
-METERED = """greatest(extract(epoch from
-  least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz)) - started_at
-), 0) / 3600"""
 # For finished jobs, skips the look-ups of what is shown only while a job runs.
 _QUERY = """
 select j.*,
@@ -96,15 +92,11 @@ left join lateral (
   order by seq desc limit 1
 ) e on true
 left join lateral (
-  select sum(hours * hourly) spent, sum(hours * on_demand_hourly) on_demand,
-    count(*) filter (where ended_at is null) billed
-  from (
-    select hourly, on_demand_hourly, ended_at, {metered} hours
-    from ledger where job_id = j.id
-  ) meters
+  select {spent} spent, {on_demand} on_demand, count(*) filter (where ended_at is null) billed
+  from ledger where job_id = j.id
 ) l on true
 left join lateral (
-  select sum(size * month * {metered}) / ({gib} * {hours}) kept,
+  select {kept} kept,
     sum(size * month) filter (where ended_at is null) / {gib} a_month
   from storage_ledger where job_id = j.id
 ) s on true
@@ -224,7 +216,8 @@ def query_of(which: str, *, more: str = "", and_shown: str = "", order: str = ""
     columns = ", ".join(JobRow.__dataclass_fields__)
     parts = {"columns": columns + more, "terminal": terminal, "which": which}
     parts["and_shown"] = and_shown
-    parts |= {"gib": f"{GIB}.0", "hours": str(HOURS_PER_MONTH), "metered": METERED}
+    parts |= {"spent": machine_cost(), "on_demand": machine_cost("on_demand_hourly")}
+    parts |= {"kept": storage_cost(), "gib": f"{GIB}.0"}
     return text(_QUERY.format(**parts) + order)
 
 

@@ -13,34 +13,21 @@ from sqlalchemy import Label, RowMapping, case, func, literal_column, select, te
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.db.core import leases
+from service.db.money.metered_cost import total_cost
 from service.db.schema.columns import among
 from service.db.schema.tables import attempts, jobs, projects
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money.budget import PROJECT_BUDGET, BudgetHold
-from service.domain.money.storage_cost import HOURS_PER_MONTH
 from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, TIME_LIMITS, AttemptState
-from service.domain.storage.access_tiers import GIB
 
-# Hours of a row between the query's parameters `since` and `now`.
-_HOURS = """greatest(extract(epoch from
-  least(coalesce(ended_at, cast(:now as timestamptz)), cast(:now as timestamptz))
-  - greatest(started_at, cast(:since as timestamptz))), 0) / 3600"""
+_SINCE = "cast(:since as timestamptz)"
 _OF_JOB = "job_id = :id"
 _OF_PROJECT = "job_id in (select id from jobs where project_id = :id)"
 # Skips attempts that ended before: reading a year's ledger would hold the locks too long.
-_BY_PROJECT = """attempt_id in (
+_BY_PROJECT = f"""attempt_id in (
   select a.id from attempts a join jobs j on j.id = a.job_id where j.project_id = :id
-    and (a.ended_at is null or a.ended_at > cast(:since as timestamptz))
-)"""
-_SPENT = """
-select coalesce((select sum(hourly * {hours}) from ledger where {by}), 0)
-  + coalesce((select sum(size * month * {hours}) from storage_ledger
-    where {whose} and (ended_at is null or ended_at > cast(:since as timestamptz))
-  ), 0) / {month}
-  + coalesce((select sum(charge) from tier_moves
-    where {whose} and asked_at >= cast(:since as timestamptz)), 0)
-"""
-_MONTH = f"({GIB}.0 * {HOURS_PER_MONTH})"
+    and (a.ended_at is null or a.ended_at > {_SINCE})
+)"""  # noqa: S608 - constants
 _HOLDS = """
 select a.state, a.hourly, a.instance_count, a.created_at, a.refills, a.refilled_at, a.seen_at,
   (select max(cast(o ->> 'save_seconds' as float))
@@ -60,7 +47,6 @@ _SAVE_SECONDS: Label[float | None] = (
 _OF_RISK = ("deadline", "on_deadline_risk", "regions", "max_price")
 # Time after an order of machines by which they have all been seen.
 _COME = 2 * TIME_LIMITS[AttemptState.PROVISIONING][0]
-_EVER = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 _INSTANT = timedelta(microseconds=1)
 
 
@@ -113,16 +99,17 @@ async def limited(conn: AsyncConnection, project_ids: Collection[str]) -> set[st
 
 async def spent_by_job(conn: AsyncConnection, job_id: str, now: datetime) -> Decimal:
     """Return the job's cost until ``now`` in US dollars: machines, storage and tier moves."""
-    given = {"id": job_id, "now": now, "since": _EVER}
-    return await _spent(conn, given, whose=_OF_JOB, by=_OF_JOB)
+    query = text(f"select {total_cost(_OF_JOB)}")
+    return Decimal((await conn.execute(query, {"id": job_id, "now": now})).scalar_one())
 
 
 async def spent_by_project(
     conn: AsyncConnection, project_id: str, since: datetime, now: datetime
 ) -> Decimal:
     """Return the cost of the project's jobs from ``since`` to ``now`` in US dollars."""
+    query = text(f"select {total_cost(_OF_PROJECT, machines=_BY_PROJECT, since=_SINCE)}")
     given = {"id": project_id, "now": now, "since": since}
-    return await _spent(conn, given, whose=_OF_PROJECT, by=_BY_PROJECT)
+    return Decimal((await conn.execute(query, given)).scalar_one())
 
 
 async def holds_of_job(conn: AsyncConnection, job_id: str) -> list[BudgetHold]:
@@ -259,11 +246,6 @@ async def nodes_stop_by(conn: AsyncConnection, attempt_id: str, moment: datetime
     """Set until when the attempt's nodes train without contact; None: for the whole outage."""
     mine = update(attempts).where(attempts.c.id == attempt_id)
     await conn.execute(mine.values(stop_by=moment))
-
-
-async def _spent(conn: AsyncConnection, given: dict[str, Any], *, whose: str, by: str) -> Decimal:
-    query = _SPENT.format(whose=whose, by=by, hours=_HOURS, month=_MONTH)
-    return Decimal((await conn.execute(text(query), given)).scalar_one())
 
 
 def _caps_query(job_id: str) -> Any:  # noqa: ANN401 - SQLAlchemy's type has five parameters

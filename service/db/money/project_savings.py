@@ -9,10 +9,13 @@ from typing import Any
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.db.money.metered_cost import machine_cost
+
 # Reads attempts that had not ended when the period began, by the index of ends, instead of a year's
 # ledger. An attempt without a machine in the period, as after a refusal, does not count. Evictions
 # that an attempt outlived count, too.
-_SUMS = """
+_PERIOD = {"since": ":since", "until": ":now"}
+_SUMS = f"""
 with lasted as (
   select id, job_id, survived + (outcome is not distinct from 'evicted')::int evictions
   from attempts
@@ -21,13 +24,10 @@ with lasted as (
   select t.job_id, t.evictions, m.spent, m.on_demand
   from lasted t
   cross join lateral (
-    select sum(hourly * hours) spent, sum(on_demand_hourly * hours) on_demand
-    from (
-      select hourly, on_demand_hourly, greatest(extract(epoch from
-        least(coalesce(ended_at, :now), :now) - greatest(started_at, :since)), 0) / 3600 hours
-      from ledger
-      where attempt_id = t.id and started_at < :now and (ended_at is null or ended_at > :since)
-    ) rows
+    select {machine_cost(**_PERIOD)} spent,
+      {machine_cost("on_demand_hourly", **_PERIOD)} on_demand
+    from ledger
+    where attempt_id = t.id and started_at < :now and (ended_at is null or ended_at > :since)
     having count(*) > 0
   ) m
 ), sums as (
@@ -36,7 +36,7 @@ with lasted as (
   from paid p join jobs j on j.id = p.job_id
   group by j.project_id
 )
-"""
+"""  # noqa: S608 - constants
 _PAGE = """
 select s.*, projects.name from sums s join projects on projects.id = s.id
 where :after is null or (s.spent, s.id) < (select spent, id from sums where id = :after)

@@ -12,12 +12,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from service.domain.humanize import format_duration
-from service.domain.money.cost import CURRENCY, cents
+from service.domain.money.cost import CURRENCY, cents, cost_of
 
 THRESHOLDS = (50, 75, 90)  # per cent of the cap that are announced to the user
 PROJECT_BUDGET = "project's budget"  # an `exhausted_message` about one begins so
 CAP_PASSED = 101  # told as well: the allowance was not enough
-_SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ class Allowance:
         return self._of(rate, self.delete + self.outage + self.look)
 
     def _of(self, rate: Decimal, time: timedelta) -> Decimal:
-        return cost_of_time(rate, time) * (1 + self.dearer)
+        return cost_of(seconds=time.total_seconds(), hourly=rate) * (1 + self.dearer)
 
 
 DEFAULT_ALLOWANCE = Allowance()
@@ -97,7 +96,8 @@ class BudgetHold:
             missing, since = self.machines - self.billed, self.refilled_at
         else:
             missing, since = self.machines - self.known, self.ordered_at
-        return cost_of_time(self.hourly * max(missing, 0), max(now - since, timedelta(0)))
+        seconds = max((now - since).total_seconds(), 0)
+        return cost_of(seconds=seconds, hourly=self.hourly, nodes=max(missing, 0))
 
     def reserve(self, allowance: Allowance) -> Decimal:
         """Return the amount reserved for stopping the machines."""
@@ -157,17 +157,13 @@ def budget_standing(
     )
 
 
-def cost_of_time(rate: Decimal, time: timedelta) -> Decimal:
-    """Return the cost of ``time`` at ``rate`` dollars per hour."""
-    return rate * Decimal(time / timedelta(seconds=1)) / _SECONDS_PER_HOUR
-
-
 def required_to_start(rate: Decimal, allowance: Allowance, until_first_step: timedelta) -> Decimal:
     """Return the amount that must be left before machines at this rate are requested.
 
     They cost money while they boot; with less they would be stopped before the first step.
     """
-    return allowance.stopping(rate) + cost_of_time(rate, until_first_step)
+    boot = cost_of(seconds=until_first_step.total_seconds(), hourly=rate)
+    return allowance.stopping(rate) + boot
 
 
 def reached_threshold(standing: BudgetStanding, told: int) -> int:

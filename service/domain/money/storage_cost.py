@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
+from service.domain.money.cost import MeteredPeriod, metered_cost
 from service.domain.storage.access_tiers import (
     GIB,
     MIN_RETENTION,
@@ -20,6 +21,7 @@ from service.domain.storage.access_tiers import (
 )
 
 HOURS_PER_MONTH = 730
+GIB_HOURS = GIB * HOURS_PER_MONTH  # of the unit that prices are of
 READ_BYTES = 8 * 2**20  # of one ranged read
 _MONTH = timedelta(hours=HOURS_PER_MONTH)
 _MICROSECOND = timedelta(microseconds=1)
@@ -48,14 +50,12 @@ class StoragePrices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageRow:
-    """Billed bytes in one tier for one period; ``ended_at`` None: still stored."""
+class StorageRow(MeteredPeriod):
+    """Billed bytes in one tier for one period."""
 
     tier: AccessTier
     size: int
     month: Decimal  # of a GiB
-    started_at: datetime
-    ended_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +105,7 @@ class TierMoveQuote:
 
 def cost_of_keeping(rows: Iterable[StorageRow], now: datetime) -> Decimal:
     """Return the cost of storing the rows until ``now``."""
-    total = sum((_microseconds(r, now) * r.size * r.month for r in rows), Decimal(0))
-    return total / (GIB * (_MONTH // _MICROSECOND))
+    return metered_cost(((row, row.size * row.month) for row in rows), now) / GIB_HOURS
 
 
 def billed_bytes(blob: StoredBlob) -> int:
@@ -258,9 +257,3 @@ def _size_of(level: TierLevel | None) -> int:
 
 def _total(found: Mapping[AccessTier, TierLevel]) -> int:
     return sum(level.size for level in found.values())
-
-
-def _microseconds(row: StorageRow, now: datetime) -> int:
-    """Return how long the row has run until ``now``; 0 if it starts later."""
-    end = now if row.ended_at is None else min(row.ended_at, now)
-    return max((end - row.started_at) // _MICROSECOND, 0)
