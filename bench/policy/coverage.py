@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bench.policy.spot_runs import SpotJob, SpotRun, simulate_run, simulate_runs
 from service.domain.placement.capacity_history import CapacityHistory
 from service.domain.placement.capacity_outages import expected_aftermath
 from service.domain.planning import forecast as live
-from service.domain.simulation.monte_carlo import SpotJob, SpotRun, simulate_run, simulate_runs
 from service.domain.spot.age_hazard import Exposure
 
 JOB = SpotJob(work_s=24 * 3600, cold_start_s=720, lost_s=300)
@@ -36,7 +36,7 @@ def coverage(lives: int, seed: int) -> Coverage:
     for _ in range(lives):
         hold, drought = _law(draw, 1.5), _law(draw, 1.0)
         holds, droughts = _history(hold, drought)
-        odds = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, droughts=droughts)
+        odds = simulate_runs(JOB, draw, lives=_SAMPLES, holds=holds, outages=droughts)
         life: SpotRun = simulate_run(JOB, hold, drought)
         dollars += odds.dollars.contains(life.dollars)
         seconds += odds.seconds.contains(life.seconds)
