@@ -106,7 +106,7 @@ class _Shown:
         self.draw, self.steps, self.step_s = draw, draw.randint(500, 5000), 30.0
         planned = math.exp(draw.uniform(math.log(0.02), math.log(0.5)))  # evictions per hour
         step_s = self.step_s * draw.uniform(0.7, 1.4)
-        self.course = live.Course(
+        self.course = live.ForecastInputs(
             seconds_per_step=step_s,
             recovery_seconds=600.0,
             checkpoint_seconds=300.0,
@@ -157,7 +157,7 @@ class _Shown:
                     self.waited += self.drought() * 3600
                 self._hold()
 
-    def seen(self) -> live.Seen:
+    def seen(self) -> live.ObservedProgress:
         """Return the observations so far: the last fifty step times, and the evictions."""
         sigma = math.sqrt(math.log(1 + self.unlike**2))
         measured = sorted(
@@ -165,7 +165,7 @@ class _Shown:
             for _ in range(50)
         )
         self.pace = statistics.median(measured)
-        return live.Seen(
+        return live.ObservedProgress(
             steps=len(measured),
             low=measured[5],
             high=measured[45],

@@ -35,7 +35,7 @@ def parsed(header: str) -> dict[str, int]:
     return {name: int(left) for name, left in _OF_REGION.findall(header)}
 
 
-class TellRemaining(SansIOHTTPPolicy[Any, Any]):
+class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
     """Reads the header of every answer, refusals included."""
 
     def on_response(

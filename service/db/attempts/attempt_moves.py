@@ -69,7 +69,7 @@ where a.id = g.id
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moving:
+class ClaimedAttemptMove:
     """One attempt's move, under its lease."""
 
     claim: Claim
@@ -90,11 +90,13 @@ async def move(
 
     Raises IllegalMove if the tables do not allow the move, LeaseLost if the lease is gone.
     """
-    if not await move_all(conn, [Moving(claim=claim, row=row, step=step)], now):
+    if not await move_all(conn, [ClaimedAttemptMove(claim=claim, row=row, step=step)], now):
         raise LeaseLost(f"attempts {row.id}")
 
 
-async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetime) -> set[str]:
+async def move_all(
+    conn: AsyncConnection, moving: Sequence[ClaimedAttemptMove], now: datetime
+) -> set[str]:
     """Write these moves with their events; return the attempts whose lease still held."""
     for one in moving:
         if one.step.to not in ATTEMPT_MOVES[one.row.state]:
@@ -142,7 +144,7 @@ async def outlive(conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, dat
 
 async def _write(
     conn: AsyncConnection,
-    moving: Sequence[Moving],
+    moving: Sequence[ClaimedAttemptMove],
     lost: dict[str, tuple[int, int]],
     now: datetime,
 ) -> set[str]:
@@ -162,7 +164,9 @@ async def _write(
     return set((await conn.execute(_MOVE, given | {"now": now})).scalars())
 
 
-async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now: datetime) -> None:
+async def _tell_of_capacity(
+    conn: AsyncConnection, moved: Sequence[ClaimedAttemptMove], now: datetime
+) -> None:
     """Record for all jobs whether Azure gave machines of an offering, or had none."""
     for one in sorted(moved, key=lambda one: one.row.offering):  # all lock them in one order
         if one.step.to is AttemptState.STARTING:
@@ -173,7 +177,7 @@ async def _tell_of_capacity(conn: AsyncConnection, moved: Sequence[Moving], now:
             await capacity_outages.note(conn, row.offering, nodes, why, asked, now)
 
 
-def _event(one: Moving, now: datetime) -> Event:
+def _event(one: ClaimedAttemptMove, now: datetime) -> Event:
     row, step = one.row, one.step
     warns = step.to is AttemptState.TERMINATING and step.outcome not in _AS_WISHED
     return events.fresh(

@@ -219,7 +219,7 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ScaleSetObservation:
     """News for the row of an attempt whose scale set was read."""
 
     claim: Claim
@@ -228,7 +228,7 @@ class Seen:
     whole: bool  # all replacement machines have arrived
 
 
-async def saw(conn: AsyncConnection, seen: Sequence[Seen]) -> dict[str, Price]:
+async def saw(conn: AsyncConnection, seen: Sequence[ScaleSetObservation]) -> dict[str, Price]:
     """Write what was seen under the leases; return the price of each attempt whose lease held.
 
     A price may differ from the one at the claim. It is locked until the transaction ends.

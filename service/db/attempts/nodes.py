@@ -51,7 +51,7 @@ order by id on conflict do nothing returning id
 
 
 @dataclass(frozen=True, kw_only=True)
-class New:
+class NodeRegistration:
     """A node that registers for the first time."""
 
     record: NodeRecord
@@ -60,7 +60,7 @@ class New:
 
 
 async def add_all(
-    conn: AsyncConnection, new: Sequence[New], now: datetime
+    conn: AsyncConnection, new: Sequence[NodeRegistration], now: datetime
 ) -> dict[str, NodeRecord]:
     """Write the nodes that have no row; return them. Of two boots at once the first wins."""
     if not new:
@@ -185,7 +185,7 @@ async def last_error(conn: AsyncConnection, attempt_id: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class NodeReport:
     """A node's report of its work: the last step, and how it spent its time."""
 
     attempt_id: str
@@ -194,7 +194,7 @@ class Told:
     time: NodeTime
 
 
-async def told(conn: AsyncConnection, job_id: str) -> list[Told]:
+async def told(conn: AsyncConnection, job_id: str) -> list[NodeReport]:
     """Return the reports of all nodes of all attempts of the job, ordered by name."""
     c = nodes.c
     query = (
@@ -204,7 +204,7 @@ async def told(conn: AsyncConnection, job_id: str) -> list[Told]:
         .order_by(c.name)
     )
     return [
-        Told(
+        NodeReport(
             attempt_id=row.attempt_id,
             name=row.name,
             step=row.step,

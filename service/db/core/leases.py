@@ -79,14 +79,16 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Due:
+class DueQuery:
     """Query for the due rows of a table, built once: it runs some ten times a second."""
 
     table: Table
     first: Select[Any]
 
 
-def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | None = None) -> Due:
+def due(
+    table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | None = None
+) -> DueQuery:
     """Build the query of ``claim_due``: ``live`` rows that are due and not leased.
 
     Earliest deadline first; with ``urgent``, the other rows may wait YIELD longer.
@@ -101,10 +103,10 @@ def due(table: Table, live: ColumnElement[bool], urgent: ColumnElement[bool] | N
         .limit(bindparam("most", type_=Integer))
         .with_for_update(skip_locked=True, key_share=True)
     )
-    return Due(table, first)
+    return DueQuery(table, first)
 
 
-async def claim_due(conn: AsyncConnection, due: Due, now: datetime, limit: int) -> list[Claim]:
+async def claim_due(conn: AsyncConnection, due: DueQuery, now: datetime, limit: int) -> list[Claim]:
     """Lease up to ``limit`` due rows; no other worker gets them meanwhile."""
     ids = list((await conn.execute(due.first, {"at": now, "most": limit})).scalars())
     if not ids:
@@ -115,7 +117,7 @@ async def claim_due(conn: AsyncConnection, due: Due, now: datetime, limit: int) 
     return [Claim(due.table, r.id, token, r.hints, r) for r in await conn.execute(mine)]
 
 
-class Renewals:
+class LeaseRenewer:
     """Renews leases in the background for as long as their steps take, all of a table together."""
 
     def __init__(
@@ -168,7 +170,7 @@ async def kept(
     every: float = RENEW_SECONDS,
 ) -> AsyncIterator[None]:
     """Renew one lease in the background for as long as its step takes."""
-    async with Renewals(engine, now, every).kept(claim):
+    async with LeaseRenewer(engine, now, every).kept(claim):
         yield
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.jobs.job_facts import Around, around_of, query_of
+from service.db.jobs.job_facts import JobOverview, around_of, query_of
 from service.db.money.metered_cost import total_cost
 from service.domain.states import JobState
 
@@ -105,7 +105,7 @@ async def page(
     where: JobFilter = ALL,
     sort: Sort = Sort.CREATED,
     ascending: bool = False,
-) -> list[Around]:
+) -> list[JobOverview]:
     """Return ``limit`` jobs that come after the job ``after`` in this order.
 
     Cost, progress and last update are as of ``now``: a job that changes its place between two pages

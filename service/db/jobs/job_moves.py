@@ -50,7 +50,7 @@ select id, pg_notify(:channel, 'job:' || id) from moved
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moving:
+class ClaimedJobMove:
     """One job's move, under its lease."""
 
     claim: Claim
@@ -58,7 +58,9 @@ class Moving:
     step: MoveJob
 
 
-async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetime) -> set[str]:
+async def move_all(
+    conn: AsyncConnection, moving: Sequence[ClaimedJobMove], now: datetime
+) -> set[str]:
     """Write moves with their events; return the jobs that were moved.
 
     A move is not written if the lease was lost, nor a move to CANCELLED if the job got a hint since
@@ -87,7 +89,7 @@ async def move_all(conn: AsyncConnection, moving: Sequence[Moving], now: datetim
     return done
 
 
-def _event(one: Moving, now: datetime) -> Event:
+def _event(one: ClaimedJobMove, now: datetime) -> Event:
     step = one.step
     return Event(
         id=new_id("ftevent", now),

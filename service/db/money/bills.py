@@ -39,7 +39,7 @@ group by 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class BillReadState:
     """State of reading Azure's bill: last success, first day covered, last failure."""
 
     told_at: datetime | None = None
@@ -62,12 +62,12 @@ async def save(
     await conn.execute(update(market_looks).where(_looks.what == LOOK).values(first_day=first))
 
 
-async def last_look(conn: AsyncConnection) -> Look:
+async def last_look(conn: AsyncConnection) -> BillReadState:
     """Return the state of reading the bill; empty before the first read."""
-    names = list(Look.__dataclass_fields__)
+    names = list(BillReadState.__dataclass_fields__)
     query = select(*(_looks[name] for name in names)).where(_looks.what == LOOK)
     row = (await conn.execute(query)).mappings().one_or_none()
-    return Look(**row) if row else Look()
+    return BillReadState(**row) if row else BillReadState()
 
 
 async def of_project(

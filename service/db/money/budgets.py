@@ -51,7 +51,7 @@ _INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caps:
+class BudgetCaps:
     """Budgets of a job and its project, and the thresholds announced so far."""
 
     job_id: str
@@ -70,12 +70,12 @@ class Caps:
         return self.terms.budget is not None or self.project_cap is not None
 
 
-async def caps(conn: AsyncConnection, job_id: str) -> Caps:
+async def caps(conn: AsyncConnection, job_id: str) -> BudgetCaps:
     """Return the budgets that limit the job."""
     return _caps((await conn.execute(_caps_query(job_id))).mappings().one())
 
 
-async def lock(conn: AsyncConnection, job_id: str) -> Caps:
+async def lock(conn: AsyncConnection, job_id: str) -> BudgetCaps:
     """Lock the job and its project's budget until the transaction ends; return the budgets.
 
     Meanwhile no other transaction reserves money. A project without a budget is not locked, so its
@@ -256,8 +256,8 @@ def _caps_query(job_id: str) -> Any:  # noqa: ANN401 - SQLAlchemy's type has fiv
     return select(*wanted, *limits, _SAVE_SECONDS).select_from(both).where(c.id == job_id)
 
 
-def _caps(r: RowMapping) -> Caps:
-    return Caps(
+def _caps(r: RowMapping) -> BudgetCaps:
+    return BudgetCaps(
         job_id=r["id"],
         project_id=r["project_id"],
         terms=JobConstraints.from_dict(r["terms"]),

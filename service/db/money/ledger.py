@@ -41,7 +41,7 @@ _GIVEN = ("job_id", "attempt_id", "vm_id", "started_at", "hourly", "on_demand_ho
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exist:
+class ExistingMachines:
     """The machines of one attempt that exist at a moment, and what one of them costs."""
 
     job_id: str
@@ -51,7 +51,7 @@ class Exist:
     since: datetime  # start of a machine's first row: it costs before it is seen
 
 
-async def meter(conn: AsyncConnection, seen: Sequence[Exist], now: datetime) -> None:
+async def meter(conn: AsyncConnection, seen: Sequence[ExistingMachines], now: datetime) -> None:
     """Open a row for every machine newly seen, and close the rows of machines that are gone.
 
     A machine that is back after a gap costs from now on; its earlier row stays. Another replica's

@@ -41,7 +41,7 @@ order by b.starts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bucket:
+class CostBucketRow:
     """Costs within one stretch of time, in US dollars."""
 
     starts: datetime
@@ -58,8 +58,8 @@ async def by_bucket(
     until: datetime,
     width: int,
     now: datetime,
-) -> list[Bucket]:
+) -> list[CostBucketRow]:
     """Return buckets of ``width`` seconds, oldest first, without charges for tier moves."""
     given = {"since": since, "until": until, "width": width, "project": project_id, "now": now}
     rows = await conn.execute(text(_QUERY), given)
-    return [Bucket(**row) for row in rows.mappings()]
+    return [CostBucketRow(**row) for row in rows.mappings()]

@@ -59,7 +59,7 @@ _MEMBERS = ("jobs", "evictions", "spent", "on_demand")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class SavingsRow:
     """Cost of the machines of one project or of all, in US dollars."""
 
     id: str  # of the project; "": all
@@ -71,17 +71,17 @@ class Saved:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Savings:
+class SavingsPage:
     """A page of projects, highest cost first, and the totals of all of them."""
 
-    page: Sequence[Saved]
-    whole: Saved
+    page: Sequence[SavingsRow]
+    whole: SavingsRow
     projects: int  # that had machines
 
 
 async def by_project(
     conn: AsyncConnection, since: datetime, now: datetime, *, after: str | None, limit: int
-) -> Savings | None:
+) -> SavingsPage | None:
     """Return savings from ``since`` to ``now``; None if ``after`` had no machines then.
 
     Pages are consistent with each other only if they share ``now``.
@@ -93,15 +93,15 @@ async def by_project(
     rows = (await conn.execute(text(query), given)).mappings().all()
     if not rows[0]["known"]:
         return None
-    return Savings(
+    return SavingsPage(
         page=[_saved(row) for row in rows if row["id"] is not None],
         whole=_saved(rows[0], "w_"),
         projects=rows[0]["projects"],
     )
 
 
-def _saved(row: RowMapping, prefix: str = "") -> Saved:
+def _saved(row: RowMapping, prefix: str = "") -> SavingsRow:
     told: dict[str, Any] = {name: row[f"{prefix}{name}"] for name in _MEMBERS}
     told |= {name: int(told[name]) for name in ("jobs", "evictions")}
     named = {"id": "", "name": ""} if prefix else {"id": row["id"], "name": row["name"]}
-    return Saved(**(told | named))
+    return SavingsRow(**(told | named))

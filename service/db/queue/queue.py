@@ -76,7 +76,7 @@ select pg_notify(:channel, 'job:' || id) from told
 """)
 
 
-class Before(NamedTuple):
+class WrittenStanding(NamedTuple):
     """Queue standing of a job, as it was last written."""
 
     position: int | None
@@ -216,7 +216,7 @@ async def moved_all(conn: AsyncConnection, moves: Sequence[tuple[str, JobState, 
         await notify.notify(conn, TOPIC)
 
 
-async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, Before]]:
+async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, WrittenStanding]]:
     """Return every queued job by id, and its standing as last written."""
     whom = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
     told = (_c.position, _c.code, _c.why)
@@ -231,7 +231,7 @@ async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, Before]]:
             gpus=gpus,
             wants=_wants(tuple((region, cores) for region, cores in wants)),
         )
-        found[job_id] = (waits, Before(*before))
+        found[job_id] = (waits, WrittenStanding(*before))
     return found
 
 

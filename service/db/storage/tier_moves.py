@@ -34,7 +34,7 @@ class TierMove:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CheckpointPlace:
     """Path of a committed checkpoint, the number of newer ones, and if it is a milestone."""
 
     id: str
@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Mark:
+class TierMoveVersion:
     """Version of a folder's moves: changes when one is requested, claimed or ended."""
 
     asked: int
@@ -59,7 +59,7 @@ _DUE = leases.due(tier_moves, _OPEN)
 _COLUMNS = [tier_moves.c[f.name] for f in fields(TierMove) if f.name != "step"]
 
 
-async def places(conn: AsyncConnection, job_id: str) -> list[Place]:
+async def places(conn: AsyncConnection, job_id: str) -> list[CheckpointPlace]:
     """Return the job's existing checkpoints, newest first."""
     c = checkpoints.c
     order = (c.step.desc(), c.generation.desc())
@@ -69,7 +69,7 @@ async def places(conn: AsyncConnection, job_id: str) -> list[Place]:
         c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None)
     )
     rows = (await conn.execute(query.order_by(*order))).mappings()
-    return [Place(**row) for row in rows]
+    return [CheckpointPlace(**row) for row in rows]
 
 
 async def has_places(conn: AsyncConnection, job_id: str) -> bool:
@@ -79,7 +79,7 @@ async def has_places(conn: AsyncConnection, job_id: str) -> bool:
     return (await conn.execute(select(c.id).where(*there).limit(1))).first() is not None
 
 
-async def mark(conn: AsyncConnection, job_id: str, path: str) -> Mark:
+async def mark(conn: AsyncConnection, job_id: str, path: str) -> TierMoveVersion:
     """Return the version of the folder's moves: equal marks mean that none has changed."""
     c = tier_moves.c
     query = select(
@@ -88,7 +88,7 @@ async def mark(conn: AsyncConnection, job_id: str, path: str) -> Mark:
         func.max(c.due_at).filter(_OPEN),
         func.max(c.lease_token).filter(_OPEN),
     ).where(c.job_id == job_id, c.path == path)
-    return Mark(*(await conn.execute(query)).one())
+    return TierMoveVersion(*(await conn.execute(query)).one())
 
 
 async def hold(conn: AsyncConnection, move: TierMove, now: datetime) -> None:

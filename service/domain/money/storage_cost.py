@@ -15,7 +15,7 @@ from service.domain.storage.access_tiers import (
     SMALL,
     AccessTier,
     ArchivePriority,
-    StoredBlob,
+    TieredBlob,
     blobs_to_move,
     time_to_rehydrate,
 )
@@ -108,13 +108,13 @@ def cost_of_keeping(rows: Iterable[StorageRow], now: datetime) -> Decimal:
     return metered_cost(((row, row.size * row.month) for row in rows), now) / GIB_HOURS
 
 
-def billed_bytes(blob: StoredBlob) -> int:
+def billed_bytes(blob: TieredBlob) -> int:
     """Return the bytes that Azure bills for a blob."""
     return blob.size if blob.tier is AccessTier.HOT else max(blob.size, SMALL)
 
 
 def levels_by_tier(
-    blobs: Iterable[StoredBlob], prices: StoragePrices
+    blobs: Iterable[TieredBlob], prices: StoragePrices
 ) -> dict[AccessTier, TierLevel]:
     """Return the billed bytes in each tier."""
     sizes: dict[AccessTier, int] = {}
@@ -165,7 +165,7 @@ def level_changes(
 
 
 def quote_move(
-    blobs: Iterable[StoredBlob],
+    blobs: Iterable[TieredBlob],
     to: AccessTier,
     priority: ArchivePriority,
     prices: StoragePrices,
@@ -188,20 +188,20 @@ def quote_move(
     )
 
 
-def monthly_cost(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
+def monthly_cost(blobs: Iterable[TieredBlob], prices: StoragePrices) -> Decimal:
     """Return the cost of storing the blobs for a month."""
     found = levels_by_tier(blobs, prices).values()
     return sum((level.size * level.month / GIB for level in found), Decimal(0))
 
 
-def early_deletion_charge(blob: StoredBlob, prices: StoragePrices, now: datetime) -> Decimal:
+def early_deletion_charge(blob: TieredBlob, prices: StoragePrices, now: datetime) -> Decimal:
     """Return the charge for leaving the tier now: the rest of its minimum retention."""
     left = MIN_RETENTION[blob.tier] - (now - blob.since if blob.since else timedelta(0))
     months = Decimal(max(left, timedelta(0)) // _MICROSECOND) / (_MONTH // _MICROSECOND)
     return _billed_gib(blob) * prices.tiers[blob.tier].month * months
 
 
-def read_cost(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
+def read_cost(blobs: Iterable[TieredBlob], prices: StoragePrices) -> Decimal:
     """Return the cost of reading all blobs once in ranges, rehydrating archived ones first."""
     every = list(blobs)
     archived = [b for b in every if b.tier is AccessTier.ARCHIVE]
@@ -215,7 +215,7 @@ def read_cost(blobs: Iterable[StoredBlob], prices: StoragePrices) -> Decimal:
 
 
 def quote_rehydration(
-    blobs: Iterable[StoredBlob], priority: ArchivePriority, prices: StoragePrices
+    blobs: Iterable[TieredBlob], priority: ArchivePriority, prices: StoragePrices
 ) -> Rehydration:
     """Return the cost and time of rehydrating the archived blobs."""
     archived = [blob for blob in blobs if blob.tier is AccessTier.ARCHIVE]
@@ -229,7 +229,7 @@ def quote_rehydration(
 
 
 def _operation_cost(
-    blob: StoredBlob, to: AccessTier, priority: ArchivePriority, prices: StoragePrices
+    blob: TieredBlob, to: AccessTier, priority: ArchivePriority, prices: StoragePrices
 ) -> Decimal:
     """Return the cost of one Set Blob Tier: a write, or a read from the cooler tier."""
     order = list(AccessTier)
@@ -242,13 +242,13 @@ def _operation_cost(
     return reads / _OPERATIONS + _billed_gib(blob) * retrieval
 
 
-def _billed_gib(blob: StoredBlob) -> Decimal:
+def _billed_gib(blob: TieredBlob) -> Decimal:
     """Return the billed GiB of a blob."""
     return Decimal(billed_bytes(blob)) / GIB
 
 
-def _blob_in_tier(blob: StoredBlob, to: AccessTier) -> StoredBlob:
-    return StoredBlob(name=blob.name, size=blob.size, tier=to)
+def _blob_in_tier(blob: TieredBlob, to: AccessTier) -> TieredBlob:
+    return TieredBlob(name=blob.name, size=blob.size, tier=to)
 
 
 def _size_of(level: TierLevel | None) -> int:

@@ -23,7 +23,7 @@ from service.domain.placement.policy_state import (
     Decision,
     DecisionKind,
     MoveMode,
-    Situation,
+    PolicyState,
 )
 from service.domain.planning import forecast
 from service.domain.planning.option import Option
@@ -157,7 +157,7 @@ def deadline_risk(
 
 
 def _missed_deadline(
-    found: Situation, allowed: Sequence[OfferingState], *, full_price: bool
+    found: PolicyState, allowed: Sequence[OfferingState], *, full_price: bool
 ) -> Decision | None:
     """Return a warning if Spot misses the deadline even without an eviction; else None."""
     starts = min(candidate.cold_start_s for candidate in found.candidates)
@@ -207,11 +207,11 @@ def build_situation(
     nodes: int,
     held: CurrentHold | None = None,
     past: CapacityHistory = NO_HISTORY,
-) -> Situation:
+) -> PolicyState:
     """Build the policy's input; on demand in backoff is excluded as a fallback."""
     chosen = places[0].option
     deadline = work.terms.deadline
-    return Situation(
+    return PolicyState(
         work_s=work.seconds(chosen),
         left_s=None if deadline is None else forecast.left_until(deadline, now),
         candidates=tuple(

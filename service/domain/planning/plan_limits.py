@@ -20,7 +20,7 @@ _AT_BEST = Decimal(1) - Decimal(str(forecast.PLANNED_SPREAD))  # of what is comp
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class PlanLimits:
     """The limits of a job at one moment; by default nothing is limited."""
 
     budget: Decimal | None = None  # US dollars
@@ -100,7 +100,7 @@ class Limits:
         return seconds + forecast.PLANNED_SPREAD * option.total_steps * option.seconds_per_step
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = PlanLimits()
 
 
 def seconds_p90(option: Option) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 
-from service.domain.planning.forecast import ToCome
+from service.domain.planning.forecast import RemainingTime
 from service.domain.queue.admission import (
     RESERVATION_DELAY,
     QueueStanding,
@@ -36,7 +36,7 @@ class CoreHold:
     project_id: str
     region: str
     cores: int
-    ends: ToCome
+    ends: RemainingTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +46,14 @@ class QueueEntry:
     project_id: str
     since: datetime
     wants: tuple[RegionRequest, ...]
-    lasts: ToCome
+    lasts: RemainingTime
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionForecast:
     """When a job is admitted, or why that is unknown."""
 
-    after: ToCome | None
+    after: RemainingTime | None
     why: str = ""  # "" where there is a forecast
 
 
@@ -90,7 +90,7 @@ def forecast_admission(
         return AdmissionForecast(after=None, why=why)
     if passed_over and p50 <= 0:
         return _LARGER
-    after = ToCome(p10=min(p10, p50), p50=p50, p90=max(p50, p90))
+    after = RemainingTime(p10=min(p10, p50), p50=p50, p90=max(p50, p90))
     whose = {asks.project_id for asks in queue} | {held.project_id for held in holds}
     return AdmissionForecast(after=_round_to_quarters(after, now) if len(whose) > 1 else after)
 
@@ -179,11 +179,11 @@ def _nearest_region(
     return {min(open_)[1]} if open_ else set()
 
 
-def _round_to_quarters(after: ToCome, now: datetime) -> ToCome:
+def _round_to_quarters(after: RemainingTime, now: datetime) -> RemainingTime:
     """Round each moment up to the next full quarter of an hour."""
     at = now.timestamp()
     p10, p50, p90 = (
         -(-(at + seconds) // _QUARTER) * _QUARTER - at
         for seconds in (after.p10, after.p50, after.p90)
     )
-    return ToCome(p10=p10, p50=p50, p90=p90)
+    return RemainingTime(p10=p10, p50=p50, p90=p90)

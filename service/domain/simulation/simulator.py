@@ -18,7 +18,7 @@ from service.domain.placement.policy_state import (
     CurrentHold,
     DecisionKind,
     MoveMode,
-    Situation,
+    PolicyState,
 )
 from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 
@@ -169,11 +169,11 @@ class _Run:
                 break
         self.hopping = False
 
-    def situation(self) -> Situation:
+    def situation(self) -> PolicyState:
         """Return what production would know at this tick."""
         case, tick_s = self.case, self.case.tick_s
         spent = self.at - self.begin
-        return Situation(
+        return PolicyState(
             work_s=(case.work - self.done) * tick_s,
             left_s=None if case.deadline is None else (case.deadline - spent) * tick_s,
             candidates=tuple(self._candidates()),

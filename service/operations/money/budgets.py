@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.attempts.attempts import AttemptRow
 from service.db.jobs import events, jobs
 from service.db.money import budgets
-from service.db.money.budgets import Caps
+from service.db.money.budgets import BudgetCaps
 from service.domain import humanize
 from service.domain.errors import InvalidRequest
 from service.domain.money import budget
@@ -178,7 +178,7 @@ async def describe_budget(conn: AsyncConnection, name: str, now: datetime) -> st
 
 
 async def _standings(
-    conn: AsyncConnection, caps: Caps, now: datetime, allowance: Allowance
+    conn: AsyncConnection, caps: BudgetCaps, now: datetime, allowance: Allowance
 ) -> list[BudgetStanding]:
     found = []
     if caps.terms.budget is not None:
@@ -190,7 +190,7 @@ async def _standings(
 
 
 async def _of_job(
-    conn: AsyncConnection, caps: Caps, now: datetime, allowance: Allowance
+    conn: AsyncConnection, caps: BudgetCaps, now: datetime, allowance: Allowance
 ) -> BudgetStanding:
     assert caps.terms.budget is not None, "asked for only where there is one"
     spent = await budgets.spent_by_job(conn, caps.job_id, now)

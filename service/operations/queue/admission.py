@@ -11,7 +11,7 @@ from service.db.core import locks
 from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.db.queue import queue, quotas
-from service.db.queue.queue import Before, Gang
+from service.db.queue.queue import Gang, WrittenStanding
 from service.db.schema import tables
 from service.db.spot import capacity_outages
 from service.domain import humanize
@@ -264,7 +264,7 @@ async def _projects(
     return await quotas.of(conn, held, project_ids, usual)
 
 
-def _is_news(before: Before, told: WaitingJob) -> bool:
+def _is_news(before: WrittenStanding, told: WaitingJob) -> bool:
     """Return whether the new position is worth a write: most of ten thousand jobs move little."""
     if before.position is None or before.code != told.code:
         return True

@@ -22,11 +22,11 @@ from service.cloud.provider import (
     Throttled,
 )
 from service.db.attempts import attempts
-from service.db.attempts.attempt_moves import Moving
+from service.db.attempts.attempt_moves import ClaimedAttemptMove
 from service.db.attempts.attempts import AttemptRow
 from service.db.cloud import scale_set_cache
 from service.db.core import database_health, leases
-from service.db.core.leases import Claim, Renewals
+from service.db.core.leases import Claim, LeaseRenewer
 from service.db.jobs import events
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
 from service.domain.cloud.rate_limit import CloudCall, Deferral
@@ -130,8 +130,8 @@ class AttemptReconciler:
                 await self._release(claim, self.pace.poll)
 
     @cached_property
-    def _leases(self) -> Renewals:
-        return Renewals(self.engine, self.now)
+    def _leases(self) -> LeaseRenewer:
+        return LeaseRenewer(self.engine, self.now)
 
     @cached_property
     def _observer(self) -> Observer:
@@ -344,7 +344,7 @@ class AttemptReconciler:
         return now - first > TOO_LONG_UNREADABLE
 
     async def _move(self, claim: Claim, row: AttemptRow, step: MoveAttempt) -> None:
-        moving = Moving(claim=claim, row=row, step=step)
+        moving = ClaimedAttemptMove(claim=claim, row=row, step=step)
         await self._writes.move(moving)
         if measures.is_end(moving):
             await measures.attempt_ended(self.engine, row, self.now())

@@ -20,7 +20,7 @@ from service.db.jobs import events, job_versions
 from service.db.jobs.jobs import JobRow
 from service.db.spot import capacity_outages, market
 from service.db.storage import checkpoints
-from service.db.storage.checkpoints import Checkpoint
+from service.db.storage.checkpoints import CheckpointRow
 from service.domain.cloud.fleet import Offering, Price
 from service.domain.ids import new_id
 from service.domain.lifecycle.constraints import JobConstraints
@@ -260,7 +260,7 @@ class Launcher:
         plan: Plan,
         quoted: Mapping[Offering, Price],
         work: WorkLeft,
-        saved: Checkpoint | None = None,
+        saved: CheckpointRow | None = None,
     ) -> tuple[list[OfferingState], CapacityHistory]:
         """Return the plan's offerings now; with more than one, also their capacity history."""
         offerings = [option.offering for option in plan.options]
@@ -383,7 +383,7 @@ def _held(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
     return CurrentHold(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=cold)
 
 
-async def _saved(conn: AsyncConnection, job_id: str) -> Checkpoint | None:
+async def _saved(conn: AsyncConnection, job_id: str) -> CheckpointRow | None:
     """Return the newest checkpoint, from which the next attempt would resume."""
     found = await checkpoints.newest(conn, job_id, after=None, limit=1)
     return found[0] if found else None

@@ -16,11 +16,11 @@ from service.db.attempts import (
     heartbeats,
     nodes,
 )
-from service.db.attempts.heartbeats import Progress
+from service.db.attempts.heartbeats import GenerationProgress
 from service.db.core import leases
 from service.db.files import files
 from service.db.jobs import events, job_lists, jobs, step_metrics, step_times
-from service.db.jobs.step_metrics import Steps
+from service.db.jobs.step_metrics import StepRange
 from service.db.money import (
     bills,
     budgets,
@@ -31,7 +31,7 @@ from service.db.money import (
     storage_cost,
 )
 from service.db.monitoring import event_pruning, state_metrics
-from service.db.monitoring.event_pruning import Rows
+from service.db.monitoring.event_pruning import PrunedTable
 from service.db.projects.keys import Caller
 from service.db.queue import queue, queue_forecast_rows, quotas
 from service.db.schema import tables
@@ -65,7 +65,7 @@ async def beat(conn: AsyncConnection, clock: Clock) -> None:
 
 async def progressed(conn: AsyncConnection, clock: Clock) -> None:
     await heartbeats.progressed(
-        conn, [Progress(job_id="ftjob-007", generation=1, step=5, news={})], clock()
+        conn, [GenerationProgress(job_id="ftjob-007", generation=1, step=5, news={})], clock()
     )
 
 
@@ -84,7 +84,7 @@ async def begin(conn: AsyncConnection, clock: Clock) -> None:
 
 async def meter(conn: AsyncConnection, clock: Clock) -> None:
     price = Price(hourly=Decimal(1), on_demand_hourly=Decimal(1))
-    of_7 = ledger.Exist(
+    of_7 = ledger.ExistingMachines(
         job_id="ftjob-007", attempt_id="att-of-7", vm_ids=["vm-1"], price=price, since=clock()
     )
     await ledger.meter(conn, [of_7], clock())
@@ -225,8 +225,10 @@ SWEEPS: dict[str, Query] = {
     "the audit": lambda conn, _: audit._owners(conn, {"att-of-7", "att-of-8"}),
     "moves between tiers": lambda conn, clock: tier_moves.claim_due(conn, clock(), 20),
     "prices of what runs": prices_of_what_runs,
-    "pruning events": lambda conn, clock: event_pruning.due(conn, Rows.EVENTS, clock(), 100),
-    "pruning metrics": lambda conn, clock: event_pruning.due(conn, Rows.METRICS, clock(), 100),
+    "pruning events": lambda conn, clock: event_pruning.due(conn, PrunedTable.EVENTS, clock(), 100),
+    "pruning metrics": lambda conn, clock: event_pruning.due(
+        conn, PrunedTable.METRICS, clock(), 100
+    ),
     "a scrape of the metrics": lambda conn, clock: state_metrics.state(conn, clock()),
     "pruning what Azure told": lambda conn, clock: event_pruning.told(
         conn, clock() - timedelta(400)
@@ -260,7 +262,7 @@ HOT: dict[str, Query] = {
     "a page of events": lambda conn, _: events.newest(conn, "ftjob-007", after="e-7-5", limit=20),
     "a look at attempts": look,
     "a page of metrics": lambda conn, _: step_metrics.series(
-        conn, "ftjob-007", Steps(from_step=0, to_step=99), limit=20
+        conn, "ftjob-007", StepRange(from_step=0, to_step=99), limit=20
     ),
     "what a project costs": money_of_a_project,
     "what all projects save": money_of_all_projects,

@@ -299,7 +299,9 @@ async def test_only_what_was_ordered_and_may_still_come_counts_as_unseen(
         await add_attempt(conn, long_ago, **facts, **asked)
         vms = [f"vm-{number}" for number in range(known)]
         price = Price(hourly=Decimal(8), on_demand_hourly=Decimal(32))
-        seen = ledger.Exist(job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago)
+        seen = ledger.ExistingMachines(
+            job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago
+        )
         await ledger.meter(conn, [seen], now)
         (hold,) = await caps.holds_of_job(conn, job)
 

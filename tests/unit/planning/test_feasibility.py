@@ -13,7 +13,7 @@ from service.domain.money.budget import DEFAULT_ALLOWANCE, Allowance
 from service.domain.planning.feasibility import refuse_hopeless
 from service.domain.planning.option import Option
 from service.domain.planning.plan import Plan
-from service.domain.planning.plan_limits import Limits
+from service.domain.planning.plan_limits import PlanLimits
 from service.domain.states import CapacityType
 from tests.unit.performance.test_simulation import option
 from tests.unit.planning.test_recipe import recipe
@@ -45,7 +45,7 @@ def refusal(terms: JobConstraints, allowance: Allowance, *options: Option) -> tu
         warnings=(),
     )
     try:
-        refuse_hopeless(plan, Limits.of(terms, allowance, NOW), NOW, lambda: None)
+        refuse_hopeless(plan, PlanLimits.of(terms, allowance, NOW), NOW, lambda: None)
     except InvalidRequest as error:
         return error.code, str(error)
     return "", ""

@@ -13,7 +13,7 @@ from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money.budget import DEFAULT_ALLOWANCE
 from service.domain.planning.feasibility import refuse_hopeless
 from service.domain.planning.plan import Plan, make_plan
-from service.domain.planning.plan_limits import Limits, seconds_p90
+from service.domain.planning.plan_limits import PlanLimits, seconds_p90
 from service.domain.planning.plan_request import Offer, PlanRequest
 from service.domain.states import CapacityType
 from service.domain.training.recipe import Hyperparameters, Training
@@ -57,7 +57,7 @@ def planned(
         budget=None if budget is None else Decimal(budget),
         on_deadline_risk=risk,
     )
-    limited = replace(request, limits=Limits.of(terms, DEFAULT_ALLOWANCE, NOW))
+    limited = replace(request, limits=PlanLimits.of(terms, DEFAULT_ALLOWANCE, NOW))
     plan = make_plan(limited)
     free = replace(limited, nodes=None)
     refuse_hopeless(plan, limited.limits, NOW, lambda: make_plan(free) if request.nodes else None)
@@ -127,7 +127,7 @@ def test_nodes_that_the_user_fixed_are_kept() -> None:
 
 def test_a_budget_and_a_deadline_are_kept_together() -> None:
     plan = planned(hours=2, budget="12")
-    best, limits = plan.chosen, Limits(budget=Decimal(12))
+    best, limits = plan.chosen, PlanLimits(budget=Decimal(12))
 
     assert seconds_p90(best) <= 2 * 3600
     assert best.cost_p90 + limits.reserve(best) <= 12
