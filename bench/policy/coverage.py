@@ -83,7 +83,7 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
     job.live_until(draw.uniform(0.02, 0.9) * job.steps)
     seen, steps = job.seen(), round(job.steps - job.done)
     left, end = (
-        live.of(
+        live.forecast_remaining(
             job.course,
             steps=steps,
             seconds_per_step=job.pace,

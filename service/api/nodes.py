@@ -146,7 +146,7 @@ async def _remember(parts: Parts, node_id: str, after: int) -> StandingDirective
     Without it the node would ignore as many new directives as the database lost.
     """
     async with parts.engine.begin() as conn:
-        await node_rows.heard_up_to(conn, node_id, after)
+        await node_rows.record_acknowledged(conn, node_id, after)
     return await parts.hearing.find_directive(node_id, after)
 
 

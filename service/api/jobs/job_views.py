@@ -132,7 +132,7 @@ def _basic(around: JobOverview, now: datetime | None = None) -> dict[str, Any]:
     recipe, request = job.plan["recipe"], job.request
     names = ("batch_size", "learning_rate_multiplier", "n_epochs")
     hyper = {name: recipe[name] for name in names}
-    told = status_message.tell(around.facts)
+    told = status_message.status_message(around.facts)
     return {
         "id": job.id,
         "object": "fine_tuning.job",
@@ -277,7 +277,7 @@ def _outlook(around: JobOverview, now: datetime) -> dict[str, Any]:
     left, deadline = around.finish, JobConstraints.from_dict(around.job.terms).deadline
     turn = around.turn
     told = turn is None or turn.after is not None
-    odds = left.odds(forecast.left_until(deadline, now)) if deadline else None
+    odds = left.odds(forecast.seconds_until(deadline, now)) if deadline else None
     return {
         "finish": _at(left, now) if told else None,
         "meets_deadline": odds if told else None,

@@ -44,7 +44,7 @@ def stored_plan(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan
 
 def _verdict(option: option.Option, limits: PlanLimits) -> dict[str, Any]:
     """Return what the option means for budget and deadline; null for a limit that was not set."""
-    to_come = forecast.whole(option)
+    to_come = forecast.forecast_job(option)
     left, sku = limits.deadline_seconds, lookup(option.offering.vm_size)
     return {
         "gpu_memory_gib": sku.gpu_memory_gib if sku else None,

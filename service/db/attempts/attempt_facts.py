@@ -101,7 +101,7 @@ async def of(
     about = {r["id"]: r for r in (await conn.execute(_JOBS, {"ids": job_ids})).mappings()}
     records = await nodes.of_attempts(conn, ids)
     opened, same = await _generations(conn, ids, [newest for _, newest in asked])
-    kept = await checkpoints.kept(conn, job_ids)
+    kept = await checkpoints.retained_paths(conn, job_ids)
     return {
         row.id: _facts(
             row, about[row.job_id], records[row.id], opened.get(row.id), same[row.id], kept
@@ -160,7 +160,7 @@ async def _generations(
     opened: dict[str, OpenedGeneration] = {}
     same: dict[str, list[Generation]] = defaultdict(list)
     for row in await conn.execute(_GENERATIONS, {"ids": list(ids), "newest": list(newest)}):
-        opened[row.attempt_id] = generations.opened(row)  # rows are ordered: the newest stays
+        opened[row.attempt_id] = generations.parse_row(row)  # rows are ordered: the newest stays
         if row.same:
             same[row.attempt_id].append(opened[row.attempt_id].generation)
     return opened, same

@@ -101,7 +101,7 @@ async def move_all(
     for one in moving:
         if one.step.to not in ATTEMPT_MOVES[one.row.state]:
             raise IllegalMove("attempt", one.row.state, one.step.to)
-    lost = await evicted(conn, [one.row for one in moving if one.counts])
+    lost = await count_evictions(conn, [one.row for one in moving if one.counts])
     done = await _write(conn, moving, lost, now)
     moved = [one for one in moving if one.row.id in done]
     if not moved:
@@ -113,7 +113,9 @@ async def move_all(
     return done
 
 
-async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str, tuple[int, int]]:
+async def count_evictions(
+    conn: AsyncConnection, rows: Sequence[AttemptRow]
+) -> dict[str, tuple[int, int]]:
     """Return how many machines each attempt lost to evictions: with notice, and without."""
     if not rows:
         return {}
@@ -125,14 +127,16 @@ async def evicted(conn: AsyncConnection, rows: Sequence[AttemptRow]) -> dict[str
     return found
 
 
-async def outlive(conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, datetime]]) -> None:
+async def record_survived_evictions(
+    conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, datetime]]
+) -> None:
     """Count an eviction of attempts that go on, with the time when it became known.
 
     The caller has locked the attempts.
     """
     if not went_on:
         return
-    lost = await evicted(conn, [row for row, _ in went_on])
+    lost = await count_evictions(conn, [row for row, _ in went_on])
     given = {
         "ids": [row.id for row, _ in went_on],
         "ats": [at for _, at in went_on],

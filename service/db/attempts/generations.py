@@ -160,19 +160,19 @@ async def current(conn: AsyncConnection, attempt_id: str) -> OpenedGeneration | 
         .limit(1)
     )
     row = (await conn.execute(query)).one_or_none()
-    return opened(row) if row else None
+    return parse_row(row) if row else None
 
 
 async def of_job(conn: AsyncConnection, job_id: str) -> list[OpenedGeneration]:
     """Return every generation of the job, oldest first."""
     query = select(generations).where(generations.c.job_id == job_id)
-    return [opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
+    return [parse_row(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
 async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[OpenedGeneration]:
     """Return every generation of the attempt, oldest first."""
     query = select(generations).where(generations.c.attempt_id == attempt_id)
-    return [opened(row) for row in await conn.execute(query.order_by(generations.c.number))]
+    return [parse_row(row) for row in await conn.execute(query.order_by(generations.c.number))]
 
 
 async def begin_all(
@@ -242,7 +242,7 @@ async def mark_halted(
     return set(done.scalars())
 
 
-def opened(row: Row[Any]) -> OpenedGeneration:
+def parse_row(row: Row[Any]) -> OpenedGeneration:
     """Return the generation that a row of the table holds."""
     return OpenedGeneration(
         generation=Generation.from_dict(row.content),

@@ -121,7 +121,7 @@ class GenerationProgress:
     news: Mapping[str, Any]
 
 
-async def progressed(
+async def record_progress(
     conn: AsyncConnection, jobs: Sequence[GenerationProgress], now: datetime
 ) -> None:
     """Record progress of jobs, each given once; raise their versions and wake listeners."""
@@ -137,7 +137,7 @@ async def progressed(
     await conn.execute(_PROGRESS, given | {"now": now})
 
 
-async def speakers(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, LockedNode]:
+async def lock_nodes(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, LockedNode]:
     """Lock nodes in one order; return them by id, without unknown ones."""
     await conn.execute(_HOLD, {"ids": list(ids)})
     rows = await conn.execute(_HEARD, {"ids": list(ids)})
@@ -177,7 +177,7 @@ async def save(
     await conn.execute(_SAVE, given | {"now": now})
 
 
-async def orders(
+async def standing_directives(
     conn: AsyncConnection, asked: Sequence[tuple[str, int]]
 ) -> dict[tuple[str, int], StandingDirective]:
     """Return directives by node and the last directive number that it has, for known nodes."""

@@ -157,7 +157,7 @@ async def direct_all(
         await conn.execute(_DIRECT, given | {"channel": notify.CHANNEL})
 
 
-async def heard_up_to(conn: AsyncConnection, node: str, number: int) -> None:
+async def record_acknowledged(conn: AsyncConnection, node: str, number: int) -> None:
     """Renumber the standing directive to follow ``number``, which the node has received.
 
     A restored database lacks the newest numbers. A number far beyond ours is ignored: the service
@@ -168,7 +168,7 @@ async def heard_up_to(conn: AsyncConnection, node: str, number: int) -> None:
     await conn.execute(update(nodes).where(*ours).values(directive_seq=number + 1))
 
 
-async def all_unheard(conn: AsyncConnection, since: datetime) -> bool:
+async def are_all_silent(conn: AsyncConnection, since: datetime) -> bool:
     """Return whether nodes should exist, but none of any attempt was heard after ``since``."""
     live = attempts.c.state.in_(ATTEMPT_WITH_NODES)
     heard = select(nodes.c.id).join(attempts, attempts.c.id == nodes.c.attempt_id)
@@ -194,7 +194,7 @@ class NodeReport:
     time: NodeTime
 
 
-async def told(conn: AsyncConnection, job_id: str) -> list[NodeReport]:
+async def reports_of_job(conn: AsyncConnection, job_id: str) -> list[NodeReport]:
     """Return the reports of all nodes of all attempts of the job, ordered by name."""
     c = nodes.c
     query = (

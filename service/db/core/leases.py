@@ -128,7 +128,7 @@ class LeaseRenewer:
         self._renewing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def kept(self, claim: Claim) -> AsyncIterator[None]:
+    async def renewing(self, claim: Claim) -> AsyncIterator[None]:
         """Renew the claim's lease until the block ends."""
         mine = self._held.setdefault(claim.table.name, [])
         mine.append(claim)
@@ -163,14 +163,14 @@ class LeaseRenewer:
 
 
 @asynccontextmanager
-async def kept(
+async def renewing(
     engine: AsyncEngine,
     claim: Claim,
     now: Callable[[], datetime],
     every: float = RENEW_SECONDS,
 ) -> AsyncIterator[None]:
     """Renew one lease in the background for as long as its step takes."""
-    async with LeaseRenewer(engine, now, every).kept(claim):
+    async with LeaseRenewer(engine, now, every).renewing(claim):
         yield
 
 
@@ -247,7 +247,7 @@ async def hint_all(
         await notify.notify(conn, notify.DUE)
 
 
-async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, int]:
+async def lock_all_claimed(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, int]:
     """Lock claimed rows of a table until the transaction ends; return those whose lease held.
 
     Each with its number of hints: more than the claim's mean news. Rows are locked in one order, so
@@ -266,7 +266,7 @@ async def hold_all(conn: AsyncConnection, claims: Sequence[Claim]) -> dict[str, 
     }
 
 
-async def hold(conn: AsyncConnection, claim: Claim, *, unchanged: bool = False) -> None:
+async def lock_claimed(conn: AsyncConnection, claim: Claim, *, unchanged: bool = False) -> None:
     """Lock the claimed row until the transaction ends, or raise LeaseLost.
 
     ``unchanged``: also raise it if the row has had a request or news since it was claimed.
@@ -301,7 +301,7 @@ async def hint_all_by(
         return
     by = {row_id: max(moment, now) for row_id, moment in at.items()}
     later = table.c.due_at > min(by.values())
-    if ids := await locks.take(conn, table, by, later):
+    if ids := await locks.lock_rows(conn, table, by, later):
         given = {"ids": ids, "ats": [by[id_] for id_ in ids]}
         await conn.execute(_HINT_BY[table.name], given)
     if now in by.values():

@@ -177,7 +177,7 @@ class JobOverview:
 
     def _left(self, after: EvictionWait) -> RemainingTime:
         job, every = self.job, checkpoint_interval.on_spot(self.job.progress)
-        return forecast.of(
+        return forecast.forecast_remaining(
             ForecastInputs.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),
             steps=job.total_steps - job.progress.get("step", 0),
             seconds_per_step=job.progress.get("seconds_per_step"),

@@ -82,7 +82,7 @@ async def move_all(
     rows = await conn.execute(_MOVE, given | {"now": now, "channel": notify.CHANNEL})
     done = set(rows.scalars())
     moved = [one for one in moving if one.job.id in done]
-    await queue.moved_all(conn, [(one.job.id, one.job.state, one.step.to) for one in moved])
+    await queue.drop_admissions(conn, [(one.job.id, one.job.state, one.step.to) for one in moved])
     await events.add_all(conn, [_event(one, now) for one in moved])
     if moved:
         await notify.notify(conn, notify.DUE)

@@ -90,7 +90,7 @@ async def lock(conn: AsyncConnection, job_id: str) -> BudgetCaps:
     return await caps(conn, job_id)
 
 
-async def limited(conn: AsyncConnection, project_ids: Collection[str]) -> set[str]:
+async def with_budget(conn: AsyncConnection, project_ids: Collection[str]) -> set[str]:
     """Return which of these projects have a budget."""
     query = select(projects.c.id)
     mine = query.where(among(projects.c.id, project_ids), projects.c.budget.is_not(None))
@@ -124,7 +124,7 @@ async def holds_of_project(conn: AsyncConnection, project_id: str) -> list[Budge
     return [_hold(r) for r in rows.mappings()]
 
 
-async def exhaust(conn: AsyncConnection, job_id: str, because: str, now: datetime) -> None:
+async def mark_exhausted(conn: AsyncConnection, job_id: str, because: str, now: datetime) -> None:
     """Mark the job's budget as exhausted, and wake its reconciler.
 
     The mark is dated no earlier than the project's budget, which another replica's clock may have
@@ -137,24 +137,24 @@ async def exhaust(conn: AsyncConnection, job_id: str, because: str, now: datetim
     await leases.hint(conn, jobs, job_id, now)
 
 
-async def has_money(conn: AsyncConnection, job_id: str) -> None:
+async def clear_exhausted(conn: AsyncConnection, job_id: str) -> None:
     """Clear the mark of an exhausted budget: the job may request machines again."""
     values = {"over_budget_at": None, "over_budget_because": ""}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
 
 
-async def still_exhausted(conn: AsyncConnection, job_id: str, because: str) -> None:
+async def update_exhausted_reason(conn: AsyncConnection, job_id: str, because: str) -> None:
     """Update the reason why the job's budget stays exhausted."""
     mine = update(jobs).where(jobs.c.id == job_id)
     await conn.execute(mine.values(over_budget_because=because))
 
 
-async def told(conn: AsyncConnection, job_id: str, reached: int) -> None:
+async def record_threshold(conn: AsyncConnection, job_id: str, reached: int) -> None:
     """Record the highest threshold of the job's budget that was announced."""
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(budget_told=reached))
 
 
-async def told_of_project(conn: AsyncConnection, project_id: str, reached: int) -> None:
+async def record_project_threshold(conn: AsyncConnection, project_id: str, reached: int) -> None:
     """Record the highest threshold of the project's budget that was announced."""
     mine = update(projects).where(projects.c.id == project_id)
     await conn.execute(mine.values(budget_told=reached))
@@ -208,13 +208,13 @@ async def project(
     return row.budget, row.budget_since, row.budget_told
 
 
-async def limited_projects(conn: AsyncConnection) -> list[str]:
+async def projects_with_budget(conn: AsyncConnection) -> list[str]:
     """Return the ids of projects that have a budget."""
     query = select(projects.c.id).where(projects.c.budget.is_not(None)).order_by(projects.c.id)
     return list((await conn.execute(query)).scalars())
 
 
-async def holding(conn: AsyncConnection, project_id: str) -> list[str]:
+async def jobs_with_machines(conn: AsyncConnection, project_id: str) -> list[str]:
     """Return the project's jobs with a live attempt whose budget is not marked exhausted."""
     held = attempts.c.state.not_in(ATTEMPT_OVER)
     query = select(jobs.c.id).join(attempts, attempts.c.job_id == jobs.c.id)
@@ -222,7 +222,7 @@ async def holding(conn: AsyncConnection, project_id: str) -> list[str]:
     return list((await conn.execute(mine.order_by(jobs.c.id))).scalars())
 
 
-async def stopped_by_project(conn: AsyncConnection, project_id: str) -> list[str]:
+async def exhausted_jobs(conn: AsyncConnection, project_id: str) -> list[str]:
     """Return the project's unfinished jobs whose budget is marked exhausted."""
     live = jobs.c.state.not_in(JOB_TERMINAL)
     query = select(jobs.c.id).where(
@@ -231,7 +231,7 @@ async def stopped_by_project(conn: AsyncConnection, project_id: str) -> list[str
     return list((await conn.execute(query.order_by(jobs.c.id))).scalars())
 
 
-async def stopped_by_another(conn: AsyncConnection) -> list[str]:
+async def jobs_stopped_by_former_budget(conn: AsyncConnection) -> list[str]:
     """Return unfinished jobs stopped by their project's budget before its last change."""
     query = select(jobs.c.id).join(projects, projects.c.id == jobs.c.project_id)
     found = query.where(
@@ -242,7 +242,9 @@ async def stopped_by_another(conn: AsyncConnection) -> list[str]:
     return list((await conn.execute(found.order_by(jobs.c.id))).scalars())
 
 
-async def nodes_stop_by(conn: AsyncConnection, attempt_id: str, moment: datetime | None) -> None:
+async def set_nodes_stop_by(
+    conn: AsyncConnection, attempt_id: str, moment: datetime | None
+) -> None:
     """Set until when the attempt's nodes train without contact; None: for the whole outage."""
     mine = update(attempts).where(attempts.c.id == attempt_id)
     await conn.execute(mine.values(stop_by=moment))

@@ -61,7 +61,7 @@ async def meter(conn: AsyncConnection, seen: Sequence[ExistingMachines], now: da
     given: dict[str, object] = {"ids": [one.attempt_id for one in seen], "now": now}
     given |= {"of": [attempt_id for attempt_id, _ in pairs], "vms": [vm_id for _, vm_id in pairs]}
     await conn.execute(_CLOSE, given)
-    known = await _known(conn, sorted({attempt_id for attempt_id, _ in pairs}))
+    known = await _metered_machines(conn, sorted({attempt_id for attempt_id, _ in pairs}))
     rows = [
         (one.job_id, one.attempt_id, vm_id, since, one.price.hourly, one.price.on_demand_hourly)
         for one in seen
@@ -109,7 +109,9 @@ async def _open(conn: AsyncConnection, rows: Sequence[tuple[object, ...]]) -> No
         await conn.execute(_OPEN, dict(zip(_GIVEN, map(list, columns), strict=True)))
 
 
-async def _known(conn: AsyncConnection, attempt_ids: Sequence[str]) -> dict[tuple[str, str], bool]:
+async def _metered_machines(
+    conn: AsyncConnection, attempt_ids: Sequence[str]
+) -> dict[tuple[str, str], bool]:
     """Return machines of these attempts that have a row, and whether one is open."""
     c = ledger.c
     is_open = func.bool_or(c.ended_at.is_(None)).label("is_open")

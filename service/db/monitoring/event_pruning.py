@@ -59,7 +59,7 @@ async def some(conn: AsyncConnection, rows: PrunedTable, job_id: str) -> bool:
     return bool((await conn.execute(_PRUNED[rows], {"job_id": job_id})).rowcount)
 
 
-async def told(conn: AsyncConnection, before: datetime) -> None:
+async def delete_market_rows(conn: AsyncConnection, before: datetime) -> None:
     """Delete prices and bills that Azure has not reported since ``before``."""
     await conn.execute(delete(spot_prices).where(spot_prices.c.seen_at < before))
     # A row is seen on its day or later, so limiting the days loses none and reads fewer rows.

@@ -93,7 +93,7 @@ def _left(row: Row[Any], *, running: bool) -> RemainingTime:
     """Forecast the time to the job's end, without its own waits for machines."""
     progress: Mapping[str, Any] = row.progress
     course = ForecastInputs.of_plan({"options": [row.option]})
-    return forecast.of(
+    return forecast.forecast_remaining(
         course.as_it_runs(checkpoint_interval.on_spot(progress), on_demand=False),
         steps=row.total_steps - progress.get("step", 0),
         seconds_per_step=progress.get("seconds_per_step"),

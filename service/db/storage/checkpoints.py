@@ -52,16 +52,16 @@ class StoredCheckpoint:
 
 async def kept_of(conn: AsyncConnection, job_id: str) -> list[StoredCheckpoint]:
     """Return the job's existing checkpoints, newest first."""
-    return await _kept(conn, checkpoints.c.job_id == job_id)
+    return await _stored(conn, checkpoints.c.job_id == job_id)
 
 
 async def kept_in_project(conn: AsyncConnection, project_id: str) -> list[StoredCheckpoint]:
     """Return the existing checkpoints of all jobs of the project, newest job first."""
     of_project = select(jobs.c.id).where(jobs.c.project_id == project_id)
-    return await _kept(conn, checkpoints.c.job_id.in_(of_project))
+    return await _stored(conn, checkpoints.c.job_id.in_(of_project))
 
 
-async def _kept(conn: AsyncConnection, which: ColumnElement[bool]) -> list[StoredCheckpoint]:
+async def _stored(conn: AsyncConnection, which: ColumnElement[bool]) -> list[StoredCheckpoint]:
     c = checkpoints.c
     query = (
         select(*(c[f.name] for f in fields(StoredCheckpoint)))
@@ -109,14 +109,14 @@ async def add(
     return done.one_or_none() is not None
 
 
-async def known(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> frozenset[str]:
+async def known_paths(conn: AsyncConnection, job_id: str, paths: Collection[str]) -> frozenset[str]:
     """Return which of ``paths`` have a row."""
     c = checkpoints.c
     query = select(c.path).where(c.job_id == job_id, c.path.in_(paths))
     return frozenset((await conn.execute(query)).scalars())
 
 
-async def kept(conn: AsyncConnection, jobs: Collection[str]) -> dict[str, dict[str, str]]:
+async def retained_paths(conn: AsyncConnection, jobs: Collection[str]) -> dict[str, dict[str, str]]:
     """Return, by job, the path of each existing checkpoint and why it is kept."""
     c = checkpoints.c
     query = select(c.job_id, c.path, c.kept_as).where(among(c.job_id, jobs), c.dropped_at.is_(None))

@@ -91,14 +91,14 @@ async def mark(conn: AsyncConnection, job_id: str, path: str) -> TierMoveVersion
     return TierMoveVersion(*(await conn.execute(query)).one())
 
 
-async def hold(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
+async def take_over(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
     """Take the move from its worker, and make it due only after the length of a lease."""
     mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
     free = {"lease_token": None, "lease_expires_at": None}
     await conn.execute(mine.values(free | {"due_at": now + leases.LEASE}))
 
 
-async def ask(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
+async def add(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
     """Write a new move, and wake a reconciler."""
     row: dict[str, Any] = {n: v for n, v in vars(move).items() if n != "step"}
     await conn.execute(insert(tier_moves).values(row | {"due_at": due_at}))
@@ -153,7 +153,7 @@ async def claim_due(
     return [(claim, found[claim.row_id]) for claim in claims]
 
 
-async def begin(conn: AsyncConnection, claim: Claim, now: datetime) -> None:
+async def record_start(conn: AsyncConnection, claim: Claim, now: datetime) -> None:
     """Record that Blob is called next, or raise LeaseLost if another request replaced the move."""
     await leases.write(conn, claim, begun_at=func.coalesce(tier_moves.c.begun_at, now))
 

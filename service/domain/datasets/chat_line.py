@@ -58,4 +58,4 @@ def _notes(
     """Yield warnings about a row; most rows are one question with its answer and have none."""
     if roles != _USUAL:
         yield from message.odd_roles(roles)
-    yield from message.odd_messages(line, tools, message.named({"": messages}))
+    yield from message.odd_messages(line, tools, message.with_names({"": messages}))

@@ -51,7 +51,7 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
     tools = row if may_call(line) else None
     if tools and (problem := check_style(tools, messages)):
         return problem
-    notes = tuple(message.odd_messages(line, tools, message.named({"": messages})))
+    notes = tuple(message.odd_messages(line, tools, message.with_names({"": messages})))
     return DatasetRow(Format.LABELLED, characters, characters, notes, label=label)
 
 

@@ -89,7 +89,7 @@ def odd_roles(roles: list[str]) -> Iterator[DatasetProblem]:
             break
 
 
-def named(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
+def with_names(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
     """Yield each message with its name: its number, after the name of its part of the row."""
     for part, messages in parts.items():
         begin = f"{part}, message" if part else "message"
@@ -150,7 +150,7 @@ def _check_keys(message: dict[str, Any]) -> DatasetProblem | None:
         return DatasetProblem("message_missing_key", "`role` and `content` are needed")
     if not message.keys() <= _MESSAGE_KEYS:
         unknown = min(message.keys() - _MESSAGE_KEYS)
-        return DatasetProblem("message_unrecognized_key", f"{_shown(unknown)} is not a known key")
+        return DatasetProblem("message_unrecognized_key", f"{_shorten(unknown)} is not a known key")
     return None
 
 
@@ -160,7 +160,7 @@ def _check_role(message: dict[str, Any]) -> DatasetProblem | None:
         return None
     meant = _MEANT.get(role.lower()) if isinstance(role, str) else None
     remedy = f"write {meant!r}" if meant else f"use one of {', '.join(ROLES)}"
-    return DatasetProblem("unrecognized_role", f"role {_shown(role)} is not known: {remedy}")
+    return DatasetProblem("unrecognized_role", f"role {_shorten(role)} is not known: {remedy}")
 
 
 def _check_members(message: dict[str, Any]) -> DatasetProblem | None:
@@ -186,7 +186,7 @@ def _check_weight(message: dict[str, Any]) -> DatasetProblem | None:
     if message["role"] != "assistant":
         return DatasetProblem("invalid_weight", "only the assistant's messages have a weight")
     if type(weight) is not int or weight not in (0, 1):
-        return DatasetProblem("invalid_weight", f"weight {_shown(weight)} must be 0 or 1")
+        return DatasetProblem("invalid_weight", f"weight {_shorten(weight)} must be 0 or 1")
     return None
 
 
@@ -231,7 +231,7 @@ def _texts(message: Message) -> tuple[str, ...]:
     return (*(part["text"] for part in content or ()), thoughts)
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     """Return a value for an error message: short, plain ASCII, never a whole tree."""
     if isinstance(value, dict | list):
         return f"of type {type(value).__name__}"

@@ -126,4 +126,4 @@ def _notes(
     yield from {odd.code: odd for roles in sequences for odd in message.odd_roles(roles)}.values()
     if preferred == other:
         yield DatasetProblem("equal_outputs", "both outputs are the same: the pair teaches nothing")
-    yield from message.odd_messages(line, tools, message.named(parts))
+    yield from message.odd_messages(line, tools, message.with_names(parts))

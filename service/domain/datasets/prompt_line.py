@@ -63,4 +63,4 @@ def _notes(
 ) -> Iterator[DatasetProblem]:
     odd = message.odd_roles([m["role"] for m in messages])
     yield from (note for note in odd if note.code != _ANSWERED)
-    yield from message.odd_messages(line, tools, message.named({"": messages}))
+    yield from message.odd_messages(line, tools, message.with_names({"": messages}))

@@ -83,4 +83,4 @@ def _notes(
             yield DatasetProblem("equal_outputs", f"{name} is the same as the one before it")
             break
     parts = {"input": prompt, **answers}
-    yield from message.odd_messages(line, tools, message.named(parts))
+    yield from message.odd_messages(line, tools, message.with_names(parts))

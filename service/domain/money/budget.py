@@ -44,13 +44,13 @@ class Allowance:
         parts = {
             "save": self.save,
             "delete them": self.delete,
-            "look whether they are gone": self.look,
+            "confirm it": self.look,
         }
         times = [
             f"{format_duration(took.total_seconds())} to {what}" for what, took in parts.items()
         ]
         away = format_duration(self.outage.total_seconds())
-        return f"{', '.join(times)}, and {away} in which the service may be away"
+        return f"{', '.join(times)}, and {away} for an outage of the service"
 
     def stopping(self, rate: Decimal) -> Decimal:
         """Return the cost of stopping machines that train, at ``rate`` dollars per hour."""
@@ -195,8 +195,8 @@ def exhausted_message(standing: BudgetStanding, job_id: str, short_of: Decimal =
         rest = f"{used}, and {kept}"
     remedy = f"raise it with `rekindle set {job_id} --budget AMOUNT`"
     if standing.whose != "budget":
-        remedy = "whoever runs the service can raise it"
-    return f"{standing.whose} used up: {rest}; {remedy}"
+        remedy = "ask an operator to raise it"
+    return f"{standing.whose} exhausted: {rest}; {remedy}"
 
 
 def threshold_message(standing: BudgetStanding, reached: int) -> str:
@@ -204,7 +204,7 @@ def threshold_message(standing: BudgetStanding, reached: int) -> str:
     used = f"{cents(standing.spent)} of {cents(standing.cap)} {CURRENCY}"
     if reached == CAP_PASSED:
         return (
-            f"The {standing.whose} is passed: {used} are spent. Something outlasted what was put "
-            "aside: an outage of the service, or machines that Azure did not delete."
+            f"The {standing.whose} is exceeded: {used} are spent. An outage of the service or of "
+            "Azure's deletions lasted longer than the reserve."
         )
     return f"{reached} % of the {standing.whose} are spent: {used}"

@@ -34,7 +34,7 @@ _SHORTEST_START = 1.0  # second: the grid of the solution is made of cold starts
 _LOST_STEPS = 12  # of a cold start: what an eviction undoes is rounded up to such steps
 _SIGNS_WEIGHT = 5.0  # moves on a sign that the prior counts for ...
 _SIGNS_RIGHT = 0.8  # ... and how many of them find Spot
-_GOES_ON = "On demand goes on: no sign of Spot is worth leaving it."
+_GOES_ON = "Stays on demand: no sign of Spot capacity is worth a move."
 _PARTS = 8  # probabilities are rounded to multiples of 1/8
 
 
@@ -122,9 +122,9 @@ def _cheapest(now: PolicyState) -> Decision:
     if spot is not None:
         return _run(now, spot, f"{spot} costs least for an hour of work.")
     if any(c.spot for c in now.candidates):
-        return _wait(now, "No Spot capacity was to be had; it is asked for again.")
+        return _wait(now, "No Spot capacity; it is requested again.")
     paid = min(now.candidates, key=lambda c: c.price)
-    return _run(now, paid, f"{paid} is the cheapest of what this job may use.")
+    return _run(now, paid, f"{paid} is the cheapest allowed offering.")
 
 
 def _best_requestable(now: PolicyState) -> Candidate | None:
@@ -163,7 +163,7 @@ def _stay_or_move(now: PolicyState, held: Candidate) -> Decision:
     other = _best_requestable(now) if held.price > min(c.price for c in now.candidates) else None
     if other is not None and _saving(now, held, other) > 0:
         return _run(now, other, f"{other} is cheaper by more than the move to it costs.")
-    return _stay(now, f"{held} goes on; nothing that may be used is worth a move.")
+    return _stay(now, f"Stays on {held}: no allowed offering is worth a move.")
 
 
 def _saving(now: PolicyState, held: Candidate, other: Candidate) -> float:
@@ -179,7 +179,9 @@ def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decisi
     """Decide while nothing or on demand is held, and the deadline leaves slack."""
     best = next(iter(rank_spot(now)), None)
     if best is None:
-        return _stay(now, "") if now.held else _run(now, net, f"{net} is all this job may use.")
+        return (
+            _stay(now, "") if now.held else _run(now, net, f"{net} is the only allowed offering.")
+        )
     terms = _cost_model(now, net, best)
     enters = slack - _hours_until_answer(now) >= terms.to_enter - _SURE
     asked = _best_requestable(now) if enters else None
@@ -192,7 +194,7 @@ def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decisi
     if asked is not None:
         return _run(now, asked, f"{asked} costs least for an hour of work.")
     if not enters:
-        return _run(now, net, f"{_spare_time(slack)} to spare are too few to try Spot again.")
+        return _run(now, net, f"{_spare_time(slack)} of slack is too little to try Spot again.")
     return _wait_or_pay(now, terms, net, slack)
 
 
@@ -207,7 +209,7 @@ def _return_or_stay(
     figures = {"go_dollars": goes * net.hourly, "stay_dollars": stays * net.hourly}
     if goes >= stays:
         return _stay(now, _GOES_ON)
-    why = f"There are {_spare_time(slack)} to spare: {asked} is tried again."
+    why = f"{_spare_time(slack)} of slack remain: {asked} is tried again."
     return replace(_run(now, asked, why, **figures), net=net)
 
 
@@ -220,9 +222,9 @@ def _wait_or_pay(now: PolicyState, terms: CostModel, net: Candidate, slack: floa
     figures = {"wait_dollars": wait * net.hourly, "on_demand_dollars": begin * net.hourly}
     if begin < wait:
         spare = _spare_time(slack)
-        why = f"Waiting for Spot is expected to cost more than {net} now: {spare} to spare."
+        why = f"Waiting for Spot is expected to cost more than {net} now, with {spare} of slack."
         return _run(now, net, why, **figures)
-    why = f"There are {_spare_time(slack)} to spare: waiting for Spot is cheaper."
+    why = f"{_spare_time(slack)} of slack remain: waiting for Spot is cheaper."
     return _wait(now, why, **figures)
 
 

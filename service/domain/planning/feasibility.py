@@ -44,10 +44,9 @@ def _too_soon(
     nodes = _enough(limits, freed)
     more = f", or infrastructure.nodes {nodes}" if nodes else ""
     return InvalidRequest(
-        f"The deadline is {limits.away}, and even without any eviction the fastest way takes "
-        f"{_said(fastest, limits)}; the cheapest takes {_said(cheapest, limits)}. Give a deadline "
-        f"of {_from(fastest, limits, now)} or later{more}; or set "
-        "on_deadline_risk to notify, to run it all the same.",
+        f"The deadline is {limits.away}. Even without evictions the fastest option takes "
+        f"{_describe(fastest, limits)}; the cheapest takes {_describe(cheapest, limits)}. Set the "
+        f"deadline to {_from(fastest, limits, now)} or later{more}, or on_deadline_risk to notify.",
         code="deadline_too_soon",
         param="infrastructure.deadline",
     )
@@ -58,10 +57,10 @@ def _too_small(options: Sequence[Option], limits: PlanLimits) -> InvalidRequest:
     least, kept = least_cost(cheapest), limits.reserve(cheapest)
     reserved = limits.allowance.of_job(cheapest.save_seconds)
     return InvalidRequest(
-        f"A budget of {limits.budget} {CURRENCY} is too small: at best this costs {_money(least)} "
-        f"on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are reserved for the end "
-        f"of its machines: {reserved.in_words()}. With a budget of "
-        f"{_money(cheapest.cost_p90 + kept)} it is done nine times in ten.",
+        f"The budget of {limits.budget} {CURRENCY} is too small: the job costs at least "
+        f"{_money(least)} on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are "
+        f"reserved to stop its machines ({reserved.in_words()}). Set a budget of "
+        f"{_money(cheapest.cost_p90 + kept)}, which nine of ten such jobs keep.",
         code="budget_too_small",
         param="infrastructure.budget.amount",
     )
@@ -74,10 +73,10 @@ def _not_both(options: Sequence[Option], limits: PlanLimits, now: datetime) -> I
     fastest = min(paid, key=limits.seconds_at_best)
     enough = _money(inside.cost_p90 + limits.reserve(inside))
     return InvalidRequest(
-        f"The deadline ({limits.away}) and the budget ({limits.budget} {CURRENCY}) cannot both be "
-        f"kept: the cheapest way in time takes {_said(inside, limits)}, and what the budget covers "
-        f"takes {_said(fastest, limits)}. Give a budget of {enough}, or a deadline of "
-        f"{_from(fastest, limits, now)} or later.",
+        f"No option keeps both the deadline ({limits.away}) and the budget ({limits.budget} "
+        f"{CURRENCY}): the cheapest in time takes {_describe(inside, limits)}; the fastest within "
+        f"the budget takes {_describe(fastest, limits)}. Set a budget of {enough}, or a deadline "
+        f"of {_from(fastest, limits, now)} or later.",
         code="budget_too_small",
         param="infrastructure.budget.amount",
     )
@@ -90,7 +89,7 @@ def _enough(limits: PlanLimits, freed: Freed) -> int | None:
     return plan.chosen.nodes if limits.may_meet_deadline(plan.chosen) else None
 
 
-def _said(option: Option, limits: PlanLimits) -> str:
+def _describe(option: Option, limits: PlanLimits) -> str:
     time = format_duration(limits.seconds_at_best(option))
     return f"about {time} and {option.cost_p50} {CURRENCY} on {option.nodes} x {option.offering}"
 

@@ -199,13 +199,15 @@ class RemainingTime:
         )
 
 
-def whole(option: Option) -> RemainingTime:
+def forecast_job(option: Option) -> RemainingTime:
     """Forecast a job that has not begun."""
     course = ForecastInputs.of(option)
-    return of(course, steps=option.total_steps, seconds_per_step=None, running=False)
+    return forecast_remaining(
+        course, steps=option.total_steps, seconds_per_step=None, running=False
+    )
 
 
-def of(
+def forecast_remaining(
     course: ForecastInputs,
     *,
     steps: int,
@@ -232,7 +234,7 @@ def without_evictions(option: Option) -> float:
     return option.recovery_seconds + work
 
 
-def left_until(deadline: datetime, now: datetime) -> float:
+def seconds_until(deadline: datetime, now: datetime) -> float:
     """Return the seconds to the deadline; negative once it has passed."""
     return (deadline - now).total_seconds()
 

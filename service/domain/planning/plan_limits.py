@@ -36,7 +36,7 @@ class PlanLimits:
         deadline = terms.deadline
         return cls(
             budget=terms.budget,
-            deadline_seconds=None if deadline is None else forecast.left_until(deadline, now),
+            deadline_seconds=None if deadline is None else forecast.seconds_until(deadline, now),
             on_demand=terms.switches or (terms.budget is None and deadline is None),
             is_deadline_binding=terms.on_deadline_risk is not OnRisk.NOTIFY,
             is_cancelled_if_late=terms.on_deadline_risk is OnRisk.CANCEL,
@@ -105,7 +105,7 @@ NO_LIMITS = PlanLimits()
 
 def seconds_p90(option: Option) -> float:
     """Return the P90 duration of the whole job: the longer of the two forecasts."""
-    return max(option.duration_p90, forecast.whole(option).p90)
+    return max(option.duration_p90, forecast.forecast_job(option).p90)
 
 
 def least_cost(option: Option) -> Decimal:

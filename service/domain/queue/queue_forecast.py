@@ -57,9 +57,11 @@ class AdmissionForecast:
     why: str = ""  # "" where there is a forecast
 
 
-TOO_MANY = AdmissionForecast(after=None, why="More jobs hold its cores than ends are looked up of.")
+TOO_MANY = AdmissionForecast(
+    after=None, why="Too many jobs hold its cores to forecast when they end."
+)
 _LARGER = AdmissionForecast(
-    after=None, why="A job that waits longer goes first; when is not known."
+    after=None, why="A job that has waited longer goes first; its start time is unknown."
 )
 
 
@@ -86,7 +88,7 @@ def forecast_admission(
     found = [_seconds_to_admission(queue, free, holds, now, part) for part in ("p10", "p50", "p90")]
     p10, p50, p90 = found
     if p10 is None or p50 is None or p90 is None:
-        why = "Others in the subscription hold what it needs; when they let go is not known."
+        why = "Others in the subscription hold its cores; when they release them is unknown."
         return AdmissionForecast(after=None, why=why)
     if passed_over and p50 <= 0:
         return _LARGER
@@ -101,11 +103,13 @@ def explain_no_forecast(standing: QueueStanding) -> AdmissionForecast | None:
         return None
     if standing.code in CORE_REASONS:
         return AdmissionForecast(
-            after=None, why=f"Ends are looked up for the first {MAX_POSITION} in the queue."
+            after=None, why=f"Only the first {MAX_POSITION} jobs in the queue have a forecast."
         )
     if standing.code is WaitReason.NEVER:
-        return AdmissionForecast(after=None, why="As things are it will never be let in.")
-    return AdmissionForecast(after=None, why="It is let in once its project holds less.")
+        return AdmissionForecast(after=None, why="It cannot be admitted under the present quotas.")
+    return AdmissionForecast(
+        after=None, why="It is admitted once its project uses less of its quota."
+    )
 
 
 def _seconds_to_admission(

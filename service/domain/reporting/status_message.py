@@ -105,7 +105,7 @@ class StatusMessage:
     next_try_at: datetime | None = None  # None: retried at every poll
 
 
-def tell(job: JobFacts) -> StatusMessage:
+def status_message(job: JobFacts) -> StatusMessage:
     """Return the status message of a job at this moment."""
     told = _ending(job) or _wish(job) or _life(job)
     if job.help_wanted and job.state not in JOB_TERMINAL and told.code not in _OURS.values():
@@ -137,7 +137,7 @@ def _ending(job: JobFacts) -> StatusMessage | None:
 def _cancelled(job: JobFacts, leaving: str) -> StatusMessage:
     if job.over_budget and not job.cancel_requested:
         why = humanize.as_sentence(job.over_budget)
-        text = f"Cancelled {_reached(job)}, as it was to be when money ran out. {why}{leaving}"
+        text = f"Cancelled {_reached(job)}. {why}{leaving}"
         return StatusMessage("done", "budget_exhausted", text)
     return StatusMessage("done", "cancelled", f"Cancelled by the user {_reached(job)}.{leaving}")
 
@@ -218,7 +218,7 @@ def _life(job: JobFacts) -> StatusMessage:
         return _between(job, attempt, attempt.outcome)
     match attempt.state:
         case AttemptState.PENDING | AttemptState.PROVISIONING:
-            return _asked(job, attempt)
+            return _requested_status(job, attempt)
         case AttemptState.STARTING if not attempt.generation:
             return _booting(job, attempt)
         case _:
@@ -234,7 +234,7 @@ def _queued(queue: QueueStanding) -> StatusMessage:
     return StatusMessage(phase, str(queue.code), text, since=queue.since)
 
 
-def _asked(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
+def _requested_status(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
     nth = humanize.ordinal(attempt.refusals + 1)
     again = f" (asked for the {nth} time)" if attempt.refusals else ""
@@ -346,7 +346,7 @@ def _asked_next(why: str, job: JobFacts) -> str:
 def _refused(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     many = "once" if attempt.refusals < 2 else f"{attempt.refusals} times in a row"
     what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
-    said = f"Azure has no room for {what} now (refused {many}"
+    said = f"Azure has no capacity for {what} now (refused {many}"
     if attempt.outcome is Outcome.PROVISIONING_FAILED:
         said = f"Azure failed to make {what} ({many}"
     text = f"{said}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"

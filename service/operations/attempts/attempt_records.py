@@ -59,7 +59,7 @@ class Record:
 async def list_records(conn: AsyncConnection, job_id: str) -> list[Record]:
     """Return every attempt of the job with its records, oldest first."""
     opened = await generations.of_job(conn, job_id)
-    told = await nodes.told(conn, job_id)
+    told = await nodes.reports_of_job(conn, job_id)
     moves = await events.moves(conn, job_id)
     meters = await ledger.of_job(conn, job_id)
     again = _again(opened)

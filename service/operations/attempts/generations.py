@@ -99,7 +99,7 @@ async def open_all(
     }
     await nodes.direct_all(conn, orders)
     await _release(conn, openings, now)  # locks: nodes, attempts, jobs
-    await locks.take(conn, tables.jobs, [one.row.job_id for one in openings])
+    await locks.lock_rows(conn, tables.jobs, [one.row.job_id for one in openings])
     await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
     errors = {one.row.job_id for one in openings if one.step.after_error}
     lost = await generations.begin_all(conn, begun, errors, now, saves)
@@ -109,11 +109,11 @@ async def open_all(
 
 async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
     """Release the leases with an early requeue; count the evictions."""
-    held = await leases.hold_all(conn, [one.claim for one in openings])
+    held = await leases.lock_all_claimed(conn, [one.claim for one in openings])
     if gone := {one.row.id for one in openings} - held.keys():
         raise LeaseLost(f"attempts {sorted(gone)}")
     went_on = [(one.row, one.halted_at or now) for one in openings if one.step.lost]
-    await attempt_moves.outlive(conn, went_on)
+    await attempt_moves.record_survived_evictions(conn, went_on)
     await leases.release_all(conn, [(one.claim, now + _SOON) for one in openings], now)
 
 

@@ -69,7 +69,7 @@ async def upload(
     async with engine.begin() as conn:
         size, largest = incoming.expected_bytes, limits.max_bytes
         await quotas.require_room_for_file(conn, project_id, size, largest)
-        await uploads.begin(conn, watch.upload)
+        await uploads.add(conn, watch.upload)
     try:
         validator = DatasetValidator(limits)
         verdict: list[DatasetSummary] = []

@@ -112,7 +112,7 @@ async def create(
     async with engine.begin() as conn:
         largest = limits.max_upload_bytes
         await quotas.require_room_for_file(conn, project_id, wanted.bytes, largest)
-        await uploads.begin(conn, upload)
+        await uploads.add(conn, upload)
     return upload
 
 

@@ -269,7 +269,7 @@ def _key_of(caller: Caller) -> dict[str, str]:
 async def _hold_files(conn: AsyncConnection, row: JobRow) -> None:
     """Lock the job's files, so that none is deleted while the job is written."""
     named = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
-    held = await files.hold(conn, row.project_id, named.values())
+    held = await files.lock_for_use(conn, row.project_id, named.values())
     for param, file in named.items():
         if file not in held:
             raise FileJustDeleted(file, param)
@@ -324,10 +324,10 @@ async def _weigh(conn: AsyncConnection, job_id: str, allowance: Allowance, now: 
     """Clear the mark of an exhausted budget, unless a budget of the job is still exhausted."""
     standing = await money.find_exhausted(conn, job_id, allowance, now)
     if standing is None:
-        await budgets.has_money(conn, job_id)
+        await budgets.clear_exhausted(conn, job_id)
     else:
         because = budget.exhausted_message(standing, job_id)
-        await budgets.still_exhausted(conn, job_id, because)
+        await budgets.update_exhausted_reason(conn, job_id, because)
 
 
 def _check_terms(job: JobRow, before: JobConstraints, terms: JobConstraints, now: datetime) -> None:

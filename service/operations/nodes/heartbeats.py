@@ -110,7 +110,7 @@ async def record_heartbeats(
     Only an `AcceptedHeartbeat` changes rows. Locks nodes, then step metrics, then attempts, then
     jobs, and rows of each table in one order.
     """
-    found = await heartbeats.speakers(conn, list(said))
+    found = await heartbeats.lock_nodes(conn, list(said))
     answers = {
         node: decide_change(node, found.get(node), beat, now) for node, beat in sorted(said.items())
     }
@@ -156,7 +156,7 @@ async def _write(conn: AsyncConnection, taken: Sequence[AcceptedHeartbeat], now:
     await events.add_all(conn, [_notice(t, now) for t in notices])
     for one in reports:
         await node_reports.keep_reports(conn, one.speaker, one.heartbeat, now)
-    await heartbeats.progressed(conn, list(progress.values()), now)
+    await heartbeats.record_progress(conn, list(progress.values()), now)
 
 
 def _notice(taken: AcceptedHeartbeat, now: datetime) -> Event:
@@ -215,5 +215,5 @@ async def _find_directives(
 ) -> list[StandingDirective | None]:
     # Not with a ROLLBACK after it: psycopg then forgets what the connection has prepared.
     async with reading(engine).connect() as conn:
-        found = await heartbeats.orders(conn, list(dict.fromkeys(asked)))
+        found = await heartbeats.standing_directives(conn, list(dict.fromkeys(asked)))
     return [found.get(one) for one in asked]

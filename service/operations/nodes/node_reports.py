@@ -100,7 +100,7 @@ async def _complain(
     """Add one event when a trouble begins and one when it ends, however often nodes report it."""
     node = speaker.record
     code, level, text, data = _event_of(trouble, node.node_id)
-    if await events.known(conn, speaker.job_id, code, data):
+    if await events.has_event(conn, speaker.job_id, code, data):
         return
     if await events.are_enough(conn, speaker.job_id, code):
         return

@@ -83,7 +83,7 @@ class WaitForecasts:
                 refused.values(), nodes, now
             ):
                 return around
-            past = await machine_history.answered(conn, spots, nodes, now)
+            past = await machine_history.request_outcomes(conn, spots, nodes, now)
         self._cache(spots, nodes, now, past)
         return replace(
             around, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
@@ -119,7 +119,7 @@ class WaitForecasts:
         at, past = self.known.get((frozenset(spots), nodes), (None, None))
         if at is None or past is None or now - at > _FRESH:
             async with self.engine.connect() as conn:
-                past = await machine_history.answered(conn, spots, nodes, now)
+                past = await machine_history.request_outcomes(conn, spots, nodes, now)
             self._cache(spots, nodes, now, past)
         return past
 
@@ -195,4 +195,4 @@ def _slack(terms: JobConstraints, around: JobOverview, now: datetime) -> float |
     """Return how many seconds a job may wait before it buys on demand; None: no limit."""
     if terms.deadline is None or not terms.switches:
         return None
-    return forecast.left_until(terms.deadline, now) - around.to_come.p90
+    return forecast.seconds_until(terms.deadline, now) - around.to_come.p90

@@ -122,7 +122,7 @@ async def _is_unchanged(
     """
     mark = await tier_moves.mark(conn, seen.folder.job_id, seen.folder.path)
     if before is not None and mark.lease_token is not None:
-        await tier_moves.hold(conn, before, now)
+        await tier_moves.take_over(conn, before, now)
         return False
     return mark == seen.mark
 
@@ -175,7 +175,7 @@ async def _write_request(
         outcome=None,
         step=folder.step,
     )
-    await tier_moves.ask(conn, asked, due_at)
+    await tier_moves.add(conn, asked, due_at)
     data = {"move": asked.id, "tier": asked.tier, "charge": str(made.charge.normalize())}
     await events.add(conn, folder.job_id, now, "storage.tier_asked", _sentence(asked), data=data)
     return asked

@@ -117,7 +117,7 @@ class AttemptReconciler:
 
     async def _reconcile(self, claim: Claim, row: AttemptRow) -> None:
         try:
-            async with self._leases.kept(claim):
+            async with self._leases.renewing(claim):
                 await self._step(claim, row)
         except LeaseLost:
             log.info("attempt.lease_lost", extra={"attempt": row.id})
@@ -198,7 +198,7 @@ class AttemptReconciler:
     def _listed(self, row: AttemptRow) -> ScaleSet | None:
         listed = self.lister if row.offering.engine is Engine.SCALE_SET else None
         listing = listed.fresh() if listed else None
-        known = scale_set_cache.known_of(row)
+        known = scale_set_cache.known_scale_set(row)
         return scale_set_from_list(known, listing, self.now()) if listing else None
 
     async def _follow(
@@ -383,7 +383,7 @@ class AttemptReconciler:
         facts = {"scale_set": scale_set_name(row.id), "region": row.offering.region}
         how = "is still there" if not blind else "may still be there (Azure does not answer)"
         async with self.engine.begin() as conn:
-            if await events.known(conn, row.job_id, "attempt.will_not_die", facts):
+            if await events.has_event(conn, row.job_id, "attempt.will_not_die", facts):
                 return
             await events.add(
                 conn,

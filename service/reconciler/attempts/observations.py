@@ -100,7 +100,7 @@ async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set
         )
         for one in news
     ]
-    ours = await attempts.saw(conn, seen)
+    ours = await attempts.record_observations(conn, seen)
     billed = [one for one in news if one.asked and one.row.id in ours]
     if billed:
         exist = [one.exist(ours[one.row.id]) for one in billed]

@@ -194,7 +194,7 @@ class Observer:
         """Handle the rare cases in a transaction: new HEAD, a budget, missing machines."""
         row, now = observation.row, observation.at
         async with self.engine.begin() as conn:
-            await leases.hold(conn, observation.claim)
+            await leases.lock_claimed(conn, observation.claim)
             if head is not None:
                 await heads.record(conn, row.job_id, head, now)
             await budgets.enforce_job_budget(conn, row, self.allowance, now)

@@ -142,7 +142,7 @@ class GenerationOpener:
                     step=max(m.step for m in told),
                     news=progress_of(told),
                 )
-                await heartbeats.progressed(conn, [done], self.now())
+                await heartbeats.record_progress(conn, [done], self.now())
 
     @cached_property
     def _reads(self) -> Batcher[tuple[str, str], tuple[CheckpointHistory, SaveHistory | None]]:

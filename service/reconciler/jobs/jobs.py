@@ -84,7 +84,7 @@ class JobReconciler:
 
     async def _reconcile(self, claim: Claim, job: Job) -> None:
         try:
-            async with self._leases.kept(claim):
+            async with self._leases.renewing(claim):
                 await self._step(claim, job)
         except LeaseLost:
             log.info("job.lease_lost", extra={"job": job.id})

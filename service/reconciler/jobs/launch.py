@@ -102,7 +102,7 @@ class Launcher:
             if await self._write(conn, claim, job, row, place, number):
                 await self._tell(conn, job, found, place)
         elif place.for_good:
-            await leases.hold(conn, claim, unchanged=True)
+            await leases.lock_claimed(conn, claim, unchanged=True)
             text = "No machines are asked for."
             await budgets.mark_exhausted(conn, job.id, place.because, now, what_now=text)
             await leases.release(conn, claim, now, now)
@@ -114,7 +114,7 @@ class Launcher:
     ) -> bool:
         """Requeue the job if others have taken its cores; return whether it was requeued."""
         now = self.now()
-        await leases.hold(conn, claim, unchanged=True)
+        await leases.lock_claimed(conn, claim, unchanged=True)
         if not await admission.requeue_job(conn, row, places, now):
             return False
         await job_versions.raise_one(conn, row.id, now, waits_for="")
@@ -316,7 +316,7 @@ class Launcher:
         Then the job comes back soon to choose anew. Raises LeaseLost, and writes nothing, if the
         job's terms have changed since they were read.
         """
-        await leases.hold(conn, claim, unchanged=True)
+        await leases.lock_claimed(conn, claim, unchanged=True)
         last, now, plan = job.last_attempt, self.now(), Plan.from_dict(row.plan)
         short, nodes = place.shortage, plan.chosen.nodes
         if short is not None and not await capacity_outages.probe(conn, short, nodes, now):

@@ -89,11 +89,11 @@ async def _write(
 
     Returns False, and writes nothing, if the attempt was observed after ``at``.
     """
-    if not await attempts.ends_later(conn, row.id, at):
+    if not await attempts.move_end(conn, row.id, at):
         return False
     await ledger.meter(conn, [seen], at)
     facts = {"scale_set": scale_set_name(row.id)}
-    if not seen.vm_ids or await events.known(conn, row.job_id, "attempt.made_late", facts):
+    if not seen.vm_ids or await events.has_event(conn, row.job_id, "attempt.made_late", facts):
         await job_versions.raise_one(conn, row.job_id, at)  # what was spent is another sum now
         return True
     await events.add(

@@ -40,7 +40,7 @@ class Pruning:
         until, done = self.now() + LONGEST, 0
         async with self.engine.begin() as conn:
             now = self.now()
-            await event_pruning.told(conn, now - TOLD_KEPT)
+            await event_pruning.delete_market_rows(conn, now - TOLD_KEPT)
             await preflights.prune(conn, now - CHECKS_KEPT)
             await plans.prune(conn, now - PLANS_KEPT)
         while self.now() < until:

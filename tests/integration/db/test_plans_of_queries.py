@@ -59,12 +59,12 @@ Query = Callable[[AsyncConnection, Clock], Awaitable[object]]
 
 
 async def beat(conn: AsyncConnection, clock: Clock) -> None:
-    found = await heartbeats.speakers(conn, ["node-7-1", "node-8-1"])
+    found = await heartbeats.lock_nodes(conn, ["node-7-1", "node-8-1"])
     await heartbeats.save(conn, [(s.record, "") for s in found.values()], clock())
 
 
 async def progressed(conn: AsyncConnection, clock: Clock) -> None:
-    await heartbeats.progressed(
+    await heartbeats.record_progress(
         conn, [GenerationProgress(job_id="ftjob-007", generation=1, step=5, news={})], clock()
     )
 
@@ -93,7 +93,7 @@ async def meter(conn: AsyncConnection, clock: Clock) -> None:
 async def evicted(conn: AsyncConnection, clock: Clock) -> None:
     row = await attempts.find(conn, "att-of-7")
     assert row is not None
-    await attempt_moves.evicted(conn, [row])
+    await attempt_moves.count_evictions(conn, [row])
 
 
 async def look(conn: AsyncConnection, clock: Clock) -> None:
@@ -107,8 +107,8 @@ async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
     places = [spot_pool_of(SPOT)]
     since, until = (clock() + timedelta(days=days) for days in (8, 9))
     await capacity_observations.places(conn, since, until)
-    await capacity_observations.held(conn, places, since, until)
-    await capacity_observations.sights(conn, places, since, until)
+    await capacity_observations.held_machines(conn, places, since, until)
+    await capacity_observations.observations(conn, places, since, until)
 
 
 async def money_of_a_project(conn: AsyncConnection, clock: Clock) -> None:
@@ -166,7 +166,7 @@ async def sweep_checkpoints(conn: AsyncConnection, clock: Clock) -> None:
 
 async def meter_storage(conn: AsyncConnection, clock: Clock) -> None:
     (claim,) = await storage_cost.claim_due(conn, clock(), 1)
-    before = await storage_cost.held(conn, claim.row_id)
+    before = await storage_cost.open_levels(conn, claim.row_id)
     found = {AccessTier.COOL: TierLevel(size=1, month=Decimal(1))}
     news = level_changes(before, found, clock(), clock())
     assert news
@@ -184,7 +184,7 @@ async def folder(conn: AsyncConnection, clock: Clock) -> None:
     await tier_moves.mark(conn, "ftjob-007", "checkpoints/1")
     await tier_moves.open_for(conn, "ftjob-007", "checkpoints/1")
     await tier_moves.open_of(conn, "ftjob-007")
-    await checkpoints.known(conn, "ftjob-007", ["checkpoints/1"])
+    await checkpoints.known_paths(conn, "ftjob-007", ["checkpoints/1"])
     await checkpoints.match(conn, "ftjob-007", {"checkpoints/1": "recent"}, clock())
     await checkpoints.newest(conn, "ftjob-007", after="ckpt-7-5", limit=20)
 
@@ -230,19 +230,19 @@ SWEEPS: dict[str, Query] = {
         conn, PrunedTable.METRICS, clock(), 100
     ),
     "a scrape of the metrics": lambda conn, clock: state_metrics.state(conn, clock()),
-    "pruning what Azure told": lambda conn, clock: event_pruning.told(
+    "pruning what Azure told": lambda conn, clock: event_pruning.delete_market_rows(
         conn, clock() - timedelta(400)
     ),
 }
 HOT: dict[str, Query] = {
     "heartbeats": beat,
     "what heartbeats measured": progressed,
-    "a long poll": lambda conn, _: heartbeats.orders(conn, [("node-7-1", 0)]),
+    "a long poll": lambda conn, _: heartbeats.standing_directives(conn, [("node-7-1", 0)]),
     "a generation begins": begin,
     "what is known before it does": lambda conn, _: checkpoint_fault_reports.before(
         conn, ["ftjob-007"]
     ),
-    "checkpoints that exist": lambda conn, _: checkpoints.kept(conn, ["ftjob-007"]),
+    "checkpoints that exist": lambda conn, _: checkpoints.retained_paths(conn, ["ftjob-007"]),
     "claiming attempts": claim_attempts,
     "claiming jobs": claim_jobs,
     "a hint": lambda conn, clock: leases.hint(conn, tables.attempts, "att-of-7", clock()),

@@ -57,8 +57,8 @@ def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
 
 def test_what_is_reserved_is_said_with_its_times() -> None:
     assert EVEN.of_job(45.0).in_words() == (
-        "45 s to save, 10 min to delete them, 10 min to look whether they are gone, and 30 min "
-        "in which the service may be away"
+        "45 s to save, 10 min to delete them, 10 min to confirm it, and 30 min for an outage of "
+        "the service"
     )
 
 

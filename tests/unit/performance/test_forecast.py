@@ -11,7 +11,7 @@ from service.domain.planning.forecast import (
     ForecastInputs,
     ObservedProgress,
     RemainingTime,
-    of,
+    forecast_remaining,
 )
 
 CALM = ForecastInputs(
@@ -28,21 +28,21 @@ DRY = EvictionWait(share=0.4, p50=1800.0, p90=9000.0, seen=5.0)
 
 
 def test_without_evictions_only_the_time_of_a_step_is_unsure() -> None:
-    left = of(CALM, steps=100, seconds_per_step=20.0, running=True)
+    left = forecast_remaining(CALM, steps=100, seconds_per_step=20.0, running=True)
 
     assert (left.p10, left.p50, left.p90) == pytest.approx((1800, 2000, 2200))
 
 
 def test_before_the_first_step_the_plan_counts_and_machines_must_come() -> None:
-    left = of(CALM, steps=100, seconds_per_step=None, running=False)
+    left = forecast_remaining(CALM, steps=100, seconds_per_step=None, running=False)
 
     assert (left.p10, left.p50, left.p90) == pytest.approx((1350, 1600, 1850))
 
 
 def test_evictions_make_it_longer_and_less_sure() -> None:
     often = replace(CALM, evictions_per_second=1 / 3600)
-    calm = of(CALM, steps=1000, seconds_per_step=10.0, running=True)
-    left = of(often, steps=1000, seconds_per_step=10.0, running=True)
+    calm = forecast_remaining(CALM, steps=1000, seconds_per_step=10.0, running=True)
+    left = forecast_remaining(often, steps=1000, seconds_per_step=10.0, running=True)
 
     assert left.p50 > calm.p50
     assert left.p90 - left.p10 > calm.p90 - calm.p10
@@ -54,7 +54,7 @@ def test_steps_that_are_all_alike_make_it_surer_and_wild_ones_longer() -> None:
     few = ObservedProgress(steps=5, low=10.0, high=40.0)
 
     told, sure, unsure, early = (
-        of(CALM, steps=100, seconds_per_step=20.0, running=True, seen=seen)
+        forecast_remaining(CALM, steps=100, seconds_per_step=20.0, running=True, seen=seen)
         for seen in (ObservedProgress(), alike, wild, few)
     )
 
@@ -69,7 +69,7 @@ def test_a_job_that_was_evicted_more_often_than_planned_expects_it_to_go_on() ->
     day = 24 * 3600.0
 
     planned, unlucky, lucky = (
-        of(often, steps=8640, seconds_per_step=10.0, running=True, seen=seen)
+        forecast_remaining(often, steps=8640, seconds_per_step=10.0, running=True, seen=seen)
         for seen in (
             ObservedProgress(),
             ObservedProgress(evictions=8, trained_s=day),
@@ -94,7 +94,9 @@ def test_a_forecast_has_the_figures_of_the_table(
     """Not measured: they show a change of any formula; lives are compared below."""
     course = replace(CALM, evictions_per_second=per_hour / 3600, answered=0.4)
 
-    left = of(course, steps=3000, seconds_per_step=11.0, running=False, seen=seen, after=after)
+    left = forecast_remaining(
+        course, steps=3000, seconds_per_step=11.0, running=False, seen=seen, after=after
+    )
 
     assert (left.p10, left.p50, left.p90) == pytest.approx(told, abs=0.1)
 
@@ -107,7 +109,7 @@ def test_the_odds_of_a_deadline_grow_with_the_time_that_is_left() -> None:
 
 
 def test_nothing_left_is_nothing_to_wait_for() -> None:
-    assert of(CALM, steps=0, seconds_per_step=10.0, running=False).p90 == 0.0
+    assert forecast_remaining(CALM, steps=0, seconds_per_step=10.0, running=False).p90 == 0.0
 
 
 @pytest.mark.parametrize("per_hour", [0.02, 0.1, 0.3])
@@ -118,7 +120,7 @@ def test_eight_of_ten_lives_end_between_p10_and_p90(per_hour: float) -> None:
     lives = [(draw.randint(500, 8000), draw.gauss(20, 20 * 0.1 / 1.2816)) for _ in range(1000)]
     inside = 0
     for steps, pace in lives:
-        left = of(course, steps=steps, seconds_per_step=20.0, running=True)
+        left = forecast_remaining(course, steps=steps, seconds_per_step=20.0, running=True)
         inside += (
             left.p10
             <= _lived(steps * pace, per_hour * draw.gammavariate(2, 0.5), course, draw)
@@ -155,5 +157,5 @@ def _lived(work: float, per_hour: float, course: ForecastInputs, draw: random.Ra
 def test_the_verification_comes_after_the_last_step() -> None:
     verified = replace(CALM, verify_seconds=60.0)
 
-    assert of(verified, steps=0, seconds_per_step=10.0, running=True).p50 == 60.0
-    assert of(verified, steps=10, seconds_per_step=10.0, running=True).p50 == 160.0
+    assert forecast_remaining(verified, steps=0, seconds_per_step=10.0, running=True).p50 == 60.0
+    assert forecast_remaining(verified, steps=10, seconds_per_step=10.0, running=True).p50 == 160.0

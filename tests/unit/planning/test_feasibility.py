@@ -88,10 +88,10 @@ def test_a_budget_that_is_too_small_is_refused_with_what_is_reserved_and_why() -
     _, message = refusal(JobConstraints(budget=Decimal("0.50")), LOCAL, SMALL)
 
     assert message == (
-        "A budget of 0.50 USD is too small: at best this costs 0.16 on 1 x size in eastus (spot), "
-        "and 0.45 are reserved for the end of its machines: 44 s to save, 60 s to delete them, "
-        "8 s to look whether they are gone, and 60 s in which the service may be away. "
-        "With a budget of 0.70 it is done nine times in ten."
+        "The budget of 0.50 USD is too small: the job costs at least 0.16 on 1 x size in eastus "
+        "(spot), and 0.45 are reserved to stop its machines (44 s to save, 60 s to delete them, "
+        "8 s to confirm it, and 60 s for an outage of the service). "
+        "Set a budget of 0.70, which nine of ten such jobs keep."
     )
 
 

@@ -160,7 +160,7 @@ def test_a_deadline_that_nothing_keeps_names_the_fastest_and_the_cheapest() -> N
 
     assert (error.code, error.param) == ("deadline_too_soon", "infrastructure.deadline")
     assert "10 min away" in error.message
-    assert "the fastest way takes about" in error.message
+    assert "the fastest option takes about" in error.message
     assert "the cheapest takes about" in error.message
     assert error.message.count(" USD on ") == 2
 
@@ -180,7 +180,7 @@ def test_a_deadline_and_a_budget_that_exclude_each_other_say_what_each_would_tak
     error = refused(replace(JOB, offers=(*SMALL,)), hours=0.5, budget="3")
 
     assert error.code == "budget_too_small"
-    assert "cannot both be kept" in error.message
+    assert "No option keeps both" in error.message
     enough = error.message.split("Give a budget of ")[1].split(",")[0]
     assert planned(replace(JOB, offers=(*SMALL,)), hours=0.5, budget=enough).chosen.nodes
 

@@ -168,7 +168,7 @@ def ends(
     course: ForecastInputs = COURSE,
 ) -> RemainingTime:
     after = expected_aftermath(past, spots)
-    return forecast.of(
+    return forecast.forecast_remaining(
         course, steps=STEPS, seconds_per_step=20.0, running=True, seen=seen, after=after
     )
 
@@ -208,7 +208,9 @@ def test_eight_of_ten_jobs_end_within_the_interval_with_all_their_waits(
         work = steps * draw.gauss(20.0, 1.56)
         rate = per_hour * draw.gammavariate(2, 0.5)
         waits = expected_aftermath(CapacityHistory(droughts=seen), spots=1)
-        told = forecast.of(course, steps=steps, seconds_per_step=20.0, running=True, after=waits)
+        told = forecast.forecast_remaining(
+            course, steps=steps, seconds_per_step=20.0, running=True, after=waits
+        )
         within += told.p10 <= _lived(work, rate, of, draw) <= told.p90
 
     assert 0.75 <= within / 1000 <= 0.85
