@@ -262,7 +262,7 @@ class AzureBlobStore:
     async def set_access_policies(
         self, container: str, policies: Mapping[str, datetime], *, permissions: str
     ) -> None:
-        """Set stored access policies with their expiry; Azurite ignores it elsewhere."""
+        """Set stored access policies with their expiry, which Azurite reads from here only."""
         letters = ContainerSasPermissions.from_string(permissions)
         given = {
             name: AccessPolicy(permission=letters, expiry=end) for name, end in policies.items()

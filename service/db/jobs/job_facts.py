@@ -165,17 +165,17 @@ class JobOverview:
     @cached_property
     def to_come(self) -> RemainingTime:
         """Return the time to the last step, at the measured pace if there is one."""
-        return self._left(NO_WAIT)
+        return self._remaining(NO_WAIT)
 
     @property
     def finish(self) -> RemainingTime:
         """Return the time to the last step with the waits for machines, which are not paid for."""
-        left = self._left(self.aftermath) if self.aftermath else self.to_come
+        left = self._remaining(self.aftermath) if self.aftermath else self.to_come
         for wait in (self.wait, self.turn.after if self.turn else None):
             left = left if wait is None else left.after(wait)
         return left if self.slack is None else left.no_later(self.slack, than=self.to_come)
 
-    def _left(self, after: EvictionWait) -> RemainingTime:
+    def _remaining(self, after: EvictionWait) -> RemainingTime:
         job, every = self.job, checkpoint_interval.on_spot(self.job.progress)
         return forecast.forecast_remaining(
             ForecastInputs.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),

@@ -74,7 +74,7 @@ async def holding(
 
 def _asks(row: Row[Any]) -> QueueEntry:
     wants = tuple(RegionRequest(region=region, cores=cores) for region, cores in row.wants)
-    left = _left(row, running=False)
+    left = _remaining(row, running=False)
     return QueueEntry(project_id=row.project_id, since=row.waits_since, wants=wants, lasts=left)
 
 
@@ -85,11 +85,11 @@ def _holds(row: Row[Any]) -> CoreHold:
         project_id=row.project_id,
         region=row.region,
         cores=row.cores + machines * (sku.vcpus if sku else 0),
-        ends=_LEAVES if leaves else _left(row, running=row.state == AttemptState.RUNNING),
+        ends=_LEAVES if leaves else _remaining(row, running=row.state == AttemptState.RUNNING),
     )
 
 
-def _left(row: Row[Any], *, running: bool) -> RemainingTime:
+def _remaining(row: Row[Any], *, running: bool) -> RemainingTime:
     """Forecast the time to the job's end, without its own waits for machines."""
     progress: Mapping[str, Any] = row.progress
     course = ForecastInputs.of_plan({"options": [row.option]})

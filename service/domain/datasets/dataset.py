@@ -113,7 +113,7 @@ class DatasetValidator:
         return self._examples
 
     @property
-    def held(self) -> int:
+    def pending_bytes(self) -> int:
         """Return the number of bytes that were fed and not judged yet."""
         return len(self._partial) + len(self._head or b"")
 

@@ -100,7 +100,7 @@ class MicroStep:
         return round(one * with_replay(self.reinforcement)) if self.reinforcement else one
 
     @property
-    def written(self) -> int:
+    def generated_tokens(self) -> int:
         """Return the tokens of answers and prompts that are generated side by side."""
         asked = self.reinforcement
         longest = max(at_once(asked, self.samples), asked.at_once) if asked else 0  # or to validate
@@ -151,7 +151,7 @@ def estimate(
         update=0 if on_host else shards.of_update(trained * _FP32 + wholes * width),
         buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, options, habits),
         runtime=_RUNTIME,
-        cache=micro_step.written * cache_bytes(arch, width),
+        cache=micro_step.generated_tokens * cache_bytes(arch, width),
         host=host + away,
     )
 

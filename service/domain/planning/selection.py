@@ -61,7 +61,7 @@ def why(selected: Selection, limits: PlanLimits) -> str:
     if not limits.are_set:
         return ""
     best, cheapest = selected.best.option, selected.cheapest.option
-    kept = " and ".join(_kept(limits))
+    kept = " and ".join(_limits_in_words(limits))
     if not selected.is_sure:
         return (
             f"No layout keeps {kept} {_SURE}. This one is the surest: at P90 it takes "
@@ -88,7 +88,7 @@ def _reserved(option: Option, limits: PlanLimits) -> str:
     return f"; the budget keeps {kept} {CURRENCY} more to save the job and delete its machines"
 
 
-def _kept(limits: PlanLimits) -> Sequence[str]:
+def _limits_in_words(limits: PlanLimits) -> Sequence[str]:
     kept = []
     if limits.deadline_seconds is not None:
         kept.append(f"the deadline ({limits.away})")

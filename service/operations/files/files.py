@@ -188,7 +188,7 @@ async def validate_chunks(
     """Pass the chunks on; an invalid file raises before the blob is committed."""
     received = 0
     async for chunk in incoming.chunks():
-        if validator.held + len(chunk) > aside.LONG:  # a line of 15 MiB takes seconds
+        if validator.pending_bytes + len(chunk) > aside.LONG:  # a line of 15 MiB takes seconds
             await aside.run(validator.feed, chunk)
         else:
             validator.feed(chunk)

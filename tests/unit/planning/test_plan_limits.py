@@ -170,7 +170,7 @@ def test_fixed_nodes_that_miss_the_deadline_are_told_how_many_would_keep_it() ->
 
     assert error.code == "deadline_too_soon"
     (nodes,) = (
-        int(part.split()[0].rstrip(";"))
+        int(part.split()[0].rstrip(",;"))
         for part in error.message.split("infrastructure.nodes ")[1:]
     )
     assert planned(replace(JOB, nodes=nodes, offers=(SMALL[0],)), hours=1).chosen.nodes == nodes
@@ -181,7 +181,7 @@ def test_a_deadline_and_a_budget_that_exclude_each_other_say_what_each_would_tak
 
     assert error.code == "budget_too_small"
     assert "No option keeps both" in error.message
-    enough = error.message.split("Give a budget of ")[1].split(",")[0]
+    enough = error.message.split("Set a budget of ")[1].split(",")[0]
     assert planned(replace(JOB, offers=(*SMALL,)), hours=0.5, budget=enough).chosen.nodes
 
 

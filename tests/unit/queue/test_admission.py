@@ -144,7 +144,7 @@ def test_a_job_takes_the_first_of_its_regions_with_room() -> None:
             job("a", gpus=48),
             project(),
             WaitReason.NEVER,
-            "it needs 576 Spot cores in eastus, and the subscription has 480 in all; "
+            "it needs 576 Spot cores in eastus, and the subscription's quota is 480; "
             "request a larger quota from Azure, or submit it with fewer nodes",
         ),
     ],

@@ -131,7 +131,7 @@ class Sky:
             self.sizes = [*(self.sizes if lasts else []), nodes]
 
     def answers(self, which: int) -> None:
-        """Azure has no capacity for one of those who have asked."""
+        """Azure has no room for one of those who have asked."""
         if not self.waiting:
             return
         nodes, asked = self.waiting.pop(which % len(self.waiting))
