@@ -65,7 +65,7 @@ class MemoryShortfall:
     @property
     def where(self) -> str:
         """Return what is too small, as a phrase."""
-        return "GPU" if self.of_gpu else "machine, beside its GPUs,"
+        return "GPU" if self.of_gpu else "machine's host memory"
 
     @property
     def excess(self) -> int:
@@ -74,7 +74,7 @@ class MemoryShortfall:
 
 
 def fit(needs: LayoutRequest, sku: Sku) -> Layout | MemoryShortfall:
-    """Return the best layout on machines of this size, or the closest misfit."""
+    """Return the best layout on machines of this size, or the closest shortfall."""
     first, *more = _node_counts(needs)
     if layout := _on(needs, sku, first):  # as most do
         return layout
@@ -106,10 +106,10 @@ def _host_room(sku: Sku) -> int:
 def refusal(needs: LayoutRequest, misfit: MemoryShortfall) -> str:
     """Return by how much the run is too large, and what would make it fit."""
     return (
-        f"This training run does not fit: with all that may be shared out over {misfit.nodes} x "
-        f"{misfit.sku.vm_size} a {misfit.where} needs {_gib(misfit.needed)} GiB "
-        f"({MARGIN if misfit.of_gpu else 1 - _HOST_SHARE:.0%} kept free) and "
-        f"has {_gib(misfit.available)}, so it is {_gib(misfit.excess)} GiB too large. "
+        f"The job does not fit on {misfit.nodes} x {misfit.sku.vm_size}: sharded over all of them, "
+        f"each {misfit.where} needs {_gib(misfit.needed)} GiB "
+        f"({MARGIN if misfit.of_gpu else 1 - _HOST_SHARE:.0%} kept free) of "
+        f"{_gib(misfit.available)}: {_gib(misfit.excess)} GiB too large. "
         f"{_advice(needs, misfit.sku)}"
     )
 
@@ -245,7 +245,7 @@ def _advice(needs: LayoutRequest, sku: Sku) -> str:
             "No single change is enough; it would fit with LoRA, gradient checkpointing, "
             f"max_seq_len {everything.training.max_seq_len} and more nodes together."
         )
-    return "Nothing would make it fit there: choose a smaller base model or larger GPUs."
+    return "No change makes it fit there: choose a smaller base model or larger GPUs."
 
 
 def _would_fit(needs: LayoutRequest, sku: Sku) -> bool:
@@ -263,7 +263,7 @@ def _remedies(needs: LayoutRequest, sku: Sku) -> Iterator[tuple[str, LayoutReque
         yield "gradient checkpointing", _with(needs, replace(training, gradient_checkpointing=True))
     if training.zero_stage is not None or training.micro_batch is not None:
         freed = replace(training, zero_stage=None, micro_batch=None)
-        yield "zero_stage and micro_batch left to us", _with(needs, freed)
+        yield "zero_stage and micro_batch left out", _with(needs, freed)
     if needs.nodes is not None:
         more = fit(replace(needs, nodes=None), sku)
         if isinstance(more, Layout) and more.nodes > needs.nodes:

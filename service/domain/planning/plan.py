@@ -53,9 +53,8 @@ _FP16 = (
     "training.precision bf16 or fp32, unless this computer's CPU can (such as with AVX512-FP16)."
 )
 _UNMEASURED = (
-    "The time of a step is computed, not measured, and vaguer than of other methods: answers are "
-    "taken to be half as long as max_answer_tokens, and to be written as fast as Hugging Face's "
-    "generate on one GPU."
+    "The step time is estimated, with a larger error than for other methods. It assumes answers "
+    "half as long as max_answer_tokens, generated as fast as Hugging Face's generate on one GPU."
 )
 _REMEMBERED = 128  # plans
 
@@ -193,8 +192,8 @@ def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elast
         )
     if least < nodes and len(roomy) == 1:
         raise _refused(
-            f"This training run does not fit into the memory of fewer than {nodes} nodes. Ask for "
-            "more nodes, or leave elastic out."
+            f"The job needs at least {nodes} nodes to fit into memory. Set more nodes, or leave "
+            "elastic out."
         )
     return ElasticNodes(min_nodes=least, node_counts=roomy, batch=batch)
 
@@ -235,7 +234,7 @@ def _nothing(request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall])
     reasons = "; ".join(_rejected(request, fits, ())) or "no offering is configured"
     known = ", ".join(sku.vm_size for sku in SKUS)
     message = (
-        f"Nowhere to run: {reasons}. Allow other regions or VM sizes (known ones: {known}), "
+        f"No offering can run this job: {reasons}. Allow other regions or VM sizes (known ones: {known}), "
         "or on-demand capacity, or a higher max_price."
     )
     return InvalidRequest(message, code="no_offering", param="infrastructure")

@@ -189,7 +189,7 @@ def zero_stages(training: Training) -> range:
 def _stages_rule(training: Training) -> str:
     stages = zero_stages(training)
     if not stages:
-        return "left to us; but nothing goes with all that is asked for together"
+        return "left out, but no stage works with these options together"
     rule = f"{stages[0]} to {stages[-1]} with precision {training.precision}"
     if training.offload:
         rule += f" and offload {training.offload}"
