@@ -234,8 +234,8 @@ def _nothing(request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall])
     reasons = "; ".join(_rejected(request, fits, ())) or "no offering is configured"
     known = ", ".join(sku.vm_size for sku in SKUS)
     message = (
-        f"No offering can run this job: {reasons}. Allow other regions or VM sizes (known ones: {known}), "
-        "or on-demand capacity, or a higher max_price."
+        f"No offering can run this job: {reasons}. Allow other regions or VM sizes (known ones: "
+        f"{known}), or on-demand capacity, or a higher max_price."
     )
     return InvalidRequest(message, code="no_offering", param="infrastructure")
 
