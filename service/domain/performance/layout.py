@@ -65,7 +65,7 @@ class MemoryShortfall:
     @property
     def where(self) -> str:
         """Return what is too small, as a phrase."""
-        return "GPU" if self.of_gpu else "machine's host memory"
+        return "GPU" if self.of_gpu else "host"
 
     @property
     def excess(self) -> int:
