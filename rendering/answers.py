@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import accumulate, pairwise
 
-from rendering.conversation import is_trained, messages_of, tools_of
-from rendering.template import ChatTemplate, Message, RenderError, Span, Tools
+from rendering.templates.chat_template import ChatTemplate, Message, RenderError, Span, Tools
+from rendering.templates.conversation import is_trained, messages_of, tools_of
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
 _NOWHERE = (0, 0)
 _NO_TEXT = "\u0002"  # stands for an answer: no template begins one with it

@@ -8,10 +8,10 @@ answer, so that training matches inference (`split_answers`).
 from datetime import date
 
 from rendering.answers import Chat, HistoryRewritten, RenderedChat
-from rendering.conversation import is_trained
-from rendering.template import Message
+from rendering.templates.chat_template import Message
+from rendering.templates.conversation import is_trained
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
 
 def render_chat(tokenizer: Tokenizer, row: Json, today: date) -> RenderedChat:

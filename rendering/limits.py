@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
 
 MEMORY_BYTES = 6 * 1024**3  # address space; a vocabulary of 262,000 tokens takes 1 GiB
 ROW_SECONDS = 3.0  # CPU time of all threads

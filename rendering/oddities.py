@@ -4,11 +4,11 @@ import json
 import unicodedata
 from collections.abc import Iterator
 
-from rendering.conversation import is_trained, tools_of
 from rendering.sequences import Sequence, SequenceProblem
-from rendering.template import Message
+from rendering.templates.chat_template import Message
+from rendering.templates.conversation import is_trained, tools_of
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
 _SHOWN = 40  # characters of a text in a message
 

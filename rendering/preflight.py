@@ -25,7 +25,7 @@ from rendering.rows import RowError
 from rendering.sequences import RowReader, Sequence, SequenceProblem, SplitNeeded
 from rendering.tally import FileTally
 from rendering.task import Task
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from rendering.tokens import trained_tokens
 

@@ -21,7 +21,7 @@ from rendering.rows import RANKED, parse
 from rendering.segments import CONTEXT, CUT, TRAINED
 from rendering.sequences import RowReader, Sequence, SplitNeeded
 from rendering.task import Task
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
 from rendering.tokenizer import Tokenizer, UnusableTokenizer, load
 from rendering.tokens import trained_tokens
 

@@ -3,9 +3,9 @@
 from datetime import date
 
 from rendering.chat import render_text
-from rendering.template import Message, RenderError
+from rendering.templates.chat_template import Message, RenderError
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
 
 def explain(tokenizer: Tokenizer, chat: Json, error: RenderError, today: date) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rendering.chat import split_answers
-from rendering.tool_calls import Json
+from rendering.templates.tool_calls import Json
 
 Reader = Callable[[Any], tuple[Json, ...]]
 

@@ -7,7 +7,7 @@ last one: it is cut off unless all of it is kept.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rendering.template import Span
+from rendering.templates.chat_template import Span
 
 CONTEXT, TRAINED, CUT = "context", "trained", "cut"
 _OVERHEAD = 50  # JSON characters of a segment besides its text

@@ -11,9 +11,9 @@ from rendering.chat import (
     trained_places,
 )
 from rendering.task import Task
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 from tokenizers import AddedToken, Encoding
 from tokenizers import Tokenizer as Backend
 
-from rendering.conversation import find_call_form
-from rendering.template import ChatTemplate, RenderError, Tools
-from rendering.tool_calls import CallForm
+from rendering.templates.chat_template import ChatTemplate, RenderError, Tools
+from rendering.templates.conversation import find_call_form
+from rendering.templates.tool_calls import CallForm
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"

@@ -8,9 +8,9 @@ from tokenizers import Encoding
 
 from rendering.answers import RenderedChat
 from rendering.chat import render_chat, render_prompt, render_text
-from rendering.template import RenderError, Span
+from rendering.templates.chat_template import RenderError, Span
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
-from rendering.tool_calls import Json
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,14 @@ from pathlib import Path
 
 from contract.choices import Engine
 from contract.printable import printable_lines
-from rekindle.local.banner import banner
-from rekindle.local.layout import BASE_MODELS, ENGINE_HELP, StackLayout
+from rekindle.local.layout import (
+    BASE_MODELS,
+    CLIENT,
+    ENGINE_HELP,
+    RESOURCE_GROUP,
+    TENANT,
+    StackLayout,
+)
 from rekindle.local.parts import MOST_RESTARTS
 from rekindle.local.stack import sign_in_token, stack
 from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
@@ -84,8 +90,41 @@ async def _serve(layout: StackLayout, *, keep_vms: bool) -> None:
     _say("starting the local stack")
     async with stack(layout, _say, keep_vms=keep_vms) as crew:
         key = (layout.state / "api-key").read_text().strip()
-        _print(banner(layout, key, await sign_in_token(layout, crew)))
+        _print(ready_banner(layout, key, await sign_in_token(layout, crew)))
         await crew.watch()
+
+
+def ready_banner(layout: StackLayout, api_key: str, sign_in: str) -> str:
+    """Return addresses, sign-in link, API key, and exports for clients, staging and `az`."""
+    return f"""
+Rekindle is up. State in {_short(layout.state.path)}, logs in {_short(layout.state / "logs")}, \
+Ctrl-C stops the stack.
+
+  Console         {layout.api_url}/#sign-in={sign_in}  (valid once, for 10 minutes)
+  API             {layout.api_url}/v1
+  Azure (ARM)     {layout.arm_url}
+  Blob (Azurite)  {layout.blob_url}
+  Metadata (VMs)  {layout.metadata_url}
+
+For the openai client and curl:
+  export OPENAI_BASE_URL={layout.api_url}/v1 OPENAI_API_KEY={api_key}
+
+To stage another base model (python -m rekindle.stage):
+  export REKINDLE_STORAGE='{layout.storage}'
+
+For az:
+  export AZURE_CONFIG_DIR={layout.state / "az"} REQUESTS_CA_BUNDLE={layout.ca}
+  export AZURE_CORE_INSTANCE_DISCOVERY=false AZURE_CORE_COLLECT_TELEMETRY=false
+  az cloud register -n rekindle --endpoint-resource-manager {layout.arm_url}
+  az cloud set -n rekindle
+  az login --service-principal -u {CLIENT} -p {layout.client_secret} --tenant {TENANT}
+  az vmss list -g {RESOURCE_GROUP} -o table
+"""
+
+
+def _short(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _interrupt(running: "asyncio.Task[None]") -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rendering.chat import render_text
-from rendering.conversation import messages_of
-from rendering.tool_calls import CallForm
+from rendering.templates.conversation import messages_of
+from rendering.templates.tool_calls import CallForm
 from tests.unit.families import template
 from tests.unit.tiny_tokenizer import tiny_tokenizer
 

@@ -16,9 +16,9 @@ from rendering.chat import (
     split_answers,
     trained_places,
 )
-from rendering.conversation import messages_of, tools_of
 from rendering.refusals import explain
-from rendering.template import RenderError, Span
+from rendering.templates.chat_template import RenderError, Span
+from rendering.templates.conversation import messages_of, tools_of
 from rendering.tokenizer import Tokenizer
 from tests.unit.families import FAMILIES, HERE, template
 from tests.unit.tiny_tokenizer import tiny_tokenizer

@@ -19,10 +19,10 @@ from rendering.chat import (
     split_answers,
     trained_places,
 )
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
+from rendering.templates.tool_calls import CallForm
 from rendering.tokenizer import Tokenizer
 from rendering.tokens import tokenize
-from rendering.tool_calls import CallForm
 from tests.unit.families import FAMILIES, template
 from tests.unit.tiny_tokenizer import tiny_tokenizer
 

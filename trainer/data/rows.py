@@ -9,9 +9,9 @@ import numpy as np
 from rendering import rows
 from rendering.chat import count_answers
 from rendering.rows import Reader, RowError
-from rendering.template import RenderError
+from rendering.templates.chat_template import RenderError
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import UnusableTokenizer
-from rendering.tool_calls import Json
 from trainer.process.non_retryable import NonRetryableError
 
 _PART = 1 << 20  # bytes read at once

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from safetensors import SafetensorError, safe_open
 
+from rendering.templates.tool_calls import Json
 from rendering.tokenizer import Tokenizer
 from rendering.tokens import Tokens, tokenize, tokenize_labelled
-from rendering.tool_calls import Json
 from trainer.contract import RunSpec
 from trainer.data.rows import JsonlRows, open_rows
 from trainer.data.token_cache import FORMAT

@@ -9,8 +9,15 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from rendering.template import ChatTemplate, Message, RenderError, Tools
-from rendering.tool_calls import FORMS, PROBE, CallForm, Json, is_call_as_json, is_call_shown
+from rendering.templates.chat_template import ChatTemplate, Message, RenderError, Tools
+from rendering.templates.tool_calls import (
+    FORMS,
+    PROBE,
+    CallForm,
+    Json,
+    is_call_as_json,
+    is_call_shown,
+)
 
 _ANY_DAY = date(2024, 7, 26)
 _OURS = ("weight",)  # members of a message that only training reads
