@@ -25,10 +25,10 @@ from openai._legacy_response import HttpxBinaryResponseContent
 from openai.resources.fine_tuning import jobs as openai_jobs
 
 from rekindle.cli.connection import ConnectionOptions, ServiceConnection, connect
+from rekindle.cli.formats import OVER
 from rekindle.polling import JobPoller
 from rekindle.responses import Attempt, AttemptList, Cost, Job, Plan
 
-OVER = ("succeeded", "failed", "cancelled")
 _JOBS = "/fine_tuning/jobs"
 _LOG_PAUSE = 2.0  # seconds between two polls of a log
 _OPTIONS = {  # options of OpenAI's calls, and their names in the client's own methods

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
-from tenacity.wait import wait_base
+from tenacity.wait import wait_base, wait_exponential
 
 from rekindle.cli.connection import ServiceConnection
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
@@ -35,7 +35,7 @@ class ApiClient:
             base_url=connection.url,
             headers=headers,
             timeout=_TIMEOUT,
-            trust_env=not _is_loopback(connection.url),
+            trust_env=not is_loopback(connection.url),
         )
         self.act_in(connection.project)
 
@@ -93,7 +93,7 @@ class ApiClient:
         retrying = Retrying(
             stop=stop_after_attempt(tries),
             retry=retry_if_exception(lambda error: isinstance(error, ServiceUnreachable)),
-            wait=_Wait(),
+            wait=_WAIT,
             sleep=self._sleep,
             before_sleep=before,
             reraise=True,
@@ -144,14 +144,19 @@ class ApiClient:
 
 
 @dataclass(frozen=True)
-class _Wait(wait_base):
-    """Wait for the service's Retry-After, else 0.25 s doubled each time; at most 10 s."""
+class RetryAfterWait(wait_base):
+    """Wait for the server's Retry-After, at most ``longest`` seconds; without one, ``backoff``."""
+
+    backoff: wait_base
+    longest: float
 
     def __call__(self, retry_state: RetryCallState) -> float:
         error = retry_state.outcome.exception() if retry_state.outcome else None
-        asked = getattr(error, "retry_after", None)
-        wait = asked if asked is not None else 0.25 * 2 ** (retry_state.attempt_number - 1)
-        return min(float(wait), _LONGEST_PAUSE)
+        seconds: float | None = getattr(error, "retry_after", None)
+        return self.backoff(retry_state) if seconds is None else min(seconds, self.longest)
+
+
+_WAIT = RetryAfterWait(wait_exponential(multiplier=0.25, max=_LONGEST_PAUSE), _LONGEST_PAUSE)
 
 
 class ServiceBusy(ServiceUnreachable):
@@ -170,7 +175,7 @@ def checked(answer: httpx.Response) -> httpx.Response:
     message = str(error.get("message") or f"The service answered {answer.status_code}.")
     code = str(error.get("code") or f"http_{answer.status_code}")
     if answer.status_code in _BUSY:
-        raise ServiceBusy(message, code, _seconds(answer.headers.get("retry-after")))
+        raise ServiceBusy(message, code, retry_after(answer))
     param = str(error.get("param") or "")
     raise CliError(message, _advice(answer), exit_code=_exit_code(answer), code=code, param=param)
 
@@ -224,9 +229,12 @@ def _given(query: Mapping[str, object]) -> dict[str, str]:
     return {name: str(value) for name, value in query.items() if value is not None}
 
 
-def _seconds(text: str | None) -> float | None:
+def retry_after(answer: httpx.Response) -> float | None:
+    """Return the Retry-After header in seconds; None without one or for a date."""
+    text = answer.headers.get("retry-after")
     return float(text) if text and text.replace(".", "", 1).isdigit() else None
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """Return whether the address is this machine's, which no proxy reaches."""
     return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")

@@ -34,9 +34,15 @@ BACK_SECONDS = 90.0
 _GENTLE = {"postgres": signal.SIGINT}  # SIGTERM would wait for all clients
 
 
-async def evict(stack: StackInfo, vm: LocalMachine, *, notice: bool = True) -> None:
-    """Evict the machine; without notice it is dead on return."""
-    await _evict(stack, vm, notice=notice)
+async def evict(
+    stack: StackInfo, vm: LocalMachine, *, notice: bool = True, lingers: bool = False
+) -> None:
+    """Evict the machine; without notice it is dead on return.
+
+    ``lingers``: it stays in Azure's list, deallocated.
+    """
+    body = {"scale_set": vm.scale_set, "instance_id": vm.instance_id}
+    await ask(stack, "POST", "evict", {**body, "notice": notice, "lingers": lingers})
 
 
 async def evict_all(
@@ -44,7 +50,7 @@ async def evict_all(
 ) -> list[LocalMachine]:
     """Evict all machines of an attempt at the same moment and return them."""
     taken = await machines(stack, attempt_id)
-    await asyncio.gather(*(_evict(stack, vm, notice=notice) for vm in taken))
+    await asyncio.gather(*(evict(stack, vm, notice=notice) for vm in taken))
     return taken
 
 
@@ -57,16 +63,6 @@ async def preempt(
     """
     job = "rk-" + attempt_id.removeprefix("att-")
     await ask(stack, "POST", "azureml/preempt", {"job": job, "nodes": nodes, "then": then})
-
-
-async def kill_vm(stack: StackInfo, vm: LocalMachine) -> None:
-    """Remove the machine without notice."""
-    await _evict(stack, vm, notice=False)
-
-
-async def linger(stack: StackInfo, vm: LocalMachine) -> None:
-    """Evict without notice; the machine stays in Azure's list, deallocated."""
-    await _evict(stack, vm, notice=False, lingers=True)
 
 
 async def kill_supervisor(stack: StackInfo, vm: LocalMachine) -> int:
@@ -131,16 +127,6 @@ async def slow_disk(
 async def crash_vm(stack: StackInfo, vm: LocalMachine, how: str = "panic") -> None:
     """Crash the machine's system; Azure still lists it. ``how``: as `crash` takes."""
     await ask(stack, "POST", "crash", {"vm": vm.name, "as": how})
-
-
-async def kill_service(stack: StackInfo) -> int:
-    """SIGKILL API and reconciler, which restart; return the process id."""
-    return await kill_part(stack, "service")
-
-
-async def kill_emulator(stack: StackInfo) -> int:
-    """SIGKILL the Azure emulator; machines keep running. Return the process id."""
-    return await kill_part(stack, "emulator")
 
 
 async def kill_part(stack: StackInfo, name: str) -> int:
@@ -219,13 +205,6 @@ async def set_capacity(stack: StackInfo, region: str, vm_size: str, available: i
     """Set how many more machines of a size the region has; None: unlimited."""
     body = {"region": region, "vm_size": vm_size, "available": available}
     await ask(stack, "POST", "capacity", body)
-
-
-async def _evict(
-    stack: StackInfo, vm: LocalMachine, *, notice: bool, lingers: bool = False
-) -> None:
-    body = {"scale_set": vm.scale_set, "instance_id": vm.instance_id}
-    await ask(stack, "POST", "evict", {**body, "notice": notice, "lingers": lingers})
 
 
 async def _kill_one(vm: LocalMachine, program: str) -> int:

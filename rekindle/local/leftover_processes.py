@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 
 from rekindle.local.parts import GRACE_SECONDS, MARK
-from rekindle.local.running_stack import VM_MARK
+from rekindle.local.running_stack import VM_MARK, variable
 from rekindle.local.state_folder import StateFolder
 
 
@@ -40,22 +40,14 @@ def _marked(pid: str, state: StateFolder) -> psutil.Process | None:
     if not pid.isdigit() or not psutil.pid_exists(int(pid)):
         return None
     process = psutil.Process(int(pid))
-    return process if _variable(process, MARK) == str(state.path) else None
+    return process if variable(process, MARK) == str(state.path) else None
 
 
 def _of_vm(process: psutil.Process, disks: Path) -> bool:
     """Return whether the process belongs to a VM whose disk (its HOME) is in that folder."""
-    if _variable(process, VM_MARK) is None:
+    if variable(process, VM_MARK) is None:
         return False
-    return Path(_variable(process, "HOME") or "/").is_relative_to(disks)
-
-
-def _variable(process: psutil.Process, name: str) -> str | None:
-    """Return an environment variable of the process; None if it ended or is not ours."""
-    try:
-        return process.environ().get(name)
-    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-        return None
+    return Path(variable(process, "HOME") or "/").is_relative_to(disks)
 
 
 def _end(processes: Iterable[psutil.Process], how: signal.Signals) -> None:

@@ -5,7 +5,6 @@ This module only reads; `rekindle.local.faults` changes the stack.
 
 import json
 import ssl
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -121,7 +120,7 @@ def part(stack: StackInfo, name: str) -> psutil.Process:
     text = note.read_text().strip()
     try:
         process = psutil.Process(int(text or 0))
-        if text and process.environ().get(MARK) == str(stack.state) and alive(process):
+        if text and variable(process, MARK) == str(stack.state) and alive(process):
             return process
     except psutil.NoSuchProcess:
         pass  # said below
@@ -130,8 +129,17 @@ def part(stack: StackInfo, name: str) -> psutil.Process:
 
 def processes(vm: LocalMachine, program: str = "") -> list[psutil.Process]:
     """Return a VM's processes, oldest first; with ``program``, those that run this module."""
-    found = [p for p in _of_vm(vm) if not program or _runs(_words(p), program)]
+    own = [p for p in psutil.process_iter() if variable(p, VM_MARK) == vm.metadata_url and alive(p)]
+    found = [p for p in own if not program or _runs(_words(p), program)]
     return sorted(found, key=lambda process: process.create_time())
+
+
+def variable(process: psutil.Process, name: str) -> str | None:
+    """Return an environment variable of the process; None if it ended or is not ours."""
+    try:
+        return process.environ().get(name)
+    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+        return None
 
 
 def alive(process: psutil.Process) -> bool:
@@ -140,15 +148,6 @@ def alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _of_vm(vm: LocalMachine) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(VM_MARK) == vm.metadata_url and alive(process):
-                yield process
-        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            continue  # it ended, or belongs to another user
 
 
 def _runs(words: list[str], program: str) -> bool:

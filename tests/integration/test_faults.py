@@ -71,7 +71,7 @@ async def cloud(azure: Emulator, tmp_path: Path) -> AsyncIterator[StackInfo]:
 
 
 async def test_a_killed_part_comes_back_with_another_process(stack: StackInfo) -> None:
-    before = await faults.kill_service(stack)
+    before = await faults.kill_part(stack, "service")
     await faults.back(stack, "service", before)
 
     assert part(stack, "service").pid != before
@@ -132,8 +132,8 @@ async def test_a_machine_that_is_killed_is_gone_and_one_that_lingers_is_listed(
 ) -> None:
     vm = await _settled(cloud)
     other = (await faults.machines(cloud, vm.attempt_id))[1]
-    await faults.kill_vm(cloud, vm)
-    await faults.linger(cloud, other)
+    await faults.evict(cloud, vm, notice=False)
+    await faults.evict(cloud, other, notice=False, lingers=True)
 
     assert [m.state for m in await faults.machines(cloud, vm.attempt_id)] == ["stopped"]
 

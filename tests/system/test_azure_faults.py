@@ -34,7 +34,7 @@ async def test_a_job_survives_everything_that_azure_and_its_own_service_do_to_it
     await faults.arm_fault(stack, "delete_fails", count=2)
     await faults.arm_fault(stack, "drop", when="after", method="DELETE", count=1)
     await product.until(job_id, lambda j: j["finished_at"] is not None)
-    await faults.kill_service(stack)  # its machines are being deleted
+    await faults.kill_part(stack, "service")  # its machines are being deleted
     done = await product.until(job_id, lambda j: j["cost"]["final"])
     tried = await product.attempts(job_id)
     struck = {f["kind"]: f["struck"] for f in await faults.faults(stack)}
@@ -64,4 +64,4 @@ async def _kill_the_service_while_machines_are_made(product: Product, job_id: st
         return len(await faults.machines(product.stack)) > 0
 
     await waiting.until(made, bool, interval=0.1, deadline=60)
-    await faults.kill_service(product.stack)
+    await faults.kill_part(product.stack, "service")

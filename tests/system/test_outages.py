@@ -18,7 +18,7 @@ async def test_a_job_trains_on_through_outages_and_comes_back_when_all_its_machi
     job_id = await product.submit(epochs=25)
     await product.until(job_id, lambda j: j["latest_checkpoint"] is not None)
     await faults.restart(stack, "postgres")
-    before = await faults.kill_service(stack)
+    before = await faults.kill_part(stack, "service")
     await faults.back(stack, "service", before)
     await faults.take_away(stack, "azurite", 20)
     away = await product.get(f"/fine_tuning/jobs/{job_id}")

@@ -57,6 +57,10 @@ class ArmClient:
         """Distinct regions of the scale set offerings."""
         return list(dict.fromkeys(region for _, region, _ in self.offerings))
 
+    def in_regions(self, template: str) -> list[str]:
+        """Return the distinct resource ids of a template in which {region} is replaced."""
+        return list(dict.fromkeys(template.replace("{region}", r) for r in self.regions))
+
     def policy(self, member: str) -> Any:  # noqa: ANN401 - a member of any type
         """Return a member of REKINDLE_AZURE_POLICY, or None."""
         return json.loads(self.setting("AZURE_POLICY") or "{}").get(member)

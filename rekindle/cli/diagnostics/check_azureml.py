@@ -14,7 +14,7 @@ from contract.figures import EXPERIMENT, WORKSPACE, workspace_address
 from rekindle.cli.diagnostics.arm_client import ArmClient, said
 from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok
 from rekindle.cli.diagnostics.check_roles import granted
-from rekindle.cli.diagnostics.check_subscription import cores
+from rekindle.cli.diagnostics.check_subscription import cores, provider
 
 _ML = "Microsoft.MachineLearningServices"
 _VERSION = "2023-08-01-preview"
@@ -38,10 +38,7 @@ def checks(azure: ArmClient) -> Iterator[CheckResult]:
         yield _mlflow(azure, workspace_address(uri))
     if not azure.clusters:
         return
-    state = azure.get(f"/providers/{_ML}", "2021-04-01")["registrationState"]
-    run = f"Run: az provider register --namespace {_ML} --wait"
-    good = state == "Registered"
-    yield ok(f"provider {_ML}", "registered") if good else missing(f"provider {_ML}", state, run)
+    yield provider(azure, _ML)
     yield from _workspace(azure)
     named = azure.named_clusters
     for size, region, spot in azure.clusters:

@@ -24,8 +24,7 @@ _STORAGE = "/providers/Microsoft.Storage/storageAccounts"
 
 def subnet(azure: ArmClient) -> Iterator[CheckResult]:
     """Check that the nodes' subnet exists, has free addresses, and is not delegated."""
-    template = azure.setting("AZURE_SUBNET_ID")
-    for place in dict.fromkeys(template.replace("{region}", r) for r in azure.regions):
+    for place in azure.in_regions(azure.setting("AZURE_SUBNET_ID")):
         yield _subnet(azure.get_id(place, "2024-05-01")["properties"], place)
 
 
@@ -69,8 +68,7 @@ def storage(azure: ArmClient) -> Iterator[CheckResult]:
         return
     add = "Run: az storage account network-rule add"
     allowed = {str(r["id"]).lower() for r in rules.get("virtualNetworkRules") or []}
-    template = azure.setting("AZURE_SUBNET_ID")
-    for place in dict.fromkeys(template.replace("{region}", r) for r in azure.regions):
+    for place in azure.in_regions(azure.setting("AZURE_SUBNET_ID")):
         if rules.get("defaultAction") == "Deny" and place.lower() not in allowed:
             run = f"{add} --account-name {account} --subnet {place}"
             yield missing(name, f"blocks the nodes' subnet {place.rpartition('/')[2]}", run)

@@ -55,8 +55,7 @@ def group(azure: ArmClient) -> Iterator[CheckResult]:
     yield ok("resource group", azure.group)
     scope = f"/subscriptions/{azure.subscription}{path}"
     yield granted(azure, "Virtual Machine Contributor", MACHINES, scope)
-    subnet = azure.setting("AZURE_SUBNET_ID")
-    for place in dict.fromkeys(subnet.replace("{region}", r) for r in azure.regions or [""]):
+    for place in azure.in_regions(azure.setting("AZURE_SUBNET_ID")) or [""]:
         yield granted(azure, "Network Contributor", (JOIN,), place or scope)
     audit = granted(azure, "Reader", AUDIT, scope)
     if audit.remedy:

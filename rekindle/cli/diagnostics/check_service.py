@@ -30,7 +30,7 @@ def checks(asked: ConnectionOptions) -> Iterator[CheckResult]:
     with ApiClient(found) as client:
         try:
             with client.translated():
-                answer = client.http.get(_root(found.url) + "/readyz")
+                answer = client.http.get(found.url.removesuffix("/v1") + "/readyz")
             if not (reason := _not_ready(answer)):
                 checked(answer)
         except ServiceUnreachable as trouble:
@@ -89,7 +89,3 @@ def _key(client: ApiClient) -> CheckResult:
         named = "API key" if trouble.exit_code is ExitCode.NOT_AUTHORISED else "jobs"
         return missing(named, trouble.message, remedy)
     return ok("API key", f"...{client.connection.key[-4:]} is valid")
-
-
-def _root(url: str) -> str:
-    return url.removesuffix("/v1")

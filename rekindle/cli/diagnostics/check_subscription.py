@@ -21,12 +21,16 @@ def providers(azure: ArmClient) -> Iterator[CheckResult]:
     """Check that each resource provider of scale sets is registered."""
     more = (_IDENTITIES,) if azure.setting("AZURE_IDENTITY_ID") else ()
     for namespace in (*_PROVIDERS, *more):
-        name = f"provider {namespace}"
-        state = azure.get(f"/providers/{namespace}", "2021-04-01")["registrationState"]
-        if state == "Registered":
-            yield ok(name, "registered")
-        else:
-            yield missing(name, state, f"Run: az provider register --namespace {namespace} --wait")
+        yield provider(azure, namespace)
+
+
+def provider(azure: ArmClient, namespace: str) -> CheckResult:
+    """Check that a resource provider is registered."""
+    name = f"provider {namespace}"
+    state = azure.get(f"/providers/{namespace}", "2021-04-01")["registrationState"]
+    if state == "Registered":
+        return ok(name, "registered")
+    return missing(name, state, f"Run: az provider register --namespace {namespace} --wait")
 
 
 def encryption(azure: ArmClient) -> Iterator[CheckResult]:
@@ -41,7 +45,7 @@ def encryption(azure: ArmClient) -> Iterator[CheckResult]:
         ("proximity_placement_group_id", "placement group"),
     ):
         template = azure.policy(member) or ""
-        for place in dict.fromkeys(template.replace("{region}", r) for r in azure.regions):
+        for place in azure.in_regions(template):
             if place:
                 yield _named(azure, name, place)
 

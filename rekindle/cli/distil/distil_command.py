@@ -17,6 +17,7 @@ from rekindle.cli.distil import options
 from rekindle.cli.distil.options import GradingOptions, RequestOptions, wrong
 from rekindle.cli.distil.rows import RowKind
 from rekindle.cli.errors import CliError, ExitCode
+from rekindle.cli.files.json_rows import require_file
 
 if TYPE_CHECKING:
     from rekindle.cli.distil.distillation import Distillation, DistilSettings, PromptCounts
@@ -45,11 +46,10 @@ def distil(
 ) -> int | None:
     """Write OUT with training rows from a teacher's answers to PROMPTS. Rerun to continue."""
     from rekindle.cli.distil.distillation import Distillation, look
-    from rekindle.cli.distil.prompts import require
     from rekindle.cli.distil.reply_cache import ReplyCache
     from rekindle.cli.distil.teacher_pool import TeacherPool
 
-    require(prompts)
+    require_file(prompts)
     found = look(prompts)
     wanted = _wanted((prompts, out), teacher_url, teacher, kind, asking, grading, found)
     cache = asking.cache or prompts.with_name(f"{prompts.name}.replies")

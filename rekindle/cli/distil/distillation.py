@@ -19,6 +19,7 @@ from rekindle.cli.distil.teacher import Teacher
 from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.distil.teacher_pool import Seen, TeacherPool
 from rekindle.cli.errors import CliError, ExitCode
+from rekindle.cli.output_file import partial_file
 
 Json = dict[str, Any]
 
@@ -59,17 +60,13 @@ class Distillation:
 
     def write(self) -> None:
         """Write the whole file or nothing; raise CliError if there is no row."""
-        part = self.wanted.out.with_name(f".{self.wanted.out.name}.part")
-        try:
+        with partial_file(self.wanted.out) as part:
             with part.open("w", encoding="utf-8") as lines:
                 for row in self._rows():
                     lines.write(json.dumps(row, ensure_ascii=False) + "\n")
                     self.rows += 1
             if not self.rows:
                 raise self._nothing()
-            part.replace(self.wanted.out)
-        finally:
-            part.unlink(missing_ok=True)
 
     def _prompts(self, tally: DistilTally | None = None) -> Iterator[TeacherPrompt]:
         return prompts(self.wanted.file, tally or DistilTally())
@@ -124,7 +121,7 @@ class Distillation:
             try:
                 yield from made(self.wanted.kind, prompt, self._rated(graded), exact=exact)
             except UnusablePrompt as why:
-                self.tally.leave_out(prompt.line, str(why))
+                self.tally.skipped.add(prompt.line, str(why))
 
     def _rated(self, graded: list[tuple[str, float | None]]) -> list[tuple[str, float | None]]:
         """Drop candidates without a grade, if there is a judge or grader."""
@@ -175,7 +172,7 @@ def look(file: Path) -> PromptCounts:
         total += 1
         answered += prompt.item.get(ANSWER) is not None
     if not total:
-        why = "; ".join(tally.reasons()) or "it has no rows"
+        why = "; ".join(tally.skipped.reasons()) or "it has no rows"
         raise CliError(
             f"{file} has no prompt: {why}.",
             "A row needs `messages` that end before the answer, or a `prompt`.",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.cli.distil.tally import DistilTally
-from rekindle.cli.errors import CliError, ExitCode
+from rekindle.cli.errors import CliError
 from rekindle.cli.files.json_rows import rows
 
 Json = dict[str, Any]
@@ -47,19 +47,13 @@ def prompts(path: Path, tally: DistilTally) -> Iterator[TeacherPrompt]:
             found = ([_user(item)], {}) if isinstance(item, str) else of_row(item)
             prompt = TeacherPrompt(line, *found)
         except UnusablePrompt as why:
-            tally.leave_out(line, str(why))
+            tally.skipped.add(line, str(why))
             continue
         if (identity := hash(prompt.identity)) in seen:
-            tally.leave_out(line, "it is a duplicate")
+            tally.skipped.add(line, "it is a duplicate")
             continue
         seen.add(identity)
         yield prompt
-
-
-def require(path: Path) -> None:
-    """Raise CliError if the path is not a file."""
-    if not path.is_file():
-        raise CliError(f"{path} is not a file.", "Pass an existing file.", exit_code=ExitCode.USAGE)
 
 
 def _items(path: Path) -> Iterator[tuple[int, Json | str]]:

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import httpx
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
-from tenacity.wait import wait_base, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
+from tenacity.wait import wait_random_exponential
 
+from rekindle.cli.api_client import RetryAfterWait, is_loopback, retry_after
 from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
 
@@ -20,7 +21,7 @@ TRIES = 6
 LARGEST = 16 << 20  # bytes of a reply; the service accepts no longer line
 KEY = "REKINDLE_TEACHER_KEY"
 
-_LONGEST_PAUSE = 120.0
+_WAIT = RetryAfterWait(wait_random_exponential(multiplier=1, max=60), longest=120.0)
 _FOR_NOW = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _FAILED = 500
 _OF_THE_PROMPT = {400, 413, 422}  # these may concern this prompt only
@@ -32,18 +33,18 @@ class PromptRefused(Exception):
 
 
 class TeacherBusy(ServiceUnreachable):
-    """A temporary failure; ``after`` is the server's Retry-After in seconds.
+    """A temporary failure; ``retry_after`` is the server's Retry-After in seconds.
 
     ``is_about_it``: the server answers, and may fail at this prompt only.
     """
 
     def __init__(
-        self, message: str, after: float | None = None, *, is_about_it: bool = False
+        self, message: str, retry_after: float | None = None, *, is_about_it: bool = False
     ) -> None:
         super().__init__(
             message, "Check the address and that the server is running.", code="teacher_away"
         )
-        self.after, self.is_about_it = after, is_about_it
+        self.retry_after, self.is_about_it = retry_after, is_about_it
 
 
 class Teacher:
@@ -59,13 +60,12 @@ class Teacher:
         self._url, headers = url, {"user-agent": "rekindle"}
         if key:
             headers["authorization"] = f"Bearer {key}"
-        local = httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
         limits = httpx.Timeout(timeout, connect=10.0, pool=None)
         self._http = httpx.AsyncClient(
             headers=headers,
             timeout=limits,
             limits=httpx.Limits(max_connections=None),  # the pool limits parallel requests
-            trust_env=not local,
+            trust_env=not is_loopback(url),
         )
         self._more: Json = {"sleep": sleep} if sleep else {}
 
@@ -80,7 +80,7 @@ class Teacher:
         retrying = AsyncRetrying(
             stop=stop_after_attempt(TRIES),
             retry=retry_if_exception_type(TeacherBusy),
-            wait=_Wait(),
+            wait=_WAIT,
             reraise=True,
             **self._more,
         )
@@ -100,17 +100,6 @@ class Teacher:
         if answer.is_success:
             return _parsed(data, self._url)
         raise _failure(answer, data, self._url, ask.model)
-
-
-class _Wait(wait_base):
-    """Wait for the server's Retry-After, else with exponential backoff and jitter."""
-
-    _usual = wait_random_exponential(multiplier=1, max=60)
-
-    def __call__(self, retry_state: RetryCallState) -> float:
-        error = retry_state.outcome.exception() if retry_state.outcome else None
-        asked = error.after if isinstance(error, TeacherBusy) else None
-        return self._usual(retry_state) if asked is None else min(asked, _LONGEST_PAUSE)
 
 
 async def _read(answer: httpx.Response) -> bytes:
@@ -154,8 +143,7 @@ def _failure(answer: httpx.Response, data: bytes, url: str, model: str) -> Excep
     if code == _NO_MONEY:
         return CliError(why, "The account has no credit left.", code="teacher_unpaid")
     if answer.status_code in _FOR_NOW:
-        after = _seconds(answer.headers.get("retry-after"))
-        return TeacherBusy(why, after, is_about_it=answer.status_code == _FAILED)
+        return TeacherBusy(why, retry_after(answer), is_about_it=answer.status_code == _FAILED)
     if answer.status_code in _OF_THE_PROMPT:
         return PromptRefused(said or f"the teacher answered {answer.status_code}")
     return CliError(
@@ -172,7 +160,3 @@ def _error(data: bytes) -> tuple[str, str]:
     if not isinstance(error, dict):
         return str(error)[:300], ""
     return str(error.get("message") or "")[:300], str(error.get("code") or "")
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.replace(".", "", 1).isdigit() else None

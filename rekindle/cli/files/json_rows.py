@@ -5,9 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from rekindle.cli.errors import CliError
+from rekindle.cli.errors import CliError, ExitCode
 
 _AT_ONCE = 1 << 20  # characters
+
+
+def require_file(path: Path) -> None:
+    """Raise CliError if the path is not a file."""
+    if not path.is_file():
+        raise CliError(f"{path} is not a file.", "Pass an existing file.", exit_code=ExitCode.USAGE)
 
 
 def rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

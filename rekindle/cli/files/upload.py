@@ -60,10 +60,15 @@ def upload(cli: Cli, path: Path, *, same_once: bool = False) -> Json:
 
 def uploaded(cli: Cli, named: str, *, same_once: bool = False) -> str:
     """Return a file id unchanged; upload a path and return its id."""
-    if named.startswith("file-") and not Path(named).exists():
+    if is_file_id(named):
         return named
     file_id: str = upload(cli, Path(named), same_once=same_once)["id"]
     return file_id
+
+
+def is_file_id(name: str) -> bool:
+    """Return whether the name is the id of an uploaded file, not a local path."""
+    return name.startswith("file-") and not Path(name).exists()
 
 
 def require(path: Path) -> None:

@@ -13,11 +13,12 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.files.json_rows import rows
+from rekindle.cli.files.json_rows import require_file, rows
+from rekindle.cli.files.skipped_rows import SkippedRows
 from rekindle.cli.imports.conversion import RowFormat, convert, format_of
 from rekindle.cli.imports.members import LeftOut
+from rekindle.cli.output_file import partial_file
 
-_LINES_NAMED = 5
 _METHODS = {RowFormat.PREFERENCE: " --method dpo", RowFormat.RANKED: " --method reward"}
 _METHODS[RowFormat.RANKED] += " --set method.reward.loss=ranked_margin"
 _OURS = ("messages", "input")
@@ -51,7 +52,7 @@ class ImportCount:
 
     kind: RowFormat | None = None
     written: int = 0
-    left_out: dict[str, list[int]] = field(default_factory=dict)  # why: lines
+    skipped: SkippedRows = field(default_factory=SkippedRows)
     dropped: Counter[str] = field(default_factory=Counter)  # members of rows that were written
 
 
@@ -59,16 +60,12 @@ def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = InputFormat.AUTO
     """Convert another program's FILE to OUT for `rekindle submit`. Needs no service."""
     _require(file, out)
     count = ImportCount(None if kind is InputFormat.AUTO else RowFormat(kind.value))
-    part = out.with_name(f".{out.name}.part")
-    try:
+    with partial_file(out) as part:
         with part.open("w", encoding="utf-8") as lines:
             for row in _converted(file, count):
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
         if not count.written:
             raise _nothing(file, count)
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
     cli.show(_document(out, count), lambda: _told(out, count))
 
 
@@ -78,7 +75,7 @@ def _converted(file: Path, count: ImportCount) -> Iterator[dict[str, Any]]:
         try:
             converted, dropped = convert(row, count.kind)
         except LeftOut as why:
-            count.left_out.setdefault(str(why), []).append(line)
+            count.skipped.add(line, str(why))
             continue
         count.written += 1
         count.dropped.update(dropped)
@@ -102,8 +99,7 @@ def _known(file: Path, line: int, row: dict[str, Any]) -> RowFormat:
 
 
 def _require(file: Path, out: Path) -> None:
-    if not file.is_file():
-        raise CliError(f"{file} is not a file.", "Pass an existing file.", exit_code=ExitCode.USAGE)
+    require_file(file)
     if out.exists():
         raise CliError(
             f"{out} already exists.", "Pass another file name.", exit_code=ExitCode.USAGE
@@ -111,40 +107,30 @@ def _require(file: Path, out: Path) -> None:
 
 
 def _nothing(file: Path, count: ImportCount) -> CliError:
-    why = "; ".join(_reasons(count)) or "it has no rows"
+    why = "; ".join(count.skipped.reasons()) or "it has no rows"
     return CliError(
         f"No row of {file} could be converted: {why}.",
-        "Check --format." if count.left_out else "Pass another file.",
+        "Check --format." if count.skipped.total else "Pass another file.",
         code="nothing_imported",
     )
 
 
 def _document(out: Path, count: ImportCount) -> dict[str, Any]:
-    left_out = {why: {"rows": len(at), "lines": at[:100]} for why, at in count.left_out.items()}
-    rest = sum(len(at) for at in count.left_out.values())
     told = {"file": str(out), "format": count.kind, "rows": count.written}
     return {
         **told,
-        "rows_left_out": rest,
-        "left_out": left_out,
+        "rows_left_out": count.skipped.total,
+        "left_out": count.skipped.as_dict(),
         "members_not_carried_over": dict(count.dropped),
     }
 
 
 def _told(out: Path, count: ImportCount) -> Iterator[str]:
     yield f"wrote {formats.count(count.written, 'row')} of format {count.kind} to {out}"
-    rest = sum(len(at) for at in count.left_out.values())
-    if rest:
-        yield f"{formats.count(rest, 'row')} left out: {'; '.join(_reasons(count))}"
+    if total := count.skipped.total:
+        yield f"{formats.count(total, 'row')} left out: {'; '.join(count.skipped.reasons())}"
     for name, rows_with_it in count.dropped.most_common():
         rows_told = formats.count(rows_with_it, "row")
         yield f"not carried over: `{formats.safe(name)}` of {rows_told}"
     method = _METHODS.get(count.kind, "") if count.kind else ""
     yield f"Next: rekindle submit {out} --model MODEL{method}"
-
-
-def _reasons(count: ImportCount) -> Iterator[str]:
-    for why, lines in count.left_out.items():
-        named = ", ".join(map(str, lines[:_LINES_NAMED]))
-        more = " and more" if len(lines) > _LINES_NAMED else ""
-        yield f"{formats.safe(why)} (lines {named}{more})"

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 POLL_SECONDS = 25.0
 _PAGE = 100
-_BETWEEN_LOOKS = 1.0  # seconds, if the service answers at once without news
-_BETWEEN_TRIES = 2.0
-TRIES = 5  # of the first poll; later polls retry for _PATIENCE
-_PATIENCE = 1800.0  # seconds that nodes keep training without the service, by default
+PAUSE_SECONDS = 1.0  # between two polls, if the service answers at once without a change
+_RETRY_SECONDS = 2.0
+TRIES = 5  # of the first poll; later polls retry for OUTAGE_SECONDS
+OUTAGE_SECONDS = 1800.0  # seconds that nodes keep training without the service, by default
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class JobFeed:
             try:
                 news = self._look()
             except ServiceUnreachable as trouble:
-                if time.monotonic() - heard > _PATIENCE:
+                if time.monotonic() - heard > OUTAGE_SECONDS:
                     raise
                 on_away(trouble)
-                time.sleep(_BETWEEN_TRIES)
+                time.sleep(_RETRY_SECONDS)
                 continue
             heard = time.monotonic()
             yield news
-            time.sleep(max(_BETWEEN_LOOKS - (heard - asked), 0))
+            time.sleep(max(PAUSE_SECONDS - (heard - asked), 0))
 
     def _look(self) -> JobUpdate:
         """Read the job before its events, so that no event is missed."""

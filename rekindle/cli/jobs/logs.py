@@ -11,6 +11,7 @@ from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.jobs.job_feed import OUTAGE_SECONDS, PAUSE_SECONDS
 
 if TYPE_CHECKING:
     from rekindle.cli.api_client import ApiClient
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 _NEXT = "x-next-offset"
 _MOST_LINES = 10_000  # the most that the service returns for `tail`
-_BETWEEN_LOOKS = 1.0
 _AWAY_SECONDS = 3.0
-_PATIENCE = 1800.0
 
 
 def logs(
@@ -101,9 +100,9 @@ def _follow(log: RankLog, attempt: str | None, shown: "_Shown") -> None:
                 shown.end()
                 return
             heard = time.monotonic()
-            time.sleep(_BETWEEN_LOOKS)
+            time.sleep(PAUSE_SECONDS)
         except ServiceUnreachable as trouble:
-            if time.monotonic() - heard > _PATIENCE:
+            if time.monotonic() - heard > OUTAGE_SECONDS:
                 raise
             shown.cli.note(f"{trouble.message} Retrying.")
             time.sleep(_AWAY_SECONDS)

@@ -14,16 +14,15 @@ import typer
 from contract import events_file
 from contract.figures import tagged
 from rekindle.cli.command import Cli
-from rekindle.cli.errors import CliError
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
 from rekindle.cli.jobs import trackers
+from rekindle.cli.output_file import partial_file
 
 if TYPE_CHECKING:
     from rekindle.cli.api_client import ApiClient
 
 Json = dict[str, Any]
 _PAGE = 10_000  # steps
-_PART = ".part"
 
 
 def metrics(
@@ -118,12 +117,8 @@ def _print_csv(rows: list[Json], file: TextIO) -> None:
 
 
 def _write(path: Path, data: bytes) -> Path:
-    """Write the whole file or nothing."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + _PART)
+    """Write the file, and its folder if needed."""
+    with partial_file(path) as part:
+        part.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        raise CliError(f"Cannot write {path}: {error.strerror}.") from error
     return path

@@ -14,6 +14,7 @@ import typer
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.output_file import partial_file
 
 if TYPE_CHECKING:
     from rekindle.cli.api_client import ApiClient
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MAX_POINTS = 2_000  # per curve
 _EVENTS = 100
 _DATA = '<script type="application/json" id="report-data">null</script>'
-_PART = ".part"
 
 
 def report(
@@ -36,7 +36,8 @@ def report(
     name = job_id(cli.client, job)
     page = fill_template(_template(cli.client), collect_data(cli.client, name, time.time()))
     path = file or Path(f"{name}.html")
-    _write(path, page)
+    with partial_file(path) as part:
+        part.write_text(page, encoding="utf-8")
     document = {"object": "report", "job": name, "file": str(path), "bytes": len(page.encode())}
     cli.show(document, lambda: [f"Wrote {path}; it opens without a network."])
 
@@ -86,13 +87,3 @@ def _card(client: "ApiClient", name: str) -> str | None:
         if trouble.exit_code is ExitCode.NOT_FOUND:
             return None
         raise
-
-
-def _write(path: Path, page: str) -> None:
-    """Write beside the file, then rename it, so that no partial report is seen."""
-    part = path.with_name(path.name + _PART)
-    try:
-        part.write_text(page, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise CliError(f"Cannot write {path}: {error.strerror}.") from error

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from contract.choices import OnExhausted, OnRisk, Priority
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
@@ -20,29 +20,6 @@ _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
 _NONE = "none"
-
-
-class Exhausted(StrEnum):
-    """What to do when the budget is exhausted."""
-
-    PAUSE = "pause"
-    CANCEL = "cancel"
-
-
-class Risk(StrEnum):
-    """What to do when Spot capacity would miss the deadline."""
-
-    SWITCH = "switch_to_on_demand"
-    NOTIFY = "notify"
-    CANCEL = "cancel"
-
-
-class Priority(StrEnum):
-    """Order among queued jobs of a project."""
-
-    LOW = "low"
-    NORMAL = "normal"
-    HIGH = "high"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +89,7 @@ class LimitChanges(LimitOptions):
     """Options of `rekindle set`: limits, and what to do when they are reached."""
 
     on_exhausted: Annotated[
-        Exhausted | None,
+        OnExhausted | None,
         typer.Option(
             "--on-exhausted",
             help="Action when the budget is exhausted, after a checkpoint; default: pause.",
@@ -120,7 +97,7 @@ class LimitChanges(LimitOptions):
         ),
     ] = None
     on_deadline_risk: Annotated[
-        Risk | None,
+        OnRisk | None,
         typer.Option(
             "--on-deadline-risk",
             help="Action when Spot would miss the deadline; default: switch_to_on_demand.",

@@ -26,11 +26,11 @@ class Breakage:
 BREAKAGES = {
     "service": Breakage(
         then="Kills the service; it restarts, and machines keep training.",
-        part=faults.kill_service,
+        part=lambda stack: faults.kill_part(stack, "service"),
     ),
     "emulator": Breakage(
         then="Kills the Azure emulator; it restarts, and machines keep running.",
-        part=faults.kill_emulator,
+        part=lambda stack: faults.kill_part(stack, "emulator"),
     ),
     "postgres": Breakage(
         then="Restarts the database; the API answers 503 meanwhile.",
@@ -55,7 +55,7 @@ BREAKAGES = {
     ),
     "vm": Breakage(
         then="Removes a machine without notice; the job resumes on new machines.",
-        machine=faults.kill_vm,
+        machine=lambda stack, vm: faults.evict(stack, vm, notice=False),
     ),
     "crash": Breakage(
         then="Crashes a machine's operating system while Azure shows it as running; the job "

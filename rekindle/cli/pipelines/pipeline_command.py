@@ -15,7 +15,7 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import ExitCode
-from rekindle.cli.files.upload import require, upload
+from rekindle.cli.files.upload import is_file_id, require
 from rekindle.cli.job_lookup import JOBS, pages
 from rekindle.cli.pipelines.pipeline_file import Pipeline, PipelinePhase, read, tags
 from rekindle.cli.pipelines.pipeline_steps import (
@@ -25,6 +25,7 @@ from rekindle.cli.pipelines.pipeline_steps import (
     came_to_nothing,
     next_step,
 )
+from rekindle.cli.submit.submit_command import with_uploads
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,7 +39,7 @@ def pipeline(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Pipeline file in YAML or JSON: phases in order; the quickstart has an example.",
+            help="Pipeline file in YAML or JSON: phases in order; see docs/training.md.",
         ),
     ],
     *,
@@ -82,22 +83,11 @@ def _carry_out(cli: Cli, asked: Pipeline, step: SubmitPhase | FollowJob) -> None
 def _submit(cli: Cli, asked: Pipeline, step: SubmitPhase) -> str:
     """Return the id of the phase's job; a repeat or a parallel run creates no second job."""
     phase = step.phase
-    body = _sent(cli, phase.with_models(lambda name: step.models[name]))
+    body = phase.with_models(lambda name: step.models[name])
+    body = with_uploads(cli, body, same_once=True)
     body["metadata"] = {**(body.get("metadata") or {}), **tags(asked, phase)}
     key = f"pipeline:{asked.name}:{phase.name}:{phase.written}:{step.earlier}"
     return str(cli.client.post(JOBS, body, headers={"idempotency-key": key})["id"])
-
-
-def _sent(cli: Cli, body: Json) -> Json:
-    """Upload the body's files and return it with their ids; reuse earlier uploads."""
-    named = {m: body[m] for m in ("training_file", "validation_file") if body.get(m)}
-    return body | {m: _file(cli, name) for m, name in named.items()}
-
-
-def _file(cli: Cli, named: str) -> str:
-    if named.startswith("file-") and not Path(named).exists():
-        return named
-    return str(upload(cli, Path(named), same_once=True)["id"])
 
 
 def _tell_estimate(cli: Cli, asked: Pipeline, step: SubmitPhase) -> None:
@@ -126,8 +116,10 @@ def _tell_estimate(cli: Cli, asked: Pipeline, step: SubmitPhase) -> None:
 def _plan(
     cli: Cli, asked: Pipeline, phase: PipelinePhase, models: Mapping[str, str]
 ) -> Json | None:
-    """Return the service's plan without creating a job; raise Trouble if it refuses."""
-    body = _sent(cli, phase.body)  # finds a bad file before the first phase costs money
+    """Return the service's plan without creating a job; raise CliError if it refuses."""
+    body = with_uploads(
+        cli, phase.body, same_once=True
+    )  # finds a bad file before the first phase costs money
     missing = [name for name in phase.needs if name not in models]
     if any(phase.body["model"] != f"${name}" for name in missing):
         return None
@@ -156,7 +148,7 @@ def _jobs(cli: Cli, asked: Pipeline) -> list[Json]:
 def _require_files(asked: Pipeline) -> None:
     for phase in asked.phases:
         for named in phase.files:
-            if not named.startswith("file-"):
+            if not is_file_id(named):
                 require(Path(named))
 
 

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 MODEL = "model"
 TAGS = ("pipeline", "phase", "written")  # reserved members of the metadata
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
-_EXAMPLE = "The quickstart has an example: docs/quickstart.md, From one model to the next."
+_EXAMPLE = "See the example in docs/training.md#from-one-model-to-the-next."
 _RULE = "1 to 48 letters, digits, dots, dashes and underscores"
 
 

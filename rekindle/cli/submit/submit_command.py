@@ -10,7 +10,7 @@ from uuid import uuid4
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.files.upload import require, uploaded
+from rekindle.cli.files.upload import is_file_id, require, uploaded
 from rekindle.cli.formats import money, part
 from rekindle.cli.job_lookup import JOBS
 from rekindle.cli.jobs import views
@@ -80,16 +80,16 @@ def checked(
     }
     body = request.request(preset, read, named, job_config.without_nulls(own), sets)
     job_config.check(body, read, sets)
-    paths = [Path(body[each]) for each in job_config.FILES if not _is_upload(body.get(each))]
-    for path in paths:
-        require(path)
+    for member in job_config.FILES:
+        if (name := body.get(member)) and not is_file_id(name):
+            require(Path(name))
     grader_file.validate_grader(cli, body, named.grader)
     return body
 
 
 def with_uploads(cli: Cli, body: Json, *, same_once: bool) -> Json:
     """Upload files and put their ids into the body; ``same_once`` reuses an earlier upload."""
-    files = [member for member in job_config.FILES if member in body]
+    files = [member for member in job_config.FILES if body.get(member)]
     return body | {m: uploaded(cli, body[m], same_once=same_once) for m in files}
 
 
@@ -168,10 +168,6 @@ def _comments(cli: Cli, pieces: "Iterable[RenderableType]") -> Iterator[str]:
             cli.out.print(piece)
     for line in captured.get().splitlines():
         yield f"# {line}".rstrip()
-
-
-def _is_upload(named: object) -> bool:
-    return named is None or (str(named).startswith("file-") and not Path(str(named)).exists())
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

@@ -85,7 +85,7 @@ def test_a_plain_text_is_a_prompt_a_line_and_each_is_asked_once(tmp_path: Path) 
     found = [(p.line, p.messages[0]["content"]) for p in prompts(file, tally)]
 
     assert found == [(2, "2 + 2?"), (3, '{"prompt": "this is text"}')]
-    assert tally.left_out == {"it is a duplicate": [4]}
+    assert tally.skipped.lines == {"it is a duplicate": [4]}
 
 
 def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_file_that_makes_no_sense_is_told_where(document: object, says: str) -
 
     assert caught.value.message.startswith(f"{PATH}: ")
     assert says in caught.value.message
-    assert "quickstart" in caught.value.advice
+    assert "docs/training.md#from-one-model-to-the-next" in caught.value.advice
 
 
 def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:

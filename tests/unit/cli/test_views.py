@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from contract.choices import Priority
 from rekindle.cli import formats
 from rekindle.cli.errors import ServiceUnreachable
 from rekindle.cli.jobs import views
 from rekindle.cli.jobs.job_feed import JobUpdate
-from rekindle.cli.jobs.terms import LimitOptions, Priority
+from rekindle.cli.jobs.terms import LimitOptions
 from rekindle.cli.jobs.watch_lines import LineView
 from rekindle.cli.jobs.watch_screen import LiveView, picture
 from rekindle.terminal import Console
