@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from tokenizers import Encoding
 
-from rendering import oddities, rows
+from rendering import lost_content, rows
 from rendering.limits import limit_process, limited_row
 from rendering.refusals import explain
 from rendering.report import DataReport, Finding
@@ -141,8 +141,8 @@ class Preflight:
             kept.append((ids[:longest], within))
             self._tally.add_sequence(tokens, min(tokens, longest), within)
             yield from self._cut(tokens, targets, within)
-            yield from oddities.lost_in_template(sequence)
-            yield from oddities.lost_in_tokens(sequence.text, ids, self._tokenizer)
+            yield from lost_content.lost_in_template(sequence)
+            yield from lost_content.lost_in_tokens(sequence.text, ids, self._tokenizer)
         if self._task.has_answers and all(one == kept[0] for one in kept[1:]):
             message = "the answers do not differ, so nothing is learnt from them; leave the row out"
             yield SequenceProblem("answers_equal", f"{message}, or raise training.max_seq_len")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from contract.printable import printable_json
-from rekindle.cli.connection import ConnectionOptions, ServiceConnection, connect
+from rekindle.cli.connection import ConnectionOptions, ServiceConnection, resolve_connection
 from rekindle.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ class Cli:
     @cached_property
     def connection(self) -> ServiceConnection:
         """Service and key that the options, the environment or a local stack name."""
-        return connect(self.asked, os.environ, Path.cwd())
+        return resolve_connection(self.asked, os.environ, Path.cwd())
 
     @property
-    def same_project(self) -> str:
+    def project_option(self) -> str:
         """Option that makes the next command act in the same project; empty without one."""
         return f" --project {shlex.quote(self.asked.project)}" if self.asked.project else ""
 
@@ -136,14 +136,14 @@ class Cli:
         if not self.as_json:
             self.err.print(text, style=style or None, soft_wrap=True)
 
-    def complain(self, trouble: CliError) -> None:
+    def complain(self, error: CliError) -> None:
         """Print an error and its advice, or its JSON form with --json."""
         if self.as_json:
-            self.line(trouble.as_dict(), indent=2)
+            self.line(error.as_dict(), indent=2)
             return
-        self.err.print(f"error: {trouble.message}", style="bold red", soft_wrap=True)
-        if trouble.advice:
-            self.err.print(trouble.advice, soft_wrap=True)
+        self.err.print(f"error: {error.message}", style="bold red", soft_wrap=True)
+        if error.advice:
+            self.err.print(error.advice, soft_wrap=True)
 
 
 def command(function: Callable[..., int | None]) -> Callable[..., None]:
@@ -157,15 +157,17 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
         state: Path | None = None,
         project: str | None = None,
         as_json: bool = False,
-        **given: Any,  # noqa: ANN401 - whatever the command declares
+        **arguments: Any,  # noqa: ANN401 - whatever the command declares
     ) -> None:
         cli = Cli(ConnectionOptions(url, key, state, project), as_json=as_json)
         for name, group in groups.items():
-            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
-        raise typer.Exit(carried_out(cli, lambda: function(cli, *args, **given)))
+            arguments[name] = group(**{f.name: arguments.pop(f.name) for f in fields(group)})
+        raise typer.Exit(run_command(cli, lambda: function(cli, *args, **arguments)))
 
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    groups: dict[str, Any] = {
+        p.name: p.annotation for p in parameters if is_dataclass(p.annotation)
+    }
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, kind, default in (
@@ -176,13 +178,13 @@ def command(function: Callable[..., int | None]) -> Callable[..., None]:
             ("as_json", AsJson, False),
         )
     ]
-    keywords = [option for p in own for option in _options(p)]
+    keywords = [option for p in parameters for option in _option_parameters(p)]
     run.__signature__ = inspect.Signature([*keywords, *shared])  # type: ignore[attr-defined] # what inspect reads, typer with it
     run.__annotations__ = {p.name: p.annotation for p in [*keywords, *shared]}
     return run
 
 
-def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+def _option_parameters(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
     """Yield the parameter, or one parameter for each field of an options dataclass."""
     group, keyword = parameter.annotation, inspect.Parameter.KEYWORD_ONLY
     if not is_dataclass(group):
@@ -195,24 +197,24 @@ def _options(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
         )
 
 
-def carried_out(cli: Cli, work: Callable[[], int | None]) -> int:
+def run_command(cli: Cli, work: Callable[[], int | None]) -> int:
     """Run ``work``, close the connection, and return the exit code."""
     try:
-        return _said(cli, work)
+        return _exit_code_of(cli, work)
     finally:
         cli.close()
 
 
-def _said(cli: Cli, work: Callable[[], int | None]) -> int:
+def _exit_code_of(cli: Cli, work: Callable[[], int | None]) -> int:
     """Run ``work`` and return its exit code; print the message of an exception."""
     try:
         code = work() or ExitCode.OK
         sys.stdout.flush()
-    except CliError as trouble:
-        cli.complain(trouble)
-        return trouble.exit_code
+    except CliError as error:
+        cli.complain(error)
+        return error.exit_code
     except BrokenPipeError:
-        _hush()
+        _discard_output()
         return ExitCode.NO_READER
     except KeyboardInterrupt:
         cli.note("interrupted")
@@ -223,6 +225,6 @@ def _said(cli: Cli, work: Callable[[], int | None]) -> int:
     return code
 
 
-def _hush() -> None:
+def _discard_output() -> None:
     """Redirect stdout to nothing, so that Python's flush at exit cannot fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,7 +16,7 @@ from rekindle.cli.distil import distil_command
 from rekindle.cli.errors import ExitCode
 from rekindle.cli.files import file_commands, preview
 from rekindle.cli.imports import import_command
-from rekindle.cli.jobs import job_commands, logs, metrics, pause, report, simulate, terms, watch
+from rekindle.cli.jobs import job_commands, limits, logs, metrics, pause, report, simulate, watch
 from rekindle.cli.local import breaking, stack_commands
 from rekindle.cli.models import download, tier
 from rekindle.cli.pipelines import pipeline_command
@@ -72,7 +72,7 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "cancel": job_commands.cancel,
     "pause": pause.pause,
     "resume": pause.resume,
-    "set": terms.set_terms,
+    "set": limits.set_terms,
     "simulate": simulate.simulate,
     "download": download.download,
     "tier": tier.tier,

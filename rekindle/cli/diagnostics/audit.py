@@ -48,13 +48,13 @@ def view(found: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[
         for name in _COLUMNS:
             table.add_column(name, overflow="fold")
         for one in found:
-            table.add_row(*(Text(formats.safe(cell)) for cell in _cells(one, now)))
+            table.add_row(*(Text(formats.printable_line(cell)) for cell in _cells(one, now)))
         yield table
     for standing, group in summary["groups"].items():
         if group[_counted_as(standing)]:
             yield f"{standing}: {_counted(standing, group)} - {_WHAT.get(standing, '')}"
     if summary["unseen"]:
-        yield formats.safe(summary["unseen"])
+        yield formats.printable_line(summary["unseen"])
     blobs = summary.get("unknown_containers", 0)  # older services do not report it
     if blobs != 0:
         yield _containers(blobs)
@@ -125,4 +125,4 @@ def _cost(one: Mapping[str, Any]) -> str:
     if not one["per_hour"]:
         return "?"
     how = one.get("per_hour_if")  # older services do not report it
-    return formats.money(one["per_hour"]) + (f" if {formats.safe(how)}" if how else "")
+    return formats.money(one["per_hour"]) + (f" if {formats.printable_line(how)}" if how else "")

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok, skipped
-from rekindle.local.setup import OLDEST_NODE, ROOT, WEB, is_new_enough, tools_path
+from rekindle.local.setup import MIN_NODE_VERSION, ROOT, WEB, is_new_enough, tools_path
 
 _PYTHON = (3, 11)
 _PACKAGES = {
@@ -50,7 +50,7 @@ def _packages(what: str, names: tuple[str, ...]) -> CheckResult:
 
 
 def _node() -> CheckResult:
-    oldest = ".".join(map(str, OLDEST_NODE))
+    oldest = ".".join(map(str, MIN_NODE_VERSION))
     node = shutil.which("node", path=tools_path())
     if node is None:
         return missing("node", "not found", "Run: make setup, which installs it")
@@ -58,7 +58,7 @@ def _node() -> CheckResult:
     version = answer.stdout.strip()
     if is_new_enough(version):
         return ok("node", version)
-    oldest = ".".join(map(str, OLDEST_NODE))
+    oldest = ".".join(map(str, MIN_NODE_VERSION))
     return missing("node", version or "does not run", f"Install node {oldest} or newer.")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 
-from rekindle.cli.api_client import ApiClient, checked
-from rekindle.cli.connection import ConnectionOptions, connect
+from rekindle.cli.api_client import ApiClient, require_success
+from rekindle.cli.connection import ConnectionOptions, resolve_connection
 from rekindle.cli.diagnostics.check import CheckResult, doubt, missing, ok, skipped
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
 from rekindle.cli.job_lookup import JOBS
@@ -20,7 +20,7 @@ _SKEW_SECONDS = 30.0  # ages are visibly wrong beyond it; a busy service answers
 def checks(asked: ConnectionOptions) -> Iterator[CheckResult]:
     """Yield all checks of the service; later ones need the earlier ones."""
     try:
-        found = connect(asked, os.environ, Path.cwd())
+        found = resolve_connection(asked, os.environ, Path.cwd())
     except CliError as trouble:
         if trouble.code == "no_service":
             yield skipped("service", "no service is specified and no local stack is running here")
@@ -29,10 +29,10 @@ def checks(asked: ConnectionOptions) -> Iterator[CheckResult]:
         return
     with ApiClient(found) as client:
         try:
-            with client.translated():
+            with client.translate_errors():
                 answer = client.http.get(found.url.removesuffix("/v1") + "/readyz")
             if not (reason := _not_ready(answer)):
-                checked(answer)
+                require_success(answer)
         except ServiceUnreachable as trouble:
             start = "Start it (rekindle up), or" if found.stack else "Start it, or"
             yield missing("service", trouble.message, f"{start} correct the address.")

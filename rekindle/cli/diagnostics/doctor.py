@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli.command import Cli
-from rekindle.cli.connection import FACTS
+from rekindle.cli.connection import STACK_FILE
 from rekindle.cli.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _found(cli: Cli, port: int) -> "Iterator[tuple[str, Iterable[CheckResult]]]"
         why = "a remote service is configured, so no local stack is needed"
         yield "machine", [skipped("local stack", why)]
     else:
-        runs = (state / FACTS).is_file()
+        runs = (state / STACK_FILE).is_file()
         yield "machine", check_machine.checks(state.resolve(), port, stack_runs=runs)
     yield "service", check_service.checks(cli.asked)
     yield "azure", check_azure.checks(os.environ)

@@ -31,7 +31,7 @@ class DistilTally:
             reasons = "; ".join(self.skipped.reasons())
             yield f"{formats.count(total, 'prompt')} left out: {reasons}"
         if self.dropped:
-            why = "; ".join(f"{formats.safe(w)} ({n:,})" for w, n in self.dropped.items())
+            why = "; ".join(f"{formats.printable_line(w)} ({n:,})" for w, n in self.dropped.items())
             yield f"{formats.count(self.dropped.total(), 'candidate')} dropped: {why}"
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.files.upload import FILES, upload
-from rekindle.cli.job_lookup import pages
+from rekindle.cli.job_lookup import list_items
 from rekindle.cli.jobs import views
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ def list_files(
     ] = 20,
 ) -> None:
     """List your files, newest first."""
-    found = pages(cli.client, FILES, limit + 1)
+    found = list_items(cli.client, FILES, limit + 1)
     shown, more = found[:limit], len(found) > limit
     document = {"object": "list", "data": shown, "has_more": more}
     cli.show(document, lambda: _table(shown, time.time()))
@@ -65,11 +65,11 @@ def _table(files: list[Json], now: float) -> Iterable[Any]:
     for name in ("size", "examples", "warnings", "age"):
         table.add_column(name, justify="right", no_wrap=True)
     for file in files:
-        counts = formats.part(file, "counts")
+        counts = formats.object_member(file, "counts")
         table.add_row(
             file["id"],
-            Text(formats.safe(file.get("filename", formats.NOTHING))),
-            Text(formats.safe(file.get("format") or formats.NOTHING)),
+            Text(formats.printable_line(file.get("filename", formats.DASH))),
+            Text(formats.printable_line(file.get("format") or formats.DASH)),
             formats.size(file.get("bytes")),
             formats.number(counts.get("examples", file.get("examples"))),
             formats.number(counts.get("warnings")),
@@ -79,19 +79,19 @@ def _table(files: list[Json], now: float) -> Iterable[Any]:
 
 
 def _file(file: Json) -> Iterable[Any]:
-    counts = formats.part(file, "counts")
+    counts = formats.object_member(file, "counts")
     yield views.facts(
         [
             ("file", file["id"]),
-            ("name", formats.safe(file.get("filename", formats.NOTHING))),
-            ("status", str(file.get("status", formats.NOTHING))),
-            ("format", formats.safe(file.get("format") or formats.NOTHING)),
+            ("name", formats.printable_line(file.get("filename", formats.DASH))),
+            ("status", str(file.get("status", formats.DASH))),
+            ("format", formats.printable_line(file.get("format") or formats.DASH)),
             ("size", formats.size(file.get("bytes"))),
             ("examples", formats.number(counts.get("examples", file.get("examples")))),
             ("tokens", f"about {formats.number(counts.get('tokens'))}"),
-            ("uploaded", formats.clock(file.get("created_at"), day=True)),
+            ("uploaded", formats.local_time(file.get("created_at"), day=True)),
         ]
     )
     for warning in file.get("warnings") or []:
         where = f"line {warning['line']}: " if warning.get("line") else ""
-        yield Text(f"{where}{formats.safe(warning.get('message', ''))}", style="yellow")
+        yield Text(f"{where}{formats.printable_line(warning.get('message', ''))}", style="yellow")

@@ -65,7 +65,7 @@ def preview_file(
     query = asked | {"line": line, "limit": rows}
     shown = cli.client.get(f"{FILES}/{file}/preview", patience=_PATIENCE, **query)
     is_coloured = cli.out.color_system is not None and not cli.out.no_color
-    again = _again(file, asked) + cli.same_project
+    again = _again(file, asked) + cli.project_option
     cli.show(shown, lambda: view(shown, again, is_coloured=is_coloured))
 
 
@@ -102,7 +102,7 @@ def _row(row: Json, *, is_coloured: bool) -> Iterator[Text]:
         yield Text(f"... {formats.count(left, 'example')} more of line {row['line']}", style="dim")
     for problem in row["problems"]:
         kind, style = ("error", "red") if problem["is_error"] else ("warning", "yellow")
-        told = f"line {row['line']}: {kind}: {formats.safe(problem['message'])}"
+        told = f"line {row['line']}: {kind}: {formats.printable_line(problem['message'])}"
         yield Text(f"{told} ({problem['code']})", style=style)
 
 
@@ -112,7 +112,9 @@ def _counts(example: Json) -> str:
         told += f", {formats.number(example['trained_tokens'])} trained"
     if (cut := example["tokens"] - example["kept_tokens"]) > 0:
         told += f", {formats.number(cut)} cut off"
-    return told + (f", label {formats.safe(example['label'])!r}" if "label" in example else "")
+    return told + (
+        f", label {formats.printable_line(example['label'])!r}" if "label" in example else ""
+    )
 
 
 def _text(segments: list[Json], *, is_coloured: bool) -> Text:

@@ -37,4 +37,4 @@ class SkippedRows:
         for reason, lines in self.lines.items():
             named = ", ".join(map(str, lines[:_LINES_IN_TEXT]))
             more = " and more" if len(lines) > _LINES_IN_TEXT else ""
-            yield f"{formats.safe(reason)} (lines {named}{more})"
+            yield f"{formats.printable_line(reason)} (lines {named}{more})"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.job_lookup import pages
+from rekindle.cli.job_lookup import list_items
 
 if TYPE_CHECKING:
     import httpx
@@ -95,8 +95,8 @@ def tell_warnings(cli: Cli, file: Mapping[str, Any], name: str) -> None:
     warnings = file.get("warnings") or []
     for warning in warnings[:_SHOWN_WARNINGS]:
         where = f"{name}:{warning['line']}" if warning.get("line") else name
-        cli.note(f"  {where}: {formats.safe(warning.get('message', ''))}", style="yellow")
-    total = formats.part(file, "counts").get("warnings")
+        cli.note(f"  {where}: {formats.printable_line(warning.get('message', ''))}", style="yellow")
+    total = formats.object_member(file, "counts").get("warnings")
     more = (total if isinstance(total, int) else len(warnings)) - _SHOWN_WARNINGS
     if more > 0:
         cli.note(f"  and {more:,} more: rekindle files show {file['id']}", style="yellow")
@@ -152,7 +152,9 @@ def _send_file(cli: Cli, path: Path, name: str, bar: _Bar) -> Json:
         from rekindle.cli.files.upload_parts import send_in_parts
 
         return send_in_parts(cli.client, path, name, bar)
-    answer = cli.client.repeated(lambda: _send(cli, path, name, bar.at), before=bar.again)
+    answer = cli.client.send_with_retries(
+        lambda: _send(cli, path, name, bar.at), on_retry=bar.again
+    )
     file: Json = answer.json()
     return file
 
@@ -160,7 +162,7 @@ def _send_file(cli: Cli, path: Path, name: str, bar: _Bar) -> Json:
 def _send(cli: Cli, path: Path, name: str, at: Callable[[int], object]) -> "httpx.Response":
     import httpx
 
-    from rekindle.cli.api_client import checked
+    from rekindle.cli.api_client import require_success
 
     done = 0
 
@@ -169,14 +171,14 @@ def _send(cli: Cli, path: Path, name: str, at: Callable[[int], object]) -> "http
         done += read
         at(done)
 
-    with path.open("rb") as stream, cli.client.translated():
+    with path.open("rb") as stream, cli.client.translate_errors():
         answer = cli.client.http.post(
             FILES,
             data={"purpose": "fine-tune"},
             files={"file": (name, CountingReader(stream, count), "application/jsonl")},  # type: ignore[dict-item] # httpx needs read and fileno only
             timeout=httpx.Timeout(60.0, read=_SECONDS_TO_JUDGE),
         )
-    return checked(answer)
+    return require_success(answer)
 
 
 def _named_by_content(path: Path) -> str:
@@ -186,11 +188,11 @@ def _named_by_content(path: Path) -> str:
 
 
 def _find(cli: Cli, name: str) -> Json | None:
-    listed = pages(cli.client, FILES)
+    listed = list_items(cli.client, FILES)
     return next((file for file in listed if file.get("filename") == name), None)
 
 
 def _described(file: Mapping[str, Any]) -> str:
-    examples = formats.part(file, "counts").get("examples", file.get("examples"))
+    examples = formats.object_member(file, "counts").get("examples", file.get("examples"))
     shown = f", {formats.count(examples, 'example')}" if isinstance(examples, int) else ""
     return f"{formats.size(file.get('bytes'))}{shown}"

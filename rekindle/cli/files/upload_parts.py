@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import httpx
 import typer
 
-from rekindle.cli.api_client import ApiClient, checked
+from rekindle.cli.api_client import ApiClient, require_success
 from rekindle.cli.errors import CliError, ExitCode
 
 Json = dict[str, Any]
@@ -136,7 +136,9 @@ class _Sending:
         return part_id
 
     def _send_new(self, data: bytes, md5: str) -> str:
-        answer = self.client.repeated(lambda: self._post(data), TRIES, before=self.progress.again)
+        answer = self.client.send_with_retries(
+            lambda: self._post(data), TRIES, on_retry=self.progress.again
+        )
         part: Json = answer.json()
         if part["md5"] != md5:
             raise CliError(
@@ -148,9 +150,11 @@ class _Sending:
 
     def _post(self, data: bytes) -> httpx.Response:
         files = {"data": ("part", data, "application/octet-stream")}
-        with self.client.translated():
+        with self.client.translate_errors():
             timeout = httpx.Timeout(60.0, read=_SECONDS_TO_JUDGE)
-            return checked(self.client.http.post(f"{self.url}/parts", files=files, timeout=timeout))
+            return require_success(
+                self.client.http.post(f"{self.url}/parts", files=files, timeout=timeout)
+            )
 
 
 def _begin(client: ApiClient, path: Path, name: str, note: _Note) -> Json:

@@ -87,7 +87,7 @@ def _known(file: Path, line: int, row: dict[str, Any]) -> RowFormat:
     if found is not None:
         return found
     ours = next((name for name in _OURS if name in row), None)
-    has = ", ".join(map(formats.safe, list(row)[:6])) or "nothing"
+    has = ", ".join(map(formats.printable_line, list(row)[:6])) or "nothing"
     raise CliError(
         f"{file}, line {line}: unknown format; the row has {has}.",
         f"It has `{ours}`; submit it without conversion."
@@ -131,6 +131,6 @@ def _told(out: Path, count: ImportCount) -> Iterator[str]:
         yield f"{formats.count(total, 'row')} left out: {'; '.join(count.skipped.reasons())}"
     for name, rows_with_it in count.dropped.most_common():
         rows_told = formats.count(rows_with_it, "row")
-        yield f"not carried over: `{formats.safe(name)}` of {rows_told}"
+        yield f"not carried over: `{formats.printable_line(name)}` of {rows_told}"
     method = _METHODS.get(count.kind, "") if count.kind else ""
     yield f"Next: rekindle submit {out} --model MODEL{method}"

@@ -10,7 +10,7 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id, pages
+from rekindle.cli.job_lookup import JOBS, JobArgument, list_items, resolve_job_id
 from rekindle.cli.jobs import views
 from rekindle.cli.jobs.job_feed import JobFeed
 from rekindle.cli.projects import project_commands
@@ -70,13 +70,13 @@ def list_jobs(
     if all_projects:
         _list_all(cli, limit, after, status)
         return
-    page = _page(cli, limit, job_id(cli.client, after) if after else None, status)
-    cli.show(page.document, lambda: _listed(page, cli.same_project))
+    page = _page(cli, limit, resolve_job_id(cli.client, after) if after else None, status)
+    cli.show(page.document, lambda: _listed(page, cli.project_option))
 
 
 def show(cli: Cli, job: JobArgument) -> None:
     """Show a job: status and reason, steps, cost and attempts."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     shown = cli.client.get(f"{JOBS}/{name}")
     tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
     # The job already has a member `attempts` with counts.
@@ -86,7 +86,7 @@ def show(cli: Cli, job: JobArgument) -> None:
 
 def cost(cli: Cli, job: JobArgument) -> None:
     """Show what a job has cost, its forecast, and its savings compared to on-demand."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     bill = cli.client.get(f"{JOBS}/{name}/cost")
     tried = cli.client.get(f"{JOBS}/{name}/attempts")["data"]
     cli.show(bill | {"attempts": tried}, lambda: views.cost(bill, tried))
@@ -106,9 +106,9 @@ def events(
     ] = False,
 ) -> None:
     """Show a job's events, oldest first."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     path = f"{JOBS}/{name}/events"
-    found = pages(cli.client, path, limit)[::-1]
+    found = list_items(cli.client, path, limit)[::-1]
     if not follow:
         document = {"object": "list", "data": found, "has_more": len(found) == limit}
         cli.show(document, lambda: (views.event_line(e, day=True) for e in found))
@@ -126,15 +126,15 @@ def cancel(cli: Cli, job: JobArgument) -> None:
 
 def wish(cli: Cli, job: str, verb: str, said: str) -> None:
     """Request an action of a job and print the result."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     shown = cli.client.post(f"{JOBS}/{name}/{verb}")
-    cli.show(shown, lambda: _granted(shown, said, cli.same_project))
+    cli.show(shown, lambda: _granted(shown, said, cli.project_option))
 
 
 def _page(cli: Cli, limit: int, after: str | None, status: str | None) -> _Page:
     """Read a page; filter by status here, among the newest 1,000 jobs, as the API cannot."""
     most = limit + 1 if status is None else _LOOKED_THROUGH
-    found = pages(cli.client, JOBS, most, after)
+    found = list_items(cli.client, JOBS, most, after)
     fitting = [job for job in found if status in (None, formats.status(job))]
     if len(fitting) > limit:
         return _Page(jobs=fitting[:limit], status=status, after=fitting[limit - 1]["id"])
@@ -155,11 +155,11 @@ def _by_project(found: list[tuple[Json, _Page]]) -> Iterable[Any]:
     if not told:
         yield "No matching jobs in any project."
     for one, page in told:
-        yield f"Project {formats.safe(one['name'])}"
+        yield f"Project {formats.printable_line(one['name'])}"
         yield from _listed(page, f" --project {one['id']}")
 
 
-def _listed(page: _Page, same_project: str) -> Iterable[Any]:
+def _listed(page: _Page, project_option: str) -> Iterable[Any]:
     only = f" --status {page.status}" if page.status else ""
     if page.jobs:
         yield views.jobs_table(page.jobs, time.time())
@@ -170,7 +170,7 @@ def _listed(page: _Page, same_project: str) -> Iterable[Any]:
         yield "No jobs. Create one: rekindle submit FILE --model MODEL"
     if page.after:
         are = "may be" if page.status else "are"
-        yield f"There {are} more: rekindle list{only} --after {page.after}{same_project}"
+        yield f"There {are} more: rekindle list{only} --after {page.after}{project_option}"
 
 
 def _print_events(cli: Cli, found: Iterable[Json]) -> None:
@@ -181,9 +181,9 @@ def _print_events(cli: Cli, found: Iterable[Json]) -> None:
             cli.out.print(views.event_line(event, day=True))
 
 
-def _granted(shown: Json, said: str, same_project: str) -> Iterable[Any]:
-    if formats.is_over(shown):
+def _granted(shown: Json, said: str, project_option: str) -> Iterable[Any]:
+    if formats.has_ended(shown):
         yield f"{shown['id']} has already ended: {formats.phase(shown).lower()}."
         return
     yield f"{shown['id']} {said}."
-    yield f"Next: rekindle watch {shown['id']}{same_project}"
+    yield f"Next: rekindle watch {shown['id']}{project_option}"

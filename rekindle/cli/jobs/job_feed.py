@@ -55,7 +55,7 @@ class JobFeed:
         """
         yield (news := self._look())
         heard = time.monotonic()
-        while not formats.is_over(news.job):
+        while not formats.has_ended(news.job):
             asked = time.monotonic()
             try:
                 news = self._look()

@@ -10,7 +10,7 @@ from rekindle import terminal
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 from rekindle.cli.jobs.job_feed import OUTAGE_SECONDS, PAUSE_SECONDS
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def logs(
     ] = False,
 ) -> None:
     """Show the output of one rank of a job."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     log = RankLog(cli.client, name, rank)
     if follow:
         _follow(log, attempt, _Shown(cli, tail, raw=raw))
@@ -87,7 +87,7 @@ class RankLog:
 
     def standing(self) -> tuple[bool, list[Json]]:
         """Return whether the job has ended, and its attempts, oldest first."""
-        over = formats.is_over(self._client.get(self._path))
+        over = formats.has_ended(self._client.get(self._path))
         return over, self._client.get(f"{self._path}/attempts")["data"]
 
 
@@ -184,7 +184,7 @@ class _Text:
     def write(self, piece: bytes, *, final: bool = False) -> None:
         """Write a piece; unless ``final``, a character may continue in the next piece."""
         if self._raw:
-            terminal.write_raw(piece)
+            terminal.write_bytes(piece)
             return
         text = self._decoder.decode(piece, final)
-        terminal.write(text.replace("\r\n", "\n").replace("\r", "\n"))
+        terminal.write_text(text.replace("\r\n", "\n").replace("\r", "\n"))

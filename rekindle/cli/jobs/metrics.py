@@ -14,7 +14,7 @@ import typer
 from contract import events_file
 from contract.figures import tagged
 from rekindle.cli.command import Cli
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 from rekindle.cli.jobs import trackers
 from rekindle.cli.output_file import partial_file
 
@@ -49,7 +49,7 @@ def metrics(
     ] = None,
 ) -> None:
     """Show the metrics of every training step as CSV, or export them to trackers."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     rows = list(_rows(cli.client, name))
     began = float(cli.client.get(f"{JOBS}/{name}")["created_at"])
     written: list[Path | str] = []

@@ -16,7 +16,7 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
-from rekindle.cli.job_lookup import JOBS, JobOrAll, pages
+from rekindle.cli.job_lookup import JOBS, JobOrAll, list_items
 from rekindle.cli.jobs.job_commands import wish
 from rekindle.cli.projects import project_commands
 
@@ -53,8 +53,8 @@ class _Verb:
 
 def _may_pause(job: Json) -> bool:
     """Return whether a job can be paused; also one that waits for budget, as it could resume."""
-    code = formats.part(job, "status_reason").get("code")
-    return not formats.is_over(job) and code not in (
+    code = formats.object_member(job, "status_reason").get("code")
+    return not formats.has_ended(job) and code not in (
         "cancelling",
         "pausing",
         "paused",
@@ -64,7 +64,7 @@ def _may_pause(job: Json) -> bool:
 
 def _may_resume(job: Json) -> bool:
     """Return whether a user or operator paused the job, not an exhausted budget."""
-    code = formats.part(job, "status_reason").get("code")
+    code = formats.object_member(job, "status_reason").get("code")
     return job.get("phase") in ("pausing", "paused") and code != "budget_exhausted"
 
 
@@ -150,7 +150,7 @@ def _all(cli: Cli, verb: _Verb, many: JobSelection, only: frozenset[str] | None)
     try:
         for job in chosen:
             if many.all_projects:
-                cli.client.act_in(job["organization_id"])
+                cli.client.select_project(job["organization_id"])
             done.append(_one(cli, verb, job))
             if not cli.as_json:
                 cli.out.print(_line(verb, done[-1]))
@@ -166,7 +166,7 @@ def _all(cli: Cli, verb: _Verb, many: JobSelection, only: frozenset[str] | None)
 
 
 def _fitting(cli: Cli, verb: _Verb) -> list[Json]:
-    return [job for job in pages(cli.client, JOBS, sys.maxsize) if verb.fits(job)]
+    return [job for job in list_items(cli.client, JOBS, sys.maxsize) if verb.fits(job)]
 
 
 def _fitting_of_all(cli: Cli, verb: _Verb) -> list[Json]:
@@ -200,7 +200,7 @@ def _one(cli: Cli, verb: _Verb, job: Json) -> Json:
 
 
 def _line(verb: _Verb, one: Json) -> str:
-    where = f" of {formats.safe(one['project'])}" if one["project"] else ""
+    where = f" of {formats.printable_line(one['project'])}" if one["project"] else ""
     told = f"asked to {verb.name}"
     what = {"told": told, "over": "has already ended", "failed": f"could not be {told}"}[
         one["result"]

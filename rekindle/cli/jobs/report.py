@@ -13,7 +13,7 @@ import typer
 
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 from rekindle.cli.output_file import partial_file
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def report(
     ] = None,
 ) -> None:
     """Write an HTML report: curves, timeline, cost, configuration and model card."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     page = fill_template(_template(cli.client), collect_data(cli.client, name, time.time()))
     path = file or Path(f"{name}.html")
     with partial_file(path) as part:

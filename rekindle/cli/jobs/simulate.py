@@ -7,7 +7,7 @@ import typer
 
 from rekindle.cli.command import Cli
 from rekindle.cli.formats import duration, money
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,7 @@ def simulate(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the simulated Spot market.")] = 1,
 ) -> None:
     """Simulate the job many times in a Spot market model. Buys and changes nothing."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     asked: Json = {"lives": lives, "seed": seed}
     if deadline is not None:
         asked["deadline_hours"] = deadline

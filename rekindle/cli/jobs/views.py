@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
-from rekindle.cli.formats import NOTHING, money, part
+from rekindle.cli.formats import DASH, money, object_member
 
 Json = Mapping[str, Any]
 _WORTH_A_LINE = 0.1  # seconds; shorter phases of an attempt are not shown
@@ -23,14 +23,14 @@ def jobs_table(jobs: Sequence[Json], now: float) -> Table:
     for name in ("steps", "spent", "age"):
         table.add_column(name, justify="right", no_wrap=True)
     for job in jobs:
-        status = str(job.get("status", NOTHING))
-        position = part(job, "queue").get("position")
-        name = str(job.get("model", NOTHING))
+        status = str(job.get("status", DASH))
+        position = object_member(job, "queue").get("position")
+        name = str(job.get("model", DASH))
         suffix = job.get("user_provided_suffix")
         table.add_row(
             str(job["id"]),
             Text(f"{status} ({position})" if position else status, formats.STYLES.get(status, "")),
-            Text(formats.safe(f"{name} ({suffix})" if suffix else name)),
+            Text(formats.printable_line(f"{name} ({suffix})" if suffix else name)),
             steps(job),
             spent(job),
             formats.duration(now - job["created_at"]),
@@ -40,15 +40,15 @@ def jobs_table(jobs: Sequence[Json], now: float) -> Table:
 
 def steps(job: Json) -> str:
     """Return the steps done and in total, such as `40/140`."""
-    progress = part(job, "progress")
+    progress = object_member(job, "progress")
     if not progress.get("total_steps"):
-        return NOTHING
+        return DASH
     return f"{progress.get('step', 0):,}/{progress['total_steps']:,}"
 
 
 def spent(job: Json) -> str:
     """Return the cost so far."""
-    cost = part(job, "cost")
+    cost = object_member(job, "cost")
     return money(cost.get("spent"), cost.get("currency", "USD"))
 
 
@@ -57,7 +57,7 @@ def job(shown: Json, attempts: Sequence[Json], now: float) -> Iterator[Renderabl
     yield heading(shown)
     yield facts(list(_facts(shown, now)))
     if attempts:
-        yield attempts_table(attempts, part(shown, "cost").get("currency", "USD"))
+        yield attempts_table(attempts, object_member(shown, "cost").get("currency", "USD"))
         if attempts[-1].get("timeline"):
             yield timeline(attempts[-1])
     yield next_steps(shown)
@@ -90,7 +90,7 @@ def attempts_table(attempts: Sequence[Json], currency: object) -> Table:
     table.add_column("outcome", overflow="fold", ratio=1)
     for a in attempts:
         machine = f"{a.get('nodes')} x {a.get('sku')} in {a.get('region')} ({a.get('capacity')})"
-        ended = str(a.get("outcome") or a.get("state") or NOTHING)
+        ended = str(a.get("outcome") or a.get("state") or DASH)
         reason = a.get("reason")
         cost = money(a.get("cost"), currency)
         row = (str(a.get("number", "")), machine, attempt_steps(a), str(a.get("lost_steps", 0)))
@@ -109,14 +109,16 @@ def timeline(attempt: Json) -> Table:
         if seconds < _WORTH_A_LINE and not open_ended:
             continue
         took = "now" if open_ended else f"{formats.number(seconds, 1)} s"
-        table.add_row(took, Text(formats.safe(phase.get("title") or phase.get("name", ""))))
+        table.add_row(
+            took, Text(formats.printable_line(phase.get("title") or phase.get("name", "")))
+        )
     return table
 
 
 def attempt_steps(attempt: Json) -> str:
     """Return the range of steps, such as `40 to 96`; a dash if no step was done."""
     first, last = attempt.get("from_step"), attempt.get("last_step")
-    return NOTHING if first is None or last is None else f"{first:,} to {last:,}"
+    return DASH if first is None or last is None else f"{first:,} to {last:,}"
 
 
 def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
@@ -135,7 +137,7 @@ def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
         ),
         ("saved", saved(bill)),
         ("per million tokens", money(bill.get("per_million_tokens"), unit)),
-        ("as of", formats.clock(bill.get("as_of"), day=True)),
+        ("as of", formats.local_time(bill.get("as_of"), day=True)),
     ]
     yield facts(pairs)
     if attempts:
@@ -144,27 +146,29 @@ def cost(bill: Json, attempts: Sequence[Json]) -> Iterator[RenderableType]:
 
 def limits(shown: Json) -> Iterator[tuple[str, str]]:
     """Yield budget, deadline and other limits that the job has."""
-    asked, outlook = part(shown, "infrastructure"), part(shown, "forecast")
-    yield from _budget(part(shown, "cost"), part(asked, "budget").get("on_exhausted"))
+    asked, outlook = object_member(shown, "infrastructure"), object_member(shown, "forecast")
+    yield from _budget(
+        object_member(shown, "cost"), object_member(asked, "budget").get("on_exhausted")
+    )
     if asked.get("deadline"):
         odds = outlook.get("meets_deadline")
         likely = f", {100 * odds:.0f} % likely to be met" if isinstance(odds, int | float) else ""
-        yield "deadline", f"{formats.clock(asked['deadline'], day=True)}{likely}"
-    if most := part(asked, "max_price").get("amount"):
+        yield "deadline", f"{formats.local_time(asked['deadline'], day=True)}{likely}"
+    if most := object_member(asked, "max_price").get("amount"):
         yield "max price", f"{money(most)} per GPU-hour"
     if asked.get("regions"):
-        yield "regions", formats.safe(", ".join(asked["regions"]))
+        yield "regions", formats.printable_line(", ".join(asked["regions"]))
     if asked.get("engine"):
-        yield "engine", formats.safe(asked["engine"])
+        yield "engine", formats.printable_line(asked["engine"])
     if asked.get("priority") not in (None, "normal"):
-        yield "priority", formats.safe(asked["priority"])
+        yield "priority", formats.printable_line(asked["priority"])
 
 
 def _budget(bill: Json, then: object = None) -> Iterator[tuple[str, str]]:
     if bill.get("budget"):
         unit = bill.get("currency", "USD")
         left = f"{money(bill.get('budget_remaining'), unit)} of {money(bill['budget'], unit)} left"
-        yield "budget", f"{left}, then {formats.safe(then)}" if then else left
+        yield "budget", f"{left}, then {formats.printable_line(then)}" if then else left
 
 
 def _range(bill: Json) -> str:
@@ -184,7 +188,7 @@ def _stored(bill: Json) -> str:
 
 def has_spent(shown: Json) -> bool:
     """Return whether the job has cost anything yet."""
-    return str(part(shown, "cost").get("spent") or "0").strip("0.") != ""
+    return str(object_member(shown, "cost").get("spent") or "0").strip("0.") != ""
 
 
 def saved(bill: Json) -> str:
@@ -217,49 +221,49 @@ def event_line(event: Json, *, day: bool = False) -> Text:
 def event_cells(event: Json, *, day: bool = False) -> tuple[Text, Text]:
     """Return an event's time, and its message coloured by level."""
     styles = {"warn": "yellow", "error": "bold red"}
-    when = Text(formats.clock(event.get("created_at"), day=day), style="dim", no_wrap=True)
-    message = formats.safe(event.get("message", ""))
+    when = Text(formats.local_time(event.get("created_at"), day=day), style="dim", no_wrap=True)
+    message = formats.printable_line(event.get("message", ""))
     return when, Text(message, style=styles.get(str(event.get("level")), ""))
 
 
 def _facts(shown: Json, now: float) -> Iterator[tuple[str, str]]:
-    bill, unit = part(shown, "cost"), part(shown, "cost").get("currency", "USD")
+    bill, unit = object_member(shown, "cost"), object_member(shown, "cost").get("currency", "USD")
     if why := formats.reason(shown):
-        yield "why", formats.safe(why)
-    if since := part(shown, "status_reason").get("since"):
-        again = formats.clock(part(shown, "status_reason").get("next_try_at"))
-        yield "waiting since", f"{formats.clock(since)}, next try by {again}"
+        yield "why", formats.printable_line(why)
+    if since := object_member(shown, "status_reason").get("since"):
+        again = formats.local_time(object_member(shown, "status_reason").get("next_try_at"))
+        yield "waiting since", f"{formats.local_time(since)}, next try by {again}"
     yield from let_in(shown, now)
-    fault = part(shown, "error").get("message")
+    fault = object_member(shown, "error").get("message")
     if fault and fault.casefold() != formats.reason(shown).casefold():
-        yield "error", formats.safe(fault)
-    yield "model", formats.safe(shown.get("model", NOTHING))
-    yield "training file", formats.safe(shown.get("training_file", NOTHING))
-    yield "method", formats.safe(part(shown, "method").get("type", NOTHING))
-    yield "data", counted(part(shown, "plan"))
+        yield "error", formats.printable_line(fault)
+    yield "model", formats.printable_line(shown.get("model", DASH))
+    yield "training file", formats.printable_line(shown.get("training_file", DASH))
+    yield "method", formats.printable_line(object_member(shown, "method").get("type", DASH))
+    yield "data", counted(object_member(shown, "plan"))
     yield "steps", _progress(shown)
-    yield "speed", speed(shown) or NOTHING
+    yield "speed", speed(shown) or DASH
     yield from rung(shown)
-    if checkpoint := part(shown, "latest_checkpoint"):
-        when = formats.ago(checkpoint.get("created_at"), now)
+    if checkpoint := object_member(shown, "latest_checkpoint"):
+        when = formats.time_since(checkpoint.get("created_at"), now)
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
     yield "spent", f"{money(bill.get('spent'), unit)} of {_forecast(bill)}"
     yield "saved", f"{saved(bill)} compared to on-demand"
     yield from limits(shown)
-    yield "evictions", str(part(shown, "attempts").get("evictions", NOTHING))
-    yield "created", formats.clock(shown.get("created_at"), day=True)
+    yield "evictions", str(object_member(shown, "attempts").get("evictions", DASH))
+    yield "created", formats.local_time(shown.get("created_at"), day=True)
     if shown.get("finished_at"):
         took = shown["finished_at"] - shown["created_at"]
         yield (
             "finished",
-            f"{formats.clock(shown['finished_at'], day=True)}, {formats.duration(took)}",
+            f"{formats.local_time(shown['finished_at'], day=True)}, {formats.duration(took)}",
         )
     elif isinstance(shown.get("estimated_finish"), int):
         yield "finishes in", f"about {formats.duration(shown['estimated_finish'] - now)}"
-    elif unknown := part(shown, "forecast").get("unknown_because"):
-        yield "finishes in", formats.safe(unknown)
+    elif unknown := object_member(shown, "forecast").get("unknown_because"):
+        yield "finishes in", formats.printable_line(unknown)
     if shown.get("fine_tuned_model"):
-        yield "result", formats.safe(shown["fine_tuned_model"])
+        yield "result", formats.printable_line(shown["fine_tuned_model"])
 
 
 def bought(place: Mapping[str, Any]) -> str:
@@ -270,7 +274,7 @@ def bought(place: Mapping[str, Any]) -> str:
 
 def counted(plan: Mapping[str, Any]) -> str:
     """Return how many examples and tokens the training file has."""
-    data = part(plan, "data")
+    data = object_member(plan, "data")
     if not data:
         return "not counted yet; sequence lengths are estimates"
     return (
@@ -282,8 +286,8 @@ def counted(plan: Mapping[str, Any]) -> str:
 
 def let_in(shown: Json, now: float) -> Iterator[tuple[str, str]]:
     """Yield when a queued job will probably be admitted."""
-    if at := part(part(shown, "forecast"), "let_in").get("p50"):
-        yield "admitted", f"in about {formats.duration(at - now)}, {formats.clock(at)}"
+    if at := object_member(object_member(shown, "forecast"), "let_in").get("p50"):
+        yield "admitted", f"in about {formats.duration(at - now)}, {formats.local_time(at)}"
 
 
 def _forecast(bill: Json) -> str:
@@ -292,14 +296,14 @@ def _forecast(bill: Json) -> str:
 
 
 def _progress(shown: Json) -> str:
-    percent = part(shown, "progress").get("percent")
+    percent = object_member(shown, "progress").get("percent")
     done = f" ({percent:.0f} %)" if isinstance(percent, int | float) else ""
     return f"{steps(shown)}{done}"
 
 
 def rung(shown: Json) -> Iterator[tuple[str, str]]:
     """Yield the reduced micro-batch after the job ran out of GPU memory."""
-    now, planned = part(shown, "rung"), part(shown, "plan")
+    now, planned = object_member(shown, "rung"), object_member(shown, "plan")
     if not now:
         return
     size, before = now.get("micro_batch"), planned.get("micro_batch")
@@ -310,7 +314,7 @@ def rung(shown: Json) -> Iterator[tuple[str, str]]:
 
 def speed(shown: Json) -> str:
     """Return loss and speed, as far as they are known."""
-    progress = part(shown, "progress")
+    progress = object_member(shown, "progress")
     graded = progress.get("reward") is not None
     unseen = progress.get("valid_loss")  # minus the mean reward, with reinforcement
     known = [

@@ -9,7 +9,7 @@ import typer
 
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import ExitCode, ServiceUnreachable
-from rekindle.cli.job_lookup import JobArgument, job_id
+from rekindle.cli.job_lookup import JobArgument, resolve_job_id
 from rekindle.cli.jobs.job_feed import JobFeed, JobUpdate
 
 
@@ -33,7 +33,7 @@ def watch(
     ] = False,
 ) -> int:
     """Watch a job until it ends. Ctrl-C stops watching; the job continues."""
-    return follow(cli, job_id(cli.client, job), lines=lines)
+    return follow(cli, resolve_job_id(cli.client, job), lines=lines)
 
 
 def follow(cli: Cli, name: str, *, lines: bool = False) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rekindle.cli import formats
-from rekindle.cli.formats import money, part
+from rekindle.cli.formats import money, object_member
 from rekindle.cli.jobs import views
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ class LineView:
         for event in news.events:
             self._console.print(views.event_line(event))
         job, now = news.job, self._now()
-        phase, step = formats.phase(job), part(job, "progress").get("step")
+        phase, step = formats.phase(job), object_member(job, "progress").get("step")
         step = (
-            part(job, "queue").get("position") or step
+            object_member(job, "queue").get("position") or step
         )  # while queued, the queue position is the progress
         stepped = (phase, step) != self._told and now - self._told_at >= PROGRESS_SECONDS
         if phase != self._told[0] or stepped:
             self._told, self._told_at = (phase, step), now
-            self._say(standing(job), part(job, "cost").get("as_of"))
-        if formats.is_over(job):
+            self._say(standing(job), object_member(job, "cost").get("as_of"))
+        if formats.has_ended(job):
             self._console.print(views.next_steps(job))
 
     def away(self, trouble: "ServiceUnreachable") -> None:
@@ -54,7 +54,7 @@ class LineView:
     def _say(self, text: str, at: object = None) -> None:
         """Print a line with the service's own time if it gave one, as events have."""
         moment = at if isinstance(at, int | float) else self._now()
-        self._console.print(f"{formats.clock(moment)}  {text}")
+        self._console.print(f"{formats.local_time(moment)}  {text}")
 
 
 class JsonView:
@@ -76,9 +76,9 @@ class JsonView:
 
 def standing(job: Json) -> str:
     """Return the job's phase, step, speed and cost on one line."""
-    cost = part(job, "cost")
+    cost = object_member(job, "cost")
     unit = cost.get("currency", "USD")
-    evictions = part(job, "attempts").get("evictions")
+    evictions = object_member(job, "attempts").get("evictions")
     pieces = [
         formats.phase(job),
         f"step {views.steps(job)}",
@@ -87,7 +87,7 @@ def standing(job: Json) -> str:
         f"saved {views.saved(cost)}" if views.has_spent(job) else "",
         formats.count(evictions, "eviction") if isinstance(evictions, int) else "",
     ]
-    why = part(job, "error").get("message") or ""
-    if part(job, "queue"):
+    why = object_member(job, "error").get("message") or ""
+    if object_member(job, "queue"):
         why = formats.reason(job)
-    return " · ".join(p for p in pieces if p) + (f": {formats.safe(why)}" if why else "")
+    return " · ".join(p for p in pieces if p) + (f": {formats.printable_line(why)}" if why else "")

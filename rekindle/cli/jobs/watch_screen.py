@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
-from rekindle.cli.formats import NOTHING, money, part
+from rekindle.cli.formats import DASH, money, object_member
 from rekindle.cli.jobs import views
 from rekindle.terminal import Console
 
@@ -60,10 +60,10 @@ def screen(console: Console, now: Callable[[], float]) -> Iterator[LiveView]:
 
 def picture(job: Json, events: list[Json], now: float, away: str = "") -> RenderableType:
     """Return the view of one job: phase, progress, cost and newest events."""
-    over = formats.is_over(job)
+    over = formats.has_ended(job)
     pieces: list[RenderableType] = [views.heading(job)]
-    if why := part(job, "error").get("message") or formats.reason(job):
-        pieces.append(Text(formats.safe(why), style="red" if job.get("error") else ""))
+    if why := object_member(job, "error").get("message") or formats.reason(job):
+        pieces.append(Text(formats.printable_line(why), style="red" if job.get("error") else ""))
     pieces += [_bar(job), views.facts(list(_facts(job, now))), Text("")]
     pieces.append(_history(events))
     if away:
@@ -81,22 +81,22 @@ def _history(events: list[Json]) -> Table:
 
 
 def _bar(job: Json) -> RenderableType:
-    progress = part(job, "progress")
+    progress = object_member(job, "progress")
     step, total = progress.get("step") or 0, progress.get("total_steps") or 0
     percent = progress.get("percent")
     row = Table.grid(padding=(0, 1), expand=False)
     row.add_row(
         ProgressBar(total=total or 1, completed=step, width=30),
-        Text(f"{step:,}/{total:,} steps" if total else NOTHING),
+        Text(f"{step:,}/{total:,} steps" if total else DASH),
         Text(f"{percent:.0f} %" if isinstance(percent, int | float) else ""),
     )
     return row
 
 
 def _facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
-    cost, attempts = part(job, "cost"), part(job, "attempts")
+    cost, attempts = object_member(job, "cost"), object_member(job, "attempts")
     unit = cost.get("currency", "USD")
-    yield "model", formats.safe(job.get("model", NOTHING))
+    yield "model", formats.printable_line(job.get("model", DASH))
     if speed := views.speed(job):
         yield "speed", speed
     yield from views.rung(job)
@@ -108,23 +108,23 @@ def _facts(job: Json, now: float) -> Iterator[tuple[str, str]]:
     )
     yield "saved", f"{views.saved(cost)} compared to on-demand"
     yield from views.limits(job)
-    lost = part(job, "progress").get("lost_steps")
+    lost = object_member(job, "progress").get("lost_steps")
     again = f" · {formats.count(lost, 'step')} repeated" if isinstance(lost, int) else ""
-    number = attempts.get("count", NOTHING)
-    yield "evictions", f"{attempts.get('evictions', NOTHING)} · attempt {number}{again}"
-    if checkpoint := part(job, "latest_checkpoint"):
-        when = formats.ago(checkpoint.get("created_at"), now)
+    number = attempts.get("count", DASH)
+    yield "evictions", f"{attempts.get('evictions', DASH)} · attempt {number}{again}"
+    if checkpoint := object_member(job, "latest_checkpoint"):
+        when = formats.time_since(checkpoint.get("created_at"), now)
         yield "checkpoint", f"step {checkpoint.get('step_number')}, {when}"
     yield from views.let_in(job, now)
     yield "time", _time(job, now)
-    if unknown := part(job, "forecast").get("unknown_because"):
-        yield "finishes in", formats.safe(unknown)
+    if unknown := object_member(job, "forecast").get("unknown_because"):
+        yield "finishes in", formats.printable_line(unknown)
 
 
 def _time(job: Json, now: float) -> str:
     created = job.get("created_at")
     if not isinstance(created, int):
-        return NOTHING
+        return DASH
     if job.get("finished_at"):
         return formats.duration(job["finished_at"] - created)
     left = job.get("estimated_finish")

@@ -34,15 +34,15 @@ BREAKAGES = {
     ),
     "postgres": Breakage(
         then="Restarts the database; the API answers 503 meanwhile.",
-        part=lambda stack: faults.restart(stack, "postgres"),
+        part=lambda stack: faults.restart_part(stack, "postgres"),
     ),
     "azurite": Breakage(
         then="Stops Blob for --seconds; checkpoints wait in the machines' memory.",
-        lasting=lambda stack, seconds: faults.take_away(stack, "azurite", seconds),
+        lasting=lambda stack, seconds: faults.stop_part(stack, "azurite", seconds),
     ),
     "network": Breakage(
         then="Stops the service for --seconds; machines keep training and report later.",
-        lasting=lambda stack, seconds: faults.take_away(stack, "service", seconds),
+        lasting=lambda stack, seconds: faults.stop_part(stack, "service", seconds),
     ),
     "trainer": Breakage(
         then="Kills one training process; the job resumes from its newest checkpoint.",
@@ -55,7 +55,7 @@ BREAKAGES = {
     ),
     "vm": Breakage(
         then="Removes a machine without notice; the job resumes on new machines.",
-        machine=lambda stack, vm: faults.evict(stack, vm, notice=False),
+        machine=lambda stack, vm: faults.evict_vm(stack, vm, notice=False),
     ),
     "crash": Breakage(
         then="Crashes a machine's operating system while Azure shows it as running; the job "

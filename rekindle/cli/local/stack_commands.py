@@ -12,8 +12,8 @@ import typer
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import find_stack
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import OVER
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.formats import FINAL_STATUSES
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 
 if TYPE_CHECKING:
     from rekindle.local.faults import LocalMachine, StackInfo
@@ -84,7 +84,7 @@ def evict(
     from rekindle.local import faults
 
     for vm in victims:
-        run(faults.evict(facts, vm, notice=not no_notice))
+        run(faults.evict_vm(facts, vm, notice=not no_notice))
     names = [vm.name for vm in victims]
     document = {"object": "eviction", "machines": names, "notice": not no_notice}
     how = "without notice" if no_notice else "with 30 s notice"
@@ -123,10 +123,10 @@ def machines_of(cli: Cli, facts: "StackInfo", job: str) -> "list[LocalMachine]":
     """Return the running machines of a job's newest attempt, by name."""
     from rekindle.local import faults
 
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     shown = cli.client.get(f"{JOBS}/{name}")
     attempt = shown["attempts"]["current"]
-    found = run(faults.machines(facts, attempt)) if attempt else []
+    found = run(faults.list_machines(facts, attempt)) if attempt else []
     running = sorted((vm for vm in found if vm.pid is not None), key=lambda vm: vm.name)
     if not running:
         raise _no_machine(name, shown["status"])
@@ -135,7 +135,7 @@ def machines_of(cli: Cli, facts: "StackInfo", job: str) -> "list[LocalMachine]":
 
 def _no_machine(name: str, status: str) -> CliError:
     said, next_step = f"{name} has no running machine.", f"rekindle watch {name}"
-    if status in OVER:
+    if status in FINAL_STATUSES:
         said, next_step = (
             f"{name} has already {status}; it has no machines.",
             "rekindle submit --help",

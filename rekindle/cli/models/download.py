@@ -14,7 +14,7 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ServiceUnreachable
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -34,7 +34,7 @@ def download(
     ] = None,
 ) -> None:
     """Download the final model. Rerun to resume; complete files are kept."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     listed = cli.client.get(f"{JOBS}/{name}/model")
     target = folder or Path(name)
     if (other := _model_in(target)) not in ("", name):
@@ -64,7 +64,7 @@ def _model_in(folder: Path) -> str:
 def _fetch(cli: Cli, job: str, folder: Path, file: Json, progress: "Progress") -> Json:
     """Download and verify one file."""
     path = _inside(folder, file["name"])
-    task = progress.add_task(formats.safe(file["name"]), total=file["bytes"])
+    task = progress.add_task(formats.printable_line(file["name"]), total=file["bytes"])
     if path.is_file() and not _fault(path, file):
         progress.update(task, completed=file["bytes"])
         return _entry(file, path, "already present")
@@ -96,7 +96,7 @@ def _receive(cli: Cli, url: str, part: Path, file: Json, shown: "tuple[Progress,
 def _append(cli: Cli, url: str, part: Path, offset: int, shown: "tuple[Progress, TaskID]") -> None:
     progress, task = shown
     wanted = {"range": f"bytes={offset}-"} if offset else {}
-    with cli.client.streamed(url, wanted) as answer:
+    with cli.client.stream_response(url, wanted) as answer:
         goes_on = answer.status_code == _PARTIAL_CONTENT
         done = offset if goes_on else 0
         with part.open("ab" if goes_on else "wb") as stream:

@@ -12,8 +12,8 @@ from rich.text import Text
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import money, part
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.formats import money, object_member
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 from rekindle.cli.jobs import views
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def tier(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
 ) -> None:
     """Move the final model or a checkpoint to another storage tier, after showing the cost."""
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     lying = cli.client.get(f"{JOBS}/{name}/storage")
     if to is None:
         cli.show(lying, lambda: _lying(lying))
@@ -98,8 +98,9 @@ def _which(lying: Json, checkpoint: str | None) -> str:
 def _ask(cli: Cli, quote: Json) -> None:
     """Show the cost and ask for confirmation; raise CliError without a terminal or consent."""
     if cli.as_json or not cli.out.is_terminal:
+        once = money(object_member(quote, "cost").get("once"))
         raise CliError(
-            f"Moving costs {money(part(quote, 'cost').get('once'))}; not an interactive terminal.",
+            f"Moving costs {once}; not an interactive terminal.",
             "Pass --yes to confirm, or --dry-run to show all costs.",
             exit_code=ExitCode.USAGE,
             code="not_confirmed",
@@ -135,24 +136,24 @@ def _what(folder: Mapping[str, Any]) -> str:
 
 def _state(folder: Json) -> str:
     if folder["state"] == "archived":
-        ways = part(folder, "rehydrate")
-        standard, high = part(ways, "standard"), part(ways, "high")
+        ways = object_member(folder, "rehydrate")
+        standard, high = object_member(ways, "standard"), object_member(ways, "high")
         return (
             f"archived; rehydrates in {formats.duration(standard.get('seconds_at_most'))} for "
             f"{money(standard.get('cost'))}, in {formats.duration(high.get('seconds_at_most'))} "
             f"for {money(high.get('cost'))}"
         )
     if folder["state"] == "rehydrating":
-        back = part(folder, "rehydrating")
-        when = formats.clock(back.get("expected_at"), day=True)
+        back = object_member(folder, "rehydrating")
+        when = formats.local_time(back.get("expected_at"), day=True)
         return f"rehydrating ({back.get('priority')} priority), at the latest {when}"
     going = folder.get("moving_to")
     return f"moving to {going}" if going else str(folder["state"])
 
 
 def _quoted(quote: Json) -> Iterable[Any]:
-    bill, unit = part(quote, "cost"), part(quote, "cost").get("currency", "USD")
-    moves, prices = part(quote, "moves"), part(quote, "prices")
+    bill, unit = object_member(quote, "cost"), object_member(quote, "cost").get("currency", "USD")
+    moves, prices = object_member(quote, "moves"), object_member(quote, "prices")
     blobs = formats.count(moves.get("blobs", 0), "blob")
     pairs = [
         ("move", f"{_what(quote)}: {blobs}, {formats.size(moves.get('bytes'))}, to {quote['to']}"),
@@ -165,7 +166,7 @@ def _quoted(quote: Json) -> Iterable[Any]:
         ("to read all of it", money(bill.get("read_back"), unit)),
     ]
     if bill.get("free_to_leave_at"):
-        until = formats.clock(bill["free_to_leave_at"], day=True)
+        until = formats.local_time(bill["free_to_leave_at"], day=True)
         pairs.append(("free to leave", f"from {until} on"))
     pairs.append(("prices", f"{prices.get('source')}, of {prices.get('as_of')}"))
     yield views.facts(pairs)
@@ -179,5 +180,5 @@ def _said(job: str, moved: Json) -> str:
     if moved["id"] is None:
         return f"The {_what(moved)} is already in {moved['to']}."
     when = moved.get("expected_at")
-    soon = f", at the latest {formats.clock(when, day=True)}" if when else ""
+    soon = f", at the latest {formats.local_time(when, day=True)}" if when else ""
     return f"The {_what(moved)} moves to {moved['to']}{soon}. Next: rekindle tier {job}"

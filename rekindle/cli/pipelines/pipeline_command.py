@@ -16,7 +16,7 @@ from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import ExitCode
 from rekindle.cli.files.upload import is_file_id, require
-from rekindle.cli.job_lookup import JOBS, pages
+from rekindle.cli.job_lookup import JOBS, list_items
 from rekindle.cli.pipelines.pipeline_file import Pipeline, PipelinePhase, read, tags
 from rekindle.cli.pipelines.pipeline_steps import (
     FollowJob,
@@ -142,7 +142,7 @@ def _estimate(plan: Json | None) -> str:
 
 def _jobs(cli: Cli, asked: Pipeline) -> list[Json]:
     """Return the pipeline's jobs, newest first."""
-    return pages(cli.client, JOBS, query={"metadata[pipeline]": asked.name})
+    return list_items(cli.client, JOBS, query={"metadata[pipeline]": asked.name})
 
 
 def _require_files(asked: Pipeline) -> None:

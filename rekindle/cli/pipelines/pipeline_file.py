@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import part
+from rekindle.cli.formats import object_member
 from rekindle.cli.submit import document_file, job_settings
 from rekindle.cli.submit.document_file import UnreadableDocument
 from rekindle.cli.submit.job_config import FILES, files_beside
@@ -108,7 +108,7 @@ def _phase(item: object, where: str, before: list[PipelinePhase], path: Path) ->
     for member in (MODEL, "training_file"):
         if not isinstance(body.get(member), str):
             raise _broken(path, f"phase {name}: `{member}` is missing")
-    if reserved := set(TAGS) & set(part(body, "metadata")):
+    if reserved := set(TAGS) & set(object_member(body, "metadata")):
         raise _broken(path, f"phase {name}: metadata `{min(reserved)}` is reserved")
     found = PipelinePhase(name=name, body=files_beside(body, path.parent))
     for needed in found.needs:
@@ -132,8 +132,8 @@ def _named(body: Json) -> list[str]:
 def _mapped(body: Json, change: Callable[[str], str]) -> Json:
     """Return the body with every model name changed: the job's and its graders'."""
     changed = body | {MODEL: change(str(body[MODEL]))}
-    method = part(body, "method")
-    learnt = part(method, "reinforcement")
+    method = object_member(body, "method")
+    learnt = object_member(method, "reinforcement")
     if not isinstance(learnt.get("grader"), dict):
         return changed
     grader = _asking(learnt["grader"], change)

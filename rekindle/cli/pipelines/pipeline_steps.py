@@ -50,7 +50,7 @@ def next_step(
         newest = own[0] if own else None
         if newest is None or newest["id"] == again:
             return SubmitPhase(phase=phase, models=models, earlier=len(own))
-        if newest.get("status") != _GOOD and formats.is_over(newest):
+        if newest.get("status") != _GOOD and formats.has_ended(newest):
             raise _failed(phase, newest)
         if _tag(newest, "written") != tags(pipeline, phase)["written"]:
             raise _changed(pipeline, phase, newest)
@@ -65,17 +65,17 @@ def came_to_nothing(pipeline: Pipeline, jobs: Sequence[Json]) -> str | None:
     for phase in pipeline.phases:
         own = [job for job in jobs if _tag(job, "phase") == phase.name]
         if own and own[0].get("status") != _GOOD:
-            return str(own[0]["id"]) if formats.is_over(own[0]) else None
+            return str(own[0]["id"]) if formats.has_ended(own[0]) else None
     return None
 
 
 def _tag(job: Json, name: str) -> object:
-    return formats.part(job, "metadata").get(name)
+    return formats.object_member(job, "metadata").get(name)
 
 
 def _failed(phase: PipelinePhase, job: Json) -> CliError:
-    said = formats.part(job, "error").get("message")
-    why = f": {formats.safe(str(said).splitlines()[0]).rstrip('.')}" if said else ""
+    said = formats.object_member(job, "error").get("message")
+    why = f": {formats.printable_line(str(said).splitlines()[0]).rstrip('.')}" if said else ""
     return CliError(
         f"Phase {phase.name} ended as {job.get('status')}: job {job['id']}{why}.",
         f"See the cause: rekindle show {job['id']}. Correct the phase if needed and rerun with "

@@ -9,7 +9,7 @@ import typer
 
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import money, safe
+from rekindle.cli.formats import money, printable_line
 from rekindle.cli.projects.savings import all_projects, by_project
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ def _of_nobody(lines: list[Json]) -> Iterable[str]:
     for cause in dict.fromkeys(line["cause"] for line in lines):
         those = [line for line in lines if line["cause"] == cause]
         total = sum(Decimal(line["billed"]) for line in those)
-        kinds = ", ".join(f"{safe(line['category'])} {money(line['billed'])}" for line in those)
+        kinds = ", ".join(
+            f"{printable_line(line['category'])} {money(line['billed'])}" for line in those
+        )
         yield f"Belongs to no project: {money(total)} ({kinds}). {those[0]['why']}"
 
 

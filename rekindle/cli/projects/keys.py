@@ -12,7 +12,7 @@ from rich.text import Text
 from contract.choices import Scope
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.job_lookup import pages
+from rekindle.cli.job_lookup import list_items
 
 Json = dict[str, Any]
 KEYS = "/api_keys"
@@ -41,7 +41,7 @@ def create_key(
 
 def list_keys(cli: Cli) -> None:
     """List the project's API keys; only the last characters are shown."""
-    found = pages(cli.client, KEYS)
+    found = list_items(cli.client, KEYS)
     cli.show({"object": "list", "data": found, "has_more": False}, lambda: _table(found))
 
 
@@ -65,12 +65,12 @@ def _table(found: list[Json]) -> Iterable[Any]:
     for key in found:
         table.add_row(
             key["id"],
-            Text(formats.safe(key.get("name", ""))),
+            Text(formats.printable_line(key.get("name", ""))),
             key.get("hint", ""),
-            key.get("scope", formats.NOTHING),
+            key.get("scope", formats.DASH),
             formats.duration(now - key["created_at"]),
-            key.get("created_by") or formats.NOTHING,
-            formats.ago(key.get("last_used_at"), now),
+            key.get("created_by") or formats.DASH,
+            formats.time_since(key.get("last_used_at"), now),
             formats.duration(end - now) if (end := key.get("expires_at")) else "never",
         )
     yield table

@@ -8,8 +8,8 @@ import typer
 
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import clock, safe
-from rekindle.cli.job_lookup import pages
+from rekindle.cli.formats import local_time, printable_line
+from rekindle.cli.job_lookup import list_items
 
 Json = dict[str, Any]
 PROJECTS = "/organization/projects"
@@ -22,7 +22,7 @@ def projects(
     ] = None,
 ) -> None:
     """List all projects, newest first (operators only)."""
-    found = pages(cli.client, PROJECTS, sys.maxsize, query={"job": job})
+    found = list_items(cli.client, PROJECTS, sys.maxsize, query={"job": job})
     if job is not None and not found:
         raise CliError(
             f"No project has job {job!r}.",
@@ -35,8 +35,8 @@ def projects(
 
 def in_each(cli: Cli) -> Iterator[Json]:
     """Yield every project; the client acts in it until the next one."""
-    for one in pages(cli.client, PROJECTS, sys.maxsize):
-        cli.client.act_in(one["id"])
+    for one in list_items(cli.client, PROJECTS, sys.maxsize):
+        cli.client.select_project(one["id"])
         yield one
 
 
@@ -59,5 +59,7 @@ def _table(found: list[Json]) -> Iterable[Any]:
     for column in ("name", "id", "since"):
         table.add_column(column, no_wrap=column == "id", overflow="fold")
     for one in found:
-        table.add_row(Text(safe(one["name"])), one["id"], clock(one["created_at"], day=True))
+        table.add_row(
+            Text(printable_line(one["name"])), one["id"], local_time(one["created_at"], day=True)
+        )
     yield table

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rekindle.cli.command import Cli
-from rekindle.cli.formats import count, money, safe
+from rekindle.cli.formats import count, money, printable_line
 
 Json = dict[str, Any]
 PATH = "/organization/costs/projects"
@@ -33,7 +33,7 @@ def by_project(found: Mapping[str, Any]) -> Iterable[Any]:
     for column in _COLUMNS:
         shown.add_column(column, justify="left" if column == "project" else "right")
     for one in found["data"]:
-        shown.add_row(Text(safe(one["name"])), *_cells(one))
+        shown.add_row(Text(printable_line(one["name"])), *_cells(one))
     if found["data"]:
         yield shown
     whole = found["whole"]

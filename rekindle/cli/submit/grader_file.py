@@ -5,7 +5,7 @@ from typing import Any
 
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import part
+from rekindle.cli.formats import object_member
 from rekindle.cli.submit import document_file
 from rekindle.cli.submit.document_file import UnreadableDocument
 
@@ -27,10 +27,10 @@ def read_grader(path: Path) -> Json:
 
 def validate_grader(cli: Cli, body: Json, path: Path | None) -> None:
     """Raise CliError if reinforcement lacks a grader or the service rejects it."""
-    method = part(body, "method")
+    method = object_member(body, "method")
     if method.get("type") != "reinforcement":
         return
-    grader = part(method, "reinforcement").get("grader")
+    grader = object_member(method, "reinforcement").get("grader")
     if grader is None:
         raise CliError(
             "Reinforcement needs a grader.",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import part
+from rekindle.cli.formats import object_member
 from rekindle.cli.submit import document_file, job_settings
 from rekindle.cli.submit.document_file import UnreadableDocument
 
@@ -137,7 +137,7 @@ def _not_json(body: Json) -> job_settings.RequestFault | None:
 
 def _other_method(body: Json) -> job_settings.RequestFault | None:
     """Return the fault of options that belong to another method than the job's."""
-    method = part(body, "method")
+    method = object_member(body, "method")
     kind = method.get("type", "supervised")
     for name in method:
         if (

@@ -7,7 +7,7 @@ from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.formats import money
 from rekindle.cli.jobs import views
-from rekindle.cli.jobs.terms import LimitOptions
+from rekindle.cli.jobs.limits import LimitOptions
 from rekindle.cli.submit import options, submit_command
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def _view(found: Json) -> "Iterator[RenderableType]":
     for suggestion in found["suggestions"]:
         yield _suggested(suggestion)
     for warning in dict.fromkeys(whole["warnings"]):
-        yield f"note: {formats.safe(warning)}"
-    yield f"\n{found['id']}, kept until {formats.clock(found['expires_at'], day=True)}"
+        yield f"note: {formats.printable_line(warning)}"
+    yield f"\n{found['id']}, kept until {formats.local_time(found['expires_at'], day=True)}"
     yield f"Next: same command with `submit` instead of `plan`, and --set plan={found['id']}"
 
 
@@ -99,4 +99,4 @@ def _memory(memory: Mapping[str, int]) -> str:
 
 def _suggested(found: Mapping[str, Any]) -> str:
     cost, time = money(found["cost_p50"], "USD"), formats.duration(found["duration_p50"])
-    return f"{found['aim']}: {cost} and {time} with {formats.safe(found['change'])}"
+    return f"{found['aim']}: {cost} and {time} with {formats.printable_line(found['change'])}"

@@ -113,7 +113,7 @@ def _table(every: list[Preset]) -> "Iterator[RenderableType]":
     for preset in every:
         values = {value.member: value.value for value in preset.values}
         rate, batch = values.get("training.learning_rate"), values.get("hyperparameters.batch_size")
-        shown = (formats.NOTHING if v is None else f"{v:g}" for v in (rate, batch))
+        shown = (formats.DASH if v is None else f"{v:g}" for v in (rate, batch))
         table.add_row(preset.name, preset.method, preset.about, *shown, preset.model)
     yield table
     yield "Show every value with its source: rekindle presets NAME"

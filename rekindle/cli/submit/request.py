@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.formats import part
+from rekindle.cli.formats import object_member
 from rekindle.cli.submit import presets
 from rekindle.cli.submit.grader_file import read_grader
 from rekindle.cli.submit.job_config import JobConfig, MemberSetting, apply, merge, without_nulls
@@ -33,7 +33,7 @@ def request(
     if start:
         _check_adapter(start, asked)
         asked = apply(sets, merge(start.body(), asked))
-    adapter = part(part(asked, "training"), "adapter")
+    adapter = object_member(object_member(asked, "training"), "adapter")
     if named.lora_rank and "type" not in adapter:
         asked["training"]["adapter"] = {"type": "lora", **adapter}
     _require_model_and_file(asked)
@@ -42,7 +42,7 @@ def request(
 
 def _method(start: Preset | None, asked: Json, named: MemberOptions) -> str:
     """Return the training method; raise CliError if it differs from the preset's."""
-    own = part(asked, "method").get("type") if not named.method else named.method
+    own = object_member(asked, "method").get("type") if not named.method else named.method
     if start is None:
         return str(own or "supervised")
     if own not in (None, start.method):
@@ -58,7 +58,7 @@ def _of_the_method(kind: str, asked: Json, named: MemberOptions) -> Json:
     numbers = named.hyperparameters()
     found: Json = {"type": named.method} if named.method else {}
     layer: Json = {}
-    if numbers and part(asked, "hyperparameters"):  # where --config has them
+    if numbers and object_member(asked, "hyperparameters"):  # where --config has them
         layer["hyperparameters"] = numbers
     elif numbers:
         found |= {"type": kind, kind: {"hyperparameters": numbers}}
@@ -69,7 +69,7 @@ def _of_the_method(kind: str, asked: Json, named: MemberOptions) -> Json:
 
 
 def _check_adapter(start: Preset, asked: Mapping[str, Any]) -> None:
-    training = part(asked, "training")
+    training = object_member(asked, "training")
     if training.get("adapter") and not start.adapter and "learning_rate" not in training:
         raise _wrong(
             f"Preset {start.name} is for full fine-tuning; adapters need another learning rate.",

@@ -11,10 +11,10 @@ from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.files.upload import is_file_id, require, uploaded
-from rekindle.cli.formats import money, part
+from rekindle.cli.formats import money, object_member
 from rekindle.cli.job_lookup import JOBS
 from rekindle.cli.jobs import views
-from rekindle.cli.jobs.terms import LimitOptions
+from rekindle.cli.jobs.limits import LimitOptions
 from rekindle.cli.submit import grader_file, job_config, options, request
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def with_uploads(cli: Cli, body: Json, *, same_once: bool) -> Json:
 
 def taken_on(job: Json) -> "Iterator[RenderableType]":
     """Yield the plan, the job's id and the next commands."""
-    plan = part(job, "plan")
+    plan = object_member(job, "plan")
     if plan:
         yield from planned(plan)
     yield f"\n{job['id']}"
@@ -105,9 +105,9 @@ def taken_on(job: Json) -> "Iterator[RenderableType]":
 def planned(plan: Mapping[str, Any]) -> "Iterator[RenderableType]":
     """Yield machines, cost, reason and warnings of a plan."""
     yield views.facts(list(_plan(plan)))
-    warnings = (*plan.get("warnings", ()), *part(plan, "recipe").get("warnings", ()))
+    warnings = (*plan.get("warnings", ()), *object_member(plan, "recipe").get("warnings", ()))
     for warning in dict.fromkeys(warnings):  # the plan repeats its recipe's warnings
-        yield f"note: {formats.safe(warning)}"
+        yield f"note: {formats.printable_line(warning)}"
 
 
 def _send(cli: Cli, body: Json, name: str | None, *, watch: bool) -> int | None:
@@ -137,7 +137,7 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         f"about {money(plan.get('cost_p50'), unit)}, "
         f"on demand {money(plan.get('on_demand_cost'), unit)}",
     )
-    yield "why", formats.safe(plan.get("why", ""))
+    yield "why", formats.printable_line(plan.get("why", ""))
 
 
 def _verifying(plan: Mapping[str, Any]) -> str:

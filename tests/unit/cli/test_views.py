@@ -11,7 +11,7 @@ from rekindle.cli import formats
 from rekindle.cli.errors import ServiceUnreachable
 from rekindle.cli.jobs import views
 from rekindle.cli.jobs.job_feed import JobUpdate
-from rekindle.cli.jobs.terms import LimitOptions
+from rekindle.cli.jobs.limits import LimitOptions
 from rekindle.cli.jobs.watch_lines import LineView
 from rekindle.cli.jobs.watch_screen import LiveView, picture
 from rekindle.terminal import Console
@@ -221,7 +221,9 @@ def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
 
     assert "Queued" in shown
     assert "3rd in the queue: it is full." in shown
-    since, again = (formats.clock(QUEUED["status_reason"][k]) for k in ("since", "next_try_at"))
+    since, again = (
+        formats.local_time(QUEUED["status_reason"][k]) for k in ("since", "next_try_at")
+    )
     assert f"waiting since  {since}, next try by {again}" in shown
     assert "priority       high" in shown
     nobody = {"estimated_finish": None, "forecast": {"unknown_because": "Others hold it."}}

@@ -11,7 +11,7 @@ import typer
 from contract.choices import OnExhausted, OnRisk, Priority
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
-from rekindle.cli.job_lookup import JOBS, JobArgument, job_id
+from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 from rekindle.cli.jobs import views
 
 Json = dict[str, Any]
@@ -136,7 +136,7 @@ def set_terms(cli: Cli, job: JobArgument, *, limits: LimitChanges) -> None:
         raise _usage(
             "No change was requested.", "Pass at least one option, for example --budget 200."
         )
-    name = job_id(cli.client, job)
+    name = resolve_job_id(cli.client, job)
     shown = cli.client.patch(f"{JOBS}/{name}", {"infrastructure": news})
     cli.show(shown, lambda: _changed(shown))
 
