@@ -76,19 +76,19 @@ AsJson = Annotated[
 class Cli:
     """Connection options, API client and output of one command."""
 
-    def __init__(self, asked: ConnectionOptions, *, as_json: bool) -> None:
-        self.asked = asked
+    def __init__(self, options: ConnectionOptions, *, as_json: bool) -> None:
+        self.options = options
         self.as_json = as_json
 
     @cached_property
     def connection(self) -> ServiceConnection:
         """Service and key that the options, the environment or a local stack name."""
-        return resolve_connection(self.asked, os.environ, Path.cwd())
+        return resolve_connection(self.options, os.environ, Path.cwd())
 
     @property
     def project_option(self) -> str:
         """Option that makes the next command act in the same project; empty without one."""
-        return f" --project {shlex.quote(self.asked.project)}" if self.asked.project else ""
+        return f" --project {shlex.quote(self.options.project)}" if self.options.project else ""
 
     @cached_property
     def client(self) -> "ApiClient":
@@ -119,27 +119,29 @@ class Cli:
 
         return Console(stderr=True)
 
-    def show(self, document: object, view: "Callable[[], Iterable[RenderableType]]") -> None:
+    def print_result(
+        self, document: object, view: "Callable[[], Iterable[RenderableType]]"
+    ) -> None:
         """Print the document with --json, or the pieces of ``view()`` otherwise."""
         if self.as_json:
-            self.line(document, indent=2)
+            self.print_json(document, indent=2)
             return
         for piece in view():
             self.out.print(piece)
 
-    def line(self, document: object, indent: int | None = None) -> None:
+    def print_json(self, document: object, indent: int | None = None) -> None:
         """Print a document as JSON on stdout."""
         print(printable_json(json.dumps(document, indent=indent, ensure_ascii=False)), flush=True)
 
-    def note(self, text: str, style: str = "") -> None:
+    def print_note(self, text: str, style: str = "") -> None:
         """Print a note on stderr; nothing with --json."""
         if not self.as_json:
             self.err.print(text, style=style or None, soft_wrap=True)
 
-    def complain(self, error: CliError) -> None:
+    def print_error(self, error: CliError) -> None:
         """Print an error and its advice, or its JSON form with --json."""
         if self.as_json:
-            self.line(error.as_dict(), indent=2)
+            self.print_json(error.as_dict(), indent=2)
             return
         self.err.print(f"error: {error.message}", style="bold red", soft_wrap=True)
         if error.advice:
@@ -211,16 +213,16 @@ def _exit_code_of(cli: Cli, work: Callable[[], int | None]) -> int:
         code = work() or ExitCode.OK
         sys.stdout.flush()
     except CliError as error:
-        cli.complain(error)
+        cli.print_error(error)
         return error.exit_code
     except BrokenPipeError:
         _discard_output()
         return ExitCode.NO_READER
     except KeyboardInterrupt:
-        cli.note("interrupted")
+        cli.print_note("interrupted")
         return ExitCode.INTERRUPTED
     except OSError as error:
-        cli.complain(CliError(f"{error.filename or 'this machine'}: {error.strerror or error}"))
+        cli.print_error(CliError(f"{error.filename or 'this machine'}: {error.strerror or error}"))
         return ExitCode.FAILED
     return code
 

@@ -142,7 +142,7 @@ async def test_what_a_killed_stack_left_is_ended_by_the_next(tmp_path: Path) -> 
         "from tests.integration.test_parts import Stage\n"
         "stage = Stage(pathlib.Path(sys.argv[1]))\n"
         "async def main():\n"
-        "    await stage.crew.start(stage.part())\n"
+        "    await stage.crew.start_part(stage.part())\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "asyncio.run(main())\n"
     )

@@ -10,7 +10,7 @@ import pytest
 
 from rekindle.cli.command import Cli
 from rekindle.cli.connection import ConnectionOptions
-from rekindle.cli.diagnostics.audit import audit as command
+from rekindle.cli.diagnostics.audit import audit_resources as command
 from rekindle.cli.diagnostics.audit import view
 from rekindle.cli.errors import ExitCode
 from service.domain.cloud.fleet import Offering, Price, ScaleSet, ScaleSetPhase, TaggedResource

@@ -27,7 +27,7 @@ _WHAT = {
 }
 
 
-def audit(
+def audit_resources(
     cli: Cli,
     everything: Annotated[
         bool, typer.Option("--all", help="Also show resources of live attempts.")
@@ -37,7 +37,7 @@ def audit(
     found, summary = _all(cli)
     document = {"object": "list", "data": found, "has_more": False, "summary": summary}
     shown = [f for f in found if everything or f["standing"] != "used"]
-    cli.show(document, lambda: view(shown, summary, time.time()))
+    cli.print_result(document, lambda: view(shown, summary, time.time()))
     return ExitCode.FAILED if summary["leaks"] or summary["unseen"] else ExitCode.OK
 
 

@@ -20,7 +20,7 @@ _STYLES = {"ok": "green", "missing": "bold red", "doubt": "yellow", "skipped": "
 _TOPICS = {"machine": "This machine", "service": "The service", "azure": "Azure"}
 
 
-def doctor(
+def check_installation(
     cli: Cli,
     port: Annotated[
         int, typer.Option("--port", help="First of the local stack's four ports.")
@@ -34,7 +34,7 @@ def doctor(
         "ok": not absent,
         "checks": [c.as_dict() | {"topic": t} for t, each in found.items() for c in each],
     }
-    cli.show(document, lambda: _view(found, len(absent)))
+    cli.print_result(document, lambda: _view(found, len(absent)))
     return ExitCode.FAILED if absent else ExitCode.OK
 
 
@@ -42,19 +42,19 @@ def _found(cli: Cli, port: int) -> "Iterator[tuple[str, Iterable[CheckResult]]]"
     from rekindle.cli.diagnostics import check_azure, check_machine, check_service
     from rekindle.cli.diagnostics.check import skipped
 
-    state = cli.asked.state or Path(".rekindle")
+    state = cli.options.state or Path(".rekindle")
     if _is_elsewhere(cli):
         why = "a remote service is configured, so no local stack is needed"
         yield "machine", [skipped("local stack", why)]
     else:
         runs = (state / STACK_FILE).is_file()
         yield "machine", check_machine.checks(state.resolve(), port, stack_runs=runs)
-    yield "service", check_service.checks(cli.asked)
+    yield "service", check_service.checks(cli.options)
     yield "azure", check_azure.checks(os.environ)
 
 
 def _is_elsewhere(cli: Cli) -> bool:
-    url = cli.asked.url or os.environ.get("REKINDLE_URL") or os.environ.get("OPENAI_BASE_URL")
+    url = cli.options.url or os.environ.get("REKINDLE_URL") or os.environ.get("OPENAI_BASE_URL")
     return bool(url) and not any(host in str(url) for host in ("127.0.0.1", "localhost"))
 
 

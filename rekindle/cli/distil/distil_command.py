@@ -33,7 +33,7 @@ _METHODS = {
 }
 
 
-def distil(
+def distil_rows(
     cli: Cli,
     prompts: options.File,
     *,
@@ -59,18 +59,18 @@ def distil(
         run = Distillation(wanted, pool, lambda: _teacher(wanted.url, asking.timeout))
         _carry_out(cli, run, found, cache)
     except KeyboardInterrupt:
-        cli.note(f"Stopped. Replies so far are in {cache}; run the same command to continue.")
+        cli.print_note(f"Stopped. Replies so far are in {cache}; run the same command to continue.")
         return ExitCode.INTERRUPTED
     finally:
         replies.close()
-    cli.show(_document(run, asking, cache), lambda: _told(run, asking))
+    cli.print_result(_document(run, asking, cache), lambda: _told(run, asking))
     return None
 
 
 def _carry_out(cli: Cli, run: "Distillation", found: "PromptCounts", cache: Path) -> None:
     wanted = run.wanted
     total = found.prompts * wanted.candidates
-    cli.note(f"{formats.count(total, 'answer')} to {formats.count(found.prompts, 'prompt')}")
+    cli.print_note(f"{formats.count(total, 'answer')} to {formats.count(found.prompts, 'prompt')}")
     try:
         with _line(cli, run.pool, "answers", total) as seen:
             run.gather(seen)

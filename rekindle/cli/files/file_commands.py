@@ -30,13 +30,13 @@ def list_files(
     found = list_items(cli.client, FILES, limit + 1)
     shown, more = found[:limit], len(found) > limit
     document = {"object": "list", "data": shown, "has_more": more}
-    cli.show(document, lambda: _table(shown, time.time()))
+    cli.print_result(document, lambda: _table(shown, time.time()))
 
 
 def show_file(cli: Cli, file: FileArgument) -> None:
     """Show a file and its warnings."""
     shown = cli.client.get(f"{FILES}/{file}")
-    cli.show(shown, lambda: _file(shown))
+    cli.print_result(shown, lambda: _file(shown))
 
 
 def upload_file(
@@ -45,13 +45,15 @@ def upload_file(
 ) -> None:
     """Upload a file without training on it."""
     kept = upload(cli, path)
-    cli.show(kept, lambda: [kept["id"], f"Next: rekindle submit {kept['id']} --model MODEL"])
+    cli.print_result(
+        kept, lambda: [kept["id"], f"Next: rekindle submit {kept['id']} --model MODEL"]
+    )
 
 
 def delete_file(cli: Cli, file: FileArgument) -> None:
     """Delete a file that no unfinished job needs."""
     gone = cli.client.delete(f"{FILES}/{file}")
-    cli.show(gone, lambda: [f"deleted {file}"])
+    cli.print_result(gone, lambda: [f"deleted {file}"])
 
 
 def _table(files: list[Json], now: float) -> Iterable[Any]:
@@ -80,7 +82,7 @@ def _table(files: list[Json], now: float) -> Iterable[Any]:
 
 def _file(file: Json) -> Iterable[Any]:
     counts = formats.object_member(file, "counts")
-    yield views.facts(
+    yield views.facts_table(
         [
             ("file", file["id"]),
             ("name", formats.printable_line(file.get("filename", formats.DASH))),

@@ -66,7 +66,7 @@ def preview_file(
     shown = cli.client.get(f"{FILES}/{file}/preview", patience=_PATIENCE, **query)
     is_coloured = cli.out.color_system is not None and not cli.out.no_color
     again = _again(file, asked) + cli.project_option
-    cli.show(shown, lambda: view(shown, again, is_coloured=is_coloured))
+    cli.print_result(shown, lambda: view(shown, again, is_coloured=is_coloured))
 
 
 def view(shown: Json, again: str, *, is_coloured: bool) -> Iterator[Text]:

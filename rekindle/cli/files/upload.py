@@ -49,11 +49,11 @@ def upload(cli: Cli, path: Path, *, same_once: bool = False) -> Json:
     if same_once:
         name = _named_by_content(path)
         if (there := _find(cli, name)) is not None:
-            cli.note(f"{path.name} is already uploaded as {there['id']}")
+            cli.print_note(f"{path.name} is already uploaded as {there['id']}")
             return there
     with _Bar(cli, path) as bar:
         file = _send_file(cli, path, name, bar)
-    cli.note(f"uploaded {path.name} ({_described(file)}) as {file['id']}")
+    cli.print_note(f"uploaded {path.name} ({_described(file)}) as {file['id']}")
     tell_warnings(cli, file, path.name)
     return file
 
@@ -95,11 +95,13 @@ def tell_warnings(cli: Cli, file: Mapping[str, Any], name: str) -> None:
     warnings = file.get("warnings") or []
     for warning in warnings[:_SHOWN_WARNINGS]:
         where = f"{name}:{warning['line']}" if warning.get("line") else name
-        cli.note(f"  {where}: {formats.printable_line(warning.get('message', ''))}", style="yellow")
+        cli.print_note(
+            f"  {where}: {formats.printable_line(warning.get('message', ''))}", style="yellow"
+        )
     total = formats.object_member(file, "counts").get("warnings")
     more = (total if isinstance(total, int) else len(warnings)) - _SHOWN_WARNINGS
     if more > 0:
-        cli.note(f"  and {more:,} more: rekindle files show {file['id']}", style="yellow")
+        cli.print_note(f"  and {more:,} more: rekindle files show {file['id']}", style="yellow")
 
 
 class _Bar:
@@ -143,7 +145,7 @@ class _Bar:
 
     def again(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
         """Show why the upload is sent again."""
-        self._cli.note(f"{attempt.outcome.exception()} Retrying the upload.")
+        self._cli.print_note(f"{attempt.outcome.exception()} Retrying the upload.")
 
 
 def _send_file(cli: Cli, path: Path, name: str, bar: _Bar) -> Json:

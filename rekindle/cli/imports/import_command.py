@@ -66,7 +66,7 @@ def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = InputFormat.AUTO
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
         if not count.written:
             raise _nothing(file, count)
-    cli.show(_document(out, count), lambda: _told(out, count))
+    cli.print_result(_document(out, count), lambda: _told(out, count))
 
 
 def _converted(file: Path, count: ImportCount) -> Iterator[dict[str, Any]]:

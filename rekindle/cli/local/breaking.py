@@ -7,7 +7,7 @@ import typer
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.job_lookup import LAST
-from rekindle.cli.jobs.views import facts as two_columns
+from rekindle.cli.jobs.views import facts_table as two_columns
 from rekindle.cli.local import stack_commands
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def complete_what(incomplete: str) -> list[tuple[str, str]]:
     return [(name, b.then) for name, b in BREAKAGES.items() if name.startswith(incomplete)]
 
 
-def break_something(
+def inject_fault(
     cli: Cli,
     what: Annotated[
         str | None,
@@ -60,12 +60,12 @@ def break_something(
     victim = None
     if found.of_a_machine:
         victim = stack_commands.one(stack_commands.machines_of(cli, stack, job), machine)
-    cli.note(found.then.replace("--seconds", f"{seconds:g} s"))
+    cli.print_note(found.then.replace("--seconds", f"{seconds:g} s"))
     stack_commands.run(carry_out(found, stack, victim, seconds))
     name = victim.name if victim else None
     document = {"object": "breakage", "what": what, "machine": name, "seconds": seconds}
     lines = [f"done: {what}, machine {name}", f"Next: rekindle watch {job}"]
-    cli.show(document, lambda: lines if name else [f"done: {what}"])
+    cli.print_result(document, lambda: lines if name else [f"done: {what}"])
 
 
 def _list(cli: Cli) -> None:
@@ -74,7 +74,9 @@ def _list(cli: Cli) -> None:
 
     document = [{"what": name, "then": b.then} for name, b in BREAKAGES.items()]
     view = [two_columns([(name, b.then) for name, b in BREAKAGES.items()])]
-    cli.show({"object": "list", "data": document}, lambda: [*view, "Next: rekindle break WHAT"])
+    cli.print_result(
+        {"object": "list", "data": document}, lambda: [*view, "Next: rekindle break WHAT"]
+    )
 
 
 def _breakage(what: str) -> "Breakage":

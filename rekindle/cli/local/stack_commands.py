@@ -1,4 +1,4 @@
-"""`rekindle up` and `evict`, and access to the local stack for `break`."""
+"""`rekindle up` and `evict_machines`, and access to the local stack for `break`."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ _LOCAL = (
 )  # packages of the extra `local`
 
 
-def up(
+def start_stack(
     state: Annotated[
         Path, typer.Option("--state", metavar="DIR", help="State folder of the stack.")
     ] = Path(".rekindle"),
@@ -63,7 +63,7 @@ def up(
     os.execv(sys.executable, [sys.executable, *argv, *more])  # noqa: S606 - replaces this process
 
 
-def evict(
+def evict_machines(
     cli: Cli,
     job: JobArgument,
     no_notice: Annotated[
@@ -88,7 +88,7 @@ def evict(
     names = [vm.name for vm in victims]
     document = {"object": "eviction", "machines": names, "notice": not no_notice}
     how = "without notice" if no_notice else "with 30 s notice"
-    cli.show(
+    cli.print_result(
         document,
         lambda: [f"Evicting {', '.join(names)} {how}.", f"Next: rekindle watch {job}"],
     )
@@ -98,7 +98,7 @@ def stack(cli: Cli) -> "StackInfo":
     """Return the local stack; raise CliError if none runs or another service is configured."""
     from rekindle.local.faults import StackInfo, TargetNotFound
 
-    folder = find_stack(cli.asked.state, Path.cwd())
+    folder = find_stack(cli.options.state, Path.cwd())
     if folder is None:
         raise CliError(
             "No local stack is running here; faults are injected into local stacks only.",

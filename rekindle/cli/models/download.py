@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 2.0
 _PARTIAL_CONTENT = 206
 
 
-def download(
+def download_model(
     cli: Cli,
     job: JobArgument,
     folder: Annotated[
@@ -49,7 +49,7 @@ def download(
         "folder": str(target),
         "files": done,
     }
-    cli.show(document, lambda: [_summary(target, done)])
+    cli.print_result(document, lambda: [_summary(target, done)])
 
 
 def _model_in(folder: Path) -> str:

@@ -35,7 +35,7 @@ class RehydratePriority(StrEnum):
     HIGH = "high"
 
 
-def tier(
+def change_tier(
     cli: Cli,
     job: JobArgument,
     to: Annotated[
@@ -63,18 +63,18 @@ def tier(
     name = resolve_job_id(cli.client, job)
     lying = cli.client.get(f"{JOBS}/{name}/storage")
     if to is None:
-        cli.show(lying, lambda: _lying(lying))
+        cli.print_result(lying, lambda: _lying(lying))
         return
     path = f"{JOBS}/{name}/{_which(lying, checkpoint)}/tier"
     wish = {"tier": str(to), "priority": str(priority)}
     quote = cli.client.post(path, wish | {"dry_run": True})
     if dry_run:
-        cli.show(quote, lambda: _quoted(quote))
+        cli.print_result(quote, lambda: _quoted(quote))
         return
     if not yes:
         _ask(cli, quote)
     moved = cli.client.post(path, wish)
-    cli.show(moved, lambda: [*(_quoted(quote) if yes else ()), _said(name, moved)])
+    cli.print_result(moved, lambda: [*(_quoted(quote) if yes else ()), _said(name, moved)])
 
 
 def _which(lying: Json, checkpoint: str | None) -> str:
@@ -105,7 +105,7 @@ def _ask(cli: Cli, quote: Json) -> None:
             exit_code=ExitCode.USAGE,
             code="not_confirmed",
         )
-    cli.show(quote, lambda: _quoted(quote))
+    cli.print_result(quote, lambda: _quoted(quote))
     if not typer.confirm("Move to this tier?", default=False):
         raise CliError("Nothing was moved.", code="not_confirmed")
 
@@ -169,7 +169,7 @@ def _quoted(quote: Json) -> Iterable[Any]:
         until = formats.local_time(bill["free_to_leave_at"], day=True)
         pairs.append(("free to leave", f"from {until} on"))
     pairs.append(("prices", f"{prices.get('source')}, of {prices.get('as_of')}"))
-    yield views.facts(pairs)
+    yield views.facts_table(pairs)
 
 
 def _money(bill: Mapping[str, Any], name: str) -> str:

@@ -31,18 +31,18 @@ def create_key(
     ] = None,
 ) -> None:
     """Create an API key with at most your permissions. It is shown only once."""
-    asked: Json = {"name": name, "scope": scope.value}
+    request: Json = {"name": name, "scope": scope.value}
     if days is not None:
-        asked["expires_at"] = round(time.time()) + days * 86_400
-    made = cli.client.post(KEYS, asked, tries=1)
-    cli.show(made, lambda: [str(made["key"])])
-    cli.note(f"{made['id']}: save the key now; it cannot be shown again.")
+        request["expires_at"] = round(time.time()) + days * 86_400
+    created = cli.client.post(KEYS, request, tries=1)
+    cli.print_result(created, lambda: [str(created["key"])])
+    cli.print_note(f"{created['id']}: save the key now; it cannot be shown again.")
 
 
 def list_keys(cli: Cli) -> None:
     """List the project's API keys; only the last characters are shown."""
-    found = list_items(cli.client, KEYS)
-    cli.show({"object": "list", "data": found, "has_more": False}, lambda: _table(found))
+    listed = list_items(cli.client, KEYS)
+    cli.print_result({"object": "list", "data": listed, "has_more": False}, lambda: _table(listed))
 
 
 def revoke_key(
@@ -50,19 +50,19 @@ def revoke_key(
     key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="Key id from `keys list`.")],
 ) -> None:
     """Revoke an API key permanently. Jobs that it created continue."""
-    gone = cli.client.delete(f"{KEYS}/{key_id}")
-    cli.show(gone, lambda: [f"revoked {key_id}"])
+    deleted = cli.client.delete(f"{KEYS}/{key_id}")
+    cli.print_result(deleted, lambda: [f"revoked {key_id}"])
 
 
-def _table(found: list[Json]) -> Iterable[Any]:
-    if not found:
+def _table(listed: list[Json]) -> Iterable[Any]:
+    if not listed:
         yield "No keys."
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("id", "name", "ends in", "scope", "age", "made by", "last use", "expires in"):
         table.add_column(name, no_wrap=name != "name", overflow="fold")
     now = time.time()
-    for key in found:
+    for key in listed:
         table.add_row(
             key["id"],
             Text(formats.printable_line(key.get("name", ""))),

@@ -22,7 +22,7 @@ _MEMORY = (
 )
 
 
-def plan(
+def plan_job(
     cli: Cli,
     *,
     file: options.File = None,
@@ -48,20 +48,20 @@ def plan(
         settings=settings,
     )
     found = cli.client.post(PLANS, submit_command.with_uploads(cli, body, same_once=True))
-    cli.show(found, lambda: _view(found))
+    cli.print_result(found, lambda: _view(found))
 
 
 def _view(found: Json) -> "Iterator[RenderableType]":
     whole = found["plan"]
-    yield views.facts([("steps", _steps(whole)), ("data", views.counted(whole))])
+    yield views.facts_table([("steps", _steps(whole)), ("data", views.data_counts(whole))])
     yield _places([found["chosen"], *found["next"]])
-    yield views.facts([("memory", _memory(found["chosen"]["memory"])), ("why", whole["why"])])
+    yield views.facts_table([("memory", _memory(found["chosen"]["memory"])), ("why", whole["why"])])
     for suggestion in found["suggestions"]:
         yield _suggested(suggestion)
     for warning in dict.fromkeys(whole["warnings"]):
         yield f"note: {formats.printable_line(warning)}"
     yield f"\n{found['id']}, kept until {formats.local_time(found['expires_at'], day=True)}"
-    yield f"Next: same command with `submit` instead of `plan`, and --set plan={found['id']}"
+    yield f"Next: same command with `submit` instead of `plan_job`, and --set plan={found['id']}"
 
 
 def _steps(whole: Mapping[str, Any]) -> str:
@@ -80,7 +80,7 @@ def _places(places: list[Json]) -> "RenderableType":
         machines = f"{place['nodes']} x {place['vm_size']} in {place['region']}"
         table.add_row(
             "chosen" if number == 0 else f"then {number}",
-            f"{machines} ({views.bought(place)})",
+            f"{machines} ({views.capacity_label(place)})",
             formats.duration(place["duration_p50"]),
             formats.duration(place["duration_p90"]),
             money(place["cost_p50"], "USD"),

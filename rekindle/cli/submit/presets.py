@@ -66,14 +66,16 @@ class Preset:
         return told | {"method": self.method, "values": values, "request": self.body()}
 
 
-def presets(cli: Cli, name: Name = None) -> None:
+def list_presets(cli: Cli, name: Name = None) -> None:
     """List presets for `rekindle submit --preset`, or show one with its sources."""
     if name is not None:
         found = named(name)
-        cli.show(found.as_dict(), lambda: _one(found))
+        cli.print_result(found.as_dict(), lambda: _one(found))
         return
     every = list(known().values())
-    cli.show({"object": "list", "data": [p.as_dict() for p in every]}, lambda: _table(every))
+    cli.print_result(
+        {"object": "list", "data": [p.as_dict() for p in every]}, lambda: _table(every)
+    )
 
 
 @cache

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def submit(
+def submit_job(
     cli: Cli,
     *,
     file: options.File = None,
@@ -104,7 +104,7 @@ def taken_on(job: Json) -> "Iterator[RenderableType]":
 
 def planned(plan: Mapping[str, Any]) -> "Iterator[RenderableType]":
     """Yield machines, cost, reason and warnings of a plan."""
-    yield views.facts(list(_plan(plan)))
+    yield views.facts_table(list(_plan(plan)))
     warnings = (*plan.get("warnings", ()), *object_member(plan, "recipe").get("warnings", ()))
     for warning in dict.fromkeys(warnings):  # the plan repeats its recipe's warnings
         yield f"note: {formats.printable_line(warning)}"
@@ -115,7 +115,7 @@ def _send(cli: Cli, body: Json, name: str | None, *, watch: bool) -> int | None:
     job = cli.client.post(JOBS, body, headers={"idempotency-key": key})
     if watch:
         return _watched(cli, job)
-    cli.show(job, lambda: taken_on(job))
+    cli.print_result(job, lambda: taken_on(job))
     return None
 
 
@@ -123,10 +123,10 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     unit = plan.get("currency", "USD")
     place = f"{plan.get('nodes')} x {plan.get('vm_size')} in {plan.get('region')}"
     hourly = money(plan.get("hourly"), unit)
-    yield "machines", f"{place} ({views.bought(plan)}, {hourly} per hour each)"
+    yield "machines", f"{place} ({views.capacity_label(plan)}, {hourly} per hour each)"
     batch = formats.count(plan.get("global_batch", 0), "example")
     yield "steps", f"{formats.number(plan.get('total_steps'))} of {batch}"
-    yield "data", views.counted(plan)
+    yield "data", views.data_counts(plan)
     yield (
         "duration",
         f"about {formats.duration(plan.get('duration_p50'))}, "
@@ -147,19 +147,19 @@ def _verifying(plan: Mapping[str, Any]) -> str:
 
 
 def _watched(cli: Cli, job: Json) -> int:
-    from rekindle.cli.jobs.watch import follow
+    from rekindle.cli.jobs.watch import follow_job
 
     if not cli.as_json:
         for piece in taken_on(job):
             cli.out.print(piece)
-    return follow(cli, job["id"])
+    return follow_job(cli, job["id"])
 
 
 def _show_plan(cli: Cli, body: Json) -> None:
     """Print the request, then its plan as comments, so that --config accepts the output."""
     plan = cli.client.post(f"{JOBS}?dry_run=true", body)["plan"]
     document = {"object": "plan", "request": body, "plan": plan}
-    cli.show(document, lambda: [json.dumps(body, indent=2), *_comments(cli, planned(plan))])
+    cli.print_result(document, lambda: [json.dumps(body, indent=2), *_comments(cli, planned(plan))])
 
 
 def _comments(cli: Cli, pieces: "Iterable[RenderableType]") -> Iterator[str]:
