@@ -12,7 +12,7 @@ from typing import Any
 
 from rekindle.cli.distil.tally import DistilTally
 from rekindle.cli.errors import CliError
-from rekindle.cli.files.json_rows import rows
+from rekindle.cli.files.json_rows import read_rows
 
 Json = dict[str, Any]
 ANSWER = "answer"  # member of a row: the reference answer
@@ -59,7 +59,7 @@ def prompts(path: Path, tally: DistilTally) -> Iterator[TeacherPrompt]:
 def _items(path: Path) -> Iterator[tuple[int, Json | str]]:
     """Yield rows, or lines of plain text."""
     if _is_json(path):
-        yield from rows(path)
+        yield from read_rows(path)
         return
     try:
         with path.open(encoding="utf-8-sig") as lines:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
-from rekindle.cli.files.upload import FILES, upload
+from rekindle.cli.files.upload import FILES, upload_training_file
 from rekindle.cli.job_lookup import list_items
 from rekindle.cli.jobs import views
 
@@ -27,16 +27,16 @@ def list_files(
     ] = 20,
 ) -> None:
     """List your files, newest first."""
-    found = list_items(cli.client, FILES, limit + 1)
-    shown, more = found[:limit], len(found) > limit
+    listed = list_items(cli.client, FILES, limit + 1)
+    shown, more = listed[:limit], len(listed) > limit
     document = {"object": "list", "data": shown, "has_more": more}
     cli.print_result(document, lambda: _table(shown, time.time()))
 
 
 def show_file(cli: Cli, file: FileArgument) -> None:
     """Show a file and its warnings."""
-    shown = cli.client.get(f"{FILES}/{file}")
-    cli.print_result(shown, lambda: _file(shown))
+    details = cli.client.get(f"{FILES}/{file}")
+    cli.print_result(details, lambda: _file_lines(details))
 
 
 def upload_file(
@@ -44,16 +44,16 @@ def upload_file(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="JSONL file, one example per line.")],
 ) -> None:
     """Upload a file without training on it."""
-    kept = upload(cli, path)
+    uploaded = upload_training_file(cli, path)
     cli.print_result(
-        kept, lambda: [kept["id"], f"Next: rekindle submit {kept['id']} --model MODEL"]
+        uploaded, lambda: [uploaded["id"], f"Next: rekindle submit {uploaded['id']} --model MODEL"]
     )
 
 
 def delete_file(cli: Cli, file: FileArgument) -> None:
     """Delete a file that no unfinished job needs."""
-    gone = cli.client.delete(f"{FILES}/{file}")
-    cli.print_result(gone, lambda: [f"deleted {file}"])
+    deleted = cli.client.delete(f"{FILES}/{file}")
+    cli.print_result(deleted, lambda: [f"deleted {file}"])
 
 
 def _table(files: list[Json], now: float) -> Iterable[Any]:
@@ -80,7 +80,7 @@ def _table(files: list[Json], now: float) -> Iterable[Any]:
     yield table
 
 
-def _file(file: Json) -> Iterable[Any]:
+def _file_lines(file: Json) -> Iterable[Any]:
     counts = formats.object_member(file, "counts")
     yield views.facts_table(
         [

@@ -15,7 +15,7 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import ExitCode
-from rekindle.cli.files.upload import is_file_id, require
+from rekindle.cli.files.upload import is_file_id, require_training_file
 from rekindle.cli.job_lookup import JOBS, list_items
 from rekindle.cli.pipelines.pipeline_file import Pipeline, PipelinePhase, phase_tags, read_pipeline
 from rekindle.cli.pipelines.pipeline_steps import (
@@ -25,7 +25,7 @@ from rekindle.cli.pipelines.pipeline_steps import (
     job_to_retry,
     next_step,
 )
-from rekindle.cli.submit.submit_command import with_uploads
+from rekindle.cli.submit.submit_command import upload_files
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -84,7 +84,7 @@ def _submit_phase(cli: Cli, pipeline: Pipeline, step: SubmitPhase) -> str:
     """Return the id of the phase's job; a repeat or a parallel run creates no second job."""
     phase = step.phase
     body = phase.with_models(lambda name: step.models[name])
-    body = with_uploads(cli, body, same_once=True)
+    body = upload_files(cli, body, reuse=True)
     body["metadata"] = {**(body.get("metadata") or {}), **phase_tags(pipeline, phase)}
     key = f"pipeline:{pipeline.name}:{phase.name}:{phase.body_hash}:{step.earlier}"
     return str(cli.client.post(JOBS, body, headers={"idempotency-key": key})["id"])
@@ -117,8 +117,8 @@ def _plan_phase(
     cli: Cli, pipeline: Pipeline, phase: PipelinePhase, models: Mapping[str, str]
 ) -> Json | None:
     """Return the service's plan without creating a job; raise CliError if it refuses."""
-    body = with_uploads(
-        cli, phase.body, same_once=True
+    body = upload_files(
+        cli, phase.body, reuse=True
     )  # finds a bad file before the first phase costs money
     missing = [name for name in phase.needs if name not in models]
     if any(phase.body["model"] != f"${name}" for name in missing):
@@ -149,7 +149,7 @@ def _require_files(pipeline: Pipeline) -> None:
     for phase in pipeline.phases:
         for name in phase.files:
             if not is_file_id(name):
-                require(Path(name))
+                require_training_file(Path(name))
 
 
 def _result_lines(pipeline: Pipeline, models: Mapping[str, str]) -> "Iterable[RenderableType]":

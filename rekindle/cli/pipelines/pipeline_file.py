@@ -15,7 +15,7 @@ from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import object_member
 from rekindle.cli.submit import document_file, job_settings
 from rekindle.cli.submit.document_file import UnreadableDocument
-from rekindle.cli.submit.job_config import FILES, files_beside
+from rekindle.cli.submit.job_config import FILES, resolve_file_paths
 
 Json = dict[str, Any]
 MODEL = "model"
@@ -71,12 +71,12 @@ class Pipeline:
 def read_pipeline(path: Path) -> Pipeline:
     """Read and validate a pipeline file; raise CliError."""
     try:
-        document = document_file.read(path)
+        document = document_file.read_document(path)
     except UnreadableDocument as error:
         raise _invalid_pipeline(path, str(error)) from None
     pipeline = parse_pipeline(document.value, path)
     for index, phase in enumerate(pipeline.phases):
-        if fault := job_settings.fault_of(phase.body):
+        if fault := job_settings.find_fault(phase.body):
             line = document.lines.get(f"phases.{index}.{fault.param}")
             where = f"line {line}: " if line else ""
             raise _invalid_pipeline(
@@ -114,7 +114,7 @@ def _parse_phase(
             raise _invalid_pipeline(path, f"phase {name}: `{member}` is missing")
     if reserved := set(TAGS) & set(object_member(body, "metadata")):
         raise _invalid_pipeline(path, f"phase {name}: metadata `{min(reserved)}` is reserved")
-    phase = PipelinePhase(name=name, body=files_beside(body, path.parent))
+    phase = PipelinePhase(name=name, body=resolve_file_paths(body, path.parent))
     for needed in phase.needs:
         if needed not in known:
             raise _invalid_pipeline(path, f"phase {name}: ${needed} is not an earlier phase")
