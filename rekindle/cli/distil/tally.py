@@ -25,7 +25,7 @@ class DistilTally:
         skipped = self.skipped.as_dict()
         return {"prompts_left_out": skipped, "candidates_dropped": dict(self.dropped)}
 
-    def told(self) -> Iterator[str]:
+    def summary_lines(self) -> Iterator[str]:
         """Yield the counts as text."""
         if total := self.skipped.total:
             reasons = "; ".join(self.skipped.reasons())

@@ -18,14 +18,14 @@ from rekindle.cli.errors import CliError, ExitCode, ServiceUnreachable
 
 Json = dict[str, Any]
 TRIES = 6
-LARGEST = 16 << 20  # bytes of a reply; the service accepts no longer line
+MAX_REPLY_BYTES = 16 << 20  # bytes of a reply; the service accepts no longer line
 KEY = "REKINDLE_TEACHER_KEY"
 
 _WAIT = RetryAfterWait(wait_random_exponential(multiplier=1, max=60), longest=120.0)
-_FOR_NOW = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+_RETRIABLE = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _FAILED = 500
-_OF_THE_PROMPT = {400, 413, 422}  # these may concern this prompt only
-_NO_MONEY = "insufficient_quota"
+_PROMPT_ERRORS = {400, 413, 422}  # these may concern this prompt only
+_QUOTA_EXHAUSTED = "insufficient_quota"
 
 
 class PromptRefused(Exception):
@@ -35,16 +35,16 @@ class PromptRefused(Exception):
 class TeacherBusy(ServiceUnreachable):
     """A temporary failure; ``retry_after`` is the server's Retry-After in seconds.
 
-    ``is_about_it``: the server answers, and may fail at this prompt only.
+    ``is_prompt_specific``: the server answers, and may fail at this prompt only.
     """
 
     def __init__(
-        self, message: str, retry_after: float | None = None, *, is_about_it: bool = False
+        self, message: str, retry_after: float | None = None, *, is_prompt_specific: bool = False
     ) -> None:
         super().__init__(
             message, "Check the address and that the server is running.", code="teacher_away"
         )
-        self.retry_after, self.is_about_it = retry_after, is_about_it
+        self.retry_after, self.is_prompt_specific = retry_after, is_prompt_specific
 
 
 class Teacher:
@@ -75,7 +75,7 @@ class Teacher:
     async def __aexit__(self, *error: object) -> None:
         await self._http.aclose()
 
-    async def reply(self, ask: TeacherRequest) -> TeacherReply:
+    async def request_reply(self, request: TeacherRequest) -> TeacherReply:
         """Return the answer; raise PromptRefused, or CliError that ends the run."""
         retrying = AsyncRetrying(
             stop=stop_after_attempt(TRIES),
@@ -84,35 +84,35 @@ class Teacher:
             reraise=True,
             **self._more,
         )
-        found: TeacherReply = await retrying(self._once, ask)
-        return found
+        reply: TeacherReply = await retrying(self._send_once, request)
+        return reply
 
-    async def _once(self, ask: TeacherRequest) -> TeacherReply:
-        body = {"model": ask.model, "messages": ask.messages} | ask.sampling
+    async def _send_once(self, request: TeacherRequest) -> TeacherReply:
+        body = {"model": request.model, "messages": request.messages} | request.sampling
         try:
             async with self._http.stream(
                 "POST", f"{self._url}/chat/completions", json=body
             ) as answer:
-                data = await _read(answer)
+                data = await _read_body(answer)
         except httpx.TransportError as error:
-            said = str(error).strip() or type(error).__name__
-            raise TeacherBusy(f"{self._url} does not answer: {said}") from error
+            cause = str(error).strip() or type(error).__name__
+            raise TeacherBusy(f"{self._url} does not answer: {cause}") from error
         if answer.is_success:
-            return _parsed(data, self._url)
-        raise _failure(answer, data, self._url, ask.model)
+            return _parse_reply(data, self._url)
+        raise _response_error(answer, data, self._url, request.model)
 
 
-async def _read(answer: httpx.Response) -> bytes:
+async def _read_body(answer: httpx.Response) -> bytes:
     """Return the body; raise PromptRefused if it is too large."""
     data = bytearray()
     async for piece in answer.aiter_bytes():
         data += piece
-        if len(data) > LARGEST:
-            raise PromptRefused(f"the reply is over {LARGEST >> 20} MiB")
+        if len(data) > MAX_REPLY_BYTES:
+            raise PromptRefused(f"the reply is over {MAX_REPLY_BYTES >> 20} MiB")
     return bytes(data)
 
 
-def _parsed(data: bytes, url: str) -> TeacherReply:
+def _parse_reply(data: bytes, url: str) -> TeacherReply:
     """Return the reply; one without text counts, as it was paid for."""
     try:
         document = json.loads(data)
@@ -128,30 +128,32 @@ def _parsed(data: bytes, url: str) -> TeacherReply:
     except (ValueError, LookupError, TypeError, AttributeError):
         shown = data[:80].decode(errors="replace")
         why = f"{url} did not return a chat completion: {shown!r}"
-        raise TeacherBusy(why, is_about_it=True) from None
+        raise TeacherBusy(why, is_prompt_specific=True) from None
 
 
-def _failure(answer: httpx.Response, data: bytes, url: str, model: str) -> Exception:
-    said, code = _error(data)
-    why = f"{url} answered {answer.status_code}" + (f": {said}" if said else "")
+def _response_error(answer: httpx.Response, data: bytes, url: str, model: str) -> Exception:
+    message, code = _error_details(data)
+    why = f"{url} answered {answer.status_code}" + (f": {message}" if message else "")
     if answer.status_code in (401, 403):
         advice = f"Set {KEY} to the teacher's API key."
         return CliError(why, advice, exit_code=ExitCode.NOT_AUTHORISED, code="teacher_key")
     if answer.status_code == 404:
         advice = f"Check that the address ends in /v1 and that the model {model} exists."
         return CliError(why, advice, exit_code=ExitCode.NOT_FOUND, code="no_teacher")
-    if code == _NO_MONEY:
+    if code == _QUOTA_EXHAUSTED:
         return CliError(why, "The account has no credit left.", code="teacher_unpaid")
-    if answer.status_code in _FOR_NOW:
-        return TeacherBusy(why, retry_after(answer), is_about_it=answer.status_code == _FAILED)
-    if answer.status_code in _OF_THE_PROMPT:
-        return PromptRefused(said or f"the teacher answered {answer.status_code}")
+    if answer.status_code in _RETRIABLE:
+        return TeacherBusy(
+            why, retry_after(answer), is_prompt_specific=answer.status_code == _FAILED
+        )
+    if answer.status_code in _PROMPT_ERRORS:
+        return PromptRefused(message or f"the teacher answered {answer.status_code}")
     return CliError(
         why, "Check that the address is a server of chat completions.", code="teacher_failed"
     )
 
 
-def _error(data: bytes) -> tuple[str, str]:
+def _error_details(data: bytes) -> tuple[str, str]:
     """Return the server's error message and code; both may be empty."""
     try:
         error = json.loads(data)["error"]
