@@ -27,7 +27,7 @@ from openai.resources.fine_tuning import jobs as openai_jobs
 from rekindle.cli.connection import ConnectionOptions, ServiceConnection, resolve_connection
 from rekindle.cli.formats import FINAL_STATUSES
 from rekindle.polling import JobPoller
-from rekindle.responses import Attempt, AttemptList, Cost, Job, Plan
+from rekindle.responses import CostOverview, JobAttempt, JobAttemptList, PlacementPlan, RekindleJob
 
 _JOBS = "/fine_tuning/jobs"
 _LOG_POLL_SECONDS = 2.0  # seconds between two polls of a log
@@ -62,9 +62,9 @@ class Client(OpenAI):
         self._idempotency_header = _IDEMPOTENCY
 
     @cached_property
-    def jobs(self) -> "Jobs":
+    def jobs(self) -> "JobsResource":
         """Jobs with their plans, costs, attempts and logs."""
-        return Jobs(self)
+        return JobsResource(self)
 
 
 class AsyncClient(AsyncOpenAI):
@@ -82,45 +82,45 @@ class AsyncClient(AsyncOpenAI):
         self._idempotency_header = _IDEMPOTENCY
 
     @cached_property
-    def jobs(self) -> "AsyncJobs":
+    def jobs(self) -> "AsyncJobsResource":
         """Jobs with their plans, costs, attempts and logs."""
-        return AsyncJobs(self)
+        return AsyncJobsResource(self)
 
 
-class Jobs(openai_jobs.Jobs):
+class JobsResource(openai_jobs.Jobs):
     """OpenAI's calls for jobs, and Rekindle's; each raises OpenAI's errors."""
 
-    def plan(self, *, model: str, training_file: str, **members: Any) -> Plan:  # noqa: ANN401
+    def plan(self, *, model: str, training_file: str, **members: Any) -> PlacementPlan:  # noqa: ANN401
         """Plan a job and create nothing. Members are those of the request for a job."""
         body, options = _request_body(model, training_file, members), _call_options(members)
         url = "/fine_tuning/plans"
-        return self._client.post(url, body=body, options=options, cast_to=Plan)
+        return self._client.post(url, body=body, options=options, cast_to=PlacementPlan)
 
-    def create(self, *, model: str, training_file: str, **members: Any) -> Job:  # noqa: ANN401
+    def create(self, *, model: str, training_file: str, **members: Any) -> RekindleJob:  # noqa: ANN401
         """Create a job; ``plan`` may name a plan of the same request."""
         body, options = _request_body(model, training_file, members), _call_options(members)
-        return self._client.post(_JOBS, body=body, options=options, cast_to=Job)
+        return self._client.post(_JOBS, body=body, options=options, cast_to=RekindleJob)
 
-    def retrieve(self, fine_tuning_job_id: str, **options: Any) -> Job:  # noqa: ANN401
+    def retrieve(self, fine_tuning_job_id: str, **options: Any) -> RekindleJob:  # noqa: ANN401
         """Return the job as it is now."""
         url = f"{_JOBS}/{fine_tuning_job_id}"
-        return self._client.get(url, options=_call_options(options), cast_to=Job)
+        return self._client.get(url, options=_call_options(options), cast_to=RekindleJob)
 
-    def cost(self, job_id: str) -> Cost:
+    def cost(self, job_id: str) -> CostOverview:
         """Return what the job has cost and will cost."""
-        return self._client.get(f"{_JOBS}/{job_id}/cost", cast_to=Cost)
+        return self._client.get(f"{_JOBS}/{job_id}/cost", cast_to=CostOverview)
 
-    def attempts(self, job_id: str) -> list[Attempt]:
+    def attempts(self, job_id: str) -> list[JobAttempt]:
         """Return the job's attempts, oldest first."""
-        return self._client.get(f"{_JOBS}/{job_id}/attempts", cast_to=AttemptList).data
+        return self._client.get(f"{_JOBS}/{job_id}/attempts", cast_to=JobAttemptList).data
 
     def wait(
         self,
         job_id: str,
         *,
         timeout: float | None = None,
-        on_change: Callable[[Job], None] | None = None,
-    ) -> Job:
+        on_change: Callable[[RekindleJob], None] | None = None,
+    ) -> RekindleJob:
         """Return the job once it has ended or paused; raise TimeoutError after ``timeout`` seconds.
 
         A paused job continues after it is resumed; see its ``phase`` and ``status_reason``.
@@ -133,7 +133,7 @@ class Jobs(openai_jobs.Jobs):
             time.sleep(poller.seconds_to_next_poll())
             options = poller.next_poll_options(job.version)
             try:
-                latest = self._client.get(f"{_JOBS}/{job_id}", options=options, cast_to=Job)
+                latest = self._client.get(f"{_JOBS}/{job_id}", options=options, cast_to=RekindleJob)
             except APIError as error:
                 time.sleep(poller.seconds_to_retry(error))
                 continue
@@ -171,32 +171,32 @@ class Jobs(openai_jobs.Jobs):
                 time.sleep(_LOG_POLL_SECONDS)
 
 
-class AsyncJobs(openai_jobs.AsyncJobs):
-    """The same calls as `Jobs`, asynchronous."""
+class AsyncJobsResource(openai_jobs.AsyncJobs):
+    """The same calls as `JobsResource`, asynchronous."""
 
-    async def plan(self, *, model: str, training_file: str, **members: Any) -> Plan:  # noqa: ANN401
+    async def plan(self, *, model: str, training_file: str, **members: Any) -> PlacementPlan:  # noqa: ANN401
         """Plan a job and create nothing. Members are those of the request for a job."""
         body, options = _request_body(model, training_file, members), _call_options(members)
         url = "/fine_tuning/plans"
-        return await self._client.post(url, body=body, options=options, cast_to=Plan)
+        return await self._client.post(url, body=body, options=options, cast_to=PlacementPlan)
 
-    async def create(self, *, model: str, training_file: str, **members: Any) -> Job:  # noqa: ANN401
+    async def create(self, *, model: str, training_file: str, **members: Any) -> RekindleJob:  # noqa: ANN401
         """Create a job; ``plan`` may name a plan of the same request."""
         body, options = _request_body(model, training_file, members), _call_options(members)
-        return await self._client.post(_JOBS, body=body, options=options, cast_to=Job)
+        return await self._client.post(_JOBS, body=body, options=options, cast_to=RekindleJob)
 
-    async def retrieve(self, fine_tuning_job_id: str, **options: Any) -> Job:  # noqa: ANN401
+    async def retrieve(self, fine_tuning_job_id: str, **options: Any) -> RekindleJob:  # noqa: ANN401
         """Return the job as it is now."""
         url = f"{_JOBS}/{fine_tuning_job_id}"
-        return await self._client.get(url, options=_call_options(options), cast_to=Job)
+        return await self._client.get(url, options=_call_options(options), cast_to=RekindleJob)
 
-    async def cost(self, job_id: str) -> Cost:
+    async def cost(self, job_id: str) -> CostOverview:
         """Return what the job has cost and will cost."""
-        return await self._client.get(f"{_JOBS}/{job_id}/cost", cast_to=Cost)
+        return await self._client.get(f"{_JOBS}/{job_id}/cost", cast_to=CostOverview)
 
-    async def attempts(self, job_id: str) -> list[Attempt]:
+    async def attempts(self, job_id: str) -> list[JobAttempt]:
         """Return the job's attempts, oldest first."""
-        page = await self._client.get(f"{_JOBS}/{job_id}/attempts", cast_to=AttemptList)
+        page = await self._client.get(f"{_JOBS}/{job_id}/attempts", cast_to=JobAttemptList)
         return page.data
 
     async def wait(
@@ -204,8 +204,8 @@ class AsyncJobs(openai_jobs.AsyncJobs):
         job_id: str,
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - as the synchronous client has it
-        on_change: Callable[[Job], None] | None = None,
-    ) -> Job:
+        on_change: Callable[[RekindleJob], None] | None = None,
+    ) -> RekindleJob:
         """Return the job once it has ended or paused; raise TimeoutError after ``timeout`` seconds.
 
         A paused job continues after it is resumed; see its ``phase`` and ``status_reason``.
@@ -218,7 +218,9 @@ class AsyncJobs(openai_jobs.AsyncJobs):
             await asyncio.sleep(poller.seconds_to_next_poll())
             options = poller.next_poll_options(job.version)
             try:
-                latest = await self._client.get(f"{_JOBS}/{job_id}", options=options, cast_to=Job)
+                latest = await self._client.get(
+                    f"{_JOBS}/{job_id}", options=options, cast_to=RekindleJob
+                )
             except APIError as error:
                 await asyncio.sleep(poller.seconds_to_retry(error))
                 continue
@@ -274,7 +276,7 @@ def _call_options(members: dict[str, Any]) -> RequestOptions:
     return cast("RequestOptions", options)
 
 
-def _is_settled(job: Job) -> bool:
+def _is_settled(job: RekindleJob) -> bool:
     """Return whether the job has ended or paused."""
     return job.status in FINAL_STATUSES or job.phase == "paused"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rendering.rows import chat
+from rendering.rows import read_chat
 from rendering.tokens import Tokens
 from tests.unit.tiny_tokenizer import tiny_tokenizer
 from tests.unit.trainer_spec import SPEC
@@ -39,12 +39,12 @@ def data(tmp_path: Path) -> Path:
     """Some chats, one of them with an assistant turn that is not trained."""
     path = tmp_path / "train.jsonl"
     write_samples(path, rows=20, seed=3)
-    chat = [
+    read_chat = [
         {"role": "user", "content": "Hm?"},
         {"role": "assistant", "content": "No.", "weight": 0},
     ]
     with path.open("a") as f:
-        f.write(json.dumps({"messages": chat}) + "\n")
+        f.write(json.dumps({"messages": read_chat}) + "\n")
     return path
 
 
@@ -173,7 +173,7 @@ def test_nesting_too_deep_to_read_names_its_line(tmp_path: Path) -> None:
 def test_errors_that_are_none_of_pythons_own_name_the_line_too(
     data: Path, error: BaseException
 ) -> None:
-    rows = JsonlRows(data, chat)
+    rows = JsonlRows(data, read_chat)
 
     with (
         pytest.raises(NonRetryableError, match=rf"line 4: {type(error).__name__}: "),
@@ -184,7 +184,7 @@ def test_errors_that_are_none_of_pythons_own_name_the_line_too(
 
 @pytest.mark.parametrize("error", [OSError("gone"), MemoryError(), KeyboardInterrupt()])
 def test_what_is_no_fault_of_a_row_stays_as_it_is(data: Path, error: BaseException) -> None:
-    with pytest.raises(type(error)), JsonlRows(data, chat).name_row_in_errors(3):
+    with pytest.raises(type(error)), JsonlRows(data, read_chat).name_row_in_errors(3):
         raise error
 
 

@@ -47,7 +47,7 @@ def distil_rows(
     """Write OUT with training rows from a teacher's answers to PROMPTS. Rerun to continue."""
     from rekindle.cli.distil.distillation import Distillation, count_prompts
     from rekindle.cli.distil.reply_cache import ReplyCache
-    from rekindle.cli.distil.teacher_pool import OnRequest, TeacherPool
+    from rekindle.cli.distil.teacher_pool import TeacherPool
 
     require_file(prompts)
     counts = count_prompts(prompts)
