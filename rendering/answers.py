@@ -25,8 +25,7 @@ _EMPTY_SPAN = (0, 0)
 _PLACEHOLDER = "\u0002"  # stands for an answer: no template begins one with it
 _MIN_MATCH = 3  # equal characters at the end of two texts that are no coincidence
 _REWRITTEN = (
-    "the model's chat template rewrites earlier turns, so the assistant's answer cannot be told "
-    "apart"
+    "the model's chat template rewrites earlier turns, so the assistant's answer cannot be located"
 )
 _MAX_HEADER = 64  # maximum characters between a prompt and its answer
 
@@ -209,7 +208,7 @@ class Chat:
             return before + whole[end:], (len(before), len(before) + len(whole) - end)
         raise HistoryRewritten(
             "the model's chat template renders the question differently once it is answered, so "
-            "the assistant's answer cannot be told apart"
+            "the assistant's answer cannot be located"
         )
 
 

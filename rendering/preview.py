@@ -92,26 +92,26 @@ def _preview_row(tokenizer: Tokenizer, task: Task, line: Line) -> Json:
     preflight = Preflight(tokenizer, task)
     preflight.check_lines([line])
     findings = preflight.findings()
-    shown: Json = {
+    document: Json = {
         "line": line[0],
         "examples": [],
         "problems": [_problem_document(f) for f in findings],
     }
     if any(finding.code in _NO_EXAMPLES for finding in findings):
-        return shown
+        return document
     row = parse_line(line[1])
     try:
         with limited_row():
             sequences = RowReader(tokenizer, task).sequences(row)
     except RenderError:  # just in time before, and not now
-        return shown
+        return document
     shown_sequences = sequences[:MOST_EXAMPLES]
     most = ROW_CHARACTERS // len(shown_sequences)
-    shown["examples"] = [
+    document["examples"] = [
         {"part": _part_name(task, row, number)} | _preview_example(tokenizer, task, sequence, most)
         for number, sequence in enumerate(shown_sequences)
     ]
-    return shown | (
+    return document | (
         {"examples_omitted": left} if (left := len(sequences) - len(shown_sequences)) else {}
     )
 

@@ -37,12 +37,14 @@ class FileTally:
 
     def count_findings(self, code: str) -> int:
         """Return how many rows have a finding of this code."""
-        return sum(count for (found, _), (count, _, _) in self._findings.items() if found == code)
+        return sum(
+            count for (found_code, _), (count, _, _) in self._findings.items() if found_code == code
+        )
 
     def make_errors(self, code: str) -> None:
         """Make all findings of this code errors."""
-        if found := self._findings.pop((code, False), None):
-            self._findings[(code, True)] = found
+        if finding := self._findings.pop((code, False), None):
+            self._findings[(code, True)] = finding
 
     @property
     def trained(self) -> int:

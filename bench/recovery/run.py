@@ -86,7 +86,7 @@ async def _tools(
 
 async def _while_it_stands(crew: PartRunner, work: Any) -> None:  # noqa: ANN401 - a coroutine
     """Run the work, and fail when the stack's runner fails."""
-    tasks = [asyncio.ensure_future(work), asyncio.create_task(crew.watch())]
+    tasks = [asyncio.ensure_future(work), asyncio.create_task(crew.wait_for_failure())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -51,9 +51,11 @@ class ApiClient:
     def __exit__(self, *error: object) -> None:
         self.http.close()
 
-    def get(self, path: str, *, patience: float = 0.0, tries: int = TRIES, **query: object) -> Json:
-        """Send GET; ``patience`` is how many seconds the service may wait before it answers."""
-        timeout = httpx.Timeout(30.0 + patience, connect=5.0)
+    def get(
+        self, path: str, *, response_seconds: float = 0.0, tries: int = TRIES, **query: object
+    ) -> Json:
+        """Send GET; ``response_seconds`` are added to the timeout, for a long poll."""
+        timeout = httpx.Timeout(30.0 + response_seconds, connect=5.0)
         answer = self.send("GET", path, params=_query_params(query), timeout=timeout, tries=tries)
         return _parse_json(answer)
 
@@ -63,11 +65,11 @@ class ApiClient:
         body: Json | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        patience: float = 0.0,
+        response_seconds: float = 0.0,
         tries: int = TRIES,
     ) -> Json:
-        """Send POST. Pass ``tries=1`` for what must not run twice; ``patience`` as in `get`."""
-        timeout = httpx.Timeout(30.0 + patience, connect=5.0)
+        """Send POST; pass ``tries=1`` for what must not run twice."""
+        timeout = httpx.Timeout(30.0 + response_seconds, connect=5.0)
         more: dict[str, Any] = {"json": body, "headers": headers, "timeout": timeout}
         return _parse_json(self.send("POST", path, tries=tries, **more))
 

@@ -19,7 +19,7 @@ _STYLES = {"info": "", "warn": "yellow", "error": "bold red"}
 
 
 class DemoView:
-    """Prints the demo with a live line on a terminal, or plain lines elsewhere."""
+    """Prints the demo with a live line on a terminal, or plain lines without one."""
 
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic

@@ -13,25 +13,27 @@ from rekindle.local.state_folder import StateFolder
 
 def stop_parts(state: StateFolder) -> list[str]:
     """Stop the parts that a killed stack left running; return their names."""
-    found: dict[str, psutil.Process] = {}
+    processes: dict[str, psutil.Process] = {}
     for pid_file in sorted((state / "pids").glob("*")):
         process = _stack_process(pid_file.read_text().strip(), state)
         if process is not None:
-            found[pid_file.name] = process
+            processes[pid_file.name] = process
         pid_file.unlink()
     # SIGINT stops PostgreSQL without waiting for clients; the others treat it as Ctrl-C.
-    _stop_processes(found.values(), signal.SIGINT)
-    return sorted(found)
+    _stop_processes(processes.values(), signal.SIGINT)
+    return sorted(processes)
 
 
 def kill_vms(state: StateFolder) -> int:
     """Kill all processes of emulated VMs, once no emulator runs; return their number."""
     killed = 0
-    while found := [p for p in psutil.process_iter() if _belongs_to_vm(p, state / "azure" / "vms")]:
-        for process in found:
+    while processes := [
+        p for p in psutil.process_iter() if _belongs_to_vm(p, state / "azure" / "vms")
+    ]:
+        for process in processes:
             process.kill()
-        psutil.wait_procs(found, timeout=GRACE_SECONDS)
-        killed += len(found)
+        psutil.wait_procs(processes, timeout=GRACE_SECONDS)
+        killed += len(processes)
     return killed
 
 

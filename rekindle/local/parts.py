@@ -63,7 +63,7 @@ class PartRunner:
         await self._spawn(part)
         self._watchers.append(asyncio.create_task(self._keep_running(part), name=part.name))
 
-    async def run(
+    async def run_program(
         self, name: str, argv: Sequence[str], env: Mapping[str, str], *, secret: bool = False
     ) -> str:
         """Run a program to its end and return its output; raise StackStartError if it fails.
@@ -92,13 +92,13 @@ class PartRunner:
             )
         return text
 
-    async def watch(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait until a part cannot be kept alive; raise StackStartError."""
         done, _ = await asyncio.wait(self._watchers, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()
 
-    async def stop(self) -> None:
+    async def stop_parts(self) -> None:
         """Stop every part, the last started first, even if one fails to stop."""
         for watcher in self._watchers:
             watcher.cancel()
@@ -111,8 +111,8 @@ class PartRunner:
         """Return the last lines of a part's log."""
         path = self._log_file(name)
         text = path.read_text(errors="replace") if path.exists() else ""
-        shown = "".join(f"    {line}\n" for line in text.splitlines()[-TAIL_LINES:])
-        return f"{shown}    (full log: {path})"
+        tail = "".join(f"    {line}\n" for line in text.splitlines()[-TAIL_LINES:])
+        return f"{tail}    (full log: {path})"
 
     async def _keep_running(self, part: StackPart) -> None:
         """Restart the part whenever it dies, unless it dies too often."""

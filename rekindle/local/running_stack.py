@@ -54,7 +54,7 @@ class StackInfo:
         return cls(state=folder, **{name: document[name] for name in names})
 
     @property
-    def trust(self) -> ssl.SSLContext:
+    def tls_context(self) -> ssl.SSLContext:
         """TLS context that trusts the emulator's certificate."""
         return ssl.create_default_context(cafile=self.ca)
 
@@ -101,7 +101,9 @@ async def call_emulator(
 ) -> dict[str, Any]:
     """Call the emulator's `/_emulator/WHAT`; raise TargetNotFound if it refuses."""
     url = f"{stack.arm_url}/_emulator/{path}"
-    client = httpx.AsyncClient(verify=stack.trust, trust_env=False, timeout=ADMIN_TIMEOUT_SECONDS)
+    client = httpx.AsyncClient(
+        verify=stack.tls_context, trust_env=False, timeout=ADMIN_TIMEOUT_SECONDS
+    )
     try:
         async with client:
             response = await client.request(verb, url, json=body)

@@ -52,7 +52,7 @@ async def run_stack(
             yield runner
         finally:
             (state / "stack.json").unlink(missing_ok=True)
-            await runner.stop()
+            await runner.stop_parts()
             if not keep_vms:
                 await asyncio.to_thread(leftover_processes.kill_vms, state)
 
@@ -91,10 +91,12 @@ async def _start_database(
     await runner.start_part(layout.postgres())
     await asyncio.to_thread(postgres.create_database, data)
     settings = layout.service_settings()
-    await runner.run("migrate", [sys.executable, "-m", "service.main", "migrate"], settings)
+    await runner.run_program("migrate", [sys.executable, "-m", "service.main", "migrate"], settings)
     if not (layout.state / "api-key").exists():
         create = ["key", "create", "--project", "local", "--name", "demo", "--scope", "operator"]
-        printed = await runner.run("key", [sys.executable, "-m", "service.main", *create], settings)
+        printed = await runner.run_program(
+            "key", [sys.executable, "-m", "service.main", *create], settings
+        )
         write_private(layout.state / "api-key", printed.strip().splitlines()[-1])
 
 
@@ -102,14 +104,14 @@ async def create_sign_in_token(layout: StackLayout, runner: PartRunner) -> str:
     """Return a one-time sign-in token for the console, with operator scope."""
     create = ["sign-in", "--project", "local", "--scope", "operator"]
     command = [sys.executable, "-m", "service.main", *create]
-    printed = await runner.run("sign-in", command, layout.service_settings(), secret=True)
+    printed = await runner.run_program("sign-in", command, layout.service_settings(), secret=True)
     return printed.strip().splitlines()[-1]
 
 
 async def _measure_cpu_speed(runner: PartRunner) -> None:
     """Measure once how fast this machine trains, as plans depend on it."""
     if not CPU_SPEED.exists():
-        output = await runner.run(
+        output = await runner.run_program(
             "cpu-speed", [sys.executable, "-m", "trainer.process.cpu_speed"], {}
         )
         CPU_SPEED.parent.mkdir(exist_ok=True)
@@ -127,7 +129,7 @@ async def _stage_base_models(
     for model in layout.models:
         stage = [sys.executable, "-m", "rekindle.stage", "--name", model]
         settings = {"REKINDLE_STORAGE": layout.storage}
-        await runner.run("stage", [*stage, str(model_folder(model))], settings)
+        await runner.run_program("stage", [*stage, str(model_folder(model))], settings)
 
 
 async def _make_model(model: str, runner: PartRunner, notify: Callable[[str], None]) -> None:
@@ -141,7 +143,7 @@ async def _make_model(model: str, runner: PartRunner, notify: Callable[[str], No
         notify(f"{action} (once)")
         temporary = folder.with_name(f"{folder.name}.new")
         shutil.rmtree(temporary, ignore_errors=True)  # left by a killed stack
-        making = runner.run(
+        making = runner.run_program(
             folder.name, [sys.executable, "-m", BASE_MODELS[model], str(temporary)], {}
         )
         try:

@@ -91,7 +91,7 @@ async def _serve_stack(layout: StackLayout, *, keep_vms: bool) -> None:
     async with run_stack(layout, _print_message, keep_vms=keep_vms) as runner:
         key = (layout.state / "api-key").read_text().strip()
         _print_text(ready_banner(layout, key, await create_sign_in_token(layout, runner)))
-        await runner.watch()
+        await runner.wait_for_failure()
 
 
 def ready_banner(layout: StackLayout, api_key: str, sign_in: str) -> str:

@@ -78,13 +78,13 @@ class _CallRegistry:
     def add_call(self, call: Json) -> Json:
         """Return a call in the template's form."""
         function = call["function"]
-        given = function.get("arguments") or "{}"
-        parsed = _parse_arguments(given, function["name"])
+        text = function.get("arguments") or "{}"
+        parsed = _parse_arguments(text, function["name"])
         call_id = call.get("id") or f"call_{self._count}"
         self._count += 1
         self._names[call_id] = function["name"]
         self._open.append(call_id)
-        arguments = self.form.arguments(given, parsed)
+        arguments = self.form.arguments(text, parsed)
         return call | {
             "id": self.form.call_id(call_id),
             "type": "function",
@@ -109,8 +109,8 @@ class _CallRegistry:
         return next((call for call in among if name in (None, self._names[call])), None)
 
 
-def _convert_message(given: Message, calls: _CallRegistry) -> Message:
-    message = {n: v for n, v in given.items() if v is not None and n not in _OURS}
+def _convert_message(original: Message, calls: _CallRegistry) -> Message:
+    message = {n: v for n, v in original.items() if v is not None and n not in _OURS}
     role = message["role"]
     if "content" not in message and role != "assistant":
         raise RenderError(f"a message of role {role} has no content")
@@ -146,9 +146,9 @@ def _write_calls(message: Message, calls: _CallRegistry) -> None:
             message["content"] = None
 
 
-def _parse_arguments(given: object, name: str) -> Json:
+def _parse_arguments(text: object, name: str) -> Json:
     try:
-        arguments: Any = json.loads(given) if isinstance(given, str) else given
+        arguments: Any = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError) as error:
         raise RenderError(
             f"the arguments of the call of {name!r} are not JSON ({error}): write an object such "

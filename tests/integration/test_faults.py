@@ -47,7 +47,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[StackInfo]:
     argv = [sys.executable, "-c", SERVE.format(flag=str(flag))]
     await crew.start_part(StackPart(name="service", argv=argv, ready=ready))
     yield facts(tmp_path)
-    await crew.stop()
+    await crew.stop_parts()
 
 
 @pytest.fixture(scope="module")

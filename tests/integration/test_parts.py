@@ -49,7 +49,7 @@ class Stage:
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     made = Stage(tmp_path)
     yield made
-    await made.crew.stop()
+    await made.crew.stop_parts()
 
 
 async def test_a_part_that_dies_is_named_shown_and_started_again(stage: Stage) -> None:
@@ -112,7 +112,7 @@ async def test_a_part_that_dies_again_and_again_is_given_up(stage: Stage) -> Non
     await stage.crew.start_part(stage.part(short))
 
     with pytest.raises(StackStartError, match="echo died"):
-        await stage.crew.watch()
+        await stage.crew.wait_for_failure()
 
 
 async def test_a_part_that_ends_before_it_is_ready_shows_its_last_lines(stage: Stage) -> None:
@@ -131,7 +131,7 @@ async def test_stopping_ends_every_part(stage: Stage) -> None:
     await stage.crew.start_part(stage.part())
     pid = stage.pid()
 
-    await stage.crew.stop()
+    await stage.crew.stop_parts()
 
     assert not psutil.pid_exists(pid)
 

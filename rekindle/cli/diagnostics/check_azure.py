@@ -56,7 +56,7 @@ def azure_checks(environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Yield all checks of settings and Azure; Azure is skipped without a subscription."""
     yield from check_settings.settings_checks(environment)
     if not environment.get("REKINDLE_AZURE_SUBSCRIPTION_ID"):
-        why = "REKINDLE_AZURE_SUBSCRIPTION_ID is not set; the service runs elsewhere"
+        why = "REKINDLE_AZURE_SUBSCRIPTION_ID is not set; Azure is not checked"
         yield skipped_check("ArmClient", why)
         return
     yield check_network.check_trainer_image(environment.get("REKINDLE_TRAINER_IMAGE", ""))

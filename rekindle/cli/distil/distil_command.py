@@ -204,7 +204,7 @@ def _open_teacher(url: str, timeout: float) -> "Teacher":
 def _progress_line(
     cli: Cli, pool: "TeacherPool", label: str, total: int | None
 ) -> "Iterator[OnRequest]":
-    """Show progress and token counts on a terminal; nothing elsewhere."""
+    """Show progress and token counts, on a terminal only."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (

@@ -63,7 +63,7 @@ def preview_file(
     file = resolve_file_id(cli, file, reuse=True)
     options: Json = {"model": model, "method": method, "max_seq_len": max_seq_len}
     query = options | {"line": line, "limit": rows}
-    preview = cli.client.get(f"{FILES}/{file}/preview", patience=_RESPONSE_SECONDS, **query)
+    preview = cli.client.get(f"{FILES}/{file}/preview", response_seconds=_RESPONSE_SECONDS, **query)
     is_coloured = cli.out.color_system is not None and not cli.out.no_color
     next_command = _next_command(file, options) + cli.project_option
     cli.print_result(preview, lambda: preview_lines(preview, next_command, is_coloured=is_coloured))

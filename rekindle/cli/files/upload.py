@@ -105,7 +105,7 @@ def print_warnings(cli: Cli, file: Mapping[str, Any], name: str) -> None:
 
 
 class _UploadBar:
-    """Progress on a terminal; silent elsewhere."""
+    """Progress bar of an upload, on a terminal only."""
 
     def __init__(self, cli: Cli, path: Path) -> None:
         from rich.progress import (
@@ -135,13 +135,13 @@ class _UploadBar:
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def show_sent(self, done: int) -> None:
+    def show_sent(self, sent: int) -> None:
         """Show the number of bytes sent."""
-        self._progress.update(self._task, completed=done)
+        self._progress.update(self._task, completed=sent)
 
-    def show_checked(self, done: int) -> None:
+    def show_checked(self, checked: int) -> None:
         """Show the number of bytes checked; all of them are sent."""
-        self._progress.update(self._task, description="checking rows", completed=done)
+        self._progress.update(self._task, description="checking rows", completed=checked)
 
     def show_retry(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
         """Show why the upload is sent again."""
@@ -168,12 +168,12 @@ def _post_file(
 
     from rekindle.cli.api_client import require_success
 
-    done = 0
+    sent = 0
 
     def count(count_read: int) -> None:
-        nonlocal done
-        done += count_read
-        on_sent(done)
+        nonlocal sent
+        sent += count_read
+        on_sent(sent)
 
     with path.open("rb") as stream, cli.client.translate_errors():
         answer = cli.client.http.post(

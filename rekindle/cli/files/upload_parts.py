@@ -36,10 +36,10 @@ _CHECK_SECONDS = 600.0  # for the service to check the rows; then the request is
 class UploadView(Protocol):
     """Shows how far an upload is."""
 
-    def show_sent(self, done: int) -> None:
+    def show_sent(self, sent: int) -> None:
         """Show the number of bytes sent."""
 
-    def show_checked(self, done: int) -> None:
+    def show_checked(self, checked: int) -> None:
         """Show the number of bytes checked; all of them are sent."""
 
     def show_retry(self, attempt: Any) -> None:  # noqa: ANN401 - tenacity's state
@@ -50,7 +50,7 @@ def send_in_parts(
     client: ApiClient, path: Path, name: str, progress: UploadView, part_bytes: int = PART_BYTES
 ) -> Json:
     """Upload the file and return the file object; raises CliError, and a repeat resumes."""
-    record = _UploadRecord.of(client, path, name)
+    record = _UploadRecord.for_file(client, path, name)
     upload = _find_earlier(client, record) or _create_upload(client, path, name, record)
     if upload["status"] != "completed":
         received = {part["md5"]: part["id"] for part in upload.get("parts") or []}
@@ -74,7 +74,7 @@ class _UploadRecord:
     path: Path
 
     @classmethod
-    def of(cls, client: ApiClient, path: Path, name: str) -> "_UploadRecord":
+    def for_file(cls, client: ApiClient, path: Path, name: str) -> "_UploadRecord":
         """Return the note of this file, as it is now, in this project."""
         status, project = path.stat(), client.connection.project
         key: list[str | int | None] = [client.connection.url, project, str(path.resolve()), name]
@@ -103,7 +103,7 @@ class _PartSender:
         self.progress = progress
         self._received = received  # ids of parts that were received earlier, by MD5
         self._slots = BoundedSemaphore(PARALLEL_PARTS)  # of parts in memory
-        self._lock, self._done = Lock(), 0
+        self._lock, self._sent = Lock(), 0
         self._failed = False
 
     def send_parts(self, path: Path, part_bytes: int) -> Json:
@@ -134,8 +134,8 @@ class _PartSender:
         finally:
             self._slots.release()
         with self._lock:
-            self._done += len(data)
-            self.progress.show_sent(self._done)
+            self._sent += len(data)
+            self.progress.show_sent(self._sent)
         return part_id
 
     def _upload_part(self, data: bytes, md5: str) -> str:
@@ -189,7 +189,7 @@ def _complete_upload(sender: _PartSender, body: Json) -> Json:
             client.post,
             f"{sender.url}/complete",
             body,
-            patience=_CHECK_SECONDS,
+            response_seconds=_CHECK_SECONDS,
             tries=TRIES,
         )
         while not wait([completing], _POLL_SECONDS).done:

@@ -93,10 +93,10 @@ def _user_text(row: RowMembers) -> str:
 def _history_messages(row: RowMembers) -> Messages:
     """Return earlier rounds, whose answers are not trained."""
     messages: Messages = []
-    given = row.read("history")
-    if has_value(given) and not isinstance(given, list):
+    history = row.read("history")
+    if has_value(history) and not isinstance(history, list):
         raise RowSkipped("`history` is no list of pairs of texts")
-    for turn in given or ():
+    for turn in history or ():
         if not isinstance(turn, list) or len(turn) != 2 or not all(map(_is_text, turn)):
             raise RowSkipped("`history` is no list of pairs of texts")
         messages += [
@@ -124,14 +124,13 @@ def _convert_prompt_completion(row: RowMembers, dropped: set[str]) -> Json:
 def _convert_preference(row: RowMembers, dropped: set[str]) -> Json:
     """Convert a pair; where both answers repeat the prompt as whole chats, that is the prompt."""
     require_preference_order(row)
-    prompt_given = _preference_prompt(row, dropped)
+    own_prompt = _preference_prompt(row, dropped)
     chosen, rejected = (
-        _messages_of(row, name, "assistant", dropped, prompt_given)
-        for name in ("chosen", "rejected")
+        _messages_of(row, name, "assistant", dropped, own_prompt) for name in ("chosen", "rejected")
     )
-    begin = _common_prefix_length(chosen, rejected)
-    prompt = _whole_prompt(prompt_given, chosen[:begin])
-    outputs = preferred, other = chosen[begin:], rejected[begin:]
+    common = _common_prefix_length(chosen, rejected)
+    prompt = _whole_prompt(own_prompt, chosen[:common])
+    outputs = preferred, other = chosen[common:], rejected[common:]
     if not preferred or not other:
         raise RowSkipped("both answers are the same")
     for output in outputs:
@@ -155,16 +154,16 @@ def _preference_prompt(row: RowMembers, dropped: set[str]) -> Messages:
     return _messages_of(row, names[0], "user", dropped)
 
 
-def _whole_prompt(given: Messages, begin: Messages) -> Messages:
+def _whole_prompt(prompt: Messages, common: Messages) -> Messages:
     """Return the prompt of a pair whose answers both begin with these messages."""
-    if not begin or not given:
-        if not given and not begin:
+    if not common or not prompt:
+        if not prompt and not common:
             raise RowSkipped("`prompt` is no text")
-        return given or begin
-    if begin[-len(given) :] == given:  # both answers repeat it
-        return begin
-    if begin[0]["role"] in ("assistant", "tool"):  # both answers begin alike
-        return given + begin
+        return prompt or common
+    if common[-len(prompt) :] == prompt:  # both answers repeat it
+        return common
+    if common[0]["role"] in ("assistant", "tool"):  # both answers begin alike
+        return prompt + common
     raise RowSkipped("`prompt` is not what both answers begin with")
 
 
@@ -185,15 +184,15 @@ def _convert_ranked(row: RowMembers, dropped: set[str]) -> Json:
 
 
 def _parse_rank(candidate: object) -> float:
-    given = candidate.get("rank") if isinstance(candidate, dict) else None
-    rank = None if isinstance(given, str) else parse_number(given)
+    value = candidate.get("rank") if isinstance(candidate, dict) else None
+    rank = None if isinstance(value, str) else parse_number(value)
     if rank is None:
         raise RowSkipped("a candidate has no number `rank`")
     return rank
 
 
-def _candidate_messages(given: Json, prompt: Messages, dropped: set[str]) -> Messages:
-    as_message = {"role": "assistant"} | {n: v for n, v in given.items() if n != "rank"}
+def _candidate_messages(candidate: Json, prompt: Messages, dropped: set[str]) -> Messages:
+    as_message = {"role": "assistant"} | {n: v for n, v in candidate.items() if n != "rank"}
     messages = convert_messages(as_message, "candidates", dropped, prompt)
     require_answer(messages)
     return messages
@@ -227,8 +226,8 @@ def _messages_of(
     earlier: Sequence[Json] = (),
 ) -> Messages:
     """Return one message of this role for text, or the messages of a list."""
-    if isinstance(given := row.read(name), list | dict):
-        return convert_messages(given, name, dropped, earlier)
+    if isinstance(value := row.read(name), list | dict):
+        return convert_messages(value, name, dropped, earlier)
     return [simple_message(role, row.read_text(name))]
 
 

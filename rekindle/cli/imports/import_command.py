@@ -51,7 +51,7 @@ class ImportCount:
     """Counts of written rows, skipped rows and dropped members."""
 
     kind: RowFormat | None = None
-    written: int = 0
+    rows_written: int = 0
     skipped: SkippedRows = field(default_factory=SkippedRows)
     dropped: Counter[str] = field(default_factory=Counter)  # members of rows that were written
 
@@ -64,7 +64,7 @@ def import_file(cli: Cli, *, file: File, out: Out, kind: Kind = InputFormat.AUTO
         with part.open("w", encoding="utf-8") as lines:
             for row in _convert_rows(file, count):
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-        if not count.written:
+        if not count.rows_written:
             raise _no_rows_error(file, count)
     cli.print_result(_document(out, count), lambda: _summary_lines(out, count))
 
@@ -77,7 +77,7 @@ def _convert_rows(file: Path, count: ImportCount) -> Iterator[dict[str, Any]]:
         except RowSkipped as reason:
             count.skipped.add(line, str(reason))
             continue
-        count.written += 1
+        count.rows_written += 1
         count.dropped.update(dropped)
         yield converted
 
@@ -116,7 +116,7 @@ def _no_rows_error(file: Path, count: ImportCount) -> CliError:
 
 
 def _document(out: Path, count: ImportCount) -> dict[str, Any]:
-    summary = {"file": str(out), "format": count.kind, "rows": count.written}
+    summary = {"file": str(out), "format": count.kind, "rows": count.rows_written}
     return {
         **summary,
         "rows_left_out": count.skipped.total,
@@ -126,7 +126,7 @@ def _document(out: Path, count: ImportCount) -> dict[str, Any]:
 
 
 def _summary_lines(out: Path, count: ImportCount) -> Iterator[str]:
-    yield f"wrote {formats.count(count.written, 'row')} of format {count.kind} to {out}"
+    yield f"wrote {formats.count(count.rows_written, 'row')} of format {count.kind} to {out}"
     if total := count.skipped.total:
         yield f"{formats.count(total, 'row')} left out: {'; '.join(count.skipped.reasons())}"
     for name, rows_with_it in count.dropped.most_common():

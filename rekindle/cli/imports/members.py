@@ -28,21 +28,21 @@ class RowSkipped(Exception):
 class RowMembers:
     """A row, or a part of one, that notes which members were read."""
 
-    def __init__(self, given: Mapping[str, Any], path: str = "") -> None:
-        self._given, self._path = given, path
+    def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
+        self._values, self._path = values, path
         self._read: set[str] = set()
         for name in _MEDIA:
-            if given.get(name):
+            if values.get(name):
                 raise RowSkipped(f"it has `{name}`, and only text is trained")
 
     def peek(self, name: str) -> Any:  # noqa: ANN401 - any JSON
         """Return a member without marking it as read."""
-        return self._given.get(name)
+        return self._values.get(name)
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - any JSON
         """Return a member and mark it as read; None if it is missing."""
         self._read.add(name)
-        return self._given.get(name)
+        return self._values.get(name)
 
     def read_first(self, *names: str) -> Any:  # noqa: ANN401 - any JSON
         """Return the value of the first member that is set; raise LeftOut if two differ."""
@@ -54,8 +54,8 @@ class RowMembers:
     def read_text(self, *names: str) -> str:
         """Return a member that must be non-empty text."""
         text = self.read_first(*names)
-        name = next((n for n in names if n in self._given), names[0])
-        if text is None and self._given.get(name) == "":
+        name = next((n for n in names if n in self._values), names[0])
+        if text is None and self._values.get(name) == "":
             raise RowSkipped(f"`{name}` is empty")
         if not isinstance(text, str):
             raise RowSkipped(f"`{name}` is no text")
@@ -73,11 +73,11 @@ class RowMembers:
 
     def names(self) -> Iterator[str]:
         """Yield the names of all members."""
-        yield from self._given
+        yield from self._values
 
     def unread_names(self) -> Iterator[str]:
         """Yield names of non-empty members that were not read."""
-        for name, value in self._given.items():
+        for name, value in self._values.items():
             if name not in self._read and has_value(value):
                 yield f"{self._path}{name}"
 
@@ -124,14 +124,14 @@ def parse_number(value: object) -> float | None:
 
 def read_tools(row: RowMembers) -> list[Json]:
     """Return the row's tools, from a list or its JSON text."""
-    given = row.read_first("tools", "functions")
-    if isinstance(given, str):
-        given = parse_json(given, "`tools`") if given.strip() else None
-    if not has_value(given):
+    tools = row.read_first("tools", "functions")
+    if isinstance(tools, str):
+        tools = parse_json(tools, "`tools`") if tools.strip() else None
+    if not has_value(tools):
         return []
-    if not isinstance(given, list) or not all(isinstance(tool, dict) for tool in given):
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise RowSkipped("`tools` is no list of objects")
-    return [_parse_tool(tool) for tool in given]
+    return [_parse_tool(tool) for tool in tools]
 
 
 def parse_json(text: str, label: str) -> Any:  # noqa: ANN401 - any JSON
@@ -161,8 +161,8 @@ def check_values(value: object, levels: int = _MAX_DEPTH) -> None:
             check_values(inner, levels - 1)
 
 
-def _parse_tool(given: Json) -> Json:
-    tool = given if "function" in given else {"type": "function", "function": given}
+def _parse_tool(value: Json) -> Json:
+    tool = value if "function" in value else {"type": "function", "function": value}
     function = tool["function"]
     if not isinstance(function, dict) or not _is_name(function.get("name")):
         raise RowSkipped("a tool has no `name`")

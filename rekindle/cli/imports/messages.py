@@ -50,17 +50,17 @@ def convert_turns(turns: object, dropped: set[str]) -> Messages:
 
 
 def convert_messages(
-    given: object, name: str, dropped: set[str], earlier: Sequence[Json] = ()
+    value: object, name: str, dropped: set[str], earlier: Sequence[Json] = ()
 ) -> Messages:
     """Return the messages of a list or of one message; ``earlier`` holds those before it."""
-    listed = [given] if isinstance(given, dict) else given
-    if not isinstance(listed, list) or not listed:
+    turns = [value] if isinstance(value, dict) else value
+    if not isinstance(turns, list) or not turns:
         raise RowSkipped(f"`{name}` is no list of messages")
     messages: Messages = []
-    for one in listed:
-        if not isinstance(one, dict):
+    for turn in turns:
+        if not isinstance(turn, dict):
             raise RowSkipped(f"a turn of `{name}` is no object")
-        members = RowMembers(one, f"{name}[].")
+        members = RowMembers(turn, f"{name}[].")
         messages.append(_convert_message(members, [*earlier, *messages], dropped))
         dropped.update(members.unread_names())
     return messages
@@ -146,14 +146,14 @@ def _tool_result(turn: RowMembers, earlier: Messages) -> Json:
         raise RowSkipped("what a tool answered is no text")
     calls = [call["id"] for message in earlier for call in message.get("tool_calls", ())]
     answered = {message.get("tool_call_id") for message in earlier}
-    given = turn.read_optional_text("tool_call_id")
-    if given and given not in calls:
+    named_call = turn.read_optional_text("tool_call_id")
+    if named_call and named_call not in calls:
         raise RowSkipped("a tool's result names a call that is not before it")
     open_calls = [call for call in calls if call not in answered]
-    if not given and not open_calls:
+    if not named_call and not open_calls:
         raise RowSkipped("a tool's result has no call before it")
     turn.read("name")  # the call has it
-    return simple_message("tool", content or "") | {"tool_call_id": given or open_calls[0]}
+    return simple_message("tool", content or "") | {"tool_call_id": named_call or open_calls[0]}
 
 
 def _parse_calls(turn: RowMembers, earlier: Messages, dropped: set[str]) -> Messages:
@@ -161,8 +161,8 @@ def _parse_calls(turn: RowMembers, earlier: Messages, dropped: set[str]) -> Mess
     document = parse_json(turn.read_text("value", "content"), "a call of a tool")
     listed = document if isinstance(document, list) and document else [document]
     return [
-        _convert_call(one, None, f"call_{len(earlier)}_{n}", dropped)
-        for n, one in enumerate(listed)
+        _convert_call(call, None, f"call_{len(earlier)}_{n}", dropped)
+        for n, call in enumerate(listed)
     ]
 
 
@@ -173,10 +173,10 @@ def _read_calls(turn: RowMembers, earlier: Messages, dropped: set[str]) -> Messa
     if has_value(calls) and not isinstance(calls, list):
         raise RowSkipped("`tool_calls` is no list")
     converted = []
-    for number, one in enumerate(listed):
-        function = one.get("function", one) if isinstance(one, dict) else one
-        given = one.get("id") if isinstance(one, dict) else None
-        converted.append(_convert_call(function, given, f"call_{len(earlier)}_{number}", dropped))
+    for number, call in enumerate(listed):
+        function = call.get("function", call) if isinstance(call, dict) else call
+        call_id = call.get("id") if isinstance(call, dict) else None
+        converted.append(_convert_call(function, call_id, f"call_{len(earlier)}_{number}", dropped))
     return converted
 
 

@@ -43,9 +43,9 @@ def require_preference_order(row: RowMembers) -> None:
             raise RowSkipped(f"`{name}` is {value!r:.20}: which answer is the better one?")
 
 
-def read_score(given: object) -> float | None:
+def read_score(answer: object) -> float | None:
     """Return the score of an answer object, or of the last message of a list; else None."""
-    last: Any = given[-1] if isinstance(given, list) and given else given
+    last: Any = answer[-1] if isinstance(answer, list) and answer else answer
     if not isinstance(last, dict):
         return None
     scores = (parse_number(last.get(name)) for name in _SCORES)
@@ -65,7 +65,7 @@ def _score_pairs(row: RowMembers) -> Iterator[tuple[str, float, float]]:
             yield f"`{name}` is not {word} `{other}`", sign * chosen, sign * rejected
     for name in _LISTS:
         numbers = (
-            [parse_number(n) for n in given] if isinstance(given := row.peek(name), list) else []
+            [parse_number(n) for n in values] if isinstance(values := row.peek(name), list) else []
         )
         if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None:
             yield f"`{name}` does not give the first answer more", numbers[0], numbers[1]

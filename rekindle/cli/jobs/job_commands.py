@@ -115,10 +115,8 @@ def show_events(
         return
     _print_events(cli, listed)
     feed = JobFeed(cli.client, name, last_event=listed[-1]["id"] if listed else None)
-    for news in feed.updates(
-        on_outage=lambda trouble: cli.print_note(f"{trouble.message} Retrying.")
-    ):
-        _print_events(cli, news.events)
+    for update in feed.updates(on_outage=lambda e: cli.print_note(f"{e.message} Retrying.")):
+        _print_events(cli, update.events)
 
 
 def cancel_job(cli: Cli, job: JobArgument) -> None:

@@ -74,7 +74,7 @@ class JobFeed:
         tries = TRIES if self._first else 1
         wait = self._poll_seconds if self._version is not None else 0
         query = {"wait": round(wait), "version": self._version} if wait else {}
-        job = self._client.get(self._path, patience=wait, tries=tries, **query)
+        job = self._client.get(self._path, response_seconds=wait, tries=tries, **query)
         events = self._read_new_events(tries)
         version = job.get("version")
         self._version = version if isinstance(version, int) else None

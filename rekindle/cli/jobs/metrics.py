@@ -52,22 +52,24 @@ def export_metrics(
     name = resolve_job_id(cli.client, job)
     rows = list(_read_steps(cli.client, name))
     began = float(cli.client.get(f"{JOBS}/{name}")["created_at"])
-    written: list[Path | str] = []
+    destinations: list[Path | str] = []
     if csv_file is not None:
-        written.append(_write_file(csv_file, _encode_csv(rows)))
+        destinations.append(_write_file(csv_file, _encode_csv(rows)))
     if tensorboard is not None:
-        written.append(
+        destinations.append(
             _write_file(_event_file_path(tensorboard, name), _encode_events(rows, began))
         )
     if mlflow is not None:
-        written.append(trackers.copy_to_mlflow(mlflow, name, list(_timed_metrics(rows, began))))
+        destinations.append(
+            trackers.copy_to_mlflow(mlflow, name, list(_timed_metrics(rows, began)))
+        )
     if wandb is not None:
-        written.append(trackers.copy_to_wandb(wandb, name, list(_timed_metrics(rows, began))))
+        destinations.append(trackers.copy_to_wandb(wandb, name, list(_timed_metrics(rows, began))))
     if cli.as_json:
         document = {"object": "list", "job": name, "data": rows}
-        cli.print_json(document | {"files": [str(path) for path in written]}, indent=2)
-    elif written:
-        for path in written:
+        cli.print_json(document | {"files": [str(path) for path in destinations]}, indent=2)
+    elif destinations:
+        for path in destinations:
             cli.print_note(f"wrote {len(rows)} steps to {path}")
     else:
         _write_csv(rows, sys.stdout)

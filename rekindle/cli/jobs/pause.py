@@ -128,8 +128,8 @@ def _request(
 
 def _read_job_ids(file: Path) -> frozenset[str]:
     """Return the job ids in saved output, text or JSON, of one or several runs."""
-    if found := frozenset(_ID.findall(file.read_text(errors="replace"))):
-        return found
+    if ids := frozenset(_ID.findall(file.read_text(errors="replace"))):
+        return ids
     raise CliError(
         f"{file} contains no job id.",
         "Pass a file with the output of `rekindle pause --all`.",
@@ -166,7 +166,7 @@ def _request_all(
             f"{_summary(action, results)} Service unreachable; rerun for the other jobs."
         )
         raise
-    failed = [one for one in results if one["result"] == "failed"]
+    failed = [result for result in results if result["result"] == "failed"]
     document = {"object": "list", "data": results, "has_more": False}
     cli.print_result(document, lambda: [_summary(action, results)])
     if results:
@@ -219,7 +219,7 @@ def _result_line(action: _Action, result: Json) -> str:
 
 
 def _summary(action: _Action, results: Iterable[Json]) -> str:
-    counts = Counter(one["result"] for one in results)
+    counts = Counter(result["result"] for result in results)
     over = f"; {counts['over']:,} had already ended" if counts["over"] else ""
     failed = f"; {counts['failed']:,} failed" if counts["failed"] else ""
     return f"{formats.count(counts['told'], 'job')} asked to {action.name}{over}{failed}."

@@ -1,4 +1,4 @@
-"""`rekindle watch`: follow a job live on a terminal, or line by line elsewhere."""
+"""`rekindle watch`: follow a job live on a terminal, or line by line without one."""
 
 import time
 from collections.abc import Iterator

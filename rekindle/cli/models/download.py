@@ -42,14 +42,14 @@ def download_model(
     target.mkdir(parents=True, exist_ok=True)
     files: list[Json] = listed["data"]
     with _progress_bar(cli) as progress:
-        done = [_download_file(cli, name, target, file, progress) for file in files]
+        files_done = [_download_file(cli, name, target, file, progress) for file in files]
     document = {
         "object": "download",
         "job": name,
         "folder": str(target),
-        "files": done,
+        "files": files_done,
     }
-    cli.print_result(document, lambda: [_summary(target, done)])
+    cli.print_result(document, lambda: [_summary(target, files_done)])
 
 
 def _job_of_folder(folder: Path) -> str:
@@ -133,11 +133,11 @@ def _entry(file: Json, path: Path, what: str) -> Json:
     return {"name": file["name"], "bytes": file["bytes"], "path": str(path), "outcome": what}
 
 
-def _summary(target: Path, done: list[Json]) -> str:
-    total = sum(file["bytes"] for file in done)
-    kept = sum(file["outcome"] != "downloaded" for file in done)
+def _summary(target: Path, files: list[Json]) -> str:
+    total = sum(file["bytes"] for file in files)
+    kept = sum(file["outcome"] != "downloaded" for file in files)
     present = f", {kept} already present" if kept else ""
-    count = f"{formats.count(len(done), 'file')} ({formats.size(total)}{present})"
+    count = f"{formats.count(len(files), 'file')} ({formats.size(total)}{present})"
     return f"{count} in {target}, verified"
 
 

@@ -73,9 +73,9 @@ def change_tier(
         return
     if not yes:
         _confirm_move(cli, quote)
-    moved = cli.client.post(path, request)
+    response = cli.client.post(path, request)
     cli.print_result(
-        moved, lambda: [*(_quote_lines(quote) if yes else ()), _move_line(name, moved)]
+        response, lambda: [*(_quote_lines(quote) if yes else ()), _move_line(name, response)]
     )
 
 
@@ -173,9 +173,11 @@ def _quote_lines(quote: Json) -> Iterable[Any]:
     yield views.facts_table(pairs)
 
 
-def _move_line(job: str, moved: Json) -> str:
-    if moved["id"] is None:
-        return f"The {_folder_label(moved)} is already in {moved['to']}."
-    when = moved.get("expected_at")
+def _move_line(job: str, response: Json) -> str:
+    if response["id"] is None:
+        return f"The {_folder_label(response)} is already in {response['to']}."
+    when = response.get("expected_at")
     soon = f", at the latest {formats.local_time(when, day=True)}" if when else ""
-    return f"The {_folder_label(moved)} moves to {moved['to']}{soon}. Next: rekindle tier {job}"
+    return (
+        f"The {_folder_label(response)} moves to {response['to']}{soon}. Next: rekindle tier {job}"
+    )

@@ -26,15 +26,13 @@ def export_traces(
     _require_empty_folder(folder)
     entries = list(_read_traces(cli, days, gap))
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    files = []
     for entry in entries:
         file = folder / f"{entry['region']}_{entry['vm_size']}.json"
         file.write_text(json.dumps(entry["trace"]))
         place = {name: entry[name] for name in ("region", "vm_size", "seen_percent")}
-        written.append({"file": str(file), **place, "counts": len(entry["trace"]["data"])})
-    cli.print_result(
-        {"object": "list", "data": written}, lambda: _result_lines(written, folder, days)
-    )
+        files.append({"file": str(file), **place, "counts": len(entry["trace"]["data"])})
+    cli.print_result({"object": "list", "data": files}, lambda: _result_lines(files, folder, days))
 
 
 def _require_empty_folder(folder: Path) -> None:
@@ -57,10 +55,10 @@ def _read_traces(cli: Cli, days: int, gap: int) -> Iterable[Json]:
         after, until = page["last_id"], page["until"]
 
 
-def _result_lines(written: list[Json], folder: Path, days: int) -> Iterable[str]:
-    if not written:
+def _result_lines(files: list[Json], folder: Path, days: int) -> Iterable[str]:
+    if not files:
         yield (f"No Spot capacity was observed in the last {days} days. Run jobs on Spot first.")
         return
-    for entry in written:
+    for entry in files:
         yield f"{entry['file']}: {entry['counts']} counts, {entry['seen_percent']:g} % observed"
     yield f"Replay them: python -m bench.policy --traces {folder}"

@@ -140,15 +140,15 @@ class _YamlConverter:
 
     def __init__(self) -> None:
         self.lines: dict[str, int] = {}
-        self._seen: set[int] = set()
+        self._converted: set[int] = set()
 
     def convert(self, node: "yaml.Node", path: str) -> object:
         import yaml
 
         line = node.start_mark.line + 1
-        if id(node) in self._seen:
+        if id(node) in self._converted:
             raise UnreadableDocument(f"line {line} uses an alias; write the value out")
-        self._seen.add(id(node))
+        self._converted.add(id(node))
         if isinstance(node, yaml.ScalarNode):
             return _parse_scalar(node.tag.removeprefix(_TAG), node.value, line)
         if node.tag.removeprefix(_TAG) not in ("seq", "map"):

@@ -164,20 +164,20 @@ def _is_at_or_below(path: str, outer: str) -> bool:
     return path == outer or path.startswith(f"{outer}.")
 
 
-def _parse_value(text: str, written: str, member: job_settings.RequestMember) -> object:
+def _parse_value(text: str, value_text: str, member: job_settings.RequestMember) -> object:
     """Parse the value as YAML; keep it as text for text members and decimals."""
-    if member.kinds == {"string"} and not _is_quoted_or_null(written):
-        return written
+    if member.kinds == {"string"} and not _is_quoted_or_null(value_text):
+        return value_text
     try:
-        value = document_file.parse_document(written).value
+        value = document_file.parse_document(value_text).value
     except UnreadableDocument as error:
         advice = f"Expected: {member.help}." if member.help else _EXAMPLE
         raise _bad_setting(text, f"the value: {error}.", advice) from None
-    return written.strip() if member.is_decimal and isinstance(value, float) else value
+    return value_text.strip() if member.is_decimal and isinstance(value, float) else value
 
 
-def _is_quoted_or_null(written: str) -> bool:
-    text = written.strip()
+def _is_quoted_or_null(value_text: str) -> bool:
+    text = value_text.strip()
     return text in ("null", "~") or (len(text) > 1 and text[0] == text[-1] and text[0] in "'\"")
 
 

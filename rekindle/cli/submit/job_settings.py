@@ -118,7 +118,7 @@ def find_member(path: str) -> RequestMember | None:
 
 
 def nearest_member(path: str) -> str | None:
-    """Return the member that was probably meant: same name elsewhere, or a similar name."""
+    """Return the likely member: the same name in another group, or a similar name."""
     known = [member.path for member in all_members()]
     place, _, name = path.rpartition(".")
     siblings = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == place}
@@ -165,10 +165,10 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     name, has_value, value = incomplete.partition("=")
     if has_value:
         return [(f"{name}={each}", about) for each, about in complete_value(name, value)]
-    found = [m for m in all_members() if not m.is_group and m.path.startswith(name)]
-    if len(found) == 1 and (values := complete_value(found[0].path, "")):
-        return [(f"{found[0].path}={each}", about) for each, about in values]
-    return [(f"{member.path}=", member.help) for member in found]
+    matching = [m for m in all_members() if not m.is_group and m.path.startswith(name)]
+    if len(matching) == 1 and (values := complete_value(matching[0].path, "")):
+        return [(f"{matching[0].path}={each}", about) for each, about in values]
+    return [(f"{member.path}=", member.help) for member in matching]
 
 
 def complete_value(name: str, incomplete: str) -> list[tuple[str, str]]:
@@ -255,7 +255,7 @@ def _format_number(value: float) -> str:
 
 
 def _first_fault(faults: "list[ErrorDetails]") -> RequestFault:
-    fault = next(f for f in faults if f["loc"][-1:] != (_AUTO,))  # the number's is beside it
+    fault = next(f for f in faults if f["loc"][-1:] != (_AUTO,))  # a fault of the number follows
     where = _dotted_path(fault["loc"], is_unknown=fault["type"] == "extra_forbidden")
     if fault["type"] == "extra_forbidden":
         return unknown_member(where)
