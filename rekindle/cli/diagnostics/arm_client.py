@@ -86,10 +86,10 @@ class ArmClient:
         )
 
 
-def parse_object_id(request_token: str) -> str:
+def parse_object_id(token: str) -> str:
     """Return the object id in a token, which ARM itself verifies."""
     try:
-        payload = request_token.split(".")[1]
+        payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         return str(claims["oid"])
     except (IndexError, KeyError, ValueError):

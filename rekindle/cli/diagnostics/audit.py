@@ -5,13 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import ExitCode
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
 AUDIT = "/organization/audit"
@@ -44,9 +43,7 @@ def audit_resources(
 def audit_lines(findings: list[Json], summary: Mapping[str, Any], now: float) -> Iterable[Any]:
     """Yield a table of findings, a line per group, and what to do."""
     if findings:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in _COLUMNS:
-            table.add_column(name, overflow="fold")
+        table = new_table(*_COLUMNS)
         for finding in findings:
             table.add_row(*(Text(formats.printable_line(cell)) for cell in _cells(finding, now)))
         yield table

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
@@ -15,6 +13,7 @@ from rekindle.cli.command import Cli
 from rekindle.cli.files.upload import FILES, upload_training_file
 from rekindle.cli.job_lookup import list_items
 from rekindle.cli.jobs import views
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
 FileArgument = Annotated[str, typer.Argument(metavar="FILE_ID", help="File id from `files list`.")]
@@ -60,12 +59,9 @@ def _table(files: list[Json], now: float) -> Iterable[Any]:
     if not files:
         yield "No files. Upload one: rekindle files upload FILE"
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("file", no_wrap=True)
-    table.add_column("name", overflow="fold")
-    table.add_column("format", no_wrap=True)
-    for name in ("size", "examples", "warnings", "age"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("size", "examples", "warnings", "age")
+    whole = ("file", "format", *numbers)
+    table = new_table("file", "name", "format", *numbers, right=numbers, whole=whole)
     for file in files:
         counts = formats.object_member(file, "counts")
         table.add_row(

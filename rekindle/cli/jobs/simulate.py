@@ -8,6 +8,7 @@ import typer
 from rekindle.cli.command import Cli
 from rekindle.cli.formats import duration, money
 from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
+from rekindle.cli.tables import new_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,15 +46,11 @@ def simulate_job(
 
 def strategies_table(simulation: Mapping[str, Any]) -> "Table":
     """Return a table with one row per purchasing strategy."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     limit = simulation.get("deadline_hours")
     within = "" if limit is None else f", a deadline after {duration(limit * 3600)}"
-    table = Table(box=SIMPLE_HEAD, title=f"{simulation['lives']} simulated runs{within}")
-    table.add_column("strategy")
-    for column in ("cost p50", "p90", "time p50", "p90", "evictions", "on demand", "in time"):
-        table.add_column(column, justify="right")
+    numbers = ("cost p50", "p90", "time p50", "p90", "evictions", "on demand", "in time")
+    title = f"{simulation['lives']} simulated runs{within}"
+    table = new_table("strategy", *numbers, right=numbers, title=title)
     for strategy in simulation["ways"]:
         table.add_row(*_cells(strategy))
     return table

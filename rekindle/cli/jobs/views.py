@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
 from rekindle.cli.formats import DASH, money, object_member
+from rekindle.cli.tables import new_table
 
 Json = Mapping[str, Any]
 _MIN_PHASE_SECONDS = 0.1  # seconds; shorter phases of an attempt are not shown
@@ -17,39 +17,37 @@ _MIN_PHASE_SECONDS = 0.1  # seconds; shorter phases of an attempt are not shown
 
 def jobs_table(jobs: Sequence[Json], now: float) -> Table:
     """Return a table with one job per row, newest first."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("job", "status", "model"):
-        table.add_column(name, no_wrap=name == "job", overflow="fold")
-    for name in ("steps", "spent", "age"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for job_details in jobs:
-        status = str(job_details.get("status", DASH))
-        position = object_member(job_details, "queue").get("position")
-        name = str(job_details.get("model", DASH))
-        suffix = job_details.get("user_provided_suffix")
+    numbers = ("steps", "spent", "age")
+    columns = ("job", "status", "model", *numbers)
+    table = new_table(*columns, right=numbers, whole=("job", *numbers))
+    for job in jobs:
+        status = str(job.get("status", DASH))
+        position = object_member(job, "queue").get("position")
+        name = str(job.get("model", DASH))
+        suffix = job.get("user_provided_suffix")
         table.add_row(
-            str(job_details["id"]),
+            str(job["id"]),
             Text(f"{status} ({position})" if position else status, formats.STYLES.get(status, "")),
             Text(formats.printable_line(f"{name} ({suffix})" if suffix else name)),
-            step_counts(job_details),
-            amount_spent(job_details),
-            formats.duration(now - job_details["created_at"]),
+            step_counts(job),
+            amount_spent(job),
+            formats.duration(now - job["created_at"]),
         )
     return table
 
 
-def step_counts(job_details: Json) -> str:
+def step_counts(job: Json) -> str:
     """Return the steps done and in total, such as `40/140`."""
-    progress = object_member(job_details, "progress")
+    progress = object_member(job, "progress")
     if not progress.get("total_steps"):
         return DASH
     return f"{progress.get('step', 0):,}/{progress['total_steps']:,}"
 
 
-def amount_spent(job_details: Json) -> str:
+def amount_spent(job: Json) -> str:
     """Return the cost so far."""
-    cost_details = object_member(job_details, "cost")
-    return money(cost_details.get("spent"), cost_details.get("currency", "USD"))
+    cost = object_member(job, "cost")
+    return money(cost.get("spent"), cost.get("currency", "USD"))
 
 
 def job_details(job: Json, attempts: Sequence[Json], now: float) -> Iterator[RenderableType]:
@@ -82,19 +80,16 @@ def facts_table(facts: Sequence[tuple[str, str]]) -> Table:
 
 def attempts_table(attempts: Sequence[Json], currency: object) -> Table:
     """Return a table of attempts: machines, steps, steps lost, cost, and how each ended."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, title="Attempts", title_justify="left")
-    table.add_column("#")
-    table.add_column("where", overflow="fold")
-    for name in ("steps", "lost", "cost"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("outcome", overflow="fold", ratio=1)
+    numbers = ("steps", "lost", "cost")
+    columns = ("#", "where", *numbers, "outcome")
+    table = new_table(*columns, right=numbers, whole=numbers, title="Attempts")
     for a in attempts:
         machine = f"{a.get('nodes')} x {a.get('sku')} in {a.get('region')} ({a.get('capacity')})"
         ended = str(a.get("outcome") or a.get("state") or DASH)
         reason = a.get("reason")
-        cost_details = money(a.get("cost"), currency)
+        cost = money(a.get("cost"), currency)
         row = (str(a.get("number", "")), machine, attempt_steps(a), str(a.get("lost_steps", 0)))
-        table.add_row(*row, cost_details, Text(f"{ended}: {reason}" if reason else ended))
+        table.add_row(*row, cost, Text(f"{ended}: {reason}" if reason else ended))
     return table
 
 

@@ -5,8 +5,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from rekindle.cli import formats
@@ -15,8 +13,10 @@ from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import money, object_member
 from rekindle.cli.job_lookup import JOBS, JobArgument, resolve_job_id
 from rekindle.cli.jobs import views
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
+_COLUMNS = ("what", "id", "size", "tier")
 
 
 class StorageTier(StrEnum):
@@ -113,9 +113,7 @@ def _confirm_move(cli: Cli, quote: Json) -> None:
 
 
 def _storage_lines(storage: Json) -> Iterable[Any]:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("what", "id", "size", "tier", "state"):
-        table.add_column(column, no_wrap=column != "state", overflow="fold")
+    table = new_table(*_COLUMNS, "state", whole=_COLUMNS)
     for folder in storage["folders"]:
         table.add_row(
             _folder_label(folder),

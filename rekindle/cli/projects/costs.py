@@ -11,6 +11,7 @@ from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import money, printable_line
 from rekindle.cli.projects.savings import project_savings_lines, read_all_projects
+from rekindle.cli.tables import new_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,12 +55,8 @@ def show_costs(
 
 def daily_cost_lines(costs: Mapping[str, Any]) -> Iterable[Any]:
     """Yield a table with one row per day, and the totals."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("day", "machines", "storage", "on demand", "saved"):
-        table.add_column(column, justify="left" if column == "day" else "right")
+    amounts = ("machines", "storage", "on demand", "saved")
+    table = new_table("day", *amounts, right=amounts)
     for bucket in costs["data"]:
         lines = {r["line_item"]: r["amount"]["value"] for r in bucket["results"]}
         table.add_row(
@@ -107,12 +104,7 @@ def _unassigned_lines(lines: list[Json]) -> Iterable[str]:
 
 
 def _attempts_table(differing: list[Json]) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("attempt", "ledger", "billed", "because of"):
-        table.add_column(column, justify="right" if column in ("ledger", "billed") else "left")
+    table = new_table("attempt", "ledger", "billed", "because of", right=("ledger", "billed"))
     for line in differing:
         causes = ", ".join(f"{d['cause']} {money(d['amount'])}" for d in line["differences"])
         table.add_row(line["id"], money(line["metered"]), money(line["billed"]), causes)

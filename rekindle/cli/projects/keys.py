@@ -5,14 +5,13 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from contract.choices import Scope
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.job_lookup import list_items
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
 KEYS = "/api_keys"
@@ -58,9 +57,8 @@ def _table(listed: list[Json]) -> Iterable[Any]:
     if not listed:
         yield "No keys."
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("id", "name", "ends in", "scope", "age", "made by", "last use", "expires in"):
-        table.add_column(name, no_wrap=name != "name", overflow="fold")
+    others = ("ends in", "scope", "age", "made by", "last use", "expires in")
+    table = new_table("id", "name", *others, whole=("id", *others))
     now = time.time()
     for key in listed:
         table.add_row(

@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
 from rekindle.cli.formats import local_time, printable_line
 from rekindle.cli.job_lookup import list_items
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
 PROJECTS = "/organization/projects"
@@ -51,13 +53,7 @@ def refuse_project_option(cli: Cli, other: str | None) -> None:
 
 
 def _table(listed: list[Json]) -> Iterable[Any]:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("name", "id", "since"):
-        table.add_column(column, no_wrap=column == "id", overflow="fold")
+    table = new_table("name", "id", "since", whole=("id",))
     for project in listed:
         table.add_row(
             Text(printable_line(project["name"])),

@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rich.text import Text
+
 from rekindle.cli.command import Cli
 from rekindle.cli.formats import count, money, printable_line
+from rekindle.cli.tables import new_table
 
 Json = dict[str, Any]
 PROJECT_COSTS = "/organization/costs/projects"
 _PAGE = 100
-_COLUMNS = ("project", "jobs", "spent", "list price", "saved", "", "evictions")
+_NUMBERS = ("jobs", "spent", "list price", "saved", "", "evictions")
 
 
 def read_all_projects(cli: Cli, days: int) -> Json:
@@ -25,13 +28,7 @@ def read_all_projects(cli: Cli, days: int) -> Json:
 
 def project_savings_lines(savings: Mapping[str, Any]) -> Iterable[Any]:
     """Yield a table with one row per project, and the totals."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column == "project" else "right")
+    table = new_table("project", *_NUMBERS, right=_NUMBERS)
     for project in savings["data"]:
         table.add_row(Text(printable_line(project["name"])), *_cells(project))
     if savings["data"]:

@@ -9,6 +9,7 @@ from rekindle.cli.formats import money
 from rekindle.cli.jobs import views
 from rekindle.cli.jobs.limits import LimitOptions
 from rekindle.cli.submit import options, submit_command
+from rekindle.cli.tables import new_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,12 +73,7 @@ def _steps(details: Mapping[str, Any]) -> str:
 
 
 def _placement_table(places: list[Json]) -> "RenderableType":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("", "machines", "time", "9 of 10", "cost", "9 of 10", "evictions"):
-        table.add_column(title, overflow="fold")
+    table = new_table("", "machines", "time", "9 of 10", "cost", "9 of 10", "evictions")
     for number, place in enumerate(places):
         machines = f"{place['nodes']} x {place['vm_size']} in {place['region']}"
         table.add_row(

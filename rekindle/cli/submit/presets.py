@@ -12,6 +12,7 @@ import typer
 from rekindle.cli import formats
 from rekindle.cli.command import Cli
 from rekindle.cli.errors import CliError, ExitCode
+from rekindle.cli.tables import new_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -106,12 +107,7 @@ def find_preset(name: str) -> Preset:
 
 
 def _table(all_presets: list[Preset]) -> "Iterator[RenderableType]":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("preset", "method", "what it trains", "learning rate", "batch", "model"):
-        table.add_column(title, overflow="fold")
+    table = new_table("preset", "method", "what it trains", "learning rate", "batch", "model")
     for preset in all_presets:
         values = {value.member: value.value for value in preset.values}
         rate, batch = values.get("training.learning_rate"), values.get("hyperparameters.batch_size")
@@ -123,13 +119,8 @@ def _table(all_presets: list[Preset]) -> "Iterator[RenderableType]":
 
 
 def _preset_lines(preset: Preset) -> "Iterator[RenderableType]":
-    from rich import box
-    from rich.table import Table
-
     yield f"{preset.name}: {preset.model}, method {preset.method}, {preset.about}"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("member", "value", "source"):
-        table.add_column(title, overflow="fold")
+    table = new_table("member", "value", "source")
     for value in preset.values:
         shown = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
         table.add_row(value.member, shown, value.source)

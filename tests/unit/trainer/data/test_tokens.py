@@ -39,12 +39,12 @@ def data(tmp_path: Path) -> Path:
     """Some chats, one of them with an assistant turn that is not trained."""
     path = tmp_path / "train.jsonl"
     write_samples(path, rows=20, seed=3)
-    read_chat = [
+    chat = [
         {"role": "user", "content": "Hm?"},
         {"role": "assistant", "content": "No.", "weight": 0},
     ]
     with path.open("a") as f:
-        f.write(json.dumps({"messages": read_chat}) + "\n")
+        f.write(json.dumps({"messages": chat}) + "\n")
     return path
 
 
