@@ -14,7 +14,7 @@ class StagingError(Exception):
 
 
 def check_model(folder: Path) -> list[str]:
-    """Return warnings about the model in the folder; raise CannotStage with all faults."""
+    """Return warnings about the model in the folder; raise StagingError with all faults."""
     result = subprocess.run(
         [sys.executable, "-m", "trainer.check_model", str(folder.absolute())],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},

@@ -55,7 +55,7 @@ def stage_model(
 ) -> str:
     """Upload missing files, name the revision in HEAD, and return it. Repeating is harmless.
 
-    Raises CannotStage for a folder that ``check`` refuses; its warnings go to standard error. An
+    Raises StagingError for a folder that ``check`` refuses; its warnings go to standard error. An
     unchanged revision that is already staged is not checked again.
     """
     with _open_account(storage) as account:

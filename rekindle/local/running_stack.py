@@ -99,7 +99,7 @@ async def list_machines(stack: StackInfo, attempt_id: str = "") -> list[LocalMac
 async def call_emulator(
     stack: StackInfo, verb: str, path: str, body: object = None
 ) -> dict[str, Any]:
-    """Call the emulator's `/_emulator/WHAT`; raise TargetNotFound if it refuses."""
+    """Call the emulator's `/_emulator/PATH`; raise TargetNotFound if it refuses."""
     url = f"{stack.arm_url}/_emulator/{path}"
     client = httpx.AsyncClient(
         verify=stack.tls_context, trust_env=False, timeout=ADMIN_TIMEOUT_SECONDS

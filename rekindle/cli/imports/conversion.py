@@ -66,7 +66,7 @@ def detect_format(row: Mapping[str, Any]) -> RowFormat | None:
 
 
 def convert_row(row: Mapping[str, Any], kind: RowFormat) -> ConvertedRow:
-    """Convert a row to the service's format; raise LeftOut."""
+    """Convert a row to the service's format; raise RowSkipped."""
     members, dropped = RowMembers(row), set[str]()
     require_trained(members)
     converted = _CONVERSIONS[kind](members, dropped)

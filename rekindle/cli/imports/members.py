@@ -45,7 +45,7 @@ class RowMembers:
         return self._values.get(name)
 
     def read_first(self, *names: str) -> Any:  # noqa: ANN401 - any JSON
-        """Return the value of the first member that is set; raise LeftOut if two differ."""
+        """Return the value of the first member that is set; raise RowSkipped if two differ."""
         values = [(name, value) for name in names if has_value(value := self.read(name))]
         if any(value != values[0][1] for _, value in values):
             raise RowSkipped(f"`{values[0][0]}` and `{values[1][0]}` differ")
@@ -100,7 +100,7 @@ def read_weight(turn: RowMembers) -> int | None:
 
 
 def require_trained(row: RowMembers) -> None:
-    """Raise LeftOut for a row that is not to be learnt as a whole."""
+    """Raise RowSkipped for a row that is not to be learnt as a whole."""
     for name in _ROW_WEIGHT_NAMES:
         if _require_flag(f"`{name}` of the row", row.read(name)) == 0:
             raise RowSkipped(f"its `{name}` is 0: the row is not to be learnt")
@@ -135,7 +135,7 @@ def read_tools(row: RowMembers) -> list[Json]:
 
 
 def parse_json(text: str, label: str) -> Any:  # noqa: ANN401 - any JSON
-    """Parse JSON text; raise LeftOut."""
+    """Parse JSON text; raise RowSkipped."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -143,7 +143,7 @@ def parse_json(text: str, label: str) -> Any:  # noqa: ANN401 - any JSON
 
 
 def check_values(value: object, levels: int = _MAX_DEPTH) -> None:
-    """Raise LeftOut for text, numbers and depth that the service rejects."""
+    """Raise RowSkipped for text, numbers and depth that the service rejects."""
     if isinstance(value, str):
         if "\0" in value:
             raise RowSkipped("a text holds the character NUL")

@@ -72,7 +72,7 @@ def simple_message(role: str, content: str) -> Json:
 
 
 def require_answer(messages: Messages) -> None:
-    """Raise LeftOut if no answer would be trained."""
+    """Raise RowSkipped if no answer would be trained."""
     weights = [m.get("weight", 1) for m in messages if m["role"] == "assistant"]
     if not weights:
         raise RowSkipped("no message is the assistant's")

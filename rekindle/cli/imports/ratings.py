@@ -16,7 +16,7 @@ _SCORES = ("score", "rating", "reward", "grade", "quality")  # of one answer
 
 
 def require_good_answer(row: RowMembers) -> None:
-    """Raise LeftOut if the only answer is rated bad, as in rows of KTO."""
+    """Raise RowSkipped if the only answer is rated bad, as in rows of KTO."""
     for name in _SAYS_GOOD:
         value = row.peek(name)
         number, flag = parse_number(value), parse_flag(value)
@@ -29,7 +29,7 @@ def require_good_answer(row: RowMembers) -> None:
 
 
 def require_preference_order(row: RowMembers) -> None:
-    """Raise LeftOut unless scores and labels agree that the chosen answer is better."""
+    """Raise RowSkipped unless scores and labels agree that the chosen answer is better."""
     for names, chosen, rejected in _score_pairs(row):
         if chosen <= rejected:
             raise RowSkipped(f"{names}: is the order inverted?")
@@ -75,7 +75,7 @@ def _score_pairs(row: RowMembers) -> Iterator[tuple[str, float, float]]:
 
 
 def require_consistent_ranks(candidates: list[tuple[float, Json]]) -> None:
-    """Raise LeftOut if scores contradict ranks; the lowest rank is the best."""
+    """Raise RowSkipped if scores contradict ranks; the lowest rank is the best."""
     scores = [read_score(candidate) for _, candidate in candidates]
     known_scores = [score for score in scores if score is not None]
     if len(known_scores) == len(candidates) and known_scores != sorted(known_scores, reverse=True):

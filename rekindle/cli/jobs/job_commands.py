@@ -1,4 +1,4 @@
-"""`rekindle list`, `show_job`, `show_cost`, `show_events` and `cancel_job`."""
+"""`rekindle list`, `show`, `cost`, `events` and `cancel`."""
 
 import time
 from collections.abc import Iterable

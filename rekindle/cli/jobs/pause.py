@@ -1,4 +1,4 @@
-"""`rekindle pause` and `resume_jobs` for one job, all jobs of a project, or all projects.
+"""`rekindle pause` and `resume` for one job, all jobs of a project, or all projects.
 
 A repeat skips jobs that are already pausing or resumed, so an interrupted command can be rerun.
 """

@@ -1,4 +1,4 @@
-"""`rekindle up` and `evict_machines`, and access to the local stack for `break`."""
+"""`rekindle up` and `evict`, and access to the local stack for `break`."""
 
 import os
 import sys

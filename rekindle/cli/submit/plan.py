@@ -64,7 +64,7 @@ def _plan_view(plan: Json) -> "Iterator[RenderableType]":
     for warning in dict.fromkeys(details["warnings"]):
         yield f"note: {formats.printable_line(warning)}"
     yield f"\n{plan['id']}, kept until {formats.local_time(plan['expires_at'], day=True)}"
-    yield f"Next: same command with `submit` instead of `plan_job`, and --set plan={plan['id']}"
+    yield f"Next: same command with `submit` instead of `plan`, and --set plan={plan['id']}"
 
 
 def _steps(details: Mapping[str, Any]) -> str:
