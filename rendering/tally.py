@@ -46,11 +46,6 @@ class FileTally:
         if finding := self._findings.pop((code, False), None):
             self._findings[(code, True)] = finding
 
-    @property
-    def trained(self) -> int:
-        """Trained tokens so far."""
-        return self._trained
-
     def findings(self) -> tuple[DataFinding, ...]:
         """Return the findings so far, errors first."""
         findings = [
