@@ -139,11 +139,11 @@ class RateLimitedCloud:
                 try:
                     answer = await _timed(call, region, make)
                 except CloudError as fault:
-                    await self._circuits.record_failure(region, fault, probed=probes)
+                    await self._circuits.record(region, fault, probed=probes)
                     raise self._kept(fault, call, claim) from fault
                 finally:
                     await self._learn(region, left)
-        await self._circuits.record_success(region)
+        await self._circuits.record(region, None, probed=probes)
         return answer
 
     async def give_back(self, claim: Claim, kept: Deferral | None) -> None:
