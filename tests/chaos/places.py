@@ -56,12 +56,6 @@ EXCUSED = {  # no play comes there, and why
         "no life's cloud refuses a refill at once; it tells of the first refusal: "
         "tests/integration/attempts/test_elastic_jobs.py"
     ),
-    "create reconciler/cloud/rate_limit.py create": "it hands its call on: met as that of time",
-    "delete reconciler/cloud/rate_limit.py delete": "it hands its call on: met as that of time",
-    "refill reconciler/cloud/rate_limit.py refill": (
-        "it hands its call on as delete does; no life with rate limits is elastic, and in elastic"
-        " the same refill is struck at attempts.py"
-    ),
     "commit api/nodes.py _remember": (
         "only a database that was restored has forgotten directives: "
         "tests/integration/attempts/test_restored_database.py; done twice it changes nothing more"
