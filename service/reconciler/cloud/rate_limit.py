@@ -135,7 +135,7 @@ class RateLimitedCloud:
                     await self._take(region, call, claim, waits)
             if first is not None:
                 await first()
-            with remaining.gathered() as left:
+            with remaining.gather_remaining() as left:
                 try:
                     answer = await _timed(call, region, make)
                 except CloudError as fault:
