@@ -42,7 +42,7 @@ CORE = AzurePart(
         ("PATCH", GROUP, resource_groups.patch),
         ("DELETE", GROUP, resource_groups.delete),
         ("GET", LOCATION + "/operations/{operation}", operations.poll),
-        ("GET", FEATURE, registrations.show),
+        ("GET", FEATURE, registrations.show_feature),
         ("POST", FEATURE + "/register", registrations.change),
     ],
     metadata=[

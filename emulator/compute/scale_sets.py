@@ -1,6 +1,7 @@
 """Scale sets: create, update, scale, show, list, delete."""
 
 import contextlib
+import re
 import uuid
 from dataclasses import replace
 from decimal import Decimal
@@ -15,13 +16,7 @@ from emulator.arm.front_door import check_conditions, fabric_of, page, read_json
 from emulator.arm.resource_groups import find_group
 from emulator.arm.views import scale_set_body, scale_set_view, wants
 from emulator.compute import scale_in, scale_set_models
-from emulator.compute.rules import (
-    governance_rules,
-    profile_rules,
-    scale_set_rules,
-    sku_profile,
-    spot_rules,
-)
+from emulator.compute.rules import scale_set_rules, sku_profile
 from emulator.compute.usages import check_quota
 from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.errors import (
@@ -39,6 +34,7 @@ from emulator.market import restrictions
 from emulator.weather.allocation import refuse_if_sold_out
 
 UPDATE = "Create or Update Virtual Machine Scale Set"
+NEVER_SPOT = re.compile(r"Standard_B\d.*|.*_Promo", re.IGNORECASE)
 
 
 async def put(request: Request) -> Response:
@@ -171,12 +167,8 @@ def _accept(
     scale_set = managed.show_ids(fabric.state, scale_set)
     sizes = sku_profile.sizes(scale_set)
     scale_set = replace(scale_set, mixed_size=sizes[0])
-    offer = _offer(scale_set)
-    model, custom_data = scale_set.model, scale_set.custom_data
-    priced = replace(offer, spot=_spot_price(fabric, scale_set))
-    scale_set_rules.check(scale_set.name, model, custom_data, priced)
-    profile_rules.check_subnets(fabric.state, scale_set.id, scale_set.profile)
-    governance_rules.check(fabric, scale_set, offer)
+    priced = replace(_offer(scale_set), spot=_spot_price(fabric, scale_set))
+    scale_set_rules.check(fabric.state, scale_set, priced)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
     scale_set = _settle_on(sizes, fabric, scale_set)
@@ -206,7 +198,12 @@ def _checked(fabric: Fabric, scale_set: ScaleSetRow) -> ScaleSetRow:
 
 def _offer(scale_set: ScaleSetRow) -> SizeOffer:
     name = scale_set.mixed_size or scale_set.model["sku"].get("name")
-    spot_rules.check_size(scale_set.profile, str(name))
+    if scale_set.spot and NEVER_SPOT.fullmatch(str(name)):
+        raise invalid(
+            "Azure Spot Virtual Machine is not supported for this VM size "
+            f"{name}. {scale_set_rules.AKA}",
+            "AzureSpotIsNotSupportedForThisVMSize",
+        )
     if not name or catalog().size(str(name)) is None:
         raise invalid(f"The value {name} provided for the VM size is not valid.")
     if offer := catalog().offer(scale_set.vm_size, scale_set.location):

@@ -29,11 +29,6 @@ class FaultRow(FrozenRow):
     policy: str = ""
     struck: int = 0
 
-    @property
-    def key(self) -> str:
-        """The id."""
-        return self.id
-
     def live(self, now: float) -> bool:
         """Whether it can strike still."""
         worn_out = self.count is not None and self.struck >= self.count

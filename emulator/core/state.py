@@ -5,12 +5,15 @@ New members of a row have a default. `emulator.core.store` writes each row that 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, ClassVar
 
 from emulator.core.fault import FaultRow
 from emulator.core.market_rows import MeteredUsage, PlantedPrice, Restriction
 from emulator.core.rows import FrozenRow, Ledger, Path, R
 from emulator.core.virtual_time import Anchor
+
+ANY_PRICE = Decimal(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class InstanceRow(FrozenRow):
     order of its owner (`compute.power`) after which it is still there; empty while it may live.
     """
 
+    key_member: ClassVar[str] = "instance_id"
     set_key: str  # of its scale set
     instance_id: str
     vm_id: str
@@ -54,20 +58,13 @@ class InstanceRow(FrozenRow):
     zone: str = ""
     etag: int = 1
     applied: int = 0  # the version of the scale set's model that it has
-    maintenance: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # `emulator.machines.maintenance`
+    maintenance: list[dict[str, Any]] = field(default_factory=list)  # `machines.maintenance`
     events_asked_at: float = 0.0  # when the VM last asked for its events, to the hour
     events_on_at: float = 0.0  # since when it is told of them
 
     @property
-    def key(self) -> str:
-        """The key among the instances of its scale set."""
-        return self.instance_id
-
-    @property
     def row_path(self) -> Path:
-        """Where the state keeps it."""
+        """Return the path of the row, below its scale set."""
         return "scale_sets", self.set_key, "instances", self.instance_id
 
 
@@ -130,6 +127,12 @@ class ScaleSetRow(FrozenRow):
     def spot(self) -> bool:
         """Whether its instances can be evicted."""
         return str(self.profile.get("priority")) in ("Spot", "Low")
+
+    @property
+    def max_price(self) -> Decimal:
+        """The maximum price in US dollars per hour, or ANY_PRICE."""
+        given = (self.profile.get("billingProfile") or {}).get("maxPrice")
+        return ANY_PRICE if given is None else Decimal(str(given))
 
     @property
     def flexible(self) -> bool:
@@ -250,11 +253,6 @@ class OperationRow(FrozenRow):
     input: dict[str, Any] = field(default_factory=dict)  # what an action needs to know
     output: dict[str, Any] | None = None  # what it answers when it is over
 
-    @property
-    def key(self) -> str:
-        """The id."""
-        return self.id
-
 
 @dataclass(frozen=True, slots=True)
 class Globals(FrozenRow):
@@ -272,17 +270,8 @@ class Globals(FrozenRow):
 
 
 KINDS: tuple[type[FrozenRow], ...] = (
-    *(
-        Globals,
-        ResourceGroup,
-        ScaleSetRow,
-        OperationRow,
-        FaultRow,
-        ResourceRow,
-        Restriction,
-        PlantedPrice,
-    ),
-    MeteredUsage,
+    *(Globals, ResourceGroup, ScaleSetRow, OperationRow, FaultRow, ResourceRow),
+    *(Restriction, PlantedPrice, MeteredUsage),
 )
 
 

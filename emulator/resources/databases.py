@@ -1,6 +1,6 @@
 """Microsoft.DBforPostgreSQL: flexible servers as resources. There is no server behind them."""
 
-from emulator.compute.rules.profile_rules import is_weak
+from emulator.compute.rules.scale_set_rules import is_weak
 from emulator.core.errors import ArmError
 from emulator.resources.kinds import Draft, ResourceKind, no_check
 
