@@ -163,12 +163,7 @@ def _filter(text: str, scope: str) -> Callable[[Assignment], bool]:
 def _shown(resource: ResourceRow) -> dict[str, Any]:
     told = {"principalType": "ServicePrincipal", "condition": None, "conditionVersion": None}
     properties = told | resource.body["properties"]
-    return {
-        "id": resource.id,
-        "type": ASSIGNMENT,
-        "name": resource.name,
-        "properties": properties,
-    }
+    return {"id": resource.id, "type": ASSIGNMENT, "name": resource.name, "properties": properties}
 
 
 def _dates(request: Request) -> dict[str, str]:

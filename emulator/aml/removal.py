@@ -20,13 +20,7 @@ def begin(fabric: Fabric, resource: ResourceRow, location: str) -> OperationRow:
     if running := fabric.operations(resource.key, KIND):
         return running[0]
     fabric.state.change(resource, provisioning_state="Deleting")
-    return operations.begin(
-        fabric,
-        KIND,
-        resource,
-        location=location,
-        seconds=NEVER,
-    )
+    return operations.begin(fabric, KIND, resource, location=location, seconds=NEVER)
 
 
 def headers(request: Request, operation: OperationRow, what: str) -> dict[str, str]:
@@ -74,12 +68,7 @@ def _empty(fabric: Fabric) -> bool:
 def _delete(fabric: Fabric, scale_set: ScaleSetRow) -> None:
     operations.preempt(fabric, scale_set.key, "put")
     fabric.state.change(scale_set, provisioning_state="Deleting")
-    operations.begin(
-        fabric,
-        "delete",
-        scale_set,
-        seconds=fabric.settings.delete_seconds,
-    )
+    operations.begin(fabric, "delete", scale_set, seconds=fabric.settings.delete_seconds)
 
 
 def _forget(fabric: Fabric) -> bool:

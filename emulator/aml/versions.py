@@ -6,7 +6,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.aml import environments, models
-from emulator.aml.assets import PROVIDER, find_workspace, lookup, of_type, properties, user_error
+from emulator.aml.assets import (
+    PROVIDER,
+    find_workspace,
+    lookup,
+    of_type,
+    part_id,
+    properties,
+    user_error,
+)
 from emulator.aml.assets import shown as as_arm
 from emulator.arm.front_door import fabric_of, page, read_json
 from emulator.core.state import ResourceRow
@@ -53,9 +61,8 @@ async def get(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """Forget one version."""
-    fabric, _ = fabric_of(request), find_workspace(request)
-    gone = lookup(fabric, _id(request))
-    if gone:
+    fabric = fabric_of(request)
+    if gone := lookup(fabric, _id(request)):
         fabric.state.remove(gone)
         fabric.changed()
     return Response(status_code=200 if gone else 204)
@@ -130,9 +137,7 @@ def _type(request: Request) -> str:
 
 
 def _id(request: Request) -> str:
-    names = request.path_params
-    start = f"{find_workspace(request).id}/{_kind(request)}"
-    return f"{start}/{names['name']}/versions/{names['version']}"
+    return part_id(request, _kind(request) + "/{name}/versions/{version}")
 
 
 def _name(request: Request) -> str:

@@ -18,7 +18,7 @@ from emulator.access import gate
 from emulator.access.identity.directory import SUBSCRIPTION
 from emulator.arm import lenient_json
 from emulator.arm.api_versions import Types
-from emulator.core.errors import ArmError, invalid, precondition_failed, refuse_unknown
+from emulator.core.errors import ArmError, invalid, refuse_unknown
 from emulator.fabric import Fabric
 
 GUARDED = ("/subscriptions", "/tenants", "/providers")
@@ -136,7 +136,8 @@ def check_conditions(request: Request, *etags: int) -> None:
     if (wanted and (not etags or wanted not in ("*", shown))) or (
         unwanted and etags and unwanted in ("*", shown)
     ):
-        raise precondition_failed()
+        message = "The condition specified using HTTP conditional header(s) is not met."
+        raise ArmError(412, "PreconditionFailed", message)
 
 
 def page(request: Request, rows: Sequence[dict[str, Any]]) -> Response:

@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from emulator.access.identity import managed
 from emulator.arm import operations
 from emulator.arm.front_door import check_conditions, fabric_of, page, read_json
-from emulator.arm.resource_groups import find_group
-from emulator.arm.views import scale_set_body, scale_set_view, wants
+from emulator.arm.resource_groups import find_group, list_start
+from emulator.arm.views import expanded, scale_set_body, scale_set_view
 from emulator.compute import scale_in, scale_set_models
 from emulator.compute.rules import scale_set_rules, sku_profile
 from emulator.compute.usages import check_quota
@@ -23,7 +23,7 @@ from emulator.core.errors import (
     ArmError,
     invalid,
     marked_for_deletion,
-    scale_set_not_found,
+    resource_not_found,
     sku_not_available,
 )
 from emulator.core.fault import FaultRow
@@ -62,8 +62,7 @@ async def patch(request: Request) -> Response:
 
 async def get(request: Request) -> Response:
     """Show one scale set, with $expand=userData if wanted."""
-    user_data = wants(request, "userData")
-    return JSONResponse(scale_set_body(find_scale_set(request), user_data=user_data))
+    return JSONResponse(scale_set_body(find_scale_set(request), expanded(request)))
 
 
 async def view(request: Request) -> Response:
@@ -71,19 +70,12 @@ async def view(request: Request) -> Response:
     scale_set = find_scale_set(request)
     if scale_set.flexible:
         raise refused_of_flexible("instanceView.GET", scale_set)
-    return JSONResponse(scale_set_view(fabric_of(request), scale_set))
-
-
-async def list_in_group(request: Request) -> Response:
-    """List the scale sets of one resource group."""
-    group = find_group(request)
-    rows = fabric_of(request).state.scale_sets.values()
-    return page(request, [scale_set_body(s) for s in rows if s.key.startswith(group.key + "/")])
+    return JSONResponse(scale_set_view(scale_set))
 
 
 async def list_all(request: Request) -> Response:
-    """List the scale sets of the subscription."""
-    rows = fabric_of(request).state.visible(request.path_params["subscription"])
+    """List the scale sets of a resource group or of the subscription."""
+    rows = fabric_of(request).state.visible(list_start(request))
     return page(request, [scale_set_body(s) for s in rows])
 
 
@@ -125,7 +117,8 @@ def find_scale_set(request: Request) -> ScaleSetRow:
     """Return the scale set that the path names, or raise ArmError 404."""
     find_group(request)
     if (found := _lookup(request)) is None:
-        raise scale_set_not_found(request.path_params["group"], request.path_params["name"])
+        path = f"Microsoft.Compute/virtualMachineScaleSets/{request.path_params['name']}"
+        raise resource_not_found(path, request.path_params["group"])
     return found
 
 
@@ -144,24 +137,16 @@ def _lookup(request: Request) -> ScaleSetRow | None:
     return fabric_of(request).state.scale_sets.get(key)
 
 
-def _check_not_deleting(scale_set: ScaleSetRow) -> None:
-    if scale_set.provisioning_state == "Deleting":
-        raise marked_for_deletion(UPDATE, scale_set.name)
-
-
 def _update(
     request: Request, fabric: Fabric, old: ScaleSetRow, changes: dict[str, Any]
 ) -> Response:
-    _check_not_deleting(old)
+    if old.provisioning_state == "Deleting":
+        raise marked_for_deletion(UPDATE, old.name)
     return _accept(request, fabric, scale_set_models.merged(old, changes))
 
 
 def _accept(
-    request: Request,
-    fabric: Fabric,
-    scale_set: ScaleSetRow,
-    *,
-    new: bool = False,
+    request: Request, fabric: Fabric, scale_set: ScaleSetRow, *, new: bool = False
 ) -> Response:
     """Check what is wanted, write it down, and answer with the operation that brings it about."""
     scale_set = managed.show_ids(fabric.state, scale_set)

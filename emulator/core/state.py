@@ -251,7 +251,6 @@ class OperationRow(FrozenRow):
     alone: bool = False  # concerns one VM, and its scale set shows nothing of it
     held_by: str = ""  # the fault that makes it take so long
     input: dict[str, Any] = field(default_factory=dict)  # what an action needs to know
-    output: dict[str, Any] | None = None  # what it answers when it is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,9 +348,8 @@ class EmulatorState:
         tables += [dict(scale_set.instances) for scale_set in self.scale_sets.values()]
         return {row.row_path: row for table in tables for row in table.values()}
 
-    def visible(self, subscription: str = "") -> list[ScaleSetRow]:
-        """Return the scale sets of a subscription, or of all, without those of other services."""
-        start = f"/subscriptions/{subscription}/".lower() if subscription else ""
+    def visible(self, start: str) -> list[ScaleSetRow]:
+        """Return the scale sets whose keys start so, without those of other services."""
         return [s for s in self.scale_sets.values() if s.key.startswith(start) and not s.owner]
 
     def _table(self, path: Path) -> dict[str, Any]:

@@ -17,8 +17,6 @@ from emulator.deployments.scopes import TemplateScope
 from emulator.deployments.templates import DeploymentPlan, Step
 from emulator.fabric import Fabric
 from emulator.resources.kinds import Draft
-from emulator.resources.kinds import check as hold
-from emulator.resources.locations import check_place
 from emulator.resources.resource_ids import parse
 from emulator.resources.routes import PART
 from emulator.resources.table import find
@@ -89,11 +87,8 @@ def _check(fabric: Fabric, app: Starlette, step: Step, body: Json) -> None:
     if open_ended(body):
         return
     old = fabric.state.resources.get(path.key)
-    draft = Draft(fabric, path, body, old)
     try:
-        if kind.located:
-            check_place(draft, kind.type)
-        hold(kind, draft)
+        kind.complete(Draft(fabric, path, body, old))
     except ArmError as error:
         if error.code != "InvalidResourceReference":  # it may be in the template itself
             raise

@@ -49,11 +49,7 @@ def new(fabric: Fabric, id_: str, plan: DeploymentPlan, asked: Json, call: Json)
     """Return a new deployment; ``call`` is what a PUT of its resources needs."""
     properties = summary(fabric, plan)
     properties["provisioningState"] = "Running"
-    run = {
-        "parameters": asked.get("parameters") or {},
-        "call": call,
-        "steps": {},
-    }
+    run = {"parameters": asked.get("parameters") or {}, "call": call, "steps": {}}
     return ResourceRow(
         id=id_,
         type=DEPLOYMENTS,

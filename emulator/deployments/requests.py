@@ -128,7 +128,4 @@ async def _planned(request: Request, name: str) -> tuple[Json, DeploymentPlan]:
 
 def _call(request: Request) -> dict[str, str]:
     """Return what requests on behalf of the same caller need."""
-    return {
-        "base": base_url(request),
-        "authorization": request.headers.get("authorization", ""),
-    }
+    return {"base": base_url(request), "authorization": request.headers.get("authorization", "")}

@@ -17,5 +17,5 @@ PART = AzurePart(
         ("GET", ONE + "/operations", requests.operations),
         ("GET", GROUP + "/deployments/{deployment}/operations", requests.operations),  # as az asks
         ("GET", ONE + "/operationStatuses/{status}", requests.status),
-    ],
+    ]
 )

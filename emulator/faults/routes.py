@@ -10,5 +10,5 @@ PART = AzurePart(
         ("POST", "/_emulator/crash", vm_requests.crash),
         ("POST", "/_emulator/events", vm_requests.announce),
         ("DELETE", "/_emulator/events", vm_requests.call_off),
-    ],
+    ]
 )

@@ -20,7 +20,7 @@ NETWORK = f"{PROVIDERS}/Microsoft.Network/virtualNetworks/n"
 MIXED = "SkuProfile"
 
 
-def profile(**members: object) -> Json:
+def profile(**members: Any) -> Json:
     """A Spot scale set with these members in its profile."""
     return scale_set(1, **members)
 

@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.aml import environments
-from emulator.aml.assets import (
-    COMPUTE,
-    JOB,
-    amend,
-    lookup,
-    properties,
-    region,
-    user_error,
-)
+from emulator.aml.assets import COMPUTE, JOB, amend, lookup, properties, region, user_error
 from emulator.aml.command_jobs import job_orders
 from emulator.aml.compute_forms import duration
 from emulator.core.state import ResourceRow
@@ -135,10 +127,7 @@ def _shown(given: dict[str, Any], name: str) -> dict[str, Any]:
     return (
         defaults
         | {k: v for k, v in given.items() if v is not None}
-        | {
-            "resources": _resources(given),
-            "status": "Starting",
-        }
+        | {"resources": _resources(given), "status": "Starting"}
     )
 
 

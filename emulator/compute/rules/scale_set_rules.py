@@ -14,13 +14,13 @@ Names and lengths: Azure's reference of `VirtualMachineScaleSetOSProfile`.
 import base64
 import binascii
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from emulator.arm import registrations
 from emulator.core.catalog import SizeOffer
-from emulator.core.errors import ArmError, invalid
+from emulator.core.errors import invalid
+from emulator.core.rules import Rule, check_rules
 from emulator.core.state import ANY_PRICE, EmulatorState, ScaleSetRow
 
 AKA = "For more information, see http://aka.ms/AzureSpot/errormessages."
@@ -96,24 +96,9 @@ class WantedScaleSet:
         return ",".join(self.offer.zones)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A refusal: ``breach`` returns what is wrong, or nothing; ``words`` has it as {0}."""
-
-    breach: Callable[[WantedScaleSet], object]
-    words: str
-    code: str = "InvalidParameter"
-    target: str = ""
-    status: int = 400
-
-
 def check(state: EmulatorState, scale_set: ScaleSetRow, offer: SizeOffer) -> None:
     """Raise ArmError if Azure would refuse this scale set."""
-    wanted = WantedScaleSet(state, scale_set, offer)
-    for rule in RULES:
-        if found := rule.breach(wanted):
-            words = rule.words.format(found, w=wanted)
-            raise ArmError(rule.status, rule.code, words, rule.target)
+    check_rules(RULES, WantedScaleSet(state, scale_set, offer))
 
 
 def is_weak(password: object, shortest: int, longest: int) -> bool:
@@ -203,7 +188,7 @@ def _lost_group(w: WantedScaleSet) -> str:
 
 _BASE64 = f"must be in Base64 encoding and with a maximum length of {LONGEST_DATA} characters."
 _MISSING = "Required parameter '{0}' is missing (null)."
-RULES = (
+RULES: tuple[Rule[WantedScaleSet], ...] = (
     # Names
     Rule(lambda w: str(w.vm("osProfile.adminUsername")).lower() in RESERVED,
          "The Admin Username specified is not allowed.", target="adminUsername"),
