@@ -27,5 +27,4 @@ def image_of(fabric: Fabric, workspace: str, id_: str) -> str:
     found = lookup(fabric, id_.removeprefix("azureml:"))
     if found is None or found.type != ENVIRONMENT or not found.key.startswith(workspace):
         raise user_error(400, f"Environment {':'.join(parts[-3::2])} is not found.")
-    image: Any = properties(found)["image"]
-    return str(image)
+    return str(properties(found)["image"])

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 
 from emulator.arm import odata
-from emulator.core.errors import ArmError, invalid
+from emulator.core.errors import invalid
 
 FIELDS = {
     "resourcetype": "type",
@@ -43,7 +43,8 @@ def _test(text: str) -> Callable[[Row], bool]:
     try:
         wanted = odata.parse(text, FIELDS, fold=True)
     except odata.BadFilter:
-        raise _unreadable(text) from None
+        text = f"Invalid $filter '{text}' specified in the query string."
+        raise invalid(text, "InvalidFilterInQueryString") from None
     return lambda row: wanted(row | {"group": str(row.get("id", "")).split("/")[4]})
 
 
@@ -55,9 +56,3 @@ def _test_of_tags(found: re.Match[str]) -> Callable[[Row], bool]:
         return name in tags and value in (None, tags[name])
 
     return fits
-
-
-def _unreadable(text: str) -> ArmError:
-    return invalid(
-        f"Invalid $filter '{text}' specified in the query string.", "InvalidFilterInQueryString"
-    )

@@ -15,7 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from emulator.arm.throttling_policies import ARM_LIMITS, BucketLimit, ThrottlingPolicy, policy_of
+from emulator.arm.throttling_policies import ARM_LIMITS, BucketLimit, policy_of
 from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 
@@ -87,14 +87,14 @@ class ThrottlingMiddleware:
     def _compute_buckets(
         self, method: str, path: str, subscription: str, now: float
     ) -> list[tuple[str, RefillBucket]]:
-        """Of Microsoft.Compute, with the names under which they are told."""
-        known = self._fabric.state.scale_sets
-        policy = policy_of(method, path, exists=path in known)
+        """Return the buckets of Microsoft.Compute, by their names in headers."""
+        policy = policy_of(method, path, exists=path in self._fabric.state.scale_sets)
         if policy is None:
             return []
         rows: list[tuple[str, RefillBucket]] = []
         if policy.resource:
-            key = ("resource", policy.name, _resource(policy, path))
+            named = re.match(rf".*?{policy.measured}", path)
+            key = ("resource", policy.name, named[0] if named else path)
             rows.append((f"{policy.name}Resource", self._bucket(key, policy.resource, now)))
         place = ("subscription", policy.name, subscription, self._region(path))
         bucket = self._bucket(place, policy.subscription, now)
@@ -113,9 +113,8 @@ class ThrottlingMiddleware:
         if len(self._buckets) > KEPT:
             self._drop_full(now)
         if key not in self._buckets:
-            large = BucketLimit(
-                limit.refill * self._times, limit.capacity * self._times, limit.every
-            )
+            refill, capacity = limit.refill * self._times, limit.capacity * self._times
+            large = BucketLimit(refill, capacity, limit.every)
             self._buckets[key] = RefillBucket(large, large.capacity, now)
         self._buckets[key].fill(now)
         return self._buckets[key]
@@ -125,12 +124,6 @@ class ThrottlingMiddleware:
             bucket.fill(now)
             if bucket.tokens >= bucket.limit.capacity:
                 del self._buckets[key]
-
-
-def _resource(policy: ThrottlingPolicy, path: str) -> str:
-    """Return the part of the path that names the measured resource."""
-    found = re.match(rf".*?{policy.measured}", path)
-    return found[0] if found else path
 
 
 def _telling(send: Send, left: list[tuple[str, RefillBucket, str]]) -> Send:

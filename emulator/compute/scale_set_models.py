@@ -149,6 +149,6 @@ def _in_profile(scale_set: ScaleSetRow, path: tuple[str, ...]) -> Any:  # noqa: 
 
 
 def _made_from(scale_set: ScaleSetRow) -> tuple[Any, ...]:
-    """All that an instance has of its scale set."""
+    """Return all that an instance has of its scale set."""
     size = scale_set.model["sku"].get("name")
     return scale_set.profile, scale_set.custom_data, size, scale_set.model.get("tags")

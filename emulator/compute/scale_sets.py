@@ -108,7 +108,7 @@ def grow(fabric: Fabric, scale_set: ScaleSetRow, count: int, kind: str = "put") 
 
 
 def check_room_in_quota(fabric: Fabric, scale_set: ScaleSetRow, more: int) -> None:
-    """Raise ArmError if so many more instances exceed a quota."""
+    """Raise ArmError if this number of further instances exceeds a quota."""
     larger = scale_set.resized(len(scale_set.instances) + more)
     check_quota(fabric, larger, _offer(scale_set).size.vcpus)
 

@@ -32,7 +32,7 @@ class Region:
 
     @classmethod
     def of(cls, subscription: str, location: str) -> "Region":
-        """As a path names it; ArmError where there is no such region."""
+        """Return the region that a path names, or raise ArmError."""
         place = region_name(location)
         if place not in catalog().locations:
             raise ArmError(
@@ -75,7 +75,7 @@ def quotas(fabric: Fabric, region: Region) -> list[RegionQuota]:
 
 
 def limit(fabric: Fabric, region: Region, name: str, *, hidden: bool = False) -> int:
-    """How much of a quota may be used; ``hidden``: of Azure ML's own."""
+    """Return how much of a quota may be used; ``hidden``: of Azure ML's own."""
     start = COUNTED[name][1] if name in COUNTED else REGULAR_QUOTA
     if name == "lowPriorityCores":
         start = fabric.settings.azureml_quota if hidden else fabric.settings.spot_quota
@@ -83,7 +83,7 @@ def limit(fabric: Fabric, region: Region, name: str, *, hidden: bool = False) ->
 
 
 def used(fabric: Fabric, region: Region, quota: RegionQuota) -> int:
-    """How much of a quota is used."""
+    """Return how much of a quota is used."""
     here = _here(fabric, region)
     match quota.name:
         case "availabilitySets":

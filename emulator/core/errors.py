@@ -15,6 +15,7 @@ class ArmError(Exception):
         message: str,
         target: str = "",
         more: Sequence[dict[str, Any]] = (),
+        details: Sequence[dict[str, Any]] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -22,13 +23,18 @@ class ArmError(Exception):
         self.message = message
         self.target = target
         self.more = more  # `additionalInfo`
+        self.details = details  # the errors that led to it
 
     @property
     def body(self) -> dict[str, Any]:
         """The error as JSON travels."""
-        target = {"target": self.target} if self.target else {}
-        more = {"additionalInfo": list(self.more)} if self.more else {}
-        return {"error": {"code": self.code, "message": self.message, **target, **more}}
+        rest = {
+            "target": self.target,
+            "details": list(self.details),
+            "additionalInfo": list(self.more),
+        }
+        given = {name: value for name, value in rest.items() if value}
+        return {"error": {"code": self.code, "message": self.message, **given}}
 
 
 def invalid(message: str, code: str = "InvalidParameter", target: str = "") -> ArmError:

@@ -26,10 +26,6 @@ class Eviction(FrozenRow):
     acknowledged: bool = False  # the VM said it is ready: kill it now
     lingers: bool = False  # Azure's fault: afterwards it stays in the list, stopped
 
-    def due(self, now: float) -> bool:
-        """Whether the instance is to be killed."""
-        return self.acknowledged or now >= self.not_before
-
 
 @dataclass(frozen=True, slots=True)
 class InstanceRow(FrozenRow):
@@ -60,7 +56,7 @@ class InstanceRow(FrozenRow):
     applied: int = 0  # the version of the scale set's model that it has
     maintenance: list[dict[str, Any]] = field(default_factory=list)  # `machines.maintenance`
     events_asked_at: float = 0.0  # when the VM last asked for its events, to the hour
-    events_on_at: float = 0.0  # since when it is told of them
+    events_on_at: float = 0.0  # from when on it sees them
 
     @property
     def row_path(self) -> Path:
@@ -83,7 +79,7 @@ class ScaleSetRow(FrozenRow):
     custom_data: str  # base64; never answered
     created_at: float
     unique_id: str
-    provisioning_state: str = "Creating"  # as `emulator.core.provisioning` has it
+    provisioning_state: str = "Creating"
     error: dict[str, str] | None = None
     etag: int = 1
     next_instance: int = 0  # ids are never used again
@@ -114,7 +110,7 @@ class ScaleSetRow(FrozenRow):
 
     @property
     def capacity(self) -> int:
-        """How many instances there should be."""
+        """The wanted number of instances."""
         return int(self.model["sku"]["capacity"])
 
     @property
@@ -146,7 +142,7 @@ class ScaleSetRow(FrozenRow):
         return bool((storage.get("osDisk") or {}).get("diffDiskSettings"))
 
     def resized(self, capacity: int) -> "ScaleSetRow":
-        """Return a version that should have so many instances."""
+        """Return a version with this wanted number of instances."""
         return replace(self, model=self.model | {"sku": self.model["sku"] | {"capacity": capacity}})
 
     def vm_name(self, instance: InstanceRow) -> str:
@@ -244,10 +240,10 @@ class OperationRow(FrozenRow):
     ended_at: float | None = None
     instance_ids: list[str] = field(default_factory=list)  # of delete_instances
     refusal: dict[str, str] | None = None  # it is to fail with this when it is due ...
-    granted: int = 0  # ... after so many instances were allocated
+    granted: int = 0  # ... after this number of instances was allocated
     keeps_failed: bool = False  # ... and the others stay in the list
-    late: int = 0  # so many instances come later than the others ...
-    late_by: float = 0.0  # ... by so many seconds
+    late: int = 0  # this number of instances comes later than the others ...
+    late_by: float = 0.0  # ... by this number of seconds
     alone: bool = False  # concerns one VM, and its scale set shows nothing of it
     held_by: str = ""  # the fault that makes it take so long
     input: dict[str, Any] = field(default_factory=dict)  # what an action needs to know

@@ -15,16 +15,10 @@ from emulator.deployments import parameters
 from emulator.deployments.scopes import DeploymentPlace
 from emulator.deployments.templates import DeploymentPlan
 from emulator.fabric import Fabric
-from emulator.resources.resource_ids import parse
 
 Json = Any
 DEPLOYMENTS = "Microsoft.Resources/deployments"
 NAME = r"[\w.()-]{1,64}"
-
-
-def deployment_id(group_id: str, name: str) -> str:
-    """ARM's id of a deployment in a resource group."""
-    return f"{group_id}/providers/{DEPLOYMENTS}/{name}"
 
 
 def running(resource: ResourceRow) -> bool:
@@ -90,10 +84,3 @@ def body(resource: ResourceRow) -> dict[str, Json]:
         "type": DEPLOYMENTS,
         "properties": resource.body["properties"],
     }
-
-
-def target(resource_id: str, type_: str) -> dict[str, str]:
-    """Return a resource as deployment operations name it."""
-    path = parse(resource_id)
-    name = path.full_name if path else resource_id.rpartition("/")[2]
-    return {"id": resource_id, "resourceType": type_, "resourceName": name}

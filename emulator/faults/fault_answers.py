@@ -13,10 +13,10 @@ from emulator.fabric import Fabric
 from emulator.faults import planted
 from emulator.faults.planted import ANSWERS, FaultTarget
 
-NEVER = ("/_emulator/",)  # whoever plants a fault must be able to take it back
+NEVER = ("/_emulator/",)  # planted faults must be removable
 LIMITED = {"PUT": "CreateVMScaleSet30Min", "DELETE": "DeleteVMScaleSet30Min"}
 ALLOWED = 30  # calls within
-WINDOW_SECONDS = 1800.0  # as a throttled client is told
+WINDOW_SECONDS = 1800.0  # as the answer to a throttled client has it
 
 
 class Faulty:

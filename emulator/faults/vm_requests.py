@@ -47,7 +47,7 @@ async def partition(request: Request) -> Response:
 
 
 async def disk(request: Request) -> Response:
-    """Let a VM write only so many ``bytes_per_second`` to its disk; null: as fast as it goes."""
+    """Limit a VM's writes to its disk to ``bytes_per_second``; null: as fast as it goes."""
     body = await read_order(request, "vm", "bytes_per_second")
     limit = body.get("bytes_per_second")
     if limit is not None and (type(limit) is not int or limit < 1):
