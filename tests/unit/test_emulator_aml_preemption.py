@@ -48,7 +48,9 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
             seen.append(await status(inside, "a"))
             await inside.pass_time(1)
         after = await listed(inside)
+        told = (await inside.arm.get(f"{HISTORY}/runs/a/details")).json()["warnings"]
 
+    assert [warning["source"] for warning in told] == ["AzureMLCompute"]
     assert len(lost) == 1
     assert lost[0]["nodeId"] in before
     assert list(dict.fromkeys(seen)) == ["Queued", "Starting", "Running"]
@@ -89,20 +91,6 @@ async def test_a_job_that_is_not_heard_of_can_be_cancelled(inside: Inside) -> No
     await inside.arm.post(f"{JOBS}/a/cancel", params=OLD)
     await inside.pass_time(2)
     assert await status(inside, "a") == "Canceled"
-
-
-async def test_orders_for_what_does_not_run_are_refused(inside: Inside) -> None:
-    await running(inside)
-    await submit(inside, "waits", nodes=2)
-    refused = [
-        await order(inside, "preempt", job="none"),
-        await order(inside, "preempt", job="waits"),
-        await order(inside, "preempt", job="a", nodes=3),
-        await order(inside, "preempt", job="a", then="explode"),
-        await order(inside, "silence", job="a", seconds=0),
-    ]
-
-    assert refused == [404, 409, 400, 400, 400]
 
 
 async def test_scarcity_of_spot_machines_preempts_jobs_too(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from emulator.arm import lenient_json
 from emulator.deployments.expressions import (
     FunctionCall,
     Literal,
@@ -131,9 +130,3 @@ async def test_secrets_are_shown_neither_as_parameters_nor_as_outputs(inside: In
     assert shown["parameters"]["password"] == {"type": "SecureString"}
     assert "hush-hush" not in str(shown)
     assert "hush-hush" not in str(inside.fabric.state.resources)
-
-
-def test_the_json_of_az_is_read_with_its_comments_and_bare_keys() -> None:
-    text = '{"properties": {template: {"a": "x//y", /* no */ "b": [1,],} // end\n}}'
-
-    assert lenient_json.loads(text)["properties"]["template"] == {"a": "x//y", "b": [1]}

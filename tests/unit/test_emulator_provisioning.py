@@ -157,7 +157,7 @@ async def test_vms_are_shown_with_what_they_have_of_their_scale_set(inside: Insi
     assert vm["networkProfileConfiguration"] == profile["networkProfile"]
     assert vm["networkProfile"]["networkInterfaces"][0]["id"].endswith("/networkInterfaces/nic-1")
     assert vm["osProfile"]["adminUsername"] == "rekindle"
-    assert "adminPassword" not in vm["osProfile"]
+    assert not [name for name in ("adminPassword", "customData") if name in str((made, vm))]
 
 
 def one(inside: Inside, name: str) -> InstanceRow:

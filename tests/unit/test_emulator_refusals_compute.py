@@ -20,7 +20,7 @@ NETWORK = f"{PROVIDERS}/Microsoft.Network/virtualNetworks/n"
 MIXED = "SkuProfile"
 
 
-def profile(**members: Any) -> Json:
+def profile(**members: Any) -> Json:  # noqa: ANN401 - JSON
     """A Spot scale set with these members in its profile."""
     return scale_set(1, **members)
 
@@ -103,7 +103,7 @@ NEW = [
     (system(customData="abc"), INVALID, "Base64"),
     (profile(userData="hello"), INVALID, "User data in VirtualMachineProfile must be"),
     (profile(userData=NEVER_ENDING), INVALID, "87380"),
-    (profile(priority="Regular"), "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines", "only on"),
+    (profile(priority="Regular"), "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines", "only"),
     (profile(**REGULAR | {"billingProfile": {"maxPrice": 20}}),
      "MaxPriceIsSupportedOnlyForAzureSpotVirtualMachines", "only for"),
     (profile(evictionPolicy="Deallocate"), BAD, "support only 'Delete' evictionPolicy"),

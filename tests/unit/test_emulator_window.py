@@ -47,9 +47,6 @@ async def test_the_log_is_searched_and_read_on(tmp_path: Path) -> None:
         assert await names(method="put") == []
         first = (await inside.arm.get("/_emulator/requests", params={"limit": "1"})).json()
         assert await names(since=str(first["nextSince"])) == ["c", "d", "e"]
-        for query in ({"path": "("}, {"since": "x"}, {"limit": "-1"}):
-            answer = await inside.arm.get("/_emulator/requests", params=query)
-            assert answer.status_code == 400
 
 
 @pytest.mark.parametrize("speed", [1.0, 60.0])
