@@ -14,7 +14,6 @@ from typing import Any
 
 from emulator.arm.request_log import RequestLog
 from emulator.compute import power
-from emulator.compute.scale_in import surplus
 from emulator.core.agenda import Agenda, Found
 from emulator.core.errors import GUEST
 from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow
@@ -223,7 +222,7 @@ class Fabric:
         if refusal:
             self._fail(scale_set, operation, refusal, now)
         elif operation.kind == "put":
-            for instance in surplus(scale_set):
+            for instance in _surplus(scale_set):
                 self.state.change(instance, doom="surplus")
 
     def _waiting(self, scale_set: ScaleSetRow, operation: OperationRow) -> list[InstanceRow]:
@@ -352,6 +351,18 @@ class Fabric:
         self.state.remove(instance)
         if instance.doom != "surplus":
             self.state.resize(scale_set, -1)
+
+
+def staying(scale_set: ScaleSetRow) -> list[InstanceRow]:
+    """Return the instances that count towards the capacity: all but those scaled in."""
+    return [i for i in scale_set.instances.values() if i.doom != "surplus"]
+
+
+def _surplus(scale_set: ScaleSetRow) -> list[InstanceRow]:
+    """Return the instances beyond the capacity: doomed ones, unallocated ones, then the newest."""
+    newest, going = staying(scale_set)[::-1], ("evicted", "deleted")
+    leaving = sorted(newest, key=lambda i: (i.doom not in going, i.phase != "creating"))
+    return leaving[: max(len(newest) - scale_set.capacity, 0)]
 
 
 def _provisioning_state(scale_set: ScaleSetRow, under_way: list[OperationRow]) -> str:

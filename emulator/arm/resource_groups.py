@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from emulator.access import enforcement
 from emulator.arm import operations
 from emulator.arm.front_door import fabric_of, page, read_json
-from emulator.arm.resource_filter import narrowed
+from emulator.arm.odata import narrowed
 from emulator.arm.tags import tags_of
 from emulator.arm.views import group_body
 from emulator.core.catalog import catalog, region_name
@@ -61,11 +61,6 @@ async def patch(request: Request) -> Response:
 async def get(request: Request) -> Response:
     """Show one."""
     return JSONResponse(group_body(_found(request)))
-
-
-async def head(request: Request) -> Response:
-    """Say whether there is one."""
-    return Response(status_code=204 if _lookup(request) else 404)
 
 
 async def list_all(request: Request) -> Response:

@@ -78,7 +78,7 @@ class ThrottlingMiddleware:
         if arm.tokens < 1:
             refusal = _too_many_for_arm(kind, found[1], arm.wait(now))
         elif empty := next(((n, b) for n, b in buckets if b.tokens < 1), None):
-            refusal = _too_many(*empty, now)
+            refusal = _refusal(*empty, now)
         else:
             for _, bucket, _ in left:
                 bucket.tokens -= 1
@@ -152,19 +152,28 @@ def _too_many_for_arm(kind: str, subscription: str, wait: int) -> Response:
     return JSONResponse({"error": error}, 429, {"Retry-After": str(wait)})
 
 
-def _too_many(name: str, bucket: RefillBucket, now: float) -> Response:
-    bucket.refused += 1
-    window = {
+def too_many(
+    name: str, window: tuple[float, float], allowed: int, measured: int
+) -> dict[str, object]:
+    """Return the error with which Microsoft.Compute throttles, as JSON travels."""
+    told = {
         "operationGroup": name,
-        "startTime": timestamp(bucket.filled_at),
-        "endTime": timestamp(bucket.filled_at + bucket.limit.every),
-        "allowedRequestCount": bucket.limit.capacity,
-        "measuredRequestCount": bucket.limit.capacity + bucket.refused,
+        "startTime": timestamp(window[0]),
+        "endTime": timestamp(window[1]),
+        "allowedRequestCount": allowed,
+        "measuredRequestCount": measured,
     }
-    error = {
+    return {
         "code": "OperationNotAllowed",
         "message": "The server rejected the request because too many requests have been received "
         "for this subscription.",
-        "details": [{"code": "TooManyRequests", "target": name, "message": json.dumps(window)}],
+        "details": [{"code": "TooManyRequests", "target": name, "message": json.dumps(told)}],
     }
+
+
+def _refusal(name: str, bucket: RefillBucket, now: float) -> Response:
+    bucket.refused += 1
+    window = (bucket.filled_at, bucket.filled_at + bucket.limit.every)
+    capacity = bucket.limit.capacity
+    error = too_many(name, window, capacity, capacity + bucket.refused)
     return JSONResponse({"error": error}, 429, {"Retry-After": str(bucket.wait(now))})

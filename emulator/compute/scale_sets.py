@@ -15,7 +15,7 @@ from emulator.arm import operations
 from emulator.arm.front_door import check_conditions, fabric_of, page, read_json
 from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.views import expanded, scale_set_body, scale_set_view
-from emulator.compute import scale_in, scale_set_models
+from emulator.compute import scale_set_models
 from emulator.compute.rules import scale_set_rules, sku_profile
 from emulator.compute.usages import check_quota
 from emulator.core.catalog import SizeOffer, catalog
@@ -26,9 +26,8 @@ from emulator.core.errors import (
     resource_not_found,
     sku_not_available,
 )
-from emulator.core.fault import FaultRow
-from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow, scale_set_id
-from emulator.fabric import Fabric
+from emulator.core.state import FaultRow, InstanceRow, OperationRow, ScaleSetRow, scale_set_id
+from emulator.fabric import Fabric, staying
 from emulator.faults import scale_set_faults
 from emulator.market import restrictions
 from emulator.weather.allocation import refuse_if_sold_out
@@ -209,8 +208,7 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -
     """
     known = len(scale_set.instances)
     fabric.state.put(scale_set)
-    staying = len(scale_in.staying(scale_set))
-    _add_instances(fabric, scale_set, scale_set.capacity - staying)
+    _add_instances(fabric, scale_set, scale_set.capacity - len(staying(scale_set)))
     before = operations.preempt(fabric, scale_set.key, "put")
     nothing_new = before is not None and len(scale_set.instances) == known
     seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds

@@ -93,9 +93,7 @@ def resource_not_found(path: str, group: str) -> ArmError:
 
 def marked_for_deletion(operation: str, name: str) -> ArmError:
     """Return 409: the scale set is being deleted."""
-    return ArmError(
-        409,
-        "OperationNotAllowed",
+    return not_allowed(
         f"Operation '{operation}' is not allowed on Virtual Machine Scale Set '{name}' since it is "
         "marked for deletion. For more information on your operations, please refer to "
         "https://aka.ms/activitylog.",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from emulator.core.fault import FaultRow
 from emulator.core.market_rows import MeteredUsage, PlantedPrice, Restriction
 from emulator.core.rows import FrozenRow, Ledger, Path, R
 from emulator.core.virtual_time import Anchor
@@ -247,6 +246,35 @@ class OperationRow(FrozenRow):
     alone: bool = False  # concerns one VM, and its scale set shows nothing of it
     held_by: str = ""  # the fault that makes it take so long
     input: dict[str, Any] = field(default_factory=dict)  # what an action needs to know
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRow(FrozenRow):
+    """A planted fault; see `emulator.faults.planted`. Empty members match anything."""
+
+    table: ClassVar[str] = "faults"
+    id: str
+    kind: str
+    method: str = ""
+    path: str = ""  # a regular expression, found somewhere in the path
+    region: str = ""
+    vm_size: str = ""
+    count: int | None = None  # how often it strikes; None: as long as it is there
+    until: float | None = None
+    status: int = 500
+    code: str = ""
+    message: str = ""
+    retry_after: int = 10
+    delay: float | None = None
+    when: str = "before"
+    instances: int = 1
+    policy: str = ""
+    struck: int = 0
+
+    def live(self, now: float) -> bool:
+        """Whether it can strike still."""
+        worn_out = self.count is not None and self.struck >= self.count
+        return not worn_out and (self.until is None or now < self.until)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,13 +69,6 @@ async def get(request: Request) -> Response:
     return JSONResponse(records.body(_found(request)))
 
 
-async def head(request: Request) -> Response:
-    """Say whether there is one."""
-    find_group(request)
-    known = fabric_of(request).state.resources.get(_names(request)[0].lower())
-    return Response(status_code=204 if known else 404)
-
-
 async def list_all(request: Request) -> Response:
     """List those of the group, the latest first."""
     inside = find_group(request).key + "/"

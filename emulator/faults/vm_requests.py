@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of, read_order
 from emulator.core.agenda import Found
-from emulator.core.errors import ArmError, invalid, refuse_unknown
+from emulator.core.errors import ArmError, invalid, not_allowed, refuse_unknown
 from emulator.fabric import Fabric
 from emulator.faults import harm, slow_disk
 from emulator.faults.harm import Harm
@@ -167,4 +167,4 @@ def _running(fabric: Fabric, body: dict[str, Any]) -> Found:
 
 
 def _cannot(why: str) -> ArmError:
-    return ArmError(409, "OperationNotAllowed", f"This cannot be done to the VM: {why}.")
+    return not_allowed(f"This cannot be done to the VM: {why}.")

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import check_conditions, fabric_of, page, read_json
-from emulator.arm.resource_filter import narrowed
+from emulator.arm.odata import narrowed
 from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.views import scale_set_body
 from emulator.core.errors import ArmError

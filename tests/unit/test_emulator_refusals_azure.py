@@ -30,6 +30,11 @@ TYPE, CONTENT, BAD = "InvalidResourceType", "InvalidRequestContent", "BadRequest
 OLD, NEW = "2023-08-01-preview", "2025-01-01-preview"
 
 
+def json(*rows: Json) -> tuple[Json, ...]:
+    """These rows, of any form."""
+    return rows
+
+
 def network(*prefixes: str, **subnets: str) -> Json:
     """A network with subnets: name -> prefix."""
     rows = [{"name": n, "properties": {"addressPrefix": p}} for n, p in subnets.items()]
@@ -97,7 +102,7 @@ RESOURCES = [
     (f"{SERVERS}/db1", server("Horse-battery-1", "Standard_D2s_v3"), "InvalidParameterValue"),
     (f"{VAULTS}/bad--name", vault(), "VaultNameNotValid"),
     *((f"{VAULTS}/vault", vault(**change), BAD)
-      for change in ({"tenantId": "x"}, {"sku": {}}, {"enableRbacAuthorization": False})),
+      for change in json({"tenantId": "x"}, {"sku": {}}, {"enableRbacAuthorization": False})),
     (f"{REGISTRIES}/no-dash", EASTUS | {"sku": {"name": "Basic"}}, "InvalidResourceName"),
     (f"{REGISTRIES}/images", EASTUS | {"sku": {"name": "Gold"}}, "InvalidSku"),
     (f"{ACCOUNTS}/account/listSecrets/x", {}, TYPE),
@@ -169,7 +174,7 @@ ND = "Standard_ND96amsr_A100_v4"
 WISH = {"desiredLocations": ["eastus"], "desiredSizes": [{"sku": ND}], "desiredCount": 2}
 MARKET = [
     *(Refusal(f"{HERE}/providers/Microsoft.CostManagement/query", QUERY | wrong, BAD, "", 400,
-              "POST", "2025-03-01") for wrong in (
+              "POST", "2025-03-01") for wrong in json(
         {"type": "Guess"},
         {"timeframe": "Tomorrow"},
         {"timePeriod": None},
@@ -179,7 +184,7 @@ MARKET = [
         {"dataset": {"granularity": "Daily"}},
         {"dataset": {"aggregation": {"a": {"name": "Mood", "function": "Sum"}}}},
         {"dataset": {"aggregation": {"a": "Sum"}}},
-        *({"dataset": QUERY["dataset"] | part} for part in (
+        *({"dataset": QUERY["dataset"] | part} for part in json(
             {"granularity": "Hourly"},
             {"grouping": [{"type": "Dimension", "name": "Mood"}]},
             {"grouping": "ResourceId"},
@@ -189,7 +194,7 @@ MARKET = [
         )),
     )),
     *(Refusal(f"{COMPUTE}/locations/eastus/placementScores/spot/generate", WISH | wrong, INVALID,
-              "", 400, "POST", "2025-06-05") for wrong in (
+              "", 400, "POST", "2025-06-05") for wrong in json(
         {"desiredLocations": ["eastus"] * 9},
         {"desiredLocations": []},
         {"desiredSizes": [{"sku": ND}] * 6},
@@ -204,7 +209,7 @@ MARKET = [
               INVALID, "", 400, "POST")
       for wrong in ({"region": "mars"}, {"reason": "mood"}, {"zones": "1"})),
     *(Refusal("/_emulator/market/prices", {"vm_size": ND, "region": "eastus"} | wrong, INVALID, "",
-              400, "POST") for wrong in (
+              400, "POST") for wrong in json(
         {"row": {}, "region": "northpole"},
         {"row": {}, "bought": "Spot"},
         {"row": []},
