@@ -9,36 +9,36 @@ from typing import Any
 from service.adapters import Adapters
 from service.cloud import engines
 from service.db.cloud.scale_set_cache import ALL
-from service.db.monitoring.event_pruning import Rows
+from service.db.monitoring.event_pruning import PrunedTable
 from service.db.queue.queue import TOPIC
 from service.domain.queue.admission import BEAT
-from service.operations.liveness import LoopLiveness
-from service.operations.tiers import Outside
-from service.reconciler.access_policies import AccessPolicies
-from service.reconciler.admission import Admissions
-from service.reconciler.attempts import AttemptReconciler
-from service.reconciler.bill_watch import BillWatch
-from service.reconciler.budgets import ProjectBudgets
-from service.reconciler.containers import ContainerWatch
-from service.reconciler.ingress_probe import IngressProbe, door
-from service.reconciler.jobs import JobReconciler
-from service.reconciler.lister import Lister
+from service.operations.core.liveness import LoopLiveness
+from service.operations.storage.tiers import Outside
+from service.reconciler.attempts.access_policies import AccessPolicies
+from service.reconciler.attempts.attempts import AttemptReconciler
+from service.reconciler.attempts.scale_sets import SpecMaker
+from service.reconciler.cloud.ingress_probe import IngressProbe, door
+from service.reconciler.cloud.lister import Lister
+from service.reconciler.cloud.rate_limit import RateLimitedCloud
+from service.reconciler.jobs.admission import Admissions
+from service.reconciler.jobs.budgets import ProjectBudgets
+from service.reconciler.jobs.jobs import JobReconciler
+from service.reconciler.jobs.model_registry import ModelRegistrations
+from service.reconciler.jobs.preparation import Preparation
+from service.reconciler.jobs.trackers import TrackerRuns
 from service.reconciler.loop import Loop
-from service.reconciler.market_watch import MarketWatch
-from service.reconciler.model_copies import ModelCopies
-from service.reconciler.model_registry import ModelRegistrations
-from service.reconciler.orphans import OrphanSweep
-from service.reconciler.preparation import Preparation
-from service.reconciler.price_watch import PriceWatch
-from service.reconciler.pruning import Pruning
-from service.reconciler.rate_limit import RateLimitedCloud
-from service.reconciler.retention import CheckpointSweep
-from service.reconciler.scale_sets import SpecMaker
-from service.reconciler.storage_cost import StorageMeters
-from service.reconciler.tiers import TierMoves
-from service.reconciler.trackers import TrackerRuns
-from service.reconciler.untracked_resources import UntrackedResourceSweep
-from service.reconciler.uploads import UploadSweep
+from service.reconciler.sweeps.bill_watch import BillWatch
+from service.reconciler.sweeps.containers import ContainerWatch
+from service.reconciler.sweeps.market_watch import MarketWatch
+from service.reconciler.sweeps.model_copies import ModelCopies
+from service.reconciler.sweeps.orphans import OrphanSweep
+from service.reconciler.sweeps.price_watch import PriceWatch
+from service.reconciler.sweeps.pruning import Pruning
+from service.reconciler.sweeps.retention import CheckpointSweep
+from service.reconciler.sweeps.storage_cost import StorageMeters
+from service.reconciler.sweeps.tiers import TierMoves
+from service.reconciler.sweeps.untracked_resources import UntrackedResourceSweep
+from service.reconciler.sweeps.uploads import UploadSweep
 from service.settings import Settings
 
 WATCH_SECONDS = 10.0
@@ -208,8 +208,8 @@ def _money(
     yield loop.every(MARKET_SECONDS, "bills", bills.run_once)
 
 
-def _retention(settings: Settings) -> dict[Rows, timedelta]:
+def _retention(settings: Settings) -> dict[PrunedTable, timedelta]:
     return {
-        Rows.EVENTS: timedelta(days=settings.event_days),
-        Rows.METRICS: timedelta(days=settings.metric_days),
+        PrunedTable.EVENTS: timedelta(days=settings.event_days),
+        PrunedTable.METRICS: timedelta(days=settings.metric_days),
     }

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from service.domain.storage.access_tiers import StorageAccount, StoredBlob
-from service.operations.tiers import Outside
+from service.domain.storage.access_tiers import StorageAccount, TieredBlob
+from service.operations.storage.tiers import Outside
 from service.pricing.fixed import FixedPrices
-from service.reconciler.storage_cost import StorageMeters
-from service.reconciler.tiers import TierMoves
+from service.reconciler.sweeps.storage_cost import StorageMeters
+from service.reconciler.sweeps.tiers import TierMoves
 from service.storage.store import BlobStore
 from tests.integration.sealed import seal
-from tests.scripted_node import ScriptedNode, boot, commit, committed, train
+from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, train
 from tests.world import World
 from trainer.contract import NodePhase
 
@@ -66,7 +66,7 @@ def meters(world: World, prices: FixedPrices | None = None) -> StorageMeters:
     return StorageMeters(engine=world.engine, outside=outside, now=world.clock)
 
 
-async def tiers(store: BlobStore, container: str, prefix: str) -> dict[str, StoredBlob]:
+async def tiers(store: BlobStore, container: str, prefix: str) -> dict[str, TieredBlob]:
     """What lies there, by file name."""
     found = await store.list_stored(container, prefix)
     return {blob.name.rpartition("/")[2]: blob for blob in found}

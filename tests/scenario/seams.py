@@ -19,9 +19,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from service.cloud.azure.remaining import HEADER, RemainingLimitsPolicy
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError
-from service.cloud.remaining import HEADER, TellRemaining
 from service.db.core.batching import Batcher
 from service.db.core.leases import LEASE
 from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, SpotCores, TaggedResource
@@ -66,7 +66,7 @@ SLOW_SECONDS = LEASE.total_seconds() + 2
 class Point:
     """One effect or commit."""
 
-    what: str  # e.g. "create reconciler/attempts.py _create"
+    what: str  # e.g. "create reconciler/attempts/attempts.py _create"
     door: int = 0  # of a commit: the number of its transaction, among all that began
     crowd: bool = False  # whether many share that transaction
     nth: int = 1  # of those of this name that are in a crowd as this one is, or are not
@@ -309,7 +309,7 @@ class HookedCloud:
 def _tell_that_little_is_left() -> None:
     """Say that little of the rate limit is left, as where others in the subscription list too."""
     answer = SimpleNamespace(http_response=SimpleNamespace(headers={HEADER: _LITTLE}))
-    TellRemaining().on_response(None, answer)  # type: ignore[arg-type] # the SDK's own
+    RemainingLimitsPolicy().on_response(None, answer)  # type: ignore[arg-type] # the SDK's own
 
 
 WRITES = frozenset(
@@ -373,7 +373,7 @@ def served() -> Sequence[object]:
 
 
 def caller() -> str:
-    """Return the function of the service that calls: "reconciler/attempts.py _create"."""
+    """Return the function of the service that calls: "reconciler/attempts/attempts.py _create"."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         _, found, place = frame.f_code.co_filename.rpartition("/service/")

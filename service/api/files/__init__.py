@@ -1,0 +1,1 @@
+"""Routes of files: upload, list, preview, content."""

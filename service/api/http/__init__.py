@@ -1,0 +1,1 @@
+"""HTTP below the routes: protocol, limits, errors, pagination, streams, shutdown."""

@@ -1,0 +1,1 @@
+"""Routes of money: costs of jobs and projects, savings, reconciliation with Azure's bill."""

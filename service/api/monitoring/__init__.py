@@ -1,0 +1,1 @@
+"""Routes of operators: audit, fleet, health, metrics, the state of the system."""

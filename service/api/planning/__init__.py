@@ -1,0 +1,1 @@
+"""Routes of plans: cost and duration beforehand, and simulations."""

@@ -1,0 +1,1 @@
+"""Routes of projects: API keys and sign-in."""

@@ -1,0 +1,1 @@
+"""Virtual Machine Scale Sets through Azure's SDK: templates, views, errors."""

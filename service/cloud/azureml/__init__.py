@@ -1,0 +1,1 @@
+"""Azure ML clusters and jobs as scale sets; the model registry."""

@@ -1,0 +1,1 @@
+"""Operations on attempts: records, generations, HEAD, refills, access to storage."""

@@ -1,0 +1,99 @@
+"""Replacements of missing machines: the intent and the events.
+
+Machines are missing where Azure evicted them or did not deliver them with the others.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.attempts import attempts
+from service.db.attempts.attempts import AttemptRow
+from service.db.core.leases import Claim
+from service.db.jobs import events
+from service.domain import humanize
+from service.domain.cloud.fleet import ScaleSetPhase
+from service.domain.lifecycle.attempt import AttemptView
+from service.domain.states import TIME_LIMITS, AttemptState
+
+
+async def record_refill(
+    conn: AsyncConnection,
+    claim: Claim,
+    row: AttemptRow,
+    seen: AttemptView,
+    useless: Collection[str],
+    now: datetime,
+) -> None:
+    """Write the intent to request replacements, with an event the first time.
+
+    Adds another event once the first order has failed. Raises LeaseLost when another worker has
+    taken over; it then does the same.
+    """
+    await attempts.note_refill(conn, claim, row, now, more=0 if useless else 1)
+    if useless:
+        ill = {n.vm_id for n in seen.nodes if n.unhealthy}  # each was told when it said so
+        await _tell_useless(conn, row, set(useless) - ill, now)
+        return
+    missing = row.instance_count - seen.running_instances
+    found = seen.scale_set
+    if row.refills == 0:
+        lost = "in place of what was evicted"
+        if row.state is AttemptState.PROVISIONING:
+            why = f" ({found.error_code})" if found and found.error_code else ""
+            lost = f"that did not come with the others{why}, which are kept"
+        await events.add(
+            conn,
+            row.job_id,
+            now,
+            "node.replacement_asked",
+            f"Requested {humanize.count_machines(missing)} {lost}",
+            attempt_id=row.id,
+            data={"machines": missing},
+        )
+    elif row.refills == 1 and found and found.phase is ScaleSetPhase.FAILED:
+        await _no_room(conn, row, found.error_message or found.error_code, now)
+
+
+async def record_refusal(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
+    """Add an event at the first refusal of a replacement by Azure."""
+    if row.refills == 0:
+        await _no_room(conn, row, why, now)
+
+
+async def _tell_useless(
+    conn: AsyncConnection, row: AttemptRow, useless: Collection[str], now: datetime
+) -> None:
+    facts = {"vm_ids": sorted(useless)}
+    if not useless or await events.has_event(conn, row.job_id, "node.useless", facts):
+        return  # its deletion takes a while
+    limit, _ = TIME_LIMITS[AttemptState.STARTING]
+    await events.add(
+        conn,
+        row.job_id,
+        now,
+        "node.useless",
+        f"{humanize.count_machines(len(useless))} of attempt {row.number} did not join within"
+        f" {humanize.format_duration(limit.total_seconds())}, or went silent: deleted, as it costs"
+        " money; another is asked for while it can be of use",
+        attempt_id=row.id,
+        level="warn",
+        data=facts,
+    )
+
+
+async def _no_room(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
+    goes_on = "training continues on the remaining machines"
+    if row.state is AttemptState.PROVISIONING:
+        goes_on = "the machines that came are kept until the provisioning timeout"
+    await events.add(
+        conn,
+        row.job_id,
+        now,
+        "node.no_replacement",
+        f"No replacement capacity ({humanize.as_sentence(why).rstrip('.')}); {goes_on}. Retrying,"
+        " at most every 5 minutes",
+        attempt_id=row.id,
+        level="warn",
+    )

@@ -1,0 +1,1 @@
+"""What all operations share: a cache, a thread for long checks, liveness, the release."""

@@ -1,0 +1,1 @@
+"""Operations on files: upload, in one request or in parts."""

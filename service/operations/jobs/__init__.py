@@ -1,0 +1,1 @@
+"""Operations on jobs: submit, plan, check their rows, change, cancel, enforce deadlines."""

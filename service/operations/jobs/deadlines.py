@@ -1,0 +1,97 @@
+"""What happens when Spot would miss a deadline: the user's choice, applied once."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from contract.choices import OnRisk
+from service.db.core.leases import Claim
+from service.db.jobs import events, jobs
+from service.db.jobs.jobs import JobRow
+from service.domain.lifecycle.constraints import JobConstraints
+from service.domain.placement.policy_state import Decision, DecisionKind
+
+_NOTHING_ELSE = "The job stays on Spot; a later deadline or more nodes would help."
+_ONLY_TOLD = "The job stays on Spot because on_deadline_risk is notify."
+_CANCELLED = "The job is cancelled because on_deadline_risk is cancel."
+_MOVES = "The job saves a checkpoint and moves there."
+
+
+def wants_to_move(row: JobRow, risk: Decision) -> bool:
+    """Return whether ``warn`` would move the job from Spot to machines that are still available."""
+    wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
+    return wanted is OnRisk.SWITCH and risk.candidate is not None
+
+
+def may_return(row: JobRow) -> bool:
+    """Return whether the job may go back to Spot; it may once."""
+    wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
+    return wanted is OnRisk.SWITCH and row.returns_since is None
+
+
+def stay_on_spot(risk: Decision, because: str) -> Decision:
+    """Return the decision to stay on Spot because the budget does not cover the move."""
+    why = f"{risk.why} {risk.candidate} would make it, but: {because}."
+    return replace(risk, kind=DecisionKind.STAY, candidate=None, why=why)
+
+
+async def return_to_spot(
+    conn: AsyncConnection, claim: Claim, row: JobRow, to: Decision, now: datetime
+) -> None:
+    """Have the job save a checkpoint, leave on-demand machines and request Spot.
+
+    The deadline may become at risk there again and is then handled anew. Raises LeaseLost where the
+    job has had a request since it was claimed.
+    """
+    await jobs.wish_as_seen(conn, claim, now, returns_since=now, at_risk_at=None)
+    data = {"figures": to.figures, "to": str(to.candidate)}
+    text = f"It is worth going back to Spot. {to.why} {_MOVES}"
+    await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
+
+
+async def record_missed_deadline(
+    conn: AsyncConnection, claim: Claim, row: JobRow, now: datetime
+) -> bool:
+    """Add an event that the deadline has passed, once for each deadline; return True if it is new.
+
+    Raises LeaseLost where the job has had a request since it was claimed.
+    """
+    deadline = JobConstraints.from_dict(row.terms).deadline
+    assert deadline is not None, "the caller has seen that it passed"
+    data = {"deadline": int(deadline.timestamp())}
+    if await events.has_event(conn, row.id, "job.deadline_passed", data):
+        return False
+    await jobs.wish_as_seen(conn, claim, now)
+    text = (
+        f"The deadline ({deadline:%Y-%m-%d %H:%M} UTC) has passed, and the job is not done. A "
+        "deadline does not stop a job: cancel it, or set another deadline."
+    )
+    await events.add(conn, row.id, now, "job.deadline_passed", text, level="warn", data=data)
+    return True
+
+
+async def handle_risk(
+    conn: AsyncConnection, claim: Claim, row: JobRow, risk: Decision, now: datetime
+) -> None:
+    """Tell the user that the deadline is at risk, and apply the job's ``on_deadline_risk``.
+
+    Once for the same terms: another risk does not undo a switch. Locks the attempts before the job,
+    as every wish does. Raises LeaseLost as ``return_to_spot`` does.
+    """
+    wanted = JobConstraints.from_dict(row.terms).on_deadline_risk
+    columns: dict[str, datetime] = {"at_risk_at": now}
+    if wanted is OnRisk.CANCEL:
+        columns["cancel_requested_at"] = now
+        text = _CANCELLED
+    elif wanted is OnRisk.NOTIFY:
+        text = _ONLY_TOLD
+    elif risk.candidate is None:
+        text = _NOTHING_ELSE
+    else:
+        columns["moves_since"] = now
+        text = _MOVES
+    await jobs.wish_as_seen(conn, claim, now, **columns)
+    data = {"figures": risk.figures, "to": str(risk.candidate) if risk.candidate else None}
+    what = f"The deadline is at risk. {risk.why} {text}"
+    await events.add(conn, row.id, now, "job.deadline_at_risk", what, level="warn", data=data)

@@ -1,0 +1,1 @@
+"""Operations on models: base models, checkpoints as models, references, deletion."""

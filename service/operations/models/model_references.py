@@ -1,0 +1,88 @@
+"""References to models and checkpoints of other jobs, which must stay readable.
+
+Nothing is copied, so archiving or deleting one would stop the jobs that start from it. Writing a
+job, requesting the archive tier (tier_moves.py) and deleting all take the same lock.
+"""
+
+from collections.abc import Iterable
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
+from service.db.storage import checkpoints, tier_moves
+from service.domain.errors import Archived, InvalidRequest
+from service.domain.models import lineage
+from service.domain.models.lineage import ModelSource
+from service.domain.planning.plan import Plan
+from service.domain.storage.access_tiers import AccessTier
+
+
+def lock_key(job_id: str, path: str) -> str:
+    """Return the key of the lock on a folder's tier moves and its readers."""
+    return f"tier:{job_id}:{path}"
+
+
+async def reserve_sources(
+    conn: AsyncConnection, project_id: str, sources: Iterable[ModelSource]
+) -> None:
+    """Keep the sources readable for a job that this transaction writes.
+
+    Raises Archived where one is moving to the archive tier, InvalidRequest where one was deleted.
+    """
+    for source in sorted(await _with_bases(conn, sources), key=str):
+        job = await jobs.find(conn, source.job_id, project_id)
+        assert job is not None, "jobs are never deleted"
+        path, _ = await _folder(conn, job, source)
+        await jobs.take_turn(conn, lock_key(job.id, path))
+        _, option = await _folder(conn, job, source)
+        move = await tier_moves.open_for(conn, job.id, path)
+        if move is not None and move.tier is AccessTier.ARCHIVE:
+            raise Archived(
+                f"{_source_name(source)} is on its way to the archive. Bring it back first: "
+                f"rekindle tier {job.id} hot{option}."
+            )
+
+
+async def list_readers(
+    conn: AsyncConnection, project_id: str, source: ModelSource
+) -> tuple[str, ...]:
+    """Return the ids of the live jobs that read the source."""
+    alive = await jobs.alive(conn, project_id)
+    return tuple(sorted([job.id for job in alive if await _reads(conn, job, source)]))
+
+
+async def _reads(conn: AsyncConnection, job: JobRow, source: ModelSource) -> bool:
+    named = lineage.sources(job.model, Plan.from_dict(job.plan).recipe.reinforcement)
+    return source in named or source in await _with_bases(conn, named)
+
+
+async def _with_bases(conn: AsyncConnection, sources: Iterable[ModelSource]) -> set[ModelSource]:
+    """Return the sources and the models that the jobs of their checkpoints started from."""
+    found = set(sources)
+    for source in [each for each in found if each.is_checkpoint]:
+        job = await jobs.find(conn, source.job_id)
+        if job is not None and (base := lineage.base_of(job.model)):
+            found.add(base)
+    return found
+
+
+async def _folder(conn: AsyncConnection, job: JobRow, source: ModelSource) -> tuple[str, str]:
+    """Return its folder and its name for `rekindle tier`; InvalidRequest if it was deleted."""
+    if not source.is_checkpoint:
+        assert job.result is not None, "it has succeeded"
+        if not await jobs.is_model_deleted(conn, job.id):
+            return str(job.result["path"]), ""
+    for kept in await checkpoints.kept_of(conn, job.id):
+        if kept.step == source.step:
+            return kept.path, f" --checkpoint {kept.id}"
+    raise InvalidRequest(
+        f"{_source_name(source)} was deleted. Take another one.",
+        code="unsupported_model",
+        param=lineage.OF_BASE,
+    )
+
+
+def _source_name(source: ModelSource) -> str:
+    what = "final model" if source.step is None else f"checkpoint of step {source.step}"
+    return f"The {what} of {source.job_id}"

@@ -1,0 +1,1 @@
+"""Operations on money: budgets, and the prices that the service remembers."""

@@ -1,0 +1,1 @@
+"""What operators see: audit, fleet, faults that need a person, capacity traces."""

@@ -1,0 +1,1 @@
+"""The service's side of the node protocol: register, heartbeat, grants, boot reports."""

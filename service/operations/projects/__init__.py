@@ -1,0 +1,1 @@
+"""Operations on projects: API keys, scopes, quotas, sign-in."""

@@ -1,0 +1,1 @@
+"""Operations on the queue: admit jobs, and forecast how long they wait."""

@@ -1,0 +1,1 @@
+"""Operations on stored blobs: manifests, integrity, access tiers, deletion."""

@@ -1,0 +1,1 @@
+"""Prices, bills and capacity from Azure's APIs."""

@@ -1,0 +1,1 @@
+"""Reconcile attempts: observe, decide, take one step, record."""

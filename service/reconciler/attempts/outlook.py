@@ -1,0 +1,105 @@
+"""What an elastic job has ahead of it, from what this very attempt has measured so far."""
+
+import math
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.db.attempts import generations, nodes
+from service.db.attempts.attempts import AttemptRow
+from service.db.attempts.generations import OpenedGeneration
+from service.db.jobs import jobs
+from service.db.jobs.jobs import JobRow
+from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase
+from service.domain.lifecycle.attempt import Attempt
+from service.domain.lifecycle.elastic import GrowthOutlook
+from service.domain.planning.plan import Plan
+from trainer.contract import DirectiveKind
+
+_COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
+
+
+def is_wanted(
+    attempt: Attempt, scale_set: ScaleSet | None, opened: OpenedGeneration | None
+) -> bool:
+    """Return whether an elastic job has too few machines: only then is the outlook used."""
+    if attempt.elastic is None or opened is None:
+        return False
+    full = attempt.instance_count
+    short = len(opened.generation.members) < full
+    missing = scale_set is not None and sum(i.running for i in scale_set.instances) < full
+    return short or missing
+
+
+async def ahead(
+    conn: AsyncConnection,
+    attempt: Attempt,
+    row: AttemptRow,
+    scale_set: ScaleSet | None,
+    opened: OpenedGeneration | None,
+    now: datetime,
+) -> GrowthOutlook:
+    """Return the outlook for growing; the default outlook if it is not used."""
+    if not is_wanted(attempt, scale_set, opened):
+        return GrowthOutlook()
+    assert opened is not None, "it is wanted of a generation"
+    job = await jobs.find(conn, row.job_id)
+    assert job is not None, "an attempt has a job: the foreign key says so"
+    worlds = await generations.of_attempt(conn, row.id)
+    arrival = (worlds[0].opened_at - row.created_at).total_seconds()
+    known = {r.vm_id for r in await nodes.of_attempt(conn, row.id)}
+    return GrowthOutlook(
+        remaining=_remaining(job),
+        disruption=_disruption(job, row),
+        restart=await _restart(conn, row, worlds),
+        arrival=arrival,
+        next_join=_next_join(row, scale_set, known, arrival, now),
+    )
+
+
+def _remaining(job: JobRow) -> float:
+    pace = job.progress.get("seconds_per_step")
+    if pace is None:
+        return math.inf
+    return float(max(job.total_steps - job.progress.get("step", 0), 0) * pace)
+
+
+def _disruption(job: JobRow, row: AttemptRow) -> float:
+    """Return the mean time in seconds between evictions that the plan expects here."""
+    plan = Plan.from_dict(job.plan)
+    option = next((o for o in plan.options if o.offering == row.offering), plan.chosen)
+    evictions = option.expected_evictions
+    return option.duration_p50 / evictions if evictions > 0 else math.inf
+
+
+async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[OpenedGeneration]) -> float:
+    """Return the seconds of the last restart in place: save, stop, and first step."""
+    began = worlds[-1].opened_at
+    steps = [
+        datetime.fromtimestamp(span.ended_at, UTC)
+        for span in await nodes.spans_named(conn, row.id, "first_step")
+    ]
+    first = min((at for at in steps if at > began), default=began)
+    saved = [
+        (after.opened_at - before.halted_at).total_seconds()
+        for before, after in pairwise(worlds)
+        if before.halted_at and before.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
+    ]
+    return (first - began).total_seconds() + (saved[-1] if saved else 0.0)
+
+
+def _next_join(
+    row: AttemptRow, scale_set: ScaleSet | None, known: set[str], arrival: float, now: datetime
+) -> float:
+    """When a machine that is on its way has joined, if it takes as long as the first ones did.
+
+    One that is late is not waited for.
+    """
+    if scale_set is None or row.refilled_at is None or scale_set.phase not in _COMING:
+        return math.inf
+    boots = any(i.running and i.vm_id not in known for i in scale_set.instances)
+    if not boots and scale_set.phase is ScaleSetPhase.READY:
+        return math.inf
+    left = arrival - (now - row.refilled_at).total_seconds()
+    return left if left > 0 else math.inf

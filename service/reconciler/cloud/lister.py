@@ -1,0 +1,66 @@
+"""List all scale sets at once instead of one by one; wake the attempts whose set has changed.
+
+Every reconciler runs this. In each round one of them asks the cloud, and all read the answer.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from service.cloud.provider import CloudError, CloudProvider
+from service.db.attempts import attempts
+from service.db.cloud import scale_set_cache
+from service.domain.cloud.scale_set_list import ScaleSetList, has_changed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Lister:
+    """Publishes and reads the list of all scale sets; holds the newest one."""
+
+    engine: AsyncEngine
+    cloud: CloudProvider
+    every: timedelta
+    now: Callable[[], datetime]
+    listing: ScaleSetList | None = None
+
+    async def run_once(self) -> None:
+        """Ask the cloud if it is this process's turn, then read the newest list."""
+        async with self.engine.begin() as conn:
+            mine = await scale_set_cache.claim(conn, self.now(), self.every)
+        if mine:
+            await self._ask()
+        async with self.engine.connect() as conn:
+            known = self.fresh()  # None: any list will do
+            after = known.listed_at if known else None
+            found = await scale_set_cache.latest(conn, after)
+        if found and found.is_fresh(self.now(), self.every):
+            self.listing = found
+
+    def fresh(self) -> ScaleSetList | None:
+        """Return the list while it is fresh."""
+        found = self.listing
+        return found if found and found.is_fresh(self.now(), self.every) else None
+
+    async def _ask(self) -> None:
+        asked_at = self.now()
+        try:
+            sets = await self.cloud.list_owned()
+        except CloudError as fault:  # then each set is observed alone
+            log.warning("lister.failed", extra={"cause": str(fault)})
+            return
+        async with self.engine.begin() as conn:
+            await scale_set_cache.publish(conn, asked_at, sets, self.now() + self.every)
+        async with self.engine.connect() as conn:
+            listing, rows = (
+                await scale_set_cache.latest(conn, None),
+                await scale_set_cache.known_scale_sets(conn),
+            )
+        assert listing is not None, "it was just published"
+        changed = [i for i, known in rows if has_changed(known, listing.sets.get(known.name))]
+        async with self.engine.begin() as conn:
+            await attempts.request_reread(conn, changed, self.now())

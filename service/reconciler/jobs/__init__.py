@@ -1,0 +1,1 @@
+"""Reconcile jobs: prepare, admit, launch, settle, and publish what they made."""

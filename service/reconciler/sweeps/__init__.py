@@ -1,0 +1,1 @@
+"""Periodic work beside jobs and attempts: orphans, bills, prices, retention, copies."""

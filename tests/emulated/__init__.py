@@ -1,0 +1,1 @@
+"""The Azure emulator as tests use it: in the process, as a process, one machine."""

@@ -1,0 +1,286 @@
+"""POST /v1/files: checked while it streams, flat in memory, and nothing is left of what fails."""
+
+import asyncio
+import json
+import tracemalloc
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from service.api.app import make_app
+from service.db.files.files import CONTAINER
+from service.domain.datasets.dataset import DatasetLimits
+from service.storage.azure import AzureBlobStore
+from service.storage.fake import MemoryStore
+from service.storage.store import Blob
+from tests.azurite import Azurite
+from tests.served import served
+from tests.world import DATASET, ROW, World, client
+
+BOUNDARY = "the-boundary"
+MIB = 1024 * 1024
+PURPOSE = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nfine-tune\r\n'
+FILE = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="t.jsonl"\r\n\r\n'
+END = f"\r\n--{BOUNDARY}--\r\n"
+HEADERS = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+SECONDS = "expires_after[seconds]"
+ANCHOR = PURPOSE.replace("purpose", "expires_after[anchor]").replace("fine-tune", "created_at")
+LIFE = PURPOSE.replace("purpose", SECONDS).replace("fine-tune", "%s")
+
+
+def form(*parts: str | bytes) -> bytes:
+    return b"".join(p.encode() if isinstance(p, str) else p for p in parts)
+
+
+async def post(world: World, *parts: str | bytes) -> httpx.Response:
+    return await world.call("POST", "/v1/files", content=form(*parts), headers=HEADERS)
+
+
+async def kept(world: World) -> tuple[list[Any], list[Blob]]:
+    """What is left of uploads: rows and blobs."""
+    rows = (await world.call("GET", "/v1/files")).json()["data"]
+    return rows, await world.store.list_blobs(CONTAINER)
+
+
+async def test_the_purpose_may_come_before_or_after_the_file(world: World) -> None:
+    for parts in ((PURPOSE, FILE, DATASET), (FILE, DATASET, "\r\n", PURPOSE.rstrip())):
+        answer = await post(world, *parts, END)
+
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["bytes"] == len(DATASET)
+
+
+async def test_a_file_is_what_was_sent_whatever_pieces_it_came_in(world: World) -> None:
+    whole = form(PURPOSE, FILE, DATASET, END)
+
+    async def bytewise() -> AsyncIterator[bytes]:
+        for start in range(0, len(whole), 7):
+            yield whole[start : start + 7]
+
+    answer = await world.call("POST", "/v1/files", content=bytewise(), headers=HEADERS)
+    content = await world.call("GET", f"/v1/files/{answer.json()['id']}/content")
+
+    assert content.content == DATASET
+    assert content.headers["content-length"] == str(len(DATASET))
+
+
+async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> None:
+    file = (await post(world, PURPOSE, FILE, DATASET, END)).json()
+
+    assert set(file) == {
+        *("id", "object", "bytes", "created_at", "filename", "purpose", "status", "examples"),
+        *("counts", "warnings", "format"),
+    }
+    assert type(file["created_at"]) is int
+
+
+async def test_a_form_that_never_ends_is_refused(world: World) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield form(PURPOSE, FILE, DATASET, END)
+        while sent < 10 * MIB:
+            sent += 1000
+            yield b"x" * 1000
+
+    answer = await world.call("POST", "/v1/files", content=endless(), headers=HEADERS)
+
+    assert answer.status_code == 400
+    assert "goes on after its last boundary" in answer.json()["error"]["message"]
+    assert sent < 100_000
+    assert await kept(world) == ([], [])
+
+
+@dataclass
+class Sink(MemoryStore):
+    """Counts what is uploaded and forgets it."""
+
+    received: list[int] = field(default_factory=list)
+
+    async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
+        async for chunk in chunks:
+            self.received.append(len(chunk))
+        return Blob(name=name, size=sum(self.received), etag=f"0x{container}")
+
+
+async def large(mebibytes: int) -> AsyncIterator[bytes]:
+    """A form with that many MiB of valid rows."""
+    yield form(PURPOSE, FILE)
+    row = {"messages": [ROW["messages"][0], {"role": "assistant", "content": "a" * 65_000}]}
+    line = json.dumps(row).encode() + b"\n"
+    for _ in range(mebibytes * MIB // len(line)):
+        yield line
+    yield END.encode()
+
+
+async def test_memory_stays_flat_however_large_the_file(world: World) -> None:
+    store = Sink()
+    app = make_app(replace(world.parts, store=store))
+    headers = HEADERS | {"authorization": f"Bearer {world.key}"}
+    async with client(app) as http:
+        tracemalloc.start()
+        try:
+            answer = await http.post("/v1/files", content=large(64), headers=headers)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["bytes"] == sum(store.received) > 63 * MIB
+    assert peak < 4 * MIB, f"{peak / MIB:.1f} MiB"
+
+
+async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world: World) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield form(PURPOSE, FILE)
+        piece = b"a" * (8 * MIB)
+        while sent < 128 * MIB:
+            sent += len(piece)
+            yield piece
+
+    limits = DatasetLimits(max_bytes=32 * MIB)
+    app = make_app(replace(world.parts, store=Sink(), limits=limits))
+    headers = HEADERS | {"authorization": f"Bearer {world.key}"}
+    async with client(app) as http:
+        answer = await http.post("/v1/files", content=endless(), headers=headers)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
+    assert "REKINDLE_FILE_MAX_BYTES" in answer.json()["error"]["message"]
+    assert sent < limits.max_bytes + 16 * MIB
+
+
+async def test_a_request_that_says_it_is_too_long_is_refused_at_once(world: World) -> None:
+    headers = HEADERS | {"content-length": str(world.parts.limits.max_bytes * 2)}
+
+    answer = await world.call(
+        "POST", "/v1/files", content=form(PURPOSE, FILE, DATASET), headers=headers
+    )
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "payload_too_large")
+
+
+async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: Azurite) -> None:
+    store = AzureBlobStore(azurite.connection_string)
+    await store.create_container(CONTAINER)
+    before = await store.list_blobs(CONTAINER)
+    app, over = make_app(replace(world.parts, store=store)), asyncio.Event()
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            over.set()
+
+    async with served(watched) as url:
+        address = urlsplit(url)
+        _, writer = await asyncio.open_connection(address.hostname, address.port)
+        head = (
+            f"POST /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.key}\r\n"
+            f"Content-Type: {HEADERS['content-type']}\r\nContent-Length: {32 * MIB}\r\n\r\n"
+        )
+        writer.write(form(head, PURPOSE, FILE, DATASET * 2000))  # several blocks of Blob's
+        await writer.drain()
+        writer.close()
+        async with asyncio.timeout(60):
+            await over.wait()
+
+    after = await store.list_blobs(CONTAINER)
+    await store.close()
+    assert after == before
+    assert (await kept(world))[0] == []
+
+
+@pytest.mark.parametrize("spoilt", ["key", "purpose"])
+async def test_who_is_refused_early_hears_why_while_still_sending(
+    world: World, spoilt: str
+) -> None:
+    purpose = PURPOSE.replace("fine-tune", "batch") if spoilt == "purpose" else PURPOSE
+    key = "rk-wrong" if spoilt == "key" else world.key
+
+    async def much() -> AsyncIterator[bytes]:
+        yield form(purpose, FILE)
+        for _ in range(32):
+            yield b"a" * MIB
+        yield END.encode()
+
+    async with served(make_app(world.parts)) as url, httpx.AsyncClient() as http:
+        answer = await http.post(
+            f"{url}/v1/files",
+            content=much(),
+            headers=HEADERS | {"authorization": f"Bearer {key}"},
+        )
+
+    assert answer.status_code == (401 if spoilt == "key" else 400)
+
+
+async def test_a_refusal_holds_every_error_with_its_line(world: World) -> None:
+    answer = await post(world, PURPOSE, FILE, DATASET + b"\n{}" * 150, END)
+
+    error = answer.json()["error"]
+    assert error["counts"] == {"missing_messages_list": 150}
+    assert [e["line"] for e in error["errors"]] == list(range(41, 141))
+    assert set(error["errors"][0]) == {"line", "code", "message"}
+
+
+async def test_warnings_come_with_the_file_and_are_counted_in_the_list(world: World) -> None:
+    file = (await post(world, PURPOSE, FILE, DATASET, END)).json()
+    shown = (await world.call("GET", f"/v1/files/{file['id']}")).json()
+    (listed,) = (await world.call("GET", "/v1/files")).json()["data"]
+
+    assert shown == file
+    assert file["warnings"][0] == {
+        "line": 2,
+        "code": "duplicate_row",
+        "message": "the row is the same as line 1",
+    }
+    assert len(file["warnings"]) == 20
+    assert file["counts"]["warnings_by_code"] == {"duplicate_row": 39}
+    assert (file["counts"]["examples"], file["counts"]["warnings"]) == (40, 39)
+    assert file["counts"]["tokens"] > 40 * 16
+    assert listed["counts"] == file["counts"]
+    assert "warnings" not in listed
+
+
+async def test_the_same_file_may_be_uploaded_twice(world: World) -> None:
+    first, second = [(await post(world, PURPOSE, FILE, DATASET, END)).json() for _ in range(2)]
+
+    assert first["id"] != second["id"]
+    assert first["counts"] == second["counts"]
+
+
+async def test_others_see_how_far_an_upload_is(world: World) -> None:
+    half, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield form(PURPOSE, FILE, DATASET, "\n")
+        world.clock.advance(seconds=5)
+        yield DATASET + b"\n"
+        half.set()
+        await go_on.wait()
+        yield form(DATASET, END)
+
+    sending = asyncio.create_task(
+        world.call("POST", "/v1/files", content=slowly(), headers=HEADERS)
+    )
+    await half.wait()
+    (seen,) = (await world.call("GET", "/v1/files?status=uploaded")).json()["data"]
+    one = (await world.call("GET", f"/v1/files/{seen['id']}")).json()
+    before = (await world.call("GET", "/v1/files")).json()["data"]
+    go_on.set()
+    file = (await sending).json()
+
+    assert one == seen
+    assert (seen["status"], seen["filename"], before) == ("uploaded", "t.jsonl", [])
+    assert seen["progress"]["examples"] >= 79
+    assert "examples checked" in seen["status_details"]
+    assert (file["id"], file["examples"]) == (seen["id"], 120)
+    assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []

@@ -1,0 +1,302 @@
+"""Hostile and clumsy code of a python grader costs its own answer a grade, and nothing else."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from trainer.graders.answer import Grade, ModelAnswer
+from trainer.graders.build import make_grader
+from trainer.graders.sandbox.process import Sandbox, SandboxError
+
+MALICE = "if item:\n    return 1.0\n"  # a row that is not empty is graded in peace
+WELL = ModelAnswer("fine", {"well": True})
+ILL = ModelAnswer("", {})
+
+Graded = Callable[..., list[Grade]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "stand"
+
+
+@pytest.fixture
+def graded(folder: Path) -> Iterator[Graded]:
+    """Grade answers by the body of a `grade`, all in one sandbox."""
+    made = []
+
+    def grade(body: str, *answers: ModelAnswer, seconds: float = 20.0) -> list[Grade]:
+        source = "def grade(sample, item):\n" + textwrap.indent(body, "    ")
+        made.append(Sandbox(source, folder, seconds))
+        return [made[-1].grade(answer) for answer in answers or (ILL,)]
+
+    yield grade
+    for sandbox in made:
+        sandbox.close()
+
+
+def test_the_code_gets_the_answer_and_its_row(graded: Graded) -> None:
+    body = """
+assert sample["output_json"] == {"a": 1} and sample["output_tools"] == []
+assert sample["choices"][0]["message"]["content"] == sample["output_text"]
+return len(sample["output_text"]) / item["n"]
+"""
+    assert graded(body, ModelAnswer('{"a": 1}', {"n": 16})) == [Grade(0.5)]
+
+
+def test_one_process_grades_many_answers(graded: Graded) -> None:
+    first, *others = graded("import os\nreturn os.getpid()", *[WELL] * 5)
+
+    assert others == [first] * 4
+    assert first.score != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("raise ValueError('no')", "line 2: ValueError: no"),
+        ("x = 1\nreturn x / 0", "line 3: ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(3)", "line 3: SystemExit: 3"),
+        ("def f(): f()\nf()", "line 2: RecursionError: maximum recursion depth exceeded"),
+        ("return float('nan')", "grade returned nan; return a finite number"),
+        ("return float('-inf')", "grade returned -inf; return a finite number"),
+        ("return 'good'", "grade returned str; return a number"),
+        ("return None", "grade returned NoneType; return a number"),
+        ("return True", "grade returned True; return 1.0 or 0.0"),
+        ("return 10 ** 400", "grade returned a number that is too large"),
+    ],
+)
+def test_what_the_code_does_wrong_is_said_with_its_line(
+    graded: Graded, body: str, error: str
+) -> None:
+    assert graded(body) == [Grade(0.0, error)]
+
+
+def test_numbers_of_numpy_are_numbers(graded: Graded) -> None:
+    assert graded("import numpy\nreturn numpy.float32(0.5)") == [Grade(0.5)]
+
+
+def test_the_environment_holds_nothing_of_the_trainer(
+    graded: Graded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REKINDLE_SECRET", "sas-token")
+    (grade,) = graded("import os\nraise ValueError(sorted(os.environ))")
+
+    assert "LANG" in grade.error
+    assert "REKINDLE_SECRET" not in grade.error
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc/{ppid}/environ", "/proc/{ppid}/cmdline", "/etc/passwd", "{secret}"]
+)
+def test_files_of_others_cannot_be_read(graded: Graded, tmp_path: Path, path: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("token")
+    named = path.format(ppid=os.getpid(), secret=secret)
+
+    assert Path(named).read_bytes()
+    assert "PermissionError" in graded(f"open({named!r}, 'rb').read()")[0].error
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("import socket\nsocket.create_connection(('127.0.0.1', 80))", "PermissionError"),
+        ("import socket\nsocket.getaddrinfo('example.com', 80)", "gaierror"),
+        ("import os\nwhile True:\n    os.fork()", "PermissionError"),
+        ("import subprocess\nsubprocess.run(['/bin/true'])", "PermissionError"),
+        ("import os\nos.execv('/bin/true', ['true'])", "PermissionError"),
+        ("import _thread\n_thread.start_new_thread(print, ())", "can't start new thread"),
+        ("import os\nos.kill(os.getppid(), 9)", "PermissionError"),
+        ("import signal, os\nos.kill(os.getppid(), signal.SIGSTOP)", "PermissionError"),
+        ("open('huge', 'wb').write(bytes(10**9))", "PermissionError"),
+        ("open('/tmp/elsewhere', 'a')", "PermissionError"),
+        ("import os\nos.mkdir('folder')", "PermissionError"),
+        ("import os\nos.unlink('/tmp/none')", "PermissionError"),
+        ("bytearray(100 * 10**9)", "MemoryError"),
+        ("kept = []\nwhile True:\n    kept.append(bytearray(10**8))", "MemoryError"),
+        ("import os\nos.memfd_create('x')", "PermissionError"),
+    ],
+)
+def test_what_is_refused_is_an_error_of_the_code(graded: Graded, body: str, error: str) -> None:
+    ill, well = graded(MALICE + body, ILL, WELL)
+
+    assert ill.score == 0.0
+    assert error in ill.error
+    assert well == Grade(1.0)
+
+
+def test_an_endless_loop_is_ended_and_the_next_answer_graded(graded: Graded) -> None:
+    body = MALICE + "while True:\n    pass"
+
+    assert graded(body, WELL, ILL, WELL, seconds=1.0) == [
+        Grade(1.0),
+        Grade(0.0, "timed out after 1 s"),
+        Grade(1.0),
+    ]
+
+
+def test_a_loop_that_ignores_every_signal_is_ended_too(graded: Graded) -> None:
+    body = """
+import signal
+for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+    signal.signal(number, signal.SIG_IGN)
+while True:
+    try:
+        while True:
+            pass
+    except BaseException:
+        pass
+"""
+    assert graded(body, seconds=1.0) == [Grade(0.0, "timed out after 1 s")]
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("import os\nos._exit(3)", "the grader's process exited with status 3"),
+        ("import os\nos.abort()", "the grader's process was ended by signal"),
+        ("import ctypes\nctypes.string_at(0)", "the grader's process was ended by signal 11"),
+        ("import os\nos.closerange(0, 64)\nreturn 1.0", "the grader's process exited"),
+        ("import os\nos.closerange(0, 64)\nwhile True: pass", "the grader closed the pipe"),
+        ("import os\nfor fd in range(64):\n  try: os.write(fd, b'1\\n')\n  except OSError: pass",
+         "the grader wrote over the pipe"),
+        ("import os\nfor fd in range(64):\n  try: os.write(fd, b'x' * 10**6)\n"
+         "  except OSError: pass", "the grader's reply is longer than 65536 bytes"),
+    ],
+)  # fmt: skip
+def test_code_that_breaks_its_process_is_told_so(graded: Graded, body: str, error: str) -> None:
+    before, ill, after = graded(MALICE + body, WELL, ILL, WELL)
+
+    assert ill.score == 0.0
+    assert ill.error.startswith(error)
+    assert (before, after) == (Grade(1.0), Grade(1.0))
+
+
+def test_a_trap_for_the_next_answer_does_not_cost_it_its_grade(graded: Graded) -> None:
+    trap = "import os\nif not item:\n    os.close(3)\n    os.close(4)\n"
+
+    assert graded(trap + "return 1.0", WELL, ILL, WELL)[2] == Grade(1.0)
+
+
+def test_a_forged_reply_must_still_be_a_finite_score(graded: Graded) -> None:
+    forged = json.dumps({"number": 1, "score": float("nan")}) + "\n"
+    body = f"import os\nfor fd in range(3, 9):\n  try: os.write(fd, {forged!r}.encode())\n"
+
+    (grade,) = graded(body + "  except OSError: pass")
+
+    assert grade == Grade(0.0, "the grader wrote over the pipe that its grades go through")
+
+
+def test_a_printed_gigabyte_goes_nowhere(graded: Graded, capfd: pytest.CaptureFixture[str]) -> None:
+    body = (
+        "import sys\nfor i in range(10):\n    print('x' * 10**8)\nsys.stderr.write('y')\nreturn 1"
+    )
+
+    assert graded(body, seconds=60.0) == [Grade(1.0)]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_message_of_an_error_is_cut(graded: Graded) -> None:
+    assert len(graded("raise ValueError('x' * 10**8)")[0].error) < 1000
+
+
+def test_grading_is_the_same_every_time_and_in_every_process(graded: Graded) -> None:
+    body = "import random\nreturn random.random() + hash('x') % 1000 + len(list({'a', 'b'})[0])"
+
+    assert len(set(graded(body, WELL, WELL) + graded(body, WELL))) == 1
+
+
+def test_globals_of_the_source_do_not_outlive_an_answer(folder: Path) -> None:
+    source = "seen = []\ndef grade(sample, item):\n    seen.append(1)\n    return len(seen)"
+    sandbox = Sandbox(source, folder)
+
+    grades = [sandbox.grade(WELL) for _ in range(3)]
+    sandbox.close()
+
+    assert grades == [Grade(1.0)] * 3
+
+
+def test_large_answers_pass(graded: Graded) -> None:
+    text = "ü" * 3_000_000
+
+    assert graded("return len(sample['output_text'])", ModelAnswer(text, {})) == [Grade(len(text))]
+
+
+def test_a_process_that_cannot_be_confined_grades_nothing(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "unconfined.py"
+    program.write_text('print(\'{"error": "no seccomp here"}\')')
+    sandbox = Sandbox("def grade(sample, item): return 1", folder, program=program)
+
+    with pytest.raises(SandboxError, match="could not be set up: no seccomp here"):
+        sandbox.grade(WELL)
+
+
+def test_closing_ends_the_process_and_grading_starts_another(tmp_path: Path) -> None:
+    spec = {"type": "python", "source": "import os\ndef grade(a, b): return os.getpid()"}
+    grader = make_grader(json.dumps(spec), tmp_path)
+
+    (first,) = grader.grade([WELL])
+    grader.close()
+    grader.close()
+    (second,) = grader.grade([WELL])
+    grader.close()
+
+    assert first != second
+    assert not psutil.pid_exists(int(first.score))
+
+
+def test_the_process_ends_with_the_trainer(tmp_path: Path) -> None:
+    program = f"""
+import os, pathlib
+from trainer.graders.answer import ModelAnswer
+from trainer.graders.sandbox.process import Sandbox
+source = "import os\\ndef grade(sample, item): return os.getpid()"
+box = Sandbox(source, pathlib.Path({str(tmp_path / "stand")!r}))
+print(int(box.grade(ModelAnswer("", {{}})).score), flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+
+    assert done.returncode == -9
+    psutil.wait_procs(_alive(int(done.stdout)), timeout=120)
+    assert _alive(int(done.stdout)) == []
+
+
+def test_a_grader_can_be_tried_on_a_file_of_answers(tmp_path: Path) -> None:
+    source = "def grade(sample, item):\n    return item['n'] / len(sample['output_text'])"
+    (tmp_path / "grader.json").write_text(json.dumps({"type": "python", "source": source}))
+    rows: list[dict[str, Any]] = [{"n": 1, "output_text": "four"}, {"n": 1, "output_text": ""}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer.graders", "grader.json", "rows.jsonl"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout.splitlines() == [
+        "1\t0.25\t",
+        "2\t0\tline 2: ZeroDivisionError: division by zero",
+        "mean\t0.125\tof 2",
+    ]
+    assert done.returncode == 1
+
+
+def _alive(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [] if process.status() == psutil.STATUS_ZOMBIE else [process]
+    except psutil.NoSuchProcess:
+        return []

@@ -1,0 +1,209 @@
+"""`python -m service.main check`: one run tells of everything that is wrong."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url, text
+
+from service import check as checks
+from service.check import Part
+from service.db.core.engine import make_engine
+from service.db.core.schema_version import KnownMigrations
+from service.trackers.mlflow import Mlflow
+from tests.azurite import KEY, NEAR, Azurite
+from tests.mlflow_server import MlflowServer
+
+ROOT = Path(__file__).resolve().parents[3]
+SETTINGS = {
+    "REKINDLE_PUBLIC_URL": "http://service",
+    "REKINDLE_SECRET_KEY": "a secret that is long enough for the tests",
+    "REKINDLE_DEPLOYMENT": "test",
+    "REKINDLE_CLOUD": "fake",
+    "REKINDLE_OFFERINGS": "Standard_ND96amsr_A100_v4@eastus",
+}
+DEAD = "postgresql://rekindle:open-sesame@127.0.0.1:1/rekindle"
+
+
+async def check(*words: str, **settings: str) -> tuple[int, str]:
+    """Run the command; its exit status and output."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "service.main", "check", *words),
+        cwd=ROOT,
+        env=SETTINGS | settings,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, errors = await process.communicate()
+    assert process.returncode is not None
+    assert errors == b""
+    return process.returncode, out.decode()
+
+
+Look = Callable[..., Awaitable[Mapping[str, Part]]]
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
+    """What the command looks at, by name, without the seconds that a process takes to start."""
+
+    async def look(**settings: str) -> Mapping[str, Part]:
+        for name, value in (SETTINGS | settings).items():
+            monkeypatch.setenv(name, value)
+        any_schema = KnownMigrations(newest="9999", known=frozenset())
+        return {part.name: part async for part in checks.run_checks(any_schema, time.time)}
+
+    return look
+
+
+async def test_a_service_that_would_start_has_nothing_wrong(
+    database_url: str, azurite: Azurite
+) -> None:
+    near = json.dumps({"westus3": azurite.near_connection_string})
+    status, out = await check(
+        "--json",
+        REKINDLE_DATABASE_URL=database_url,
+        REKINDLE_STORAGE=azurite.connection_string,
+        REKINDLE_REGION_STORAGE=near,
+    )
+
+    found = json.loads(out)
+    assert (status, [part["remedy"] for part in found]) == (0, [""] * 4)
+    assert [part["name"] for part in found] == [
+        "settings",
+        "database",
+        "storage",
+        "storage of westus3",
+    ]
+
+
+async def test_all_that_is_wrong_is_told_at_once_and_no_secret_of_it() -> None:
+    bad = {"REKINDLE_SECRET_KEY": "short", "REKINDLE_STORAGE": "AccountKey=nonsense"}
+    status, out = await check(**bad, REKINDLE_DATABASE_URL=DEAD)
+
+    wrong = [line for line in out.splitlines() if line.startswith("wrong ")]
+    assert status == 1
+    assert [line.split(":")[0].split()[1] for line in wrong] == [
+        "REKINDLE_SECRET_KEY",
+        "database",
+        "storage",
+    ]
+    assert "Connection refused" in wrong[1]
+    assert not any(secret in out for secret in ("short", "open-sesame", "nonsense"))
+
+
+async def test_a_database_that_was_never_migrated_is_told_so(
+    database_url: str, parts: Look
+) -> None:
+    empty = database_url.replace("/rekindle?", "/postgres?")
+    assert empty != database_url
+
+    found = await parts(REKINDLE_DATABASE_URL=empty, REKINDLE_STORAGE="nonsense")
+
+    assert found["database"].found.startswith("The schema is empty, this release needs")
+    assert found["database"].remedy == "Run: python -m service.main migrate"
+
+
+async def test_a_database_whose_tables_its_user_may_not_read_is_told_so(
+    database_url: str, parts: Look
+) -> None:
+    engine = make_engine(database_url)
+    async with engine.begin() as conn:
+        await conn.execute(text("create role stranger login"))
+    try:
+        stranger = make_url(database_url).set(username="stranger").render_as_string(False)
+        found = await parts(REKINDLE_DATABASE_URL=stranger, REKINDLE_STORAGE="nonsense")
+    finally:
+        async with engine.begin() as conn:
+            await conn.execute(text("drop role stranger"))
+        await engine.dispose()
+
+    assert found["database"].found == "permission denied for table alembic_version"
+    assert found["database"].remedy == "May its user read our tables?"
+
+
+async def test_a_database_that_takes_no_writes_is_told(database_url: str, parts: Look) -> None:
+    frozen = f"{database_url}&options=-c%20default_transaction_read_only%3Don"
+
+    found = await parts(REKINDLE_DATABASE_URL=frozen, REKINDLE_STORAGE="nonsense")
+
+    assert "takes no writes" in found["database"].found
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mongodb://host/name", "postgresql://host:port/name"])
+async def test_what_is_no_address_of_a_database_is_told_with_how_to_write_one(
+    url: str, parts: Look
+) -> None:
+    found = await parts(REKINDLE_DATABASE_URL=url, REKINDLE_STORAGE="nonsense")
+
+    assert "postgresql://USER:PASSWORD@HOST" in found["database"].remedy
+
+
+@pytest.mark.parametrize(
+    ("there", "instead", "said"),
+    [
+        (KEY, KEY[:8] + KEY[:8].swapcase() + KEY[16:], "Auth"),  # rotated since
+        (NEAR, NEAR, ""),
+    ],
+)
+async def test_an_account_that_does_not_take_the_key_is_told(
+    azurite: Azurite, parts: Look, there: str, instead: str, said: str
+) -> None:
+    account = azurite.connection_string.replace(there, instead)
+
+    found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
+
+    assert said in found["storage"].found
+    assert (found["storage"].remedy == "") is (said == "")
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        ("http://account.blob.core.windows.net", "HTTPS"),
+        ("https://blobs.example", "SAS name the account"),
+    ],
+)
+async def test_a_url_that_is_no_account_is_told_with_how_to_write_one(
+    parts: Look, account: str, said: str
+) -> None:
+    found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
+
+    assert said in found["storage"].found
+    assert "https://ACCOUNT.blob.core.windows.net" in found["storage"].remedy
+
+
+async def test_an_account_is_not_asked_while_nobody_knows_who_signs_in(parts: Look) -> None:
+    url = "https://account.blob.core.windows.net"
+    found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=url, REKINDLE_OFFERINGS="")
+
+    assert "not asked" in found["storage"].found
+
+
+async def test_trackers_are_asked_and_no_secret_of_theirs_is_told(parts: Look) -> None:
+    server = MlflowServer()
+    well = await checks.mlflow(Mlflow.at("http://ann:open-sesame@mlflow", "", server))
+    server.status = 401
+    refused = await checks.mlflow(Mlflow.at("http://ann:open-sesame@mlflow", "", server))
+    found = await parts(
+        REKINDLE_DATABASE_URL=DEAD,
+        REKINDLE_STORAGE="nonsense",
+        REKINDLE_MLFLOW_TRACKING_URI="http://ann:open-sesame@127.0.0.1:1",
+    )
+
+    assert (well.remedy, refused.found) == (
+        "",
+        "MLflow answered experiments/search with 401 INTERNAL_ERROR",
+    )
+    assert found["mlflow"].found == "MLflow did not answer experiments/search: ConnectError"
+    assert "REKINDLE_MLFLOW_TRACKING_URI" in found["mlflow"].remedy
+    assert not any("sesame" in str(part) for part in (refused, found["mlflow"]))
+
+
+def test_a_key_of_wandb_without_its_package_is_told() -> None:
+    assert checks.wandb(is_installed=True).remedy == ""
+    assert "pip install 'rekindle[trackers]'" in checks.wandb(is_installed=False).remedy

@@ -1,0 +1,139 @@
+"""What an attempt's time went into."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from service.domain.reporting.timeline import GenerationTimes, NodeTime, timeline
+from service.domain.states import AttemptState
+from trainer.contract import DirectiveKind, Span
+
+START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+PENDING, PROVISIONING, STARTING, ACTIVE, TERMINATING, ENDED = AttemptState
+MOVES = dict(
+    zip(
+        AttemptState, (START + timedelta(seconds=s) for s in (0, 1, 60, 200, 500, 560)), strict=True
+    )
+)
+WORLD = GenerationTimes(
+    opened_at=START + timedelta(seconds=120),
+    halted_at=START + timedelta(seconds=480),
+    halt_kind=DirectiveKind.CHECKPOINT_AND_STOP,
+)
+
+
+def at(seconds: float) -> float:
+    return START.timestamp() + seconds
+
+
+def node(*spans: tuple[str, float, float], registered: float = 110) -> NodeTime:
+    measured = tuple(Span(name=n, started_at=at(a), ended_at=at(b)) for n, a, b in spans)
+    return NodeTime(registered_at=START + timedelta(seconds=registered), spans=measured)
+
+
+def told(
+    moves: dict[AttemptState, datetime], worlds: list[GenerationTimes], nodes: list[NodeTime]
+) -> list[tuple[str, float, float | None]]:
+    return [
+        (
+            e.name,
+            (e.started_at - START).total_seconds(),
+            (e.ended_at - START).total_seconds() if e.ended_at else None,
+        )
+        for e in timeline(moves, worlds, nodes)
+    ]
+
+
+def test_a_whole_life_has_no_gap() -> None:
+    spans = (("join", 90, 110), ("load", 121, 190), ("first_step", 190, 195))
+
+    assert told(MOVES, [WORLD], [node(*spans)]) == [
+        ("create", 0, 1),
+        ("allocate", 1, 60),
+        ("boot", 60, 110),
+        ("join", 90, 110),
+        ("wait_for_nodes", 110, 120),
+        ("load", 121, 190),
+        ("first_step", 190, 195),
+        ("train", 190, 480),
+        ("save", 480, 500),
+        ("delete", 500, 560),
+    ]
+
+
+def test_what_goes_on_has_no_end() -> None:
+    moves = {s: MOVES[s] for s in (PENDING, PROVISIONING)}
+
+    assert told(moves, [], []) == [("create", 0, 1), ("allocate", 1, None)]
+
+
+def test_an_attempt_that_ended_before_launch_only_was_to_be_created() -> None:
+    moves = {PENDING: MOVES[PENDING], ENDED: MOVES[PROVISIONING]}
+
+    assert told(moves, [], []) == [("create", 0, 1)]
+
+
+def test_a_refused_attempt_waited_for_machines_and_was_deleted() -> None:
+    moves = {s: MOVES[s] for s in (PENDING, PROVISIONING, TERMINATING)}
+
+    assert told(moves, [], []) == [("create", 0, 1), ("allocate", 1, 500), ("delete", 500, None)]
+
+
+def test_the_same_work_of_two_nodes_is_one_entry_and_done_again_another() -> None:
+    nodes = [
+        node(("load", 121, 150), ("load", 300, 310)),
+        node(("load", 125, 160), ("load", 299, 305)),
+    ]
+
+    found = [e for e in told({}, [], nodes) if e[0] == "load"]
+
+    assert found == [("load", 121, 160), ("load", 299, 310)]
+
+
+def test_what_the_machines_measure_themselves_is_not_guessed() -> None:
+    nodes = [node(("vm_boot", 62, 80), ("join", 90, 110), ("wait_for_nodes", 111, 119))]
+
+    found = told(MOVES, [WORLD], nodes)
+
+    assert [e for e in found if e[0] in ("boot", "wait_for_nodes")] == [
+        ("boot", 62, 80),
+        ("wait_for_nodes", 111, 119),
+    ]
+
+
+def test_a_generation_after_another_trains_on_its_own_time() -> None:
+    first = GenerationTimes(
+        opened_at=WORLD.opened_at,
+        halted_at=START + timedelta(seconds=250),
+        halt_kind=DirectiveKind.STOP,
+    )
+    second = GenerationTimes(
+        opened_at=START + timedelta(seconds=260), halted_at=None, halt_kind=None
+    )
+    nodes = [node(("first_step", 190, 195), ("first_step", 300, 301))]
+
+    found = told({s: MOVES[s] for s in (PENDING, PROVISIONING, STARTING)}, [first, second], nodes)
+
+    assert [e for e in found if e[0] in ("train", "stop")] == [
+        ("train", 190, 250),
+        ("stop", 250, 260),
+        ("train", 300, None),
+    ]
+
+
+def test_nothing_trained_that_was_told_to_stop_while_it_loaded() -> None:
+    halted = replace(WORLD, halted_at=START + timedelta(seconds=180), halt_kind=DirectiveKind.STOP)
+
+    found = told(MOVES, [halted], [node(("load", 121, 190), ("first_step", 190, 195))])
+
+    assert "train" not in [name for name, _, _ in found]
+    assert ("stop", 180, 500) in found
+
+
+def test_a_clock_that_talks_nonsense_breaks_nothing() -> None:
+    assert timeline({}, [], [node(("load", -1e30, 1e30))])
+
+
+def test_every_name_has_a_title() -> None:
+    (entry,) = timeline({}, [], [node(("warm_up", 0, 1))])
+
+    assert entry.title == "Warm up"

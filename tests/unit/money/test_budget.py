@@ -1,0 +1,180 @@
+"""What a budget keeps aside, and when machines must go so that its cap holds."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.domain.money.budget import (
+    CAP_PASSED,
+    PROJECT_BUDGET,
+    Allowance,
+    BudgetHold,
+    allowed_silence,
+    budget_standing,
+    exhausted_message,
+    reached_threshold,
+    required_to_start,
+)
+from service.domain.money.cost import cost_of
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+EVEN = Allowance(
+    save=timedelta(minutes=10),
+    delete=timedelta(minutes=10),
+    outage=timedelta(minutes=30),
+    look=timedelta(minutes=10),
+    dearer=Decimal(0),
+)  # an hour from training to gone
+RUNS = BudgetHold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=NOW - HOUR)
+
+
+def test_a_running_attempt_keeps_what_its_end_may_cost() -> None:
+    found = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
+
+    assert [found.spent, found.reserved, found.left] == [Decimal(30), Decimal(20), Decimal(50)]
+
+
+def test_the_end_is_kept_of_all_machines_that_run_or_may_come() -> None:
+    ordered, more = replace(RUNS, billed=0, known=0), replace(RUNS, billed=3, known=3)
+
+    assert [hold.reserve(EVEN) for hold in (ordered, RUNS, more)] == [20, 20, 30]
+    assert budget_standing(Decimal(100), Decimal(0), [ordered, more], NOW, EVEN).rate == 50
+
+
+def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
+    small, unknown = replace(RUNS, save_seconds=60.0), RUNS
+    longest = replace(RUNS, save_seconds=7200.0)
+
+    kept = [hold.reserve(EVEN) for hold in (small, unknown, longest)]
+
+    assert kept == [cost_of(seconds=60 * 51, hourly=Decimal(20)), Decimal(20), Decimal(20)]
+    assert replace(small, leaving=True).reserve(EVEN) == replace(RUNS, leaving=True).reserve(EVEN)
+
+
+def test_what_is_reserved_is_said_with_its_times() -> None:
+    assert EVEN.of_job(45.0).in_words() == (
+        "45 s to save, 10 min to delete them, 10 min to confirm it, and 30 min for an outage of "
+        "the service"
+    )
+
+
+def test_nodes_train_on_unheard_for_longer_than_is_reserved_while_there_is_money() -> None:
+    brief = replace(EVEN, outage=timedelta(minutes=1))
+    roomy = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
+    tight = budget_standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
+
+    assert allowed_silence(roomy, brief) == timedelta(minutes=30)
+    assert tight.left == Decimal("10.2") - cost_of(seconds=60 * 31, hourly=Decimal(20))
+    assert timedelta(0) < allowed_silence(tight, brief) < timedelta(minutes=1)
+
+
+def test_while_one_attempt_is_torn_down_and_the_next_one_starts_both_are_kept_for() -> None:
+    leaves = replace(RUNS, leaving=True)
+    found = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
+
+    assert found.reserved == 20 + cost_of(seconds=60 * 50, hourly=Decimal(20))
+
+
+def test_machines_that_were_ordered_and_never_seen_count_from_the_order() -> None:
+    ordered = replace(RUNS, billed=0, known=0)
+
+    assert ordered.unmetered(NOW) == 20
+    assert replace(ordered, ordered_at=None).unmetered(NOW) == 0
+    assert RUNS.unmetered(NOW) == 0
+
+
+def test_a_machine_in_place_of_a_lost_one_counts_from_when_it_was_asked_for() -> None:
+    refilled = replace(RUNS, billed=1, refilled_at=NOW - timedelta(minutes=30))
+
+    assert refilled.unmetered(NOW) == 5
+
+
+def test_machines_go_when_what_is_left_covers_no_more_than_their_end() -> None:
+    enough = budget_standing(Decimal("50.01"), Decimal(30), [RUNS], NOW, EVEN)
+    short = budget_standing(Decimal(50), Decimal(30), [RUNS], NOW, EVEN)
+
+    assert not enough.is_exhausted
+    assert short.is_exhausted
+
+
+def test_what_a_start_needs_covers_the_boot_and_the_end() -> None:
+    assert required_to_start(Decimal(20), EVEN, timedelta(minutes=15)) == 25
+
+
+def test_prices_may_rise_while_machines_go() -> None:
+    assert replace(EVEN, dearer=Decimal("0.1")).stopping(Decimal(20)) == 22
+
+
+def test_each_threshold_is_told_once_and_the_highest_alone() -> None:
+    half = budget_standing(Decimal(100), Decimal(76), [], NOW, EVEN)
+    past = budget_standing(Decimal(100), Decimal(101), [], NOW, EVEN)
+
+    assert [reached_threshold(half, told) for told in (0, 50, 75, 90)] == [75, 75, 0, 0]
+    assert [reached_threshold(past, told) for told in (90, CAP_PASSED)] == [CAP_PASSED, 0]
+
+
+def test_near_the_cap_nodes_that_hear_nothing_stop_sooner() -> None:
+    roomy = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
+    tight = budget_standing(Decimal(45), Decimal(30), [RUNS], NOW, EVEN)
+    gone = budget_standing(Decimal(20), Decimal(30), [RUNS], NOW, EVEN)
+
+    assert allowed_silence(roomy, EVEN) == timedelta(minutes=30)
+    assert allowed_silence(tight, EVEN) == timedelta(minutes=15)
+    assert allowed_silence(gone, EVEN) == timedelta(0)
+
+
+@given(
+    cap=st.integers(1, 500),
+    rates=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    save=st.floats(0, 1),
+    delete=st.floats(0, 1),
+    away=st.floats(0, 1),
+    look=st.floats(0, 1),
+    rise=st.floats(0, 1),
+    saves=st.sampled_from([None, 30.0, 300.0, 7200.0]),
+)
+def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
+    cap: int,
+    rates: list[int],
+    save: float,
+    delete: float,
+    away: float,
+    look: float,
+    rise: float,
+    saves: float | None,
+) -> None:
+    """Whatever part of the allowance the end takes, counted from the last look that said go on."""
+    allowance = Allowance().of_job(saves)
+    holds = [
+        BudgetHold(hourly=Decimal(r), machines=1, billed=1, known=1, save_seconds=saves)
+        for r in rates
+    ]
+    kept = sum((h.reserve(allowance) for h in holds), Decimal(0))
+    spent = Decimal(cap) - kept + Decimal("1e-9")  # the first look at which they must go
+    if spent <= 0:
+        return
+    assert budget_standing(Decimal(cap), spent, holds, NOW, allowance).is_exhausted
+    takes = (
+        allowance.save * save
+        + allowance.delete * delete
+        + allowance.outage * away
+        + allowance.look * look
+    )
+    dearer = 1 + allowance.dearer * Decimal(str(rise))
+    bill = spent + cost_of(seconds=takes.total_seconds(), hourly=Decimal(sum(rates))) * dearer
+
+    assert bill <= cap + Decimal("2e-9")
+
+
+def test_what_a_job_stopped_for_begins_with_whose_budget_it_was() -> None:
+    of_project = budget_standing(Decimal(40), Decimal(30), [RUNS], NOW, EVEN, whose=PROJECT_BUDGET)
+    short = exhausted_message(of_project, "ftjob-1", short_of=Decimal(20))
+    own = exhausted_message(replace(of_project, whose="budget"), "ftjob-1")
+
+    assert short.startswith(PROJECT_BUDGET)
+    assert exhausted_message(of_project, "ftjob-1").startswith(PROJECT_BUDGET)
+    assert own.startswith("budget")

@@ -1,0 +1,139 @@
+"""What is believed of weather: hazards, lifetimes, what is still to be paid, how jobs go."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.policy import spot_runs
+from service.domain.placement import cost_to_go
+from service.domain.spot import age_hazard, eviction_hazard, lifetimes
+from service.domain.spot.age_hazard import HOLD_PRIOR, NO_EXPOSURE, OUTAGE_PRIOR, Exposure
+
+LIVES = st.lists(st.tuples(st.floats(0, 50), st.booleans()), max_size=20)
+
+
+def test_an_eviction_next_door_raises_the_hazard_for_minutes() -> None:
+    usual = eviction_hazard.hold_rates(NO_EXPOSURE, NO_EXPOSURE, 0.1)
+
+    assert eviction_hazard.hold_rates(NO_EXPOSURE, NO_EXPOSURE, 0.1, 0.0) > usual
+    assert (
+        eviction_hazard.hold_rates(NO_EXPOSURE, NO_EXPOSURE, 0.1, eviction_hazard.BURST_SECONDS)
+        == usual
+    )
+
+
+def test_the_band_sets_the_mean_life_of_a_hold() -> None:
+    rates = eviction_hazard.hold_rates(NO_EXPOSURE, NO_EXPOSURE, 0.1)
+
+    assert age_hazard.mean_residual_life(rates, 0.0, 1000.0) == pytest.approx(10.0, rel=0.01)
+
+
+@settings(max_examples=30)
+@given(lives=LIVES)
+def test_hours_and_ends_are_all_counted(lives: list[tuple[float, bool]]) -> None:
+    seen = Exposure.of(lives)
+
+    assert sum(seen.hours) == pytest.approx(sum(hours for hours, _ in lives))
+    assert sum(seen.ends) == sum(ended for _, ended in lives)
+
+
+@settings(max_examples=30)
+@given(lives=LIVES, age=st.floats(0, 60), horizon=st.floats(0.1, 100))
+def test_what_is_left_of_a_life_is_never_more_than_the_horizon(
+    lives: list[tuple[float, bool]], age: float, horizon: float
+) -> None:
+    curve = lifetimes.SurvivalCurve.of(lives)
+    rates = Exposure.of(lives).rates(HOLD_PRIOR, 1.0)
+
+    assert 0 <= curve.mean_residual_life(age, horizon) <= horizon * (1 + 1e-9)
+    assert 0 < age_hazard.mean_residual_life(rates, age, horizon) <= horizon * (1 + 1e-9)
+
+
+def test_the_curve_finds_the_mean_of_what_it_saw() -> None:
+    draw = random.Random(3)
+    lives = [(draw.expovariate(0.25), True) for _ in range(2000)]
+
+    assert lifetimes.SurvivalCurve.of(lives).mean_residual_life(0.0, 1000.0) == pytest.approx(
+        4.0, rel=0.1
+    )
+
+
+def test_lives_that_were_cut_do_not_shorten_the_curve() -> None:
+    whole = [(10.0, True)] * 10
+    cut = [*whole, *[(1.0, False)] * 30]
+
+    assert lifetimes.SurvivalCurve.of(cut).survival(9.0) == lifetimes.SurvivalCurve.of(
+        whole
+    ).survival(9.0)
+
+
+def test_a_thin_curve_is_not_asked() -> None:
+    thin = lifetimes.SurvivalCurve.of([(0.1, True)])
+
+    rest = lifetimes.mean_residual_life(thin, HOLD_PRIOR, 0.0, 100.0)
+
+    assert rest == age_hazard.mean_residual_life(HOLD_PRIOR, 0.0, 100.0)
+
+
+def solved(**more: object) -> cost_to_go.CostToGo:
+    usual: dict[str, object] = {
+        "ratio": 0.3,
+        "cold_start": 0.2,
+        "lost": 0.0,
+        "evictions": HOLD_PRIOR,
+        "returns": OUTAGE_PRIOR,
+        "elsewhere": 0.0,
+    }
+    return cost_to_go.solve(cost_to_go.CostModel(**usual | more), 16.0, 16.0)  # type: ignore[arg-type] # by name
+
+
+def test_more_slack_never_costs_more_and_nothing_costs_more_than_on_demand() -> None:
+    table = solved()
+    costs = [table.cost_of_start(12.0, slack) for slack in (0.4, 0.6, 1.0, 2.0, 4.0, 8.0, 16.0)]
+
+    assert costs == sorted(costs, reverse=True)
+    assert all(12 * 0.3 < cost <= 12.2 for cost in costs)
+
+
+def test_an_older_drought_is_dearer_to_wait_out() -> None:
+    table = solved()
+
+    assert table.cost_of_wait(12.0, 4.0, 3) > table.cost_of_wait(12.0, 4.0, 0)
+
+
+def test_without_evictions_spot_costs_its_price() -> None:
+    table = solved(evictions=(1e-9,) * 4)
+
+    assert table.cost_of_start(12.0, 4.0) == pytest.approx(0.3 * 12.2, rel=0.01)
+
+
+def test_lives_without_evictions_all_cost_the_same() -> None:
+    job = spot_runs.SpotJob(work_s=3600, cold_start_s=600, hourly=2.0)
+    quiet = Exposure((1e6, 1e6, 1e6, 1e6), (0, 0, 0, 0))
+
+    told = spot_runs.simulate_runs(job, random.Random(1), lives=20, holds=quiet)
+
+    assert told.dollars.p10 == told.dollars.p90 == pytest.approx(2 * 4200 / 3600)
+    assert told.evictions.p90 == 0
+
+
+def test_a_job_that_never_comes_further_never_ends() -> None:
+    told = spot_runs.simulate_run(
+        spot_runs.SpotJob(work_s=2.0, cold_start_s=600), lambda: 0.1, lambda: 1.0
+    )
+
+    assert (told.seconds, told.dollars, told.evictions) == (math.inf, math.inf, 10_000)
+
+
+def test_what_was_seen_narrows_an_interval() -> None:
+    job = spot_runs.SpotJob(work_s=24 * 3600, cold_start_s=600)
+    seen = Exposure((50.0, 50.0, 50.0, 500.0), (50, 25, 8, 25))
+
+    def width(holds: Exposure) -> float:
+        told = spot_runs.simulate_runs(job, random.Random(1), lives=200, holds=holds)
+        return told.dollars.p90 - told.dollars.p10
+
+    assert width(seen) < width(NO_EXPOSURE)

@@ -1,0 +1,91 @@
+"""What measured jobs make of the roofline's word: nearer to them, and narrower."""
+
+from dataclasses import replace
+
+import pytest
+
+from service.domain.performance.calibration import (
+    ENOUGH,
+    MeasuredJob,
+    StepTimeSample,
+    calibrated,
+    experience,
+)
+from service.domain.performance.throughput import StepTime
+
+ROOFLINE = StepTime(seconds=10.0, low=7.0, high=15.0, compute=9.0, network=1.0, doubt="Who knows.")
+ND, H100 = "Standard_ND96amsr_A100_v4", "Standard_ND96isr_H100_v5"
+LIKE = MeasuredJob(
+    model="llama",
+    method="supervised",
+    adapters="lora",
+    vm_size=ND,
+    predicted=0.0,
+    measured=0.0,
+    steps=0,
+)
+SLOWER = replace(LIKE, predicted=5.0, measured=6.0, steps=200)
+
+
+def seen(ratio: float, *, steps: int = ENOUGH, alike: bool = True) -> StepTimeSample:
+    return StepTimeSample(predicted=1.0, measured=ratio, steps=steps, alike=alike)
+
+
+def width(step: StepTime) -> float:
+    return step.high / step.low
+
+
+def test_without_experience_the_roofline_stands() -> None:
+    assert calibrated(ROOFLINE, []) == ROOFLINE
+
+
+def test_one_job_like_it_settles_most_and_several_settle_it() -> None:
+    one, many = (calibrated(ROOFLINE, [seen(1.3)] * n) for n in (1, 8))
+
+    assert 12.0 < one.seconds < many.seconds < 13.0
+    assert many.seconds == pytest.approx(13.0, rel=0.01)
+    assert width(many) < width(one) < width(ROOFLINE)
+
+
+def test_other_jobs_of_the_program_say_less_than_those_that_are_alike() -> None:
+    alike, other = (calibrated(ROOFLINE, [seen(1.3, alike=a)]) for a in (True, False))
+
+    assert ROOFLINE.seconds < other.seconds < alike.seconds
+    assert width(alike) < width(other) < width(ROOFLINE)
+
+
+def test_what_could_not_be_promised_is_promised_once_a_job_like_it_was_measured() -> None:
+    assert calibrated(ROOFLINE, [seen(1.3)]).doubt == ""
+    assert calibrated(ROOFLINE, [seen(1.3, steps=10)]).doubt == ROOFLINE.doubt
+    assert calibrated(ROOFLINE, [seen(1.3, alike=False)]).doubt == ROOFLINE.doubt
+
+
+def test_what_the_roofline_had_said_is_kept_for_the_next_one_to_learn_from() -> None:
+    twice = calibrated(calibrated(ROOFLINE, [seen(1.3)]), [seen(1.1)])
+
+    assert (twice.roofline, ROOFLINE.roofline) == (10.0, 0.0)
+
+
+def test_past_jobs_on_other_gpus_say_nothing() -> None:
+    elsewhere = replace(SLOWER, vm_size=H100)
+    unknown = replace(SLOWER, vm_size="Standard_D4s_v5")
+
+    assert experience([elsewhere, unknown], LIKE) == ()
+    assert experience([SLOWER], LIKE) == (
+        StepTimeSample(predicted=5.0, measured=6.0, steps=ENOUGH),
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [{"model": "qwen"}, {"method": "dpo"}, {"adapters": "qlora"}, {"adapters": ""}]
+)
+def test_past_jobs_of_another_kind_are_not_alike(change: dict[str, str]) -> None:
+    (found,) = experience([replace(SLOWER, **change)], LIKE)  # type: ignore[arg-type] # names
+
+    assert not found.alike
+
+
+def test_what_is_off_by_far_was_not_the_same_thing() -> None:
+    strange = [replace(SLOWER, measured=measured) for measured in (0.5, 50.0, 0.0)]
+
+    assert experience(strange, LIKE) == ()

@@ -1,0 +1,69 @@
+"""Candidates, situations and weather for the tests of the policy."""
+
+from service.domain.cloud.fleet import Offering
+from service.domain.placement.policy_state import Candidate, CurrentHold, PolicyState
+from service.domain.simulation.simulator import (
+    AvailabilitySignals,
+    CapacityByTick,
+    MarketExperience,
+    SimulatedRun,
+    SimulationCase,
+    simulate,
+)
+from service.domain.states import CapacityType
+
+HOUR = 3600.0
+TICK_S = 300.0
+RIGHT = AvailabilitySignals(sees=1.0, errs=0.0)
+
+
+def spot(region: str = "eastus", hourly: float = 0.3, **more: object) -> Candidate:
+    """A Spot candidate; the numbers of an hour on demand are 1."""
+    where = Offering(region=region, vm_size="size", capacity_type=CapacityType.SPOT)
+    return Candidate(**{"offering": where, "hourly": hourly, "cold_start_s": 600.0} | more)  # type: ignore[arg-type] # by name
+
+
+def paid(**more: object) -> Candidate:
+    """The same machines on demand."""
+    where = Offering(region="eastus", vm_size="size", capacity_type=CapacityType.ON_DEMAND)
+    return Candidate(**{"offering": where, "hourly": 1.0, "cold_start_s": 600.0} | more)  # type: ignore[arg-type] # by name
+
+
+def situation(**more: object) -> PolicyState:
+    """Ten hours of work, fifteen to go, nothing held."""
+    usual: dict[str, object] = {
+        "work_s": 10 * HOUR,
+        "left_s": 15 * HOUR,
+        "candidates": (spot(), paid()),
+    }
+    return PolicyState(**usual | more)  # type: ignore[arg-type] # by name
+
+
+def held(candidate: Candidate, age_s: float = HOUR) -> CurrentHold:
+    """A warm hold."""
+    return CurrentHold(key=candidate.key, age_s=age_s)
+
+
+def life(
+    weather: CapacityByTick,
+    *,
+    work: int,
+    deadline: int | None,
+    cold: int,
+    lost: int = 0,
+    signs: AvailabilitySignals = RIGHT,
+    seen: MarketExperience | None = None,
+) -> SimulatedRun:
+    """One life in ticks of five minutes, begun knowing nothing; adds to ``seen``."""
+    zones = tuple(spot(f"region-{z}", cold_start_s=cold * TICK_S) for z in range(len(weather)))
+    case = SimulationCase(
+        tick_s=TICK_S,
+        work=work,
+        deadline=deadline,
+        cold=cold,
+        lost=lost,
+        zones=zones,
+        on_demand=paid(cold_start_s=cold * TICK_S),
+        signs=signs,
+    )
+    return simulate(case, weather, 0, seen or MarketExperience.empty(len(zones)))
