@@ -1,6 +1,6 @@
 """What Azure and the emulator refuse besides scale sets: what is sent, status, code and words."""
 
-from tests.emulated.aml import (
+from tests.emulated.azureml import (
     CLUSTER,
     ENVIRONMENT,
     JOBS,
