@@ -51,8 +51,16 @@ class Types:
         namespace, kind = found[-1]
         if kind and kind.lower() not in self._anywhere:
             self._check_type(namespace, kind, version)
-        if not _known(version, FIRST.get(namespace.lower(), OLDEST), now):
-            raise _not_registered(request.url.path, namespace, kind, version)
+        first = FIRST.get(namespace.lower(), OLDEST)
+        if not _known(version, first, now):
+            place = LOCATION.search(request.url.path)
+            raise invalid(
+                f"No registered resource provider found for location '{place[1] if place else ''}'"
+                f" and API version '{version}' for type '{kind}'. The supported api-versions are "
+                f"'{first}, {NEWEST}'. The supported locations are "
+                f"'{', '.join(sorted(catalog().locations))}'.",
+                "NoRegisteredProviderFound",
+            )
 
     def _check_type(self, namespace: str, kind: str, version: str) -> None:
         kinds = self._types.get(namespace.lower())
@@ -72,15 +80,3 @@ def _known(version: str, first: str, now: float) -> bool:
     found = VERSION.fullmatch(version)
     latest = datetime.fromtimestamp(now, UTC) + timedelta(days=365)
     return found is not None and first <= found[1] <= latest.date().isoformat()
-
-
-def _not_registered(path: str, namespace: str, kind: str, version: str) -> ArmError:
-    place = LOCATION.search(path)
-    first = FIRST.get(namespace.lower(), OLDEST)
-    return invalid(
-        f"No registered resource provider found for location '{place[1] if place else ''}' and "
-        f"API version '{version}' for type '{kind}'. The supported api-versions are "
-        f"'{first}, {NEWEST}'. The supported locations are "
-        f"'{', '.join(sorted(catalog().locations))}'.",
-        "NoRegisteredProviderFound",
-    )

@@ -96,7 +96,7 @@ def marked_for_deletion(operation: str, name: str) -> ArmError:
     return not_allowed(
         f"Operation '{operation}' is not allowed on Virtual Machine Scale Set '{name}' since it is "
         "marked for deletion. For more information on your operations, please refer to "
-        "https://aka.ms/activitylog.",
+        "https://aka.ms/activitylog."
     )
 
 

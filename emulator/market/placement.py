@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of, read_json
 from emulator.compute.usages import Region, limit, used_cores
-from emulator.core.catalog import SizeOffer, VmSize, catalog
+from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.rules import Rule, check_rules
 from emulator.fabric import Fabric
 from emulator.market import restrictions
@@ -69,12 +69,13 @@ async def generate(request: Request) -> Response:
 
 
 def _score(fabric: Fabric, region: Region, name: str, zone: str, count: int) -> dict[str, Any]:
-    offer = catalog().offer(name, region.location)
+    offer, size = catalog().offer(name, region.location), catalog().size(name)
+    usage = used_cores(fabric, region, spot=True) + count * (size.vcpus if size else 0)
     row = {
         "sku": name,
         "region": region.location,
         "score": _likelihood(fabric, offer, zone, count),
-        "isQuotaAvailable": _quota_allows(fabric, region, catalog().size(name), count),
+        "isQuotaAvailable": usage <= limit(fabric, region, "lowPriorityCores"),
     }
     return row | ({"availabilityZone": zone} if zone else {})
 
@@ -99,12 +100,6 @@ def _room(fabric: Fabric, offer: SizeOffer, zone: str) -> int | None:
     if pool:
         left.append(allocation.room(fabric.state, fabric.weather, pool, fabric.now()))
     return min(left, default=None)
-
-
-def _quota_allows(fabric: Fabric, region: Region, size: VmSize | None, count: int) -> bool:
-    usage = used_cores(fabric, region, spot=True)
-    more = count * (size.vcpus if size else 0)
-    return usage + more <= limit(fabric, region, "lowPriorityCores")
 
 
 def _zones(region: Region, size: str) -> tuple[str, ...]:

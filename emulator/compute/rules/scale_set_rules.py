@@ -75,7 +75,7 @@ class WantedScaleSet:
 
     @property
     def placement(self) -> str:
-        """Where the ephemeral OS disk is to lie; empty without one."""
+        """The placement of the ephemeral OS disk; empty without one."""
         settings = self.vm("storageProfile.osDisk.diffDiskSettings") or {}
         usual = self.offer.size.os_disks.partition(",")[0]
         return str(settings.get("placement") or usual) if settings else ""

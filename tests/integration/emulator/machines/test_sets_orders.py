@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 from azure.mgmt.compute.aio import ComputeManagementClient
-from azure.mgmt.compute.models import (
-    VirtualMachineScaleSetVMInstanceIDs,
-)
+from azure.mgmt.compute.models import VirtualMachineScaleSetVMInstanceIDs
 
 from tests.emulated.process import (
     BOOT,

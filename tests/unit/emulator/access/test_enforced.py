@@ -174,9 +174,7 @@ async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guard
     assert (await seen(), await allowed()) == (1, [["*/read"]])
 
 
-async def test_how_an_operation_goes_may_be_asked_with_a_role_in_the_group(
-    world: Guarded,
-) -> None:
+async def test_how_an_operation_goes_may_be_asked_with_a_role_in_the_group(world: Guarded) -> None:
     await world.grant(MACHINES)
     made = await world.app.put(f"{SETS}/a", json=scale_set(0))
 

@@ -50,10 +50,7 @@ async def test_the_older_job_has_the_nodes_first(inside: Inside) -> None:
     await inside.pass_time(1)
     await submit(inside, "second", nodes=2)
     await inside.pass_time(15)
-    assert (await status(inside, "first"), await status(inside, "second")) == (
-        "Running",
-        "Queued",
-    )
+    assert (await status(inside, "first"), await status(inside, "second")) == ("Running", "Queued")
     await inside.arm.post(f"{JOBS}/first/cancel", params=OLD)
     await inside.pass_time(3)
     assert await status(inside, "second") == "Running"

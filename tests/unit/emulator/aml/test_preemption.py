@@ -59,8 +59,7 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
 
 
 @pytest.mark.parametrize(
-    ("then", "end", "error"),
-    [("cancel", "Canceled", ""), ("fail", "Failed", "PreemptionError")],
+    ("then", "end", "error"), [("cancel", "Canceled", ""), ("fail", "Failed", "PreemptionError")]
 )
 async def test_an_evicted_job_can_end(inside: Inside, then: str, end: str, error: str) -> None:
     await running(inside)
@@ -77,10 +76,7 @@ async def test_a_job_that_is_not_heard_of_comes_back(inside: Inside) -> None:
     await running(inside)
     assert await order(inside, "silence", job="a", seconds=60) == 200
     await inside.pass_time(50)
-    assert (await status(inside, "a"), await counts(inside)) == (
-        "NotResponding",
-        {"running": 2},
-    )
+    assert (await status(inside, "a"), await counts(inside)) == ("NotResponding", {"running": 2})
     await inside.pass_time(12)
     assert await status(inside, "a") == "Running"
 

@@ -20,11 +20,7 @@ def mix(*sizes: dict[str, Any], strategy: str | None = "Prioritized") -> dict[st
         "skuProfile": profile | ({"allocationStrategy": strategy} if strategy else {}),
         "virtualMachineProfile": {"osProfile": {"adminUsername": "azureuser"}},
     }
-    return {
-        "location": "eastus",
-        "sku": {"name": "Mix", "capacity": 1},
-        "properties": properties,
-    }
+    return {"location": "eastus", "sku": {"name": "Mix", "capacity": 1}, "properties": properties}
 
 
 def ranked(*ranks: int) -> list[dict[str, Any]]:

@@ -24,12 +24,7 @@ async def test_every_request_is_in_the_log_without_its_secrets(inside: Inside) -
     assert put["principal"] == "tests"
     assert "api-version=2026-04-01" in put["query"]
     assert (asked["path"], asked["principal"]) == ("/vm/…/metadata/scheduledevents", "rk-1_0")
-    secrets = (
-        vm.token,
-        "hidden",
-        inside.arm.headers["authorization"].split()[1],
-        "Not shown 1",
-    )
+    secrets = (vm.token, "hidden", inside.arm.headers["authorization"].split()[1], "Not shown 1")
     assert not [secret for secret in secrets if secret in told.text]
 
 

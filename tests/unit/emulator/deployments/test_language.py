@@ -100,10 +100,7 @@ async def test_an_expression_without_a_value_says_why(
 
 
 async def test_variables_may_refer_to_each_other(inside: Inside) -> None:
-    variables = {
-        "name": "[concat(variables('stem'), '-x')]",
-        "stem": "rk",
-    }
+    variables = {"name": "[concat(variables('stem'), '-x')]", "stem": "rk"}
 
     found = await value_of(inside, {"name": "[variables('name')]"}, variables=variables)
 

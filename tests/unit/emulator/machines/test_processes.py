@@ -140,9 +140,7 @@ def test_a_vm_is_known_by_its_folder_from_its_first_process_on(vm: Vm) -> None:
     wait_for(lambda: init.environ().get("HOME") == str(vm.folder))
 
 
-def test_what_a_vm_is_booted_with_is_readable_by_its_owner_alone_from_the_beginning(
-    vm: Vm,
-) -> None:
+def test_what_a_vm_is_booted_with_is_readable_by_its_owner_alone_from_the_beginning(vm: Vm) -> None:
     """Custom data holds the token that a node registers with; the boot script looks meanwhile."""
     before = os.umask(0o022)
     try:

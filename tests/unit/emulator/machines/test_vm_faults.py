@@ -26,9 +26,7 @@ runcmd:
   - docker run -d --name once rekindle/sleeper:1
 users: [{name: ops}]
 """
-IMAGES = {
-    "rekindle/sleeper:1": {"command": ["/bin/sh", "-c", "echo began; exec sleep 1000"]},
-}
+IMAGES = {"rekindle/sleeper:1": {"command": ["/bin/sh", "-c", "echo began; exec sleep 1000"]}}
 WRITER = """
 import os, time
 file = os.open("written", os.O_WRONLY | os.O_CREAT)
