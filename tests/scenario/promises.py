@@ -44,7 +44,7 @@ class Census:
         first, last = self.first[vm_id] - _ROUND, self.last[vm_id]
         return last - first > _ROUND + apart and not any(first <= t <= last for t in self.faults)
 
-    def take(self, cloud: FakeCloud, now: datetime) -> None:
+    def count_machines(self, cloud: FakeCloud, now: datetime) -> None:
         """Count what is there now, visible to the service or not."""
         for found in cloud.list_existing(()):
             for instance in found.instances:

@@ -93,7 +93,7 @@ class RandomLife:
                 job.broken.append(f"a cancel is granted soon: {live}")
         elif job.state is JobState.PAUSED or "pause" in job.wished:
             job.wished.discard("pause")
-            await job.wish("resume")
+            await job.request_command("resume")
 
     def broken_by_the_end(self, job: ScenarioJob) -> list[str]:
         """Return what no life may end in."""
@@ -183,17 +183,17 @@ class RandomLife:
     async def pause(self, job: ScenarioJob) -> None:
         """Pause it, if it is there."""
         if job.job_id and "cancel" not in job.wished:
-            await job.wish("pause")
+            await job.request_command("pause")
 
     async def resume(self, job: ScenarioJob) -> None:
         """Resume it, if it is paused."""
         if job.state is JobState.PAUSED:
-            await job.wish("resume")
+            await job.request_command("resume")
 
     async def cancel(self, job: ScenarioJob) -> None:
         """Cancel it, in some lives."""
         if job.job_id and self.dice.random() < 0.2:
-            await job.wish("cancel")
+            await job.request_command("cancel")
 
 
 _EVENTS: dict[str, Callable[[RandomLife, ScenarioJob], Any]] = {

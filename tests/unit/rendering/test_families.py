@@ -138,7 +138,7 @@ def trained(found: list[RenderedChat]) -> list[str]:
     return [one.text[start:end] for one in found for start, end in one.trained]
 
 
-def shown(found: RenderedChat) -> str:
+def with_brackets(found: RenderedChat) -> str:
     """The text with brackets around what is trained."""
     text = found.text
     for start, end in sorted(found.trained, reverse=True):
@@ -150,7 +150,7 @@ def shown(found: RenderedChat) -> str:
 @pytest.mark.parametrize("name", ["system", "calls", "reasoning"])
 def test_rows_are_read_and_trained_as_written_down(family: str, name: str) -> None:
     try:
-        found = [shown(one) for one in rendered(family, ROWS[name])]
+        found = [with_brackets(one) for one in rendered(family, ROWS[name])]
     except RenderError as error:
         found = [f"refused: {error}"]
 

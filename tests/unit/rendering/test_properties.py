@@ -80,7 +80,7 @@ def rows(draw: st.DrawFn) -> Json:
     return {"messages": messages} | draw(st.sampled_from([{}, {"tools": [TOOL]}]))
 
 
-def sent(row: Json, form: CallForm, count: int | None = None) -> list[Json]:
+def as_sent(row: Json, form: CallForm, count: int | None = None) -> list[Json]:
     """The first messages as a client sends them, with the arguments in the template's form."""
     messages = [{n: v for n, v in m.items() if n != "weight"} for m in row["messages"][:count]]
     for message in messages:
@@ -105,7 +105,7 @@ def applied(family: str, row: Json, form: CallForm, count: int | None = None, **
     compiled.globals["strftime_now"] = TODAY.strftime
     try:
         return transformers_tokenizer().apply_chat_template(
-            sent(row, form, count),
+            as_sent(row, form, count),
             tools=row.get("tools"),
             chat_template=template(family),
             **{"tokenize": False, **how},
