@@ -144,7 +144,7 @@ def all_places() -> set[str]:
     root = Path(service.__file__).parent
     found: set[str] = set()
     for folder in FOLDERS:
-        for file in sorted((root / folder).glob("*.py")):
+        for file in sorted((root / folder).rglob("*.py")):
             found.update(_of(ast.parse(file.read_text()), file.relative_to(root).as_posix()))
     return found - EXCUSED.keys()
 
