@@ -120,7 +120,7 @@ def our_tokenizer(family: str) -> Tokenizer:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(row=rows())
 def test_text_and_prompts_are_those_of_transformers(family: str, row: Json) -> None:
     tokenizer = our_tokenizer(family)
@@ -151,7 +151,7 @@ def _without_tails(spans: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
     return [span for span in spans if span[0] not in ends]
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(row=rows())
 def test_tokens_and_masks_are_those_of_transformers(row: Json) -> None:
     for message in row["messages"]:

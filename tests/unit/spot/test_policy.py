@@ -234,7 +234,7 @@ def test_no_weather_makes_a_feasible_deadline_late(world: dict[str, Any]) -> Non
 
 
 @pytest.mark.long
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(world=WORLDS)
 def test_no_weather_of_many_makes_a_feasible_deadline_late(world: dict[str, Any]) -> None:
     assert ends_in_time(world)
