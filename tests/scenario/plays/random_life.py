@@ -80,7 +80,7 @@ class RandomLife:
         """End every fault; take a pause back."""
         cloud = job.scenario.cloud
         cloud.fail_next.clear()
-        cloud.lose_answers = 0
+        cloud.lose_answers = cloud.failing_deletes = 0
         cloud.sold_out.clear()
         cloud.sold_out_late.clear()
         cloud.partial.clear()
@@ -180,6 +180,10 @@ class RandomLife:
         """Let the answer to a call of Azure get lost."""
         job.scenario.cloud.lose_answers += 1
 
+    async def fail_delete(self, job: ScenarioJob) -> None:
+        """Let Azure accept a delete that fails afterwards."""
+        job.scenario.cloud.failing_deletes += 1
+
     async def pause(self, job: ScenarioJob) -> None:
         """Pause it, if it is there."""
         if job.job_id and "cancel" not in job.wished:
@@ -209,6 +213,7 @@ _EVENTS: dict[str, Callable[[RandomLife, ScenarioJob], Any]] = {
         RandomLife.change_capacity,
         RandomLife.fail_calls,
         RandomLife.lose_answer,
+        RandomLife.fail_delete,
         RandomLife.pause,
         RandomLife.resume,
         RandomLife.cancel,

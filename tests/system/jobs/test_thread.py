@@ -1,6 +1,6 @@
-"""The promise, kept on the whole product: real HTTP, SDK, DeepSpeed, evictions, a real model.
+"""The promise, kept on the whole product: real HTTP, SDK, DeepSpeed and evictions.
 
-One job loses a machine with notice, the control plane by SIGKILL, and a machine without
+A tiny model: `test_quickstart.py` trains a real one. One job loses a machine with notice, the control plane by SIGKILL, and a machine without
 notice; its twin loses nothing. Both end with the very same parameters.
 """
 
@@ -18,18 +18,18 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 
 from bench import ports
-from rekindle.local.layout import REAL_MODEL
+from rekindle.local.layout import TINY_MODEL
 from tests import waiting
 from tests.system.jobs.browser import BROWSER, browse
 from tests.system.stacks import Up, up
 from trainer.samples import sample_rows
 
 JOB = {
-    "model": REAL_MODEL,
+    "model": TINY_MODEL,
     "seed": 3,
     "method": {
         "type": "supervised",
-        "supervised": {"hyperparameters": {"n_epochs": 1, "batch_size": 6}},
+        "supervised": {"hyperparameters": {"n_epochs": 30, "batch_size": 6}},
     },
 }
 OURS = {
@@ -40,7 +40,7 @@ OURS = {
         "max_seq_len": 64,
         "learning_rate": 0.002,
         "checkpoint_seconds": 2,
-        "eval_steps": 8,
+        "eval_steps": 80,
     },
 }
 
@@ -116,7 +116,7 @@ pytestmark = [
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def product(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Product]:
     state = tmp_path_factory.mktemp("thread") / "state"
-    async with up(state, ports.free(4), REAL_MODEL) as stack:
+    async with up(state, ports.free(4)) as stack:
         facts = stack.facts()
         trust = ssl.create_default_context(cafile=facts["ca"])
         url = f"{facts['api_url']}/v1"
