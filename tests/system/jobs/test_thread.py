@@ -1,7 +1,8 @@
 """The promise, kept on the whole product: real HTTP, SDK, DeepSpeed and evictions.
 
-A tiny model: `test_quickstart.py` trains a real one. One job loses a machine with notice, the control plane by SIGKILL, and a machine without
-notice; its twin loses nothing. Both end with the very same parameters.
+One job loses a machine with notice, the control plane by SIGKILL, and a machine without
+notice; its twin loses nothing. Both end with the very same parameters. The model is tiny:
+`test_quickstart.py` trains a real one.
 """
 
 import json
