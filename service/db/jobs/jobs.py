@@ -170,17 +170,17 @@ async def move(
         tokens = (await conn.execute(select(_trained_tokens(job.id)))).scalar_one()
         if tokens is not None and tokens <= 0:
             raise NothingTrained
-        values["result_file"] = await results.keep(conn, claim.row, now)
+        values["result_file"] = await results.add_file(conn, claim.row, now)
     if step.to is JobState.RUNNING and claim.row.started_at is None:
         values["started_at"] = now
     await leases.release(conn, claim, now, now, **values)
-    await queue.moved(conn, job.id, job.state, step.to)
+    await queue.drop_admission(conn, job.id, job.state, step.to)
     level = "error" if step.to is JobState.FAILED else "info"
     message = f"Job {step.to}" + (f": {step.reason}" if step.reason else "")
     await events.add(conn, job.id, now, f"job.{step.to}", message, level=level)
 
 
-async def wish(
+async def request_action(
     conn: AsyncConnection,
     job_id: str,
     now: datetime,
@@ -219,17 +219,16 @@ async def request_once(
 async def wish_as_seen(
     conn: AsyncConnection,
     claim: Claim,
-    row: JobRow,
     now: datetime,
     **columns: Any,  # noqa: ANN401
 ) -> None:
-    """Write a request that was decided from ``row``, as ``wish`` does.
+    """Write a request that was decided from the claimed row, as ``wish`` does.
 
-    Raises LeaseLost if the job's terms have changed or the lease is gone.
+    Raises LeaseLost if the job has had a request since it was claimed, or the lease is gone.
     """
-    same = (jobs.c.lease_token == claim.token, jobs.c.terms == row.terms)
-    if not await _wish(conn, row.id, same, now, columns):
-        raise LeaseLost(f"jobs {row.id}")
+    same = (jobs.c.lease_token == claim.token, jobs.c.hints == claim.hints)
+    if not await _wish(conn, claim.row_id, same, now, columns):
+        raise LeaseLost(f"jobs {claim.row_id}")
 
 
 async def _wish(
