@@ -15,11 +15,11 @@ from rendering.chat import (
     render_prompt,
     rewrites_history,
     split_answers,
-    trained_places,
+    trained_indexes,
 )
-from rendering.conversation import messages_of, tools_of
-from rendering.refusals import explain
-from rendering.template import RenderError, Span
+from rendering.refusals import explain_refusal
+from rendering.templates.chat_template import RenderError, Span
+from rendering.templates.conversation import template_messages, template_tools
 from rendering.tokenizer import Tokenizer
 from tests.unit.families import FAMILIES, HERE, template
 from tests.unit.trainer.model.tiny_tokenizer import tiny_tokenizer
@@ -186,7 +186,7 @@ def test_each_answer_follows_the_text_of_the_prompt_at_inference(family: str) ->
             assert family in NO_CALLS, name
             continue
         starts = [(one, one.text[:start]) for one in found for start, _ in joined(one.trained)]
-        for place, (one, before) in zip(trained_places(row), starts, strict=True):
+        for place, (one, before) in zip(trained_indexes(row), starts, strict=True):
             asked = row | {"messages": row["messages"][:place]}
             prompt = render_prompt(tokenizer_of(family), asked, TODAY)
             assert prompt.removesuffix(one.only_in_prompts) == before, name
@@ -196,8 +196,8 @@ def test_each_answer_follows_the_text_of_the_prompt_at_inference(family: str) ->
 def test_a_whole_chat_is_rendered_as_transformers_renders_it(family: str) -> None:
     tokenizer = tokenizer_of(family)
     for name, row in ROWS.items():
-        tools = tools_of(row)
-        messages = messages_of(row, tokenizer.call_form(tools))
+        tools = template_tools(row)
+        messages = template_messages(row, tokenizer.call_form(tools))
         ours = _ours(tokenizer, messages, tools)
         theirs = _theirs(tokenizer, family, messages, tools)
 
@@ -276,4 +276,4 @@ def test_a_refusal_names_the_change_with_which_the_template_takes_the_row(
     with pytest.raises(RenderError) as caught:
         render_chat(tokenizer, row, TODAY)
 
-    assert remedy in explain(tokenizer, row, caught.value, TODAY)
+    assert remedy in explain_refusal(tokenizer, row, caught.value, TODAY)
