@@ -8,7 +8,7 @@ from service.domain.performance.calibration import (
     ENOUGH,
     MeasuredJob,
     StepTimeSample,
-    calibrated,
+    calibrate,
     experience,
 )
 from service.domain.performance.throughput import StepTime
