@@ -14,7 +14,7 @@ from trainer.data.batch import Batch, padded
 from trainer.methods.dpo import DpoLoss
 from trainer.methods.forward import log_probabilities
 from trainer.methods.interface import scaled_loss
-from trainer.methods.reference_model import AdapterlessReference
+from trainer.methods.reference_model import disabled_adapters
 from trainer.methods.registry import require_valid_method
 
 
@@ -162,7 +162,7 @@ def test_the_reference_of_adapters_is_the_base_and_leaves_them_on() -> None:
     model, batch = Adapted(2), batch_of(*PAIRS)
     adapted = log_probabilities(model, batch)
 
-    assert torch.equal(AdapterlessReference(model, 1.0)(batch), reference(batch))
+    assert torch.equal(disabled_adapters(model, 1.0)(batch), reference(batch))
     assert torch.equal(log_probabilities(model, batch), adapted)
     assert model.training
 

@@ -22,13 +22,11 @@ from trainer.convert.adapters import (
 )
 from trainer.convert.shards import LIMIT, write_model
 from trainer.convert.whole import FullParameters
-from trainer.export.companion_files import copy_companions
+from trainer.export.companion_files import ADAPTER, copy_companions
 from trainer.model import sequence_head
 from trainer.model.precision import dtype_of
 from trainer.model.sequence_head import has_head
 from trainer.model.tokenizer import load_tokenizer
-
-ADAPTER = "adapter"
 
 
 def write_hf(

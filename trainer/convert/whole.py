@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from trainer.checkpoint.index import FORMAT, RankIndex, index_name, tensor_key
+from trainer.checkpoint.index import RankIndex, index_name, read_index, tensor_key
 from trainer.checkpoint.ranges import StoredPiece, plan_copies
 from trainer.contract import Manifest
 from trainer.model.actor_critic import ACTOR, CRITIC
@@ -62,10 +62,4 @@ def _read_index(folder: Path, rank: int, manifest: Manifest) -> RankIndex:
     name = index_name(rank)
     if name not in {file.name for file in manifest.files}:
         raise ValueError(f"the manifest does not list {name}: this is a model, not a checkpoint")
-    index = RankIndex.from_json((folder / name).read_bytes())
-    if index.format != FORMAT:
-        raise ValueError(f"checkpoint format {index.format} is unknown; this program has {FORMAT}")
-    told = (manifest.world_size, manifest.step, manifest.run_spec_sha256, rank)
-    if (index.world_size, index.step, index.run_spec_sha256, index.rank) != told:
-        raise ValueError(f"{name} does not belong to this checkpoint")
-    return index
+    return read_index(folder, rank, manifest)

@@ -16,11 +16,12 @@ from torch.utils.checkpoint import checkpoint
 
 from trainer.data.batch import IGNORED, Batch
 from trainer.methods.interface import BatchScores
+from trainer.methods.supervised import SupervisedLoss
 
 PLAIN = ("llama", "mistral", "qwen2", "qwen3")  # nothing happens to logits behind their head
 
 
-class ChunkedSupervisedLoss:
+class ChunkedSupervisedLoss(SupervisedLoss):
     """`SupervisedLoss` with logits of at most ``chunk`` positions at a time."""
 
     def __init__(self, module: Any, chunk: int) -> None:  # noqa: ANN401 - untyped here
@@ -30,13 +31,6 @@ class ChunkedSupervisedLoss:
                 f"not for {module.config.model_type}; leave it out"
             )
         self._head = _Head(module.get_output_embeddings(), chunk)
-
-    def begin(self, step: int) -> None:
-        """Do nothing: all steps are alike."""
-
-    def units(self, batch: Batch) -> int:
-        """Return the number of trained tokens."""
-        return batch.targets
 
     def scores(self, model: Any, batch: Batch) -> BatchScores:  # noqa: ANN401
         """Score the positions that are trained; the head gives their sums instead of logits."""

@@ -22,7 +22,6 @@ class Method(Protocol):
 
     def begin(self, step: int) -> None:
         """Prepare for training step ``step`` (from 1), or an evaluation after it."""
-        ...
 
     def units(self, batch: Batch) -> int:
         """Return the number of units of a micro-batch on the host."""

@@ -4,6 +4,7 @@ import torch
 
 from trainer.data.batch import Batch
 from trainer.methods.forward import trained_token_counts
+from trainer.methods.interface import Method
 
 
 def real_pairs(batch: Batch) -> torch.Tensor:
@@ -14,11 +15,8 @@ def real_pairs(batch: Batch) -> torch.Tensor:
     return (trained_token_counts(batch) > 0).view(-1, 2).all(1)
 
 
-class PairMethod:
+class PairMethod(Method):
     """Base of methods of pairs: each pair counts alike, whatever the length of its answers."""
-
-    def begin(self, step: int) -> None:
-        """Do nothing: all steps are alike."""
 
     def units(self, batch: Batch) -> int:
         """Return the number of pairs with both answers."""

@@ -15,7 +15,7 @@ import torch
 from trainer.contract import Ranked as Settings
 from trainer.data.batch import Batch
 from trainer.methods.forward import trained_token_counts
-from trainer.methods.interface import BatchScores
+from trainer.methods.interface import BatchScores, Method
 
 
 def margin_at(settings: Settings, step: int, total_steps: int) -> float:
@@ -24,7 +24,7 @@ def margin_at(settings: Settings, step: int, total_steps: int) -> float:
     return settings.margin_start + (settings.margin_end - settings.margin_start) * done
 
 
-class RankingLoss:
+class RankingLoss(Method):
     """Ranking loss; a row counts if at least two of its answers are left after the cut."""
 
     def __init__(self, settings: Settings, answers: int, total_steps: int) -> None:

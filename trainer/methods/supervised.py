@@ -10,11 +10,8 @@ from trainer.methods.forward import trained_logits
 from trainer.methods.interface import BatchScores, Method
 
 
-class SupervisedLoss:
+class SupervisedLoss(Method):
     """Cross entropy; each trained token counts alike, in any row and rank."""
-
-    def begin(self, step: int) -> None:
-        """Do nothing: all steps are alike."""
 
     def units(self, batch: Batch) -> int:
         """Return the number of trained tokens."""

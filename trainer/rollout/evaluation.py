@@ -33,10 +33,8 @@ class RewardEvaluation:
 
     def _groups(self) -> list[list[int]]:
         """Return this rank's rows; as many groups on every rank."""
-        settings = self._collector.spec.reinforcement
-        assert settings is not None
-        rows = len(self._collector.prompts)
-        return micro_batch_samples(0, rows, settings.at_once, self._me.world_size, self._me.rank)
+        rows, at_once = len(self._collector.prompts), self._collector.settings.at_once
+        return micro_batch_samples(0, rows, at_once, self._me.world_size, self._me.rank)
 
     def _grades(self, rows: Sequence[int]) -> list[float]:
         """Grade the prompts with room for an answer; failed grades count 0."""

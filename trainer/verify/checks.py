@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from trainer.contract import RunSpec
+from trainer.export.companion_files import ADAPTER
 from trainer.model import sequence_head
 from trainer.model.tokenizer import load_tokenizer
 from trainer.verify.expected import ExpectedExport
@@ -28,7 +29,6 @@ from trainer.verify.rows import LONGEST, VerificationRow, VerificationRows
 from trainer.verify.scores import Values, mean_difference, mean_loss, measure_name, score_rows
 from trainer.verify.tokenizer_facts import differences, read_facts
 
-ADAPTER = "adapter"
 MERGED = "adapter merged by peft"
 # Mean absolute difference of values that is accepted (ADR 0054): nats per token, or units of a
 # reward model's score.

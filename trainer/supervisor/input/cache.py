@@ -40,6 +40,7 @@ from trainer.supervisor.input.fetch import (
     parse_manifest,
     path_inside,
     read_converted_base,
+    read_if_present,
     read_manifest,
 )
 from trainer.supervisor.input.single_flight import SingleFlight
@@ -162,7 +163,7 @@ class InputCache:
     ) -> None:
         """Fetch the blocks that these ranks read, in their order, until all have them."""
         here = self._folder_of(committed)
-        data = await asyncio.to_thread(_read_if_present, here / MANIFEST)
+        data = await asyncio.to_thread(read_if_present, here / MANIFEST)
         laid = LocalCheckpoint(committed.path, here, Manifest.from_json(data))
         await gather_or_cancel(
             self._shards.serve_rank(laid, world_size, rank, folder.wanted(rank), patiently)
@@ -209,7 +210,7 @@ class InputCache:
         self, committed: Committed, world_size: int, ranks: range
     ) -> LocalCheckpoint:
         folder = self._folder_of(committed)
-        data = await asyncio.to_thread(_read_if_present, folder / MANIFEST)
+        data = await asyncio.to_thread(read_if_present, folder / MANIFEST)
         data = data or await read_manifest(self.container, committed)
         manifest = parse_manifest(data, committed.path)
         whole = files_needed_whole(manifest, world_size, ranks)
@@ -253,11 +254,6 @@ class InputCache:
         await self._under_way.cancel(others)
         for folder in others:
             await asyncio.to_thread(drop_checkpoint, folder)
-
-
-def _read_if_present(path: Path) -> bytes:
-    """Return the file's content; empty if it is missing."""
-    return path.read_bytes() if path.exists() else b""
 
 
 def _link(link: Path, target: Path) -> None:
