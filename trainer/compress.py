@@ -43,7 +43,7 @@ from trainer.export.report import (
     write_report,
 )
 from trainer.methods.supervised import SupervisedLoss
-from trainer.model.quantize import import_uncompiled
+from trainer.model.precision import import_uncompiled
 from trainer.model.sequence_head import METHODS as WITH_HEAD
 from trainer.model.tokenizer import load_tokenizer
 from trainer.verify.files import weight_bytes

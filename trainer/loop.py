@@ -25,9 +25,8 @@ from trainer.engine.lr_schedule import learning_rate_of
 from trainer.engine.utilization import UtilizationMeter, count_tokens
 from trainer.methods.descriptor import descriptor_of
 from trainer.methods.interface import Method, scaled_loss
-from trainer.process.all_reduce import sum_over_ranks
 from trainer.process.journal import Journal
-from trainer.process.sync_flags import FlagSync, SyncedFlags
+from trainer.process.sync_flags import FlagSync, SyncedFlags, sum_over_ranks
 from trainer.rollout.kl_schedule import next_kl_weight
 from trainer.rollout.reward_metrics import sum_rewards_over_ranks
 from trainer.state import RankIdentity, TrainingState

@@ -16,9 +16,8 @@ from trainer.contract import Rung, RunSpec
 from trainer.data.prompts import ChatPrompt
 from trainer.graders.answer import Grade, ModelAnswer
 from trainer.rollout.collector import RolloutCollector
-from trainer.rollout.evaluation import RewardEvaluation
 from trainer.rollout.reward_metrics import RewardSums
-from trainer.rollout.rollouts import RolloutSource
+from trainer.rollout.rollouts import RewardEvaluation, RolloutSource
 from trainer.state import RankIdentity, TrainingState
 
 WIDTH = 10

@@ -28,8 +28,7 @@ from trainer.data.tokens import TokenizedOnDemand
 from trainer.export.companion_files import copy_companions
 from trainer.export.hf_folder import merge_adapters
 from trainer.methods.classification import ClassificationLoss
-from trainer.methods.descriptor import MethodInputs
-from trainer.methods.registry import make_method, require_valid_method
+from trainer.methods.descriptor import MethodInputs, make_method, require_valid_method
 from trainer.model import sequence_head
 from trainer.model.base_model import load_model
 from trainer.model.tokenizer import load_tokenizer

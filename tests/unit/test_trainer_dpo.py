@@ -11,11 +11,11 @@ from tests.unit.bigram import Answer, Bigram
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch, padded
+from trainer.methods.descriptor import require_valid_method
 from trainer.methods.dpo import DpoLoss
 from trainer.methods.forward import log_probabilities
 from trainer.methods.interface import scaled_loss
 from trainer.methods.reference_model import disabled_adapters
-from trainer.methods.registry import require_valid_method
 
 
 def reference(batch: Batch) -> torch.Tensor:

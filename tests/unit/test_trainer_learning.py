@@ -33,8 +33,7 @@ from trainer.engine.progress_check import NothingLearnedError, require_learned, 
 from trainer.loop import train
 from trainer.methods.dpo import DpoLoss
 from trainer.methods.interface import Method
-from trainer.methods.ranking import RankingLoss
-from trainer.methods.reward import RewardLoss
+from trainer.methods.reward import RankingLoss, RewardLoss
 from trainer.methods.supervised import SupervisedLoss
 from trainer.process.non_retryable import NonRetryableError
 from trainer.rollout.reward_metrics import RewardSums

@@ -18,13 +18,11 @@ from tests.unit.trainer_spec import SPEC
 from trainer.contract import Curriculum, Mix, RunSpec
 from trainer.data import tokenizing
 from trainer.data.batch import Batch
-from trainer.data.curriculum import CurriculumOrder
-from trainer.data.length_mix import LengthMixOrder
-from trainer.data.order import micro_batch_samples, shuffled_row
+from trainer.data.file_batches import build_order
+from trainer.data.order import CurriculumOrder, LengthMixOrder, micro_batch_samples, shuffled_row
 from trainer.data.prefetch import BatchPrefetcher
-from trainer.data.row_lengths import build_order
 from trainer.data.tokens import TokenizedFile, TokenizedOnDemand, TokenSource
-from trainer.methods.registry import require_valid_method
+from trainer.methods.descriptor import require_valid_method
 from trainer.sample_data.tiny_chats import write_rankings, write_samples
 from trainer.state import RankIdentity
 

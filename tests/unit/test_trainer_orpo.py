@@ -14,11 +14,15 @@ from rendering.tokens import Tokens
 from tests.unit.bigram import Answer, Bigram
 from tests.unit.trainer_spec import SPEC
 from trainer.data.batch import Batch, packed, padded
-from trainer.methods.descriptor import MethodInputs, descriptor_of
+from trainer.methods.descriptor import (
+    MethodInputs,
+    descriptor_of,
+    make_method,
+    require_valid_method,
+)
 from trainer.methods.forward import log_probabilities, sum_by_sequence
 from trainer.methods.interface import scaled_loss
 from trainer.methods.orpo import OrpoLoss, OrpoOptions, log_odds
-from trainer.methods.registry import make_method, require_valid_method
 
 BETA = 0.3
 ORPO = OrpoLoss(OrpoOptions(beta=BETA))

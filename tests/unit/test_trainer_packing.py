@@ -11,9 +11,9 @@ from rendering.tokens import Tokens
 from tests.unit.trainer_spec import SPEC
 from trainer.contract import Dpo as Settings
 from trainer.data.batch import IGNORED, Batch, packed, padded
+from trainer.methods.descriptor import require_valid_method
 from trainer.methods.dpo import DpoLoss
 from trainer.methods.forward import log_probabilities, sum_by_sequence
-from trainer.methods.registry import require_valid_method
 from trainer.methods.supervised import SupervisedLoss
 from trainer.model import attention
 from trainer.model.base_model import load_model

@@ -20,9 +20,8 @@ from trainer.data import tokenizing
 from trainer.data.batch import Batch, padded
 from trainer.data.prefetch import evaluation_batches
 from trainer.data.tokens import NO_TOKENS, TokenizedFile, TokenizedOnDemand
-from trainer.methods.descriptor import MethodInputs
-from trainer.methods.ranking import RankingLoss, margin_at
-from trainer.methods.registry import make_method, require_valid_method
+from trainer.methods.descriptor import MethodInputs, make_method, require_valid_method
+from trainer.methods.reward import RankingLoss, margin_at
 from trainer.sample_data.tiny_chats import write_preferences, write_rankings
 from trainer.state import RankIdentity
 

@@ -19,11 +19,9 @@ from trainer.convert.whole import FullParameters
 from trainer.data.batch import Batch, packed, padded
 from trainer.engine.deepspeed_engine import build_config
 from trainer.export.hf_folder import _write_model
-from trainer.methods.chunked_loss import ChunkedSupervisedLoss
-from trainer.methods.registry import require_valid_method
-from trainer.methods.supervised import SupervisedLoss
-from trainer.model.base_model import load_model
-from trainer.model.frozen import freeze_parameters
+from trainer.methods.descriptor import require_valid_method
+from trainer.methods.supervised import ChunkedSupervisedLoss, SupervisedLoss
+from trainer.model.base_model import freeze_parameters, load_model
 from trainer.tiny import build
 
 QLORA = Lora(rank=4, alpha=8, dropout=0.0, quantized=True)
@@ -217,7 +215,7 @@ def test_the_head_of_a_critic_is_new_and_not_in_four_bits(base: Path) -> None:
 def test_nothing_of_bitsandbytes_is_compiled_and_no_compiler_imported() -> None:
     tried = """
 import sys
-from trainer.model.quantize import import_uncompiled
+from trainer.model.precision import import_uncompiled
 import_uncompiled()
 from bitsandbytes.backends.default import ops
 assert ops._dequantize_4bit_compute.__wrapped__

@@ -23,9 +23,15 @@ from trainer.checkpoint.fragments import (
     refresh_weights,
     set_optimizer_step,
 )
-from trainer.checkpoint.index import RankIndex, index_name, read_index, tensor_key
+from trainer.checkpoint.index import (
+    RankIndex,
+    StoredPiece,
+    index_name,
+    plan_copies,
+    read_index,
+    tensor_key,
+)
 from trainer.checkpoint.partial_tensors import PartialTensors
-from trainer.checkpoint.ranges import StoredPiece, plan_copies
 from trainer.checkpoint.safetensors_file import TensorsFile
 from trainer.contract import MANIFEST, FileEntry, Manifest
 from trainer.engine import loss_scale

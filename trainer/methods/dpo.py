@@ -19,8 +19,7 @@ from trainer.contract import Dpo as Settings
 from trainer.data.batch import Batch
 from trainer.methods.descriptor import LONGER_ANSWERS, MethodDescriptor, MethodInputs
 from trainer.methods.forward import log_probabilities, sum_by_sequence, trained_token_counts
-from trainer.methods.interface import BatchScores
-from trainer.methods.pairs import PairMethod, real_pairs
+from trainer.methods.interface import BatchScores, PairMethod, real_pairs
 from trainer.methods.reference_model import ReferenceModel, make_reference
 
 

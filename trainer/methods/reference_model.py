@@ -43,7 +43,10 @@ def make_reference(
     else:
         model.to(engine.device)
     model.eval()
-    return torch.no_grad()(partial(log_probabilities, model, temperature=temperature))
+    reference: ReferenceModel = torch.no_grad()(
+        partial(log_probabilities, model, temperature=temperature)
+    )
+    return reference
 
 
 def disabled_adapters(engine: Any, temperature: float) -> ReferenceModel:  # noqa: ANN401

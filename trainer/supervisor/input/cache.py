@@ -30,7 +30,7 @@ from trainer.process.disk_full import is_disk_full
 from trainer.rundir import RunDir, drop_checkpoint, write_whole
 from trainer.supervisor.blob.container import BlobError, JobContainer
 from trainer.supervisor.blob.transfer import CorruptError
-from trainer.supervisor.concurrency import gather_or_cancel
+from trainer.supervisor.concurrency import SingleFlight, gather_or_cancel
 from trainer.supervisor.input.fetch import (
     fetch_checkpoint_file,
     fetch_input,
@@ -43,7 +43,6 @@ from trainer.supervisor.input.fetch import (
     read_if_present,
     read_manifest,
 )
-from trainer.supervisor.input.single_flight import SingleFlight
 from trainer.supervisor.input.tensor_blocks import (
     LocalCheckpoint,
     Retry,

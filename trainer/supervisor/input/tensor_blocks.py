@@ -17,9 +17,8 @@ from trainer.contract import FileEntry, Manifest
 from trainer.process.disk_full import is_disk_full
 from trainer.rundir import WantedRanges, tensors_name
 from trainer.supervisor.blob.container import JobContainer
-from trainer.supervisor.concurrency import gather_or_cancel
+from trainer.supervisor.concurrency import SingleFlight, gather_or_cancel
 from trainer.supervisor.input.fetch import fetch_block, path_inside, read_if_present
-from trainer.supervisor.input.single_flight import SingleFlight
 from trainer.supervisor.machine.memory_files import MemoryFolder
 
 AT_ONCE = 16  # blocks of one rank: the threads are shared with its neighbours'
