@@ -1,20 +1,66 @@
 """Output of all benchmarks: measures with their bars, as a table for people and as JSON."""
 
+import argparse
+import asyncio
 import json
 import math
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO, TypeVar
 
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
+STDOUT = Path("-")
+CANNOT_MEASURE, INTERRUPTED = 2, 130  # exit statuses
 Number = float | int | None
+T = TypeVar("T")
+
+
+class CannotMeasure(Exception):
+    """Raised when a benchmark could not be set up, or what it measures has failed."""
+
+
+def say(line: str) -> None:
+    """Print a line for people."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def option_parser(bench: str, description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark's options, which all have `--json`."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m bench.{bench}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    text = "File for the JSON; without FILE it is the last line of standard output."
+    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE", help=text)
+    return parser
+
+
+def publish(bench: str, measures: "Sequence[Measure]", to: Path | None, **more: Any) -> None:  # noqa: ANN401 - JSON
+    """Print the measures as a table, and write the JSON if ``to`` is given."""
+    show(measures)
+    if to:
+        whole = Report(bench=bench, measures=measures, more=more)
+        whole.write(None if to == STDOUT else to)
+
+
+def run_to_exit(work: Coroutine[Any, Any, T], *faults: type[Exception]) -> T:
+    """Run the work; exit with the status of a measurement that failed or was interrupted."""
+    known: tuple[type[Exception], ...] = (CannotMeasure, *faults)
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except known as error:
+        say(f"cannot measure: {type(error).__name__}: {error}")
+        sys.exit(CANNOT_MEASURE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +119,19 @@ class Report:
             print(self.to_json(), flush=True)
         else:
             to.write_text(self.to_json() + "\n")
+
+
+class JsonFile:
+    """A dataclass that one process of a benchmark writes to a file and another one reads."""
+
+    def write(self, path: Path) -> None:
+        """Write the members to a file."""
+        path.write_text(json.dumps(vars(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote."""
+        return cls(**json.loads(path.read_text()))
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:

@@ -15,8 +15,8 @@ from typing import Any
 from bench.chaos import run
 from bench.chaos.run import Chaos, Counted
 from bench.chaos.victims import Victims
-from bench.report import Measure, percentile
-from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+from bench.report import CannotMeasure, Measure, percentile
+from bench.scale.stack import Shape, Stack, stack
 
 WAYS = ("notice", "drop", "silence")
 BETWEEN_SECONDS = 0.7  # seconds between two losses

@@ -46,9 +46,9 @@ from bench.checkpoint import measures, run, sink
 from bench.checkpoint.case import GIB, MIB, OURS, Case
 from bench.checkpoint.limits import Raw
 from bench.checkpoint.measures import Row
+from bench.report import CANNOT_MEASURE, CannotMeasure, say
 
-STDOUT = Path("-")
-DIFFERED, CANNOT_MEASURE = 1, 2
+DIFFERED = 1
 SHARE = 0.85  # maximum share of free memory for one case
 NOTES = [
     "reshard_s: rivals none. torch.save and DCP under keys of their ranks cannot load on another"
@@ -80,45 +80,39 @@ def main() -> int:
         sink.running(Path(name), warm_mib=warm, check=options.check, kind=options.sink) as store,
     ):
         if store.kind == "python":
-            _say("no C compiler: the sink is in Python, and it is what limits every row")
+            say("no C compiler: the sink is in Python, and it is what limits every row")
         tools = run.Tools(sink=store, folder=Path(name), packages=options.packages)
         try:
             _measure(tools, options, found)
         except KeyboardInterrupt:
             found.missing.append("interrupted: what follows was measured before")
     _show(found)
-    if options.json:
-        whole = report.Report(
-            bench="checkpoint", measures=_last(found), more=_more(options, found, store)
-        )
-        whole.write(None if options.json == STDOUT else options.json)
+    report.publish("checkpoint", _last(found), options.json, **_more(options, found, store))
     if any(not r.same for r in (*found.rows, *found.reshards)):
         return DIFFERED
     return CANNOT_MEASURE if found.missing else 0
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.checkpoint",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--gib", type=float, nargs="+", default=[0.25], help="of state, all ranks")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--wire", nargs="+", choices=("plain", "tls"), default=["plain", "tls"])
-    parser.add_argument("--only", nargs="+", default=[], help="these contestants")
-    parser.add_argument("--saves", type=int, default=2, help="tries; the best one counts")
-    parser.add_argument("--steps", type=int, default=20, help="of the twin that never saves")
-    parser.add_argument("--check", action="store_true", help="the sink checks every CRC-64")
-    parser.add_argument("--sink", choices=("c", "python"), default="", help="insist on one")
-    parser.add_argument(
+    parser = report.option_parser("checkpoint", __doc__)
+    add = parser.add_argument
+    add("--gib", type=float, nargs="+", default=[0.25], help="GiB of state on all ranks (0.25).")
+    add("--ranks", type=int, nargs="+", default=[1, 2], help="Numbers of ranks (1 2).")
+    wires = ("plain", "tls")
+    add("--wire", nargs="+", choices=wires, default=wires, help="Kinds of connections (both).")
+    add("--only", nargs="+", default=[], metavar="NAME", help="Contestants to measure (all).")
+    add("--saves", type=int, default=2, help="Number of saves, of which the best counts (2).")
+    add("--steps", type=int, default=20, help="Steps of the loop that never saves (20).")
+    add("--check", action="store_true", help="Let the sink check every CRC-64.")
+    add("--sink", choices=("c", "python"), default="", help="Required program of the sink.")
+    add(
         "--packages",
         default="",
-        help="a folder that only rivals see: pip install --target FOLDER --no-deps adlfs"
-        " azure-datalake-store adal",
+        metavar="FOLDER",
+        help="Folder with packages that only rivals import. Fill it with: pip install --target"
+        " FOLDER --no-deps adlfs azure-datalake-store adal.",
     )
-    parser.add_argument("--state", type=Path, help="where saves lie on their way to the sink")
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    add("--state", type=Path, metavar="FOLDER", help="Folder for saves on their way to the sink.")
     return parser.parse_args()
 
 
@@ -155,7 +149,7 @@ def _one(tools: run.Tools, case: Case, found: Found) -> None:
     if needed > free * SHARE:
         found.missing.append(f"{label}: needs about {needed:.1f} GiB, {free:.1f} are free")
         return
-    _say(label)
+    say(label)
     try:
         if case.contestant == OURS:
             other = 2 if case.ranks == 1 else case.ranks // 2
@@ -164,7 +158,7 @@ def _one(tools: run.Tools, case: Case, found: Found) -> None:
             found.reshards.append(reshard)
         else:
             found.rows.append(run.measure(tools, case))
-    except run.CannotMeasure as e:
+    except CannotMeasure as e:
         tools.sink.forget()
         found.missing.append(f"{label}: {e}")
 
@@ -188,9 +182,8 @@ def _show(found: Found) -> None:
             ("on another number of ranks", *measures.HEAD[1:]),
             list(map(measures.cells, found.reshards)),
         )
-    report.show(_last(found))
     for line in found.missing:
-        _say(f"MISSING: {line}")
+        say(f"MISSING: {line}")
 
 
 def _more(options: argparse.Namespace, found: Found, store: sink.Sink) -> dict[str, object]:
@@ -203,10 +196,6 @@ def _more(options: argparse.Namespace, found: Found, store: sink.Sink) -> dict[s
         "missing": found.missing,
         "notes": NOTES,
     }
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

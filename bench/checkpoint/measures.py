@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.checkpoint.case import GIB, LIMIT, OURS, Case, RankResult
+from bench.checkpoint.case import GIB, LIMIT, OURS, Case, CheckpointTimes
 from bench.checkpoint.limits import Raw
 from bench.report import Measure, rounded
 
@@ -43,7 +43,7 @@ class Row:
         return self.gib / self.load_s
 
 
-def row(case: Case, ranks: Sequence[RankResult], *, stored: int, fetched: int) -> Row:
+def row(case: Case, ranks: Sequence[CheckpointTimes], *, stored: int, fetched: int) -> Row:
     """Combine all ranks into a row: the slowest rank's time, the sum of CPU and memory.
 
     Args:
@@ -158,7 +158,7 @@ def raw_cells(found: Raw, *, tls: bool) -> tuple[object, ...]:
     return ("raw_sockets", *where, *speeds, *[None] * 4, "-")
 
 
-def _stall(rank: RankResult) -> float | None:
+def _stall(rank: CheckpointTimes) -> float | None:
     """Return the seconds that the loop with the save lost against the baseline loop.
 
     The result is at least the duration of the call, because a lower value can only be noise.

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from bench import ports
 from bench.checkpoint import limits
-from bench.checkpoint.case import LIMIT, OURS, Case, RankResult
+from bench.checkpoint.case import LIMIT, OURS, Case, CheckpointTimes
 from bench.checkpoint.limits import Raw
 from bench.checkpoint.measures import Row, row
 from bench.checkpoint.sink import Sink
-from bench.report import ROOT
+from bench.report import ROOT, CannotMeasure
 
 DCP, DCP_DISK = "torch_dcp_adlfs", "torch_dcp_disk"
 RIVALS = ("torch_save", DCP, "deepspeed")
@@ -26,10 +26,6 @@ PATIENCE = 300.0  # seconds for one case of up to a GiB
 RAW_STREAMS = 4
 RAW_MIB = 512
 TAIL = 3000
-
-
-class CannotMeasure(Exception):
-    """Raised when a contestant failed, with the end of its output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +85,7 @@ def _measured(tools: Tools, case: Case, *, keep: bool = False) -> Row:
     return row(case, results, stored=stored, fetched=fetched)
 
 
-def _ran(tools: Tools, case: Case) -> list[RankResult]:
+def _ran(tools: Tools, case: Case) -> list[CheckpointTimes]:
     folder = Path(case.folder)
     case.write(folder / "case.json")
     began, environment = time.monotonic(), _environment(tools, case)
@@ -108,7 +104,7 @@ def _ran(tools: Tools, case: Case) -> list[RankResult]:
     found = [folder / f"result-{rank}.json" for rank in range(case.ranks)]
     if not all(path.exists() for path in found):
         raise CannotMeasure(f"{case.contestant}: {_last_words(folder)}")
-    return [RankResult.read(path) for path in found]
+    return [CheckpointTimes.read(path) for path in found]
 
 
 def _wait(ranks: Sequence["subprocess.Popen[bytes]"], latest: float) -> None:

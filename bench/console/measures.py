@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import psycopg
 
-from bench.api.__main__ import JOBS, _body, _client, _ok, _trains
+from bench.api.__main__ import JOBS, wait_until_training
 from bench.console.pages import Pages
-from bench.report import Measure, percentile
-from bench.scale.stack import CannotMeasure, Shape, Stack, stack
+from bench.report import CannotMeasure, Measure, percentile
+from bench.scale.stack import Shape, Stack, answered, stack
 from rekindle.local.setup import ROOT, tools_path
 
 LANES = 16  # concurrent requests
@@ -49,11 +49,11 @@ class Order:
 
 async def all_of(order: Order) -> list[Measure]:
     """Start the stacks and return all measures."""
-    async with stack(Shape(reconcilers=0)) as running, _client(running) as api:
+    async with stack(Shape(reconcilers=0)) as running, running.api_client(timeout=60) as api:
         found = await _many_jobs(running, api, order)
-    async with stack(Shape(beat=OFTEN)) as running, _client(running) as api:
+    async with stack(Shape(beat=OFTEN)) as running, running.api_client(timeout=60) as api:
         found += await _pixels(running, await _training(running, api), order)
-    async with stack(Shape(beat=USUAL)) as running, _client(running) as api:
+    async with stack(Shape(beat=USUAL)) as running, running.api_client(timeout=60) as api:
         job = await _training(running, api)
         found += await _open_pages(running, api, job, order)
         found += await _long_series(running, api, job, order)
@@ -61,14 +61,14 @@ async def all_of(order: Order) -> list[Measure]:
 
 
 async def _training(running: Stack, api: httpx.AsyncClient) -> str:
-    job: str = (await _ok(api.post(JOBS, json=await _body(running, api))))["id"]
-    await _trains(api, job)
+    job: str = (await answered(api.post(JOBS, json=await running.job_request(api, nodes=1))))["id"]
+    await wait_until_training(api, job)
     return job
 
 
 async def _many_jobs(running: Stack, api: httpx.AsyncClient, order: Order) -> list[Measure]:
     """Measure the list of queued jobs: script size in KB; paint, select and scroll in ms."""
-    asked = await _body(running, api)
+    asked = await running.job_request(api, nodes=1)
     jobs = await _submit(api, asked, order.jobs)
     loaded = await _browser(running, "load", jobs[-1])
     used = await _browser(running, "list")
@@ -95,7 +95,7 @@ async def _submit(api: httpx.AsyncClient, asked: dict[str, Any], count: int) -> 
     async def lane() -> None:
         for number in left:
             body = asked | {"suffix": f"sweep-{number}"}
-            made.append((await _ok(api.post(JOBS, json=body)))["id"])
+            made.append((await answered(api.post(JOBS, json=body)))["id"])
 
     await asyncio.gather(*(lane() for _ in range(LANES)))
     return made
@@ -153,7 +153,7 @@ async def _long_series(
         await conn.execute(_MANY, (order.steps, job, job))
         await conn.execute("analyze metrics")
     before, begin = running.cpu(), time.monotonic()
-    answer = await _ok(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
+    answer = await answered(api.get(f"{JOBS}/{job}/metrics", params={"max_points": MAX_POINTS}))
     wall, after = time.monotonic() - begin, running.cpu()
     drawn = await _browser(running, "draw", job)
     cpu = sum(after[part] - before[part] for part in ("api", "postgres"))

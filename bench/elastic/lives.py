@@ -101,13 +101,13 @@ async def read(
     """Read the history of a job whose machines are all gone."""
     record = await records.read(database, job)
     worlds = {}
-    for number, members, lost in await _all(database, _WORLDS, job):
+    for number, members, lost in await records.rows_of_job(database, _WORLDS, job):
         first = _first_step(record, number)
         world = World(number=number, nodes=members, lost_steps=lost, first_step_at=first)
         worlds[number] = world
-    ((paid,),) = await _all(database, _PAID, job)
+    ((paid,),) = await records.rows_of_job(database, _PAID, job)
     pace: dict[int, list[float]] = {}
-    for generation, seconds in await _all(database, _PACE, job):
+    for generation, seconds in await records.rows_of_job(database, _PACE, job):
         pace.setdefault(worlds[generation].nodes, []).append(seconds)
     return Life(
         elastic=elastic,
@@ -158,12 +158,6 @@ def _first_step(record: JobRecord, number: int) -> float | None:
         if span[0] == "first_step" and row.opened_at <= span[1] < min(after, default=span[1] + 1)
     )
     return min(ends, default=None)
-
-
-async def _all(
-    database: psycopg.AsyncConnection[Any], query: str, job: str
-) -> list[tuple[Any, ...]]:
-    return await (await database.execute(query, [job])).fetchall()
 
 
 _WORLDS = """select number, jsonb_array_length(content->'members'), lost_steps

@@ -5,7 +5,6 @@ until all nodes train again.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +18,8 @@ import psycopg
 from bench.elastic import lives
 from bench.elastic.lives import Life, Strike
 from bench.ports import free
-from bench.recovery.run import CannotMeasure
+from bench.recovery.jobs import sample_file
+from bench.report import CannotMeasure
 from rekindle.local import faults
 from rekindle.local.layout import TINY_MODEL, StackLayout
 from rekindle.local.running_stack import StackInfo
@@ -82,13 +82,7 @@ async def _tools(folder: Path, say: Callable[[str], None]) -> AsyncIterator[Tool
 
 
 async def _upload(tools: Tools, folder: Path) -> str:
-    path = folder / "chats.jsonl"
-    argv = ["-m", "trainer.samples", str(path), "--rows", str(ROWS), "--seed", "1"]
-    process = await asyncio.create_subprocess_exec(sys.executable, *argv)
-    if await process.wait():
-        raise CannotMeasure(f"trainer.samples failed with {process.returncode}")
-    files = {"file": (path.name, path.read_bytes())}
-    answer = await tools.api.post("/files", data={"purpose": "fine-tune"}, files=files)
+    answer = await tools.api.post("/files", **await sample_file(folder, ROWS))
     return str(answer.raise_for_status().json()["id"])
 
 

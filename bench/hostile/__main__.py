@@ -6,13 +6,11 @@ endless request heads, pipelined requests, incomplete bodies, and clients that n
 measures the memory of the api process in MiB and the slowest answer of /livez in ms.
 """
 
-import argparse
 import asyncio
 import json
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,11 +18,9 @@ import psutil
 
 from bench import report
 from bench.hostile.attacks import ATTACKS
-from bench.report import Measure
-from bench.scale.stack import CannotMeasure, Shape, Stack, room_for, stack
+from bench.report import CannotMeasure, Measure
+from bench.scale.stack import Shape, Stack, room_for, stack
 
-STDOUT = Path("-")
-CANNOT_MEASURE = 2
 LOOK_SECONDS = 0.1  # seconds between two samples of memory and /livez
 REST_SECONDS = 3.0  # seconds for the process to release memory
 CONNECTIONS = 2000
@@ -46,15 +42,12 @@ class Seen:
 
 def main() -> int:
     """Run all chosen attacks, print the table and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
-    parser.add_argument("--only", default="", help="attacks whose name has these words")
-    parser.add_argument("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    parser = report.option_parser("hostile", __doc__)
+    parser.add_argument(
+        "--only", default="", metavar="WORDS", help="Run the attacks whose name has these words."
+    )
     options = parser.parse_args()
-    try:
-        seen = asyncio.run(_run(options.only))
-    except (CannotMeasure, httpx.HTTPError) as error:
-        print(f"cannot go on: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return CANNOT_MEASURE
+    seen = report.run_to_exit(_run(options.only), httpx.HTTPError)
     report.table(
         ("attack", "before MiB", "peak MiB", "after MiB", "livez ms", "cut", "answers"),
         [
@@ -62,11 +55,8 @@ def main() -> int:
             for s in seen
         ],
     )
-    if options.json:
-        whole = report.Report(
-            bench="hostile", measures=_measures(seen), more={"rows": [vars(s) for s in seen]}
-        )
-        whole.write(None if options.json == STDOUT else options.json)
+    rows = [vars(s) for s in seen]
+    report.publish("hostile", _measures(seen), options.json, rows=rows)
     return 0
 
 

@@ -38,11 +38,9 @@ from bench.planner import errors, goodput, memories, points, steps
 from bench.planner.errors import Calibrated, Errors
 from bench.planner.goodput import Outcome
 from bench.planner.points import Point
-from bench.report import Measure, rounded
+from bench.report import CANNOT_MEASURE, Measure, rounded, say
 from service.domain.performance.memory import MARGIN
 
-STDOUT = Path("-")
-CANNOT_MEASURE = 2
 CONSTANT = "constant_mfu_50"
 ONE = "one_network_factor"
 RULE = "llama_factory"
@@ -54,10 +52,10 @@ def main(told: Sequence[str] | None = None) -> int:
     try:
         found, left_out = points.read(options.points)
     except (OSError, KeyError, UnicodeDecodeError) as error:
-        print(f"cannot measure: {options.points}: {error!r}", file=sys.stderr)
+        say(f"cannot measure: {options.points}: {error!r}")
         return CANNOT_MEASURE
     if not found:
-        print(f"cannot measure: {options.points} has no point to ask about", file=sys.stderr)
+        say(f"cannot measure: {options.points} has no usable point")
         return CANNOT_MEASURE
     promised, refused = errors.promised(found)
     lives = goodput.outcomes(options.evictions, options.seed)
@@ -66,26 +64,23 @@ def main(told: Sequence[str] | None = None) -> int:
     measures = [*_memory(found), *_steps(promised, rows, known)]
     measures += [Measure(name="step_refused", value=len(refused), unit="points"), *_goodput(lives)]
     _show(found, left_out, refused, rows, lives)
-    report.show(measures)
-    if options.json:
-        more = {"points": len(found), "left_out": Counter(w.partition(":")[0] for w in left_out)}
-        more |= {"refused": [p.label for p in refused]}
-        whole = report.Report(bench="planner", measures=measures, more=more)
-        whole.write(None if options.json == STDOUT else options.json)
+    report.publish(
+        "planner",
+        measures,
+        options.json,
+        points=len(found),
+        left_out=Counter(why.partition(":")[0] for why in left_out),
+        refused=[p.label for p in refused],
+    )
     return 0
 
 
 def _options(told: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.planner",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = report.option_parser("planner", __doc__)
     add = parser.add_argument
-    add("--points", type=Path, required=True, metavar="CSV", help="published runs")
-    add("--evictions", type=int, default=6000, help="of each simulated case")
-    add("--seed", type=int, default=1)
-    add("--json", type=Path, nargs="?", const=STDOUT, metavar="FILE")
+    add("--points", type=Path, required=True, metavar="CSV", help="File of published runs.")
+    add("--evictions", type=int, default=6000, help="Evictions of each simulated case (6000).")
+    add("--seed", type=int, default=1, help="Random seed of the simulations (1).")
     return parser.parse_args(told)
 
 
@@ -202,7 +197,7 @@ def _show(
     reasons = Counter(why.partition(":")[0] for why in left_out)
     report.table(("rows that are no points, and why", "rows"), reasons.most_common())
     report.table(
-        ("refused: waits for the network, or a GPU that nobody measured", "off by %"),
+        ("refused: waits for the network, or a GPU without measurements", "off by %"),
         [(p.label, rounded(100 * errors.said_of(p), 0)) for p in refused],
     )
     memory = memories.errors(memories.measured(found))

@@ -96,9 +96,9 @@ def _point(row: Row) -> Point:
     if lora is None and method not in FULL_TUNING:
         raise Unfit(f"method {method!r} is no plain training step")
     if not row["act_ckpt"]:
-        raise Unfit("nobody says whether activations are computed again")
+        raise Unfit("it does not say whether activations are recomputed")
     if not row["parallel"] and row["gpus"] not in ("", "1"):
-        raise Unfit("nobody says how it was shared out")
+        raise Unfit("it does not say how it was parallelized")
     arch, gpus = _architecture(row), int(_number(row, "gpus"))
     stack = _stack(row["source"])
     split = any(sign in row["parallel"] for sign in SPLIT)

@@ -58,7 +58,7 @@ class JobRecord:
 
 async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
     """Read all generations and attempts of a job."""
-    rows = await _all(
+    rows = await rows_of_job(
         database,
         """select number, attempt_id, opened_at, halted_at from generations
            where job_id = %s order by number""",
@@ -70,7 +70,7 @@ async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
         )
         for r in rows
     ]
-    rows = await _all(
+    rows = await rows_of_job(
         database,
         """select a.id, a.number, a.created_at,
                   (select min(e.at) from events e
@@ -95,9 +95,10 @@ async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
     return JobRecord(generations=generations, attempts=attempts, by_id={a.id: a for a in attempts})
 
 
-async def _all(
+async def rows_of_job(
     database: psycopg.AsyncConnection[Any], query: str, job: str
 ) -> list[tuple[Any, ...]]:
+    """Return the rows of a query whose only parameter is the job."""
     return await (await database.execute(query, [job])).fetchall()
 
 

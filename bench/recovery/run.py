@@ -12,7 +12,7 @@ import psycopg
 from bench.recovery import invariants, records
 from bench.recovery.blobs import Containers
 from bench.recovery.book import Book, Outcome, Strike
-from bench.recovery.jobs import PAIR, SOLO, Jobs, Spec
+from bench.recovery.jobs import PAIR, SOLO, RecoveryJobs, Spec
 from bench.recovery.phases import OVER
 from bench.recovery.plan import Kind, plan
 from bench.recovery.records import JobRecord
@@ -20,6 +20,7 @@ from bench.recovery.sight import Eyes
 from bench.recovery.slot import WHOLE_SECONDS, Slot, Tools
 from bench.recovery.stage import Stage
 from bench.recovery.watch import Watch
+from bench.report import CannotMeasure
 from rekindle.local.layout import StackLayout
 from rekindle.local.parts import PartRunner
 from rekindle.local.running_stack import VM_MARK
@@ -27,10 +28,6 @@ from rekindle.local.stack import stack
 
 SPECS = (SOLO, PAIR)
 GRACE_SECONDS = 30.0  # seconds for deletions after the last job
-
-
-class CannotMeasure(Exception):
-    """Raised when the benchmark could not be set up, so that nothing was measured."""
 
 
 async def run(
@@ -76,7 +73,7 @@ async def _tools(
         yield Tools(
             eyes=eyes,
             watch=Watch(eyes, containers, book),
-            jobs=Jobs(api, database, containers),
+            jobs=RecoveryJobs(api, database, containers),
             containers=containers,
             stage=Stage(layout, api),
             book=book,

@@ -10,7 +10,7 @@ import psutil
 from bench.recovery import blobs, disk, invariants, phases, victims
 from bench.recovery.blobs import Containers
 from bench.recovery.book import Book, Outcome, Strike
-from bench.recovery.jobs import Jobs, Spec
+from bench.recovery.jobs import RecoveryJobs, Spec
 from bench.recovery.phases import Situation
 from bench.recovery.plan import MACHINE, RESTART, Kill, Kind, Phase
 from bench.recovery.sight import Eyes, Vm
@@ -44,7 +44,7 @@ class Tools:
 
     eyes: Eyes
     watch: Watch
-    jobs: Jobs
+    jobs: RecoveryJobs
     containers: Containers
     stage: Stage
     book: Book

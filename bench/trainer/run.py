@@ -13,7 +13,7 @@ from shutil import which
 
 import psutil
 
-from bench.report import ROOT
+from bench.report import ROOT, CannotMeasure
 from bench.trainer.case import RIVAL, Case
 
 POLL = 0.02
@@ -24,10 +24,6 @@ STATUS = {"RssAnon:": "private", "RssFile:": "files", "RssShmem:": "shared"}
 OF_GPU = "gpu"  # kind of memory: that of the fullest GPU, by its driver
 # Prints a line for each GPU, ten times a second.
 SMI = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--loop-ms=100")
-
-
-class CannotMeasure(Exception):
-    """Raised when a contestant did not finish, with the end of its output."""
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bench.checkpoint.case import Case, RankResult
+from bench.checkpoint.case import Case, CheckpointTimes
 from bench.checkpoint.ranks import sdk
 from bench.checkpoint.ranks.contestant import Contestant, folder_name
 from bench.checkpoint.ranks.engine import State
@@ -45,7 +45,7 @@ class Rank:
     """Measurements of this rank with one contestant."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.found = case, RankResult()
+        self.case, self.found = case, CheckpointTimes()
         self.state = State(case.mib)
         self.state.fill()
         self.container = sdk.client(case.url)
@@ -57,7 +57,7 @@ class Rank:
         self.usage.forget_highest()
         self.newest = 0
 
-    def run(self) -> RankResult:
+    def run(self) -> CheckpointTimes:
         """Run all measurements of the case and return them."""
         self.found.state_bytes = self.state.bytes
         if self.case.load_only:

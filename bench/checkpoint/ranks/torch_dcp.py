@@ -5,7 +5,7 @@ Such a checkpoint cannot be loaded on another number of ranks.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, Fsspec
 
 from bench.checkpoint.case import Case
 from bench.checkpoint.ranks import sdk
-from bench.checkpoint.ranks.contestant import Local, folder_name
+from bench.checkpoint.ranks.contestant import Local, Uploading, folder_name
 from bench.checkpoint.ranks.engine import State
 
 
@@ -54,23 +54,18 @@ class DcpFsspec(Local):
         return f"abfs://{self._container}/{folder_name(number)}"
 
 
-class DcpDisk(Local):
+class DcpDisk(Uploading):
     """Saves to disk and uploads with azure-storage-blob, where adlfs is not installed."""
-
-    isolated = True
-    helpers: Sequence[int] = ()
 
     def __init__(self, case: Case, state: State) -> None:
         super().__init__(case, state)
         self._group = dist.new_group(backend="gloo")
-        self._container = sdk.client(case.url)
-        self._thread = ThreadPoolExecutor(1)
 
     def save(self, number: int) -> "Future[None]":
         """Start a save; blocks for a copy in host memory."""
         writer = dcp.FileSystemWriter(self.folder(number))
         written = _async_save(self.state, writer, self._group)
-        return self._thread.submit(self._upload, number, written)
+        return self._thread.submit(self._upload_written, number, written)
 
     def load(self, number: int) -> None:
         """Download a share of the files on each rank, then read all of them in place."""
@@ -83,18 +78,10 @@ class DcpDisk(Local):
         dist.barrier()
         self.drop(number)
 
-    def close(self) -> None:
-        """Stop the thread and close the connections."""
-        self._thread.shutdown()
-        self._container.close()
-
-    def _upload(self, number: int, written: "Future[Any]") -> None:
+    def _upload_written(self, number: int, written: "Future[Any]") -> None:
         written.result()
-        folder = self.folder(number)
         names = [f"__{self.state.rank}_0.distcp", *([".metadata"] if self.state.rank == 0 else [])]
-        sdk.upload(self._container, folder, names)
-        for name in names:
-            (folder / name).unlink()
+        self._upload(self.folder(number), names)
 
 
 def _async_save(state: State, writer: Any, group: Any) -> "Future[Any]":  # noqa: ANN401
