@@ -17,7 +17,6 @@ from trainer.contract import (
     HEAD,
     PROTOCOL,
     RUN_SPEC,
-    BaseModel,
     Committed,
     DirectiveKind,
     Generation,
@@ -27,12 +26,13 @@ from trainer.contract import (
     Member,
     NodeConfig,
     NodePhase,
+    PinnedModel,
     RunSpec,
 )
 from trainer.supervisor.blob.container import BlobAccess
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.context import SupervisorContext
-from trainer.supervisor.control.launch import CONVERTER, Command, Launcher, NodeWorld
+from trainer.supervisor.control.launch import CONVERTER, Command, NodeWorld, TrainerLauncher
 from trainer.supervisor.control.node_state import NodeState
 from trainer.supervisor.machine.health import HealthCheck
 from trainer.supervisor.machine.memory_files import MemoryFolder
@@ -138,7 +138,7 @@ def run_spec(model: InputFile, data: InputFile) -> RunSpec:
         job_id="job-test",
         seed=1,
         method="supervised",
-        base_model=BaseModel(name="tiny", revision="r1", files=(model,)),
+        base_model=PinnedModel(name="tiny", revision="r1", files=(model,)),
         training_file=data,
         validation_file=None,
         total_steps=10,
@@ -230,7 +230,7 @@ class Scene:
     ) -> None:
         config = node_config(self)
         mark = str(work)
-        launcher = Launcher(
+        launcher = TrainerLauncher(
             command=command,
             environment={"PYTHONPATH": str(ROOT)},
             accelerator="cpu",

@@ -26,7 +26,7 @@ from bench import ports, report
 from bench.api import floor, statements
 from bench.report import CannotMeasure, Measure
 from bench.scale.parts.line import Broken
-from bench.scale.stack import Shape, Stack, answered, stack
+from bench.scale.stack import ScaleStack, Shape, answered, stack
 
 LANES = floor.LANES  # concurrent requests
 WARM = 50  # warm-up requests, not counted
@@ -113,7 +113,7 @@ async def _run(requests: int) -> list[Used]:
     return used
 
 
-async def _floors(running: Stack, requests: int) -> list[Used]:
+async def _floors(running: ScaleStack, requests: int) -> list[Used]:
     """Measure the minimum cost of a POST: without any work, and with one inserted row."""
     body = {"model": "m", "training_file": "file-1", "hyperparameters": {"n_epochs": 3}}
     async with (
@@ -130,7 +130,7 @@ async def _floors(running: Stack, requests: int) -> list[Used]:
         ]
 
 
-async def _writes(running: Stack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+async def _writes(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure requests that create, pause, resume and cancel jobs."""
     meter = _Meter(process=running.processes["api"][0], stack=running)
     asked = await running.job_request(api, nodes=1)
@@ -159,7 +159,7 @@ async def _writes(running: Stack, api: httpx.AsyncClient, requests: int) -> list
     return used
 
 
-async def _looks(running: Stack, api: httpx.AsyncClient, requests: int) -> list[Used]:
+async def _looks(running: ScaleStack, api: httpx.AsyncClient, requests: int) -> list[Used]:
     """Measure GET requests for a job that trains."""
     asked = await running.job_request(api, nodes=1)
     job = (await answered(api.post(JOBS, json=asked)))["id"]
@@ -185,7 +185,7 @@ async def _looks(running: Stack, api: httpx.AsyncClient, requests: int) -> list[
 @dataclass(frozen=True, kw_only=True)
 class _Meter:
     process: psutil.Process
-    stack: Stack | None
+    stack: ScaleStack | None
 
     async def of(self, name: str, requests: int, ask: Ask) -> Used:
         """Send ``requests`` requests after a warm-up and return the average cost of one."""

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 
 from bench.chaos.victims import Victims
 from bench.report import CannotMeasure
-from bench.scale.stack import ROW, Stack
+from bench.scale.stack import ROW, ScaleStack
 
 LANES = 8
 ENOUGH_STEPS = 4  # steps after which a job may end
@@ -48,7 +48,7 @@ class Counted:
 class Chaos:
     """Driver of one chaos run."""
 
-    stack: Stack
+    stack: ScaleStack
     database: psycopg.AsyncConnection[dict[str, Any]]
     victims: Victims
     dice: random.Random
@@ -293,7 +293,7 @@ def _model(generation: int) -> dict[str, Any]:
     }
 
 
-async def connected(stack: Stack) -> psycopg.AsyncConnection[dict[str, Any]]:
+async def connected(stack: ScaleStack) -> psycopg.AsyncConnection[dict[str, Any]]:
     """Open a connection to the database that bypasses the service."""
     return await psycopg.AsyncConnection.connect(
         stack.database, autocommit=True, row_factory=dict_row

@@ -43,9 +43,9 @@ import psutil
 
 from bench import report
 from bench.checkpoint import measures, run, sink
-from bench.checkpoint.case import GIB, MIB, OURS, Case
+from bench.checkpoint.case import GIB, MIB, OURS, CheckpointCase
 from bench.checkpoint.limits import Raw
-from bench.checkpoint.measures import Row
+from bench.checkpoint.measures import ContestantRow
 from bench.report import CANNOT_MEASURE, CannotMeasure, say
 
 DIFFERED = 1
@@ -60,11 +60,11 @@ NOTES = [
 
 
 @dataclass
-class Found:
+class CheckpointFindings:
     """Rows of all finished cases, and the reasons for the missing ones."""
 
-    rows: list[Row] = field(default_factory=list)
-    reshards: list[Row] = field(default_factory=list)
+    rows: list[ContestantRow] = field(default_factory=list)
+    reshards: list[ContestantRow] = field(default_factory=list)
     raws: dict[bool, Raw] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
@@ -73,7 +73,7 @@ def main() -> int:
     """Run all cases, print them and return whether every byte came back, as an exit status."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM stops the ranks too
-    found = Found()
+    found = CheckpointFindings()
     warm = int(max(options.gib) * 2.5 * 1024)
     with (
         tempfile.TemporaryDirectory(prefix="rekindle-bench-", dir=options.state) as name,
@@ -81,7 +81,7 @@ def main() -> int:
     ):
         if store.kind == "python":
             say("no C compiler: the sink is in Python, and it is what limits every row")
-        tools = run.Tools(sink=store, folder=Path(name), packages=options.packages)
+        tools = run.CheckpointTools(sink=store, folder=Path(name), packages=options.packages)
         try:
             _measure(tools, options, found)
         except KeyboardInterrupt:
@@ -116,20 +116,22 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(tools: run.Tools, options: argparse.Namespace, found: Found) -> None:
+def _measure(
+    tools: run.CheckpointTools, options: argparse.Namespace, found: CheckpointFindings
+) -> None:
     for wire in options.wire:
         found.raws[wire == "tls"] = run.raw(tools, tls=wire == "tls")
     names = [n for n in run.contestants(tools.packages) if n in options.only or not options.only]
     for case in _cases(tools, options):
         for name in names:
-            _one(tools, Case(**{**asdict(case), "contestant": name}), found)
+            _one(tools, CheckpointCase(**{**asdict(case), "contestant": name}), found)
 
 
-def _cases(tools: run.Tools, options: argparse.Namespace) -> Iterator[Case]:
+def _cases(tools: run.CheckpointTools, options: argparse.Namespace) -> Iterator[CheckpointCase]:
     """Yield all cases; the case of the headline measures comes last."""
     wires = sorted(options.wire, reverse=True)
     for gib, ranks, wire in product(sorted(options.gib), sorted(options.ranks), wires):
-        yield Case(
+        yield CheckpointCase(
             contestant="",
             mib=round(gib * GIB / MIB),
             ranks=ranks,
@@ -141,7 +143,7 @@ def _cases(tools: run.Tools, options: argparse.Namespace) -> Iterator[Case]:
         )
 
 
-def _one(tools: run.Tools, case: Case, found: Found) -> None:
+def _one(tools: run.CheckpointTools, case: CheckpointCase, found: CheckpointFindings) -> None:
     label = (
         f"{case.contestant}, {case.mib} MiB, {case.ranks} ranks, {'tls' if case.tls else 'plain'}"
     )
@@ -163,7 +165,7 @@ def _one(tools: run.Tools, case: Case, found: Found) -> None:
         found.missing.append(f"{label}: {e}")
 
 
-def _last(found: Found) -> list[report.Measure]:
+def _last(found: CheckpointFindings) -> list[report.Measure]:
     """Return the measures of the last case, or none without Rekindle's row."""
     if not found.rows:
         return []
@@ -174,7 +176,7 @@ def _last(found: Found) -> list[report.Measure]:
     return measures.measures(rows, found.reshards[-1], found.raws[last.tls])
 
 
-def _show(found: Found) -> None:
+def _show(found: CheckpointFindings) -> None:
     lines = [measures.raw_cells(raw, tls=tls) for tls, raw in found.raws.items()]
     report.table(measures.HEAD, [*lines, *map(measures.cells, found.rows)])
     if found.reshards:
@@ -186,7 +188,9 @@ def _show(found: Found) -> None:
         say(f"MISSING: {line}")
 
 
-def _more(options: argparse.Namespace, found: Found, store: sink.Sink) -> dict[str, object]:
+def _more(
+    options: argparse.Namespace, found: CheckpointFindings, store: sink.Sink
+) -> dict[str, object]:
     return {
         "arguments": {"gib": options.gib, "ranks": options.ranks, "wire": options.wire},
         "sink": {"kind": store.kind, "checks_crc64": options.check},

@@ -9,7 +9,7 @@ OURS, LIMIT = "rekindle", "raw_sink"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(JsonFile):
+class CheckpointCase(JsonFile):
     """One contestant, state size, number of ranks and kind of connection."""
 
     contestant: str

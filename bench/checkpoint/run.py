@@ -14,9 +14,9 @@ from pathlib import Path
 
 from bench import ports
 from bench.checkpoint import limits
-from bench.checkpoint.case import LIMIT, OURS, Case, CheckpointTimes
+from bench.checkpoint.case import LIMIT, OURS, CheckpointCase, CheckpointTimes
 from bench.checkpoint.limits import Raw
-from bench.checkpoint.measures import Row, row
+from bench.checkpoint.measures import ContestantRow, row
 from bench.checkpoint.sink import Sink
 from bench.report import ROOT, CannotMeasure
 
@@ -29,7 +29,7 @@ TAIL = 3000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tools:
+class CheckpointTools:
     """Sink, scratch folder and extra packages that every case uses."""
 
     sink: Sink
@@ -45,13 +45,15 @@ def contestants(packages: str) -> tuple[str, ...]:
     return (OURS, *rivals, LIMIT)
 
 
-def measure(tools: Tools, case: Case) -> Row:
+def measure(tools: CheckpointTools, case: CheckpointCase) -> ContestantRow:
     """Measure one contestant, and check that its bytes are right and came from the sink."""
     with _folder(tools) as folder:
         return _measured(tools, replace(case, folder=str(folder)))
 
 
-def measure_ours(tools: Tools, case: Case, other: int) -> tuple[Row, Row]:
+def measure_ours(
+    tools: CheckpointTools, case: CheckpointCase, other: int
+) -> tuple[ContestantRow, ContestantRow]:
     """Measure Rekindle, and then a load of the same checkpoint on ``other`` ranks."""
     with _folder(tools) as folder, _folder(tools) as second:
         same = _measured(tools, replace(case, folder=str(folder)), keep=True)
@@ -60,12 +62,12 @@ def measure_ours(tools: Tools, case: Case, other: int) -> tuple[Row, Row]:
         return same, _measured(tools, again)
 
 
-def raw(tools: Tools, *, tls: bool) -> Raw:
+def raw(tools: CheckpointTools, *, tls: bool) -> Raw:
     """Measure the throughput of bare sockets."""
     return limits.raw(tools.sink, mib=RAW_MIB, streams=RAW_STREAMS, tls=tls)
 
 
-def needed_gib(case: Case) -> float:
+def needed_gib(case: CheckpointCase) -> float:
     """Estimate an upper bound of a case's memory in GiB, with the sink.
 
     It sums the state, a copy of it in host memory, the sink's copies of two saves, and DeepSpeed's
@@ -75,7 +77,7 @@ def needed_gib(case: Case) -> float:
     return gib * (1 + 1 + 2 + case.ranks / 3 + 1 / 3) + 0.7 * (case.ranks + 1)
 
 
-def _measured(tools: Tools, case: Case, *, keep: bool = False) -> Row:
+def _measured(tools: CheckpointTools, case: CheckpointCase, *, keep: bool = False) -> ContestantRow:
     before = tools.sink.stats()
     results = _ran(tools, case)
     after = tools.sink.stats()
@@ -85,7 +87,7 @@ def _measured(tools: Tools, case: Case, *, keep: bool = False) -> Row:
     return row(case, results, stored=stored, fetched=fetched)
 
 
-def _ran(tools: Tools, case: Case) -> list[CheckpointTimes]:
+def _ran(tools: CheckpointTools, case: CheckpointCase) -> list[CheckpointTimes]:
     folder = Path(case.folder)
     case.write(folder / "case.json")
     began, environment = time.monotonic(), _environment(tools, case)
@@ -120,7 +122,7 @@ def _last_words(folder: Path) -> str:
     return next((text for text in said if "Error" in text), said[0] if said else "nothing")
 
 
-def _environment(tools: Tools, case: Case) -> dict[str, str]:
+def _environment(tools: CheckpointTools, case: CheckpointCase) -> dict[str, str]:
     trusted = str(tools.sink.authority)
     places = [tools.packages] if tools.packages and case.contestant == DCP else []
     return {
@@ -136,7 +138,7 @@ def _environment(tools: Tools, case: Case) -> dict[str, str]:
 
 
 @contextmanager
-def _folder(tools: Tools) -> Iterator[Path]:
+def _folder(tools: CheckpointTools) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(dir=tools.folder))
     try:
         yield folder

@@ -25,7 +25,7 @@ def main() -> int:
     add("--seconds", type=float, default=30.0, help="Seconds of each measurement (30).")
     add("--steps", type=int, default=1_000_000, help="Steps of the long series (1000000).")
     options = parser.parse_args()
-    order = measures.Order(
+    order = measures.ConsoleOptions(
         jobs=options.jobs, pages=options.pages, seconds=options.seconds, steps=options.steps
     )
     found = report.run_to_exit(measures.all_of(order), Broken, httpx.HTTPError)

@@ -19,7 +19,7 @@ import psycopg
 
 from bench import report
 from bench.elastic import measures, run
-from bench.elastic.lives import Life
+from bench.elastic.lives import JobHistory
 from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, say
 from rekindle.local.running_stack import TargetNotFound
 from rekindle.local.state_folder import StackStartError
@@ -38,7 +38,7 @@ def main() -> int:
     """Run the benchmark and return whether it could be measured, as an exit status."""
     options = _options()
     folder = options.state or Path(tempfile.mkdtemp(prefix="rekindle-bench-"))
-    plan = run.Plan(epochs=options.epochs, boot_seconds=options.boot_seconds)
+    plan = run.ElasticOptions(epochs=options.epochs, boot_seconds=options.boot_seconds)
     began = time.monotonic()
     try:
         lives = asyncio.run(run.run(plan, folder.resolve(), options.port, say))
@@ -65,7 +65,9 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _show(plan: run.Plan, lives: list[Life], seconds: float, to: Path | None) -> None:
+def _show(
+    plan: run.ElasticOptions, lives: list[JobHistory], seconds: float, to: Path | None
+) -> None:
     elastic, rigid = lives
     found = measures.measures(elastic, rigid)
     report.table(HEAD, measures.rows(lives))

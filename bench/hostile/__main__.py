@@ -19,7 +19,7 @@ import psutil
 from bench import report
 from bench.hostile.attacks import ATTACKS
 from bench.report import CannotMeasure, Measure
-from bench.scale.stack import Shape, Stack, room_for, stack
+from bench.scale.stack import ScaleStack, Shape, room_for, stack
 
 LOOK_SECONDS = 0.1  # seconds between two samples of memory and /livez
 REST_SECONDS = 3.0  # seconds for the process to release memory
@@ -28,7 +28,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class AttackResult:
     """Memory, latency and answers during one attack."""
 
     attack: str
@@ -60,7 +60,7 @@ def main() -> int:
     return 0
 
 
-def _measures(seen: list[Seen]) -> list[Measure]:
+def _measures(seen: list[AttackResult]) -> list[Measure]:
     return [
         measure
         for s in seen
@@ -71,13 +71,13 @@ def _measures(seen: list[Seen]) -> list[Measure]:
     ]
 
 
-async def _run(only: str) -> list[Seen]:
+async def _run(only: str) -> list[AttackResult]:
     room_for(CONNECTIONS)
     async with stack(Shape(reconcilers=0)) as running:
         return [await _under(running, name) for name in ATTACKS if only in name]
 
 
-async def _under(running: Stack, name: str) -> Seen:
+async def _under(running: ScaleStack, name: str) -> AttackResult:
     """Run one attack and sample the api process until it ends."""
     (process,), (port,) = running.processes["api"], running.ports
     memory, slowest = [_mib(process)], 0.0
@@ -96,7 +96,7 @@ async def _under(running: Stack, name: str) -> Seen:
         raise CannotMeasure(f"the attack {name!r} failed")
     await asyncio.sleep(REST_SECONDS)
     told: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return Seen(
+    return AttackResult(
         attack=name,
         before=memory[0],
         peak=max(memory),

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench import report
-from bench.learning.cases import CASES, Case
+from bench.learning.cases import CASES, LearningCase
 from bench.report import CANNOT_MEASURE, ROOT, CannotMeasure, Measure, say
 
 TAIL = 3000
@@ -56,7 +56,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _learn(name: str, case: Case, rows: Mapping[str, str]) -> Curve:
+def _learn(name: str, case: LearningCase, rows: Mapping[str, str]) -> Curve:
     with tempfile.TemporaryDirectory(prefix="rekindle-bench-") as folder:
         own = [str(Path(rows[case.rows]).resolve())] if case.rows in rows else []
         _run(["bench.learning.ranks.prepare", folder, name, *own])

@@ -36,8 +36,8 @@ from pathlib import Path
 from bench import report
 from bench.planner import errors, goodput, memories, points, steps
 from bench.planner.errors import Calibrated, Errors
-from bench.planner.goodput import Outcome
-from bench.planner.points import Point
+from bench.planner.goodput import GoodputOutcome
+from bench.planner.points import PublishedRun
 from bench.report import CANNOT_MEASURE, Measure, rounded, say
 from service.domain.performance.memory import MARGIN
 
@@ -84,7 +84,9 @@ def _options(told: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(told)
 
 
-def _step_rows(promised: Sequence[Point], refused: Sequence[Point]) -> dict[str, Errors]:
+def _step_rows(
+    promised: Sequence[PublishedRun], refused: Sequence[PublishedRun]
+) -> dict[str, Errors]:
     return {
         "stored": errors.stored(promised),
         "5 folds": errors.cross_validated(promised),
@@ -96,7 +98,7 @@ def _step_rows(promised: Sequence[Point], refused: Sequence[Point]) -> dict[str,
     }
 
 
-def _few_rows(found: Sequence[Point]) -> dict[str, Errors]:
+def _few_rows(found: Sequence[PublishedRun]) -> dict[str, Errors]:
     return {
         "few nodes": errors.few_nodes(found),
         "few, held out": errors.few_nodes_held_out(found),
@@ -104,7 +106,7 @@ def _few_rows(found: Sequence[Point]) -> dict[str, Errors]:
     }
 
 
-def _memory(found: Sequence[Point]) -> list[Measure]:
+def _memory(found: Sequence[PublishedRun]) -> list[Measure]:
     rows = memories.measured(found)
     return [
         Measure(
@@ -127,7 +129,7 @@ def _memory(found: Sequence[Point]) -> list[Measure]:
 
 
 def _steps(
-    promised: Sequence[Point], rows: dict[str, Errors], calibrated: Calibrated
+    promised: Sequence[PublishedRun], rows: dict[str, Errors], calibrated: Calibrated
 ) -> list[Measure]:
     known = [p for p in promised if p.stack in steps.STACKS]
     strange = [p for p in promised if p.stack not in steps.STACKS]
@@ -159,11 +161,11 @@ def _step(
     )
 
 
-def _constant(rows: Sequence[Point]) -> float | None:
+def _constant(rows: Sequence[PublishedRun]) -> float | None:
     return errors.of(rows, steps.constant_mfu).mape
 
 
-def _goodput(lives: Sequence[Outcome]) -> list[Measure]:
+def _goodput(lives: Sequence[GoodputOutcome]) -> list[Measure]:
     least = goodput.lowest(lives)
     rivals = {
         name: rounded(min(o.rivals[name] / o.case.best for o in lives)) for name in goodput.HABITS
@@ -187,11 +189,11 @@ def _goodput(lives: Sequence[Outcome]) -> list[Measure]:
 
 
 def _show(
-    found: Sequence[Point],
+    found: Sequence[PublishedRun],
     left_out: Sequence[str],
-    refused: Sequence[Point],
+    refused: Sequence[PublishedRun],
     rows: dict[str, Errors],
-    lives: Sequence[Outcome],
+    lives: Sequence[GoodputOutcome],
 ) -> None:
     """Print the tables to standard error."""
     reasons = Counter(why.partition(":")[0] for why in left_out)
@@ -213,7 +215,7 @@ def _errors(rows: dict[str, Errors]) -> list[tuple[object, ...]]:
     ]
 
 
-def _lives(lives: Sequence[Outcome]) -> list[tuple[object, ...]]:
+def _lives(lives: Sequence[GoodputOutcome]) -> list[tuple[object, ...]]:
     return [
         (
             f"{o.case.state}, {o.case.band}",

@@ -24,12 +24,12 @@ from bench.policy.lives import (
     RIVALS,
     STAYING,
     WARM,
-    Life,
+    PolicyRun,
     Rules,
     lives,
 )
 from bench.policy.picture import draw
-from bench.policy.traces import BadTrace, Folder, read
+from bench.policy.traces import BadTrace, TraceFolder, read
 from bench.report import CANNOT_MEASURE, Measure, say
 from service.domain.simulation.simulator import AvailabilitySignals
 
@@ -142,8 +142,8 @@ def _rules(options: argparse.Namespace) -> Rules:
     )
 
 
-def _replay(folders: Sequence[Folder], gang: int, rules: Rules) -> list[Life]:
-    lived: list[Life] = []
+def _replay(folders: Sequence[TraceFolder], gang: int, rules: Rules) -> list[PolicyRun]:
+    lived: list[PolicyRun] = []
     for folder in folders:
         if not any(any(zone) for zone in folder.weather):
             say(f"{folder.name}: never {gang} at once; left out")
@@ -158,7 +158,7 @@ def _replay(folders: Sequence[Folder], gang: int, rules: Rules) -> list[Life]:
     return lived
 
 
-def _measures(lived: Sequence[Life], deadline: float) -> list[Measure]:
+def _measures(lived: Sequence[PolicyRun], deadline: float) -> list[Measure]:
     cost = {p: _mean(lived, deadline, p) for p in (OURS, ORACLE, *RIVALS, *OTHERS)}
     ours = cost[OURS]
     if ours is None:
@@ -187,7 +187,7 @@ def _measures(lived: Sequence[Life], deadline: float) -> list[Measure]:
     ]
 
 
-def _against(lived: Sequence[Life], deadline: float, short: str, rival: str) -> Measure:
+def _against(lived: Sequence[PolicyRun], deadline: float, short: str, rival: str) -> Measure:
     value = _ratio(_mean(lived, deadline, OURS), _mean(lived, deadline, rival))
     return Measure(name=f"cost_to_{short}_{deadline}", value=value, unit="times", bar=1.0)
 
@@ -207,16 +207,16 @@ def _covered(lives: int, seed: int) -> list[Measure]:
     ]
 
 
-def _of(lived: Sequence[Life], deadline: float, policy: str) -> list[Life]:
+def _of(lived: Sequence[PolicyRun], deadline: float, policy: str) -> list[PolicyRun]:
     return [life for life in lived if life.deadline == deadline and life.policy == policy]
 
 
-def _mean(lived: Sequence[Life], deadline: float, policy: str) -> float | None:
+def _mean(lived: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
     costs = [life.cost for life in _of(lived, deadline, policy)]
     return statistics.fmean(costs) if costs else None
 
 
-def _late(lived: Sequence[Life], deadline: float, policy: str) -> float | None:
+def _late(lived: Sequence[PolicyRun], deadline: float, policy: str) -> float | None:
     late = [life.late for life in _of(lived, deadline, policy)]
     return round(100 * statistics.fmean(late), 2) if late else None
 
@@ -225,15 +225,15 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return None if a is None or not b else round(a / b, 4)
 
 
-def _columns(lived: Sequence[Life]) -> list[str]:
+def _columns(lived: Sequence[PolicyRun]) -> list[str]:
     return [p for p in (OURS, *OTHERS, *RIVALS, ORACLE) if any(life.policy == p for life in lived)]
 
 
-def _groups(lived: Sequence[Life]) -> list[tuple[str, str, float]]:
+def _groups(lived: Sequence[PolicyRun]) -> list[tuple[str, str, float]]:
     return sorted({(life.folder, life.zones, life.deadline) for life in lived})
 
 
-def _rows(lived: Sequence[Life]) -> list[list[object]]:
+def _rows(lived: Sequence[PolicyRun]) -> list[list[object]]:
     """Return table rows: mean cost / 95th percentile, and the percentage of late runs if any."""
     rows: list[list[object]] = []
     for group in _groups(lived):
@@ -242,7 +242,7 @@ def _rows(lived: Sequence[Life]) -> list[list[object]]:
     return rows
 
 
-def _cell(lived: Sequence[Life], policy: str) -> str:
+def _cell(lived: Sequence[PolicyRun], policy: str) -> str:
     here = [life for life in lived if life.policy == policy]
     if not here:
         return "-"
@@ -252,7 +252,7 @@ def _cell(lived: Sequence[Life], policy: str) -> str:
     return shown + (f" {late:.0f}% late" if late else "")
 
 
-def _plain(lived: Sequence[Life]) -> list[dict[str, object]]:
+def _plain(lived: Sequence[PolicyRun]) -> list[dict[str, object]]:
     plain: list[dict[str, object]] = []
     for folder, zones, deadline in _groups(lived):
         for policy in _columns(lived):

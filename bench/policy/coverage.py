@@ -79,7 +79,7 @@ def live_coverage(lives: int, seed: int) -> tuple[float, float]:
 
 
 def _told_right(draw: random.Random) -> tuple[bool, bool]:
-    job = _Shown(draw)
+    job = _RunningJob(draw)
     job.live_until(draw.uniform(0.02, 0.9) * job.steps)
     seen, steps = job.seen(), round(job.steps - job.done)
     left, end = (
@@ -99,7 +99,7 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
     return left.p10 <= took <= left.p90, end.p10 <= took + job.waited - waited <= end.p90
 
 
-class _Shown:
+class _RunningJob:
     """A running job: its simulated truth, and what it has shown of that so far."""
 
     def __init__(self, draw: random.Random) -> None:

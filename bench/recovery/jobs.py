@@ -13,7 +13,7 @@ import psycopg
 
 from bench.recovery import blobs
 from bench.recovery.blobs import Containers
-from bench.recovery.book import Outcome
+from bench.recovery.book import JobOutcome
 from bench.recovery.phases import OVER
 from bench.report import CannotMeasure
 from rekindle.local.layout import TINY_MODEL
@@ -99,7 +99,7 @@ class RecoveryJobs:
             await asyncio.sleep(0.2)
         return state
 
-    async def outcome(self, job: str) -> Outcome:
+    async def outcome(self, job: str) -> JobOutcome:
         """Return the outcome of a job: the model's hash from HEAD, and the loss of every step."""
         query = "select state, error from jobs where id = %s"
         row = await (await self.database.execute(query, [job])).fetchone()
@@ -108,7 +108,7 @@ class RecoveryJobs:
         model = (head or {}).get("model") or {}
         query = "select step, loss from metrics where job_id = %s"
         losses = await (await self.database.execute(query, [job])).fetchall()
-        return Outcome(
+        return JobOutcome(
             job=job,
             state=row[0],
             error=(row[1] or {}).get("message", ""),

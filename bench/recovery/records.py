@@ -10,7 +10,7 @@ Span = tuple[str, float, float]  # name, start, end
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationRow:
+class GenerationTimes:
     """One generation: when it was opened, and when the service halted it."""
 
     number: int
@@ -20,7 +20,7 @@ class GenerationRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttemptRow:
+class AttemptTimes:
     """One attempt: when it was created, terminated, and joined by its first node."""
 
     id: str
@@ -35,9 +35,9 @@ class AttemptRow:
 class JobRecord:
     """Generations and attempts of one job, oldest first."""
 
-    generations: Sequence[GenerationRow] = ()
-    attempts: Sequence[AttemptRow] = ()
-    by_id: dict[str, AttemptRow] = field(default_factory=dict)
+    generations: Sequence[GenerationTimes] = ()
+    attempts: Sequence[AttemptTimes] = ()
+    by_id: dict[str, AttemptTimes] = field(default_factory=dict)
 
     def decision_after(self, at: float, generation: int, attempt: str) -> float | None:
         """Return the time of the service's first decision after ``at``, in Unix seconds.
@@ -51,7 +51,7 @@ class JobRecord:
         ]
         return min((m for m in moments if m is not None and m >= at), default=None)
 
-    def generation(self, number: int) -> GenerationRow | None:
+    def generation(self, number: int) -> GenerationTimes | None:
         """Return the generation with this number, or None."""
         return next((g for g in self.generations if g.number == number), None)
 
@@ -65,7 +65,7 @@ async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
         job,
     )
     generations = [
-        GenerationRow(
+        GenerationTimes(
             number=r[0], attempt=r[1], opened_at=r[2].timestamp(), halted_at=_seconds(r[3])
         )
         for r in rows
@@ -82,7 +82,7 @@ async def read(database: psycopg.AsyncConnection[Any], job: str) -> JobRecord:
         job,
     )
     attempts = [
-        AttemptRow(
+        AttemptTimes(
             id=r[0],
             number=r[1],
             created_at=r[2].timestamp(),

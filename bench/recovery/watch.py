@@ -10,8 +10,8 @@ import psutil
 
 from bench.recovery import blobs, disk, invariants
 from bench.recovery.blobs import Containers
-from bench.recovery.book import Book, Generation
-from bench.recovery.sight import Attempt, Eyes, Sight, Vm
+from bench.recovery.book import Book, ObservedGeneration
+from bench.recovery.sight import Eyes, Sight, SightedAttempt, Vm
 
 LOOK_SECONDS = 0.25
 
@@ -69,26 +69,26 @@ class Watch:
         """Wait for the pending checks."""
         await asyncio.gather(*self._checking)
 
-    def _running(self, sight: Sight) -> Iterator[tuple[Attempt, Vm]]:
+    def _running(self, sight: Sight) -> Iterator[tuple[SightedAttempt, Vm]]:
         for attempt in sight.attempts.values():
             for vm in sight.machines(attempt.id):
                 if vm.pid is not None:
                     yield attempt, vm
 
-    def _note_boot(self, attempt: Attempt, vm: Vm) -> None:
+    def _note_boot(self, attempt: SightedAttempt, vm: Vm) -> None:
         with suppress(psutil.NoSuchProcess):
             began = psutil.Process(vm.pid).create_time()
             known = self._book.machines_up_at.get(attempt.id, 0.0)
             self._book.machines_up_at[attempt.id] = max(began, known)
 
-    def _note_run(self, attempt: Attempt, vm: Vm) -> None:
+    def _note_run(self, attempt: SightedAttempt, vm: Vm) -> None:
         run = disk.newest_run(vm.work)
         row = disk.generation(run) if run else None
         if run is None or row is None:
             return
         loaded = row["checkpoint"]
         step = loaded["step"] if loaded else 0
-        seen = Generation(
+        seen = ObservedGeneration(
             job=attempt.job,
             number=run.number,
             attempt=attempt.id,

@@ -20,7 +20,7 @@ from bench import report
 from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, say
 from bench.scale import measures
 from bench.scale.parts.line import Broken
-from bench.scale.run import Found, Order, Window, run
+from bench.scale.run import ScaleFindings, ScaleOptions, Window, run
 from bench.scale.stack import Shape, room_for, stack
 
 FAULTS = (CannotMeasure, Broken, httpx.HTTPError, psycopg.Error)
@@ -41,8 +41,8 @@ NOTES = [
 def main() -> int:
     """Run the benchmark, print its tables and return the exit status."""
     options = _options()
-    found = Found()
-    order = Order(jobs=options.jobs, nodes=options.nodes, seconds=options.seconds)
+    found = ScaleFindings()
+    order = ScaleOptions(jobs=options.jobs, nodes=options.nodes, seconds=options.seconds)
     shape = Shape(
         apis=options.apis,
         reconcilers=options.reconcilers,
@@ -66,7 +66,7 @@ def main() -> int:
     return status
 
 
-async def _run(shape: Shape, order: Order, found: Found, logs: Path | None) -> None:
+async def _run(shape: Shape, order: ScaleOptions, found: ScaleFindings, logs: Path | None) -> None:
     room_for(order.nodes)
     async with stack(shape) as running:
         try:
@@ -94,7 +94,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _show(found: Found) -> None:
+def _show(found: ScaleFindings) -> None:
     head = ("jobs", "nodes", "api", "reconciler", "postgres", "commits/s", "arm/s", "MiB")
     rows = []
     for w in found.windows:

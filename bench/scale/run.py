@@ -11,7 +11,7 @@ import psycopg
 
 from bench.report import CannotMeasure, percentile, rounded
 from bench.scale import bare
-from bench.scale.stack import Stack, answered
+from bench.scale.stack import ScaleStack, answered
 
 LANES = 16  # concurrent requests of users
 FILL_SECONDS = 1800.0
@@ -19,7 +19,7 @@ BURST_SECONDS = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ScaleOptions:
     """Arguments of the command line."""
 
     jobs: int
@@ -53,7 +53,7 @@ class Window:
 
 
 @dataclass(kw_only=True)
-class Found:
+class ScaleFindings:
     """All measurements; None where the run did not reach them."""
 
     bare_tps: float | None = None
@@ -70,10 +70,10 @@ class Found:
 class Bench:
     """Connections and arguments of a run."""
 
-    stack: Stack
+    stack: ScaleStack
     api: httpx.AsyncClient
     database: psycopg.AsyncConnection[Any]
-    order: Order
+    order: ScaleOptions
     say: Callable[[str], None]
 
     async def one(self, query: str, *values: object) -> int:
@@ -83,7 +83,9 @@ class Bench:
         return int(row[0])
 
 
-async def run(stack: Stack, order: Order, found: Found, say: Callable[[str], None]) -> None:
+async def run(
+    stack: ScaleStack, order: ScaleOptions, found: ScaleFindings, say: Callable[[str], None]
+) -> None:
     """Run all steps; ``found`` is filled up to the point of a failure."""
     found.bare_tps = await asyncio.to_thread(bare.commits, stack.data, order.nodes, order.seconds)
     say(f"bare PostgreSQL: {found.bare_tps:.0f} commits/s")
@@ -95,7 +97,7 @@ async def run(stack: Stack, order: Order, found: Found, say: Callable[[str], Non
         await _measure(bench, found)
 
 
-async def _measure(bench: Bench, found: Found) -> None:
+async def _measure(bench: Bench, found: ScaleFindings) -> None:
     stack, order = bench.stack, bench.order
     body = await stack.job_request(bench.api, max(order.nodes // order.jobs, 1))
     found.kib_empty = stack.kib()
@@ -111,7 +113,9 @@ async def _measure(bench: Bench, found: Found) -> None:
     found.cancel = await _cancel(bench, ids[:2000])
 
 
-async def _submit(bench: Bench, body: dict[str, Any], count: int, found: Found) -> list[str]:
+async def _submit(
+    bench: Bench, body: dict[str, Any], count: int, found: ScaleFindings
+) -> list[str]:
     began = time.monotonic()
     ids: list[str] = []
 
@@ -231,7 +235,7 @@ async def _cancel(bench: Bench, ids: Sequence[str]) -> tuple[int, float, float, 
     return len(ids), asked, seconds, _since(before, bench.stack.cpu())
 
 
-async def _arm(stack: Stack) -> int:
+async def _arm(stack: ScaleStack) -> int:
     return sum((await stack.world.call("bench.arm")).values())
 
 

@@ -46,7 +46,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stack:
+class ScaleStack:
     """A running stack."""
 
     folder: Path
@@ -122,7 +122,7 @@ def room_for(nodes: int) -> None:
 
 
 @asynccontextmanager
-async def stack(shape: Shape) -> AsyncIterator[Stack]:
+async def stack(shape: Shape) -> AsyncIterator[ScaleStack]:
     """Start a stack in a temporary folder; stop and delete it afterwards."""
     with _folder() as folder, _database(folder) as data:
         env = _environment(folder, data)
@@ -149,7 +149,7 @@ async def stack(shape: Shape) -> AsyncIterator[Stack]:
             started.append(nodes)
             await _ready(nodes)
             await asyncio.gather(*(_serving(port) for port in listening))
-            made = Stack(
+            made = ScaleStack(
                 folder=folder,
                 data=data,
                 ports=tuple(listening),

@@ -15,7 +15,7 @@ import httpx
 
 from bench import report
 from bench.report import Measure
-from bench.scale.stack import SECRET, Shape, Stack, stack
+from bench.scale.stack import SECRET, ScaleStack, Shape, stack
 from service.domain import tokens
 
 EVERY = 0.02  # seconds between two probes
@@ -95,7 +95,7 @@ async def _run() -> list[tuple[str, str, float]]:
 
 
 async def _during(
-    running: Stack, client: httpx.AsyncClient, name: str, attacks: list[Attack]
+    running: ScaleStack, client: httpx.AsyncClient, name: str, attacks: list[Attack]
 ) -> tuple[str, str, float]:
     """Send the attacks; return the name, the statuses, and the longest wait of others in ms."""
     over = asyncio.Event()
@@ -110,7 +110,7 @@ async def _during(
     return name, codes, round(1000 * max(waits), 1)
 
 
-async def _longest(running: Stack, method: str, path: str, over: asyncio.Event) -> float:
+async def _longest(running: ScaleStack, method: str, path: str, over: asyncio.Event) -> float:
     longest = 0.0
     async with running.api_client(PATIENCE) as client:
         await client.get("/livez")  # opens the connection

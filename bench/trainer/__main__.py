@@ -30,8 +30,8 @@ from pathlib import Path
 from bench import report
 from bench.report import CANNOT_MEASURE, CannotMeasure, Measure, say
 from bench.trainer import run
-from bench.trainer.case import OURS, PACKED, RIVAL, Case, Inputs
-from bench.trainer.run import Seen
+from bench.trainer.case import OURS, PACKED, RIVAL, Inputs, TrainerCase
+from bench.trainer.run import ContestantUsage
 
 MIB = 2**20
 KINDS = ("private", "files", "shared", "all", run.OF_GPU)
@@ -49,7 +49,7 @@ NUMBERS = (  # option, default, help
     ("--loss-chunk", 0, "Positions whose logits are computed at once; 0: all"),
     ("--rounds", 2, "Rounds of all contestants, of which the best counts"),
 )
-Rounds = dict[str, list[Seen]]
+Rounds = dict[str, list[ContestantUsage]]
 
 
 def main() -> int:
@@ -92,12 +92,12 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _case(options: argparse.Namespace) -> Case:
-    names = Case.__dataclass_fields__
-    return Case(**{name: value for name, value in vars(options).items() if name in names})
+def _case(options: argparse.Namespace) -> TrainerCase:
+    names = TrainerCase.__dataclass_fields__
+    return TrainerCase(**{name: value for name, value in vars(options).items() if name in names})
 
 
-def _show(case: Case, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
+def _show(case: TrainerCase, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
     report.table(HEAD, [_row(name, case, inputs, rounds) for name, rounds in seen.items()])
     found = list(_measures(case, inputs, seen)) if len(seen) == len((OURS, PACKED, RIVAL)) else []
     mfu = {name: rounds[-1].mfu for name, rounds in seen.items()}
@@ -105,14 +105,16 @@ def _show(case: Case, inputs: Inputs, seen: Rounds, to: Path | None) -> None:
     report.publish("trainer", found, to, case=case_told, parameters=parameters, mfu=mfu)
 
 
-def _row(name: str, case: Case, inputs: Inputs, rounds: Sequence[Seen]) -> tuple[object, ...]:
+def _row(
+    name: str, case: TrainerCase, inputs: Inputs, rounds: Sequence[ContestantUsage]
+) -> tuple[object, ...]:
     speed, cpu = _best(case, inputs, rounds)
     pages = (_peak(rounds, kind) for kind in KINDS)
     mfu = rounds[-1].mfu
     return (name, round(speed), round(cpu, 3), *pages, round(mfu, 3) if mfu else "-")
 
 
-def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
+def _measures(case: TrainerCase, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
     """Return the measures of packed Rekindle, with the other trainer's values as bars.
 
     Padded Rekindle is listed as a rival.
@@ -148,12 +150,14 @@ def _measures(case: Case, inputs: Inputs, seen: Rounds) -> Sequence[Measure]:
     ]
 
 
-def _best(case: Case, inputs: Inputs, rounds: Sequence[Seen]) -> tuple[float, float]:
+def _best(
+    case: TrainerCase, inputs: Inputs, rounds: Sequence[ContestantUsage]
+) -> tuple[float, float]:
     rates = [seen.rate(inputs.tokens, case.warmup) for seen in rounds]
     return max(speed for speed, _ in rates), min(cpu for _, cpu in rates)
 
 
-def _peak(rounds: Sequence[Seen], kind: str) -> int:
+def _peak(rounds: Sequence[ContestantUsage], kind: str) -> int:
     return round(min(seen.peak[kind] for seen in rounds) / MIB)
 
 

@@ -8,7 +8,7 @@ OURS, PACKED, RIVAL = "rekindle", "rekindle_packed", "hf_trainer"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(JsonFile):
+class TrainerCase(JsonFile):
     """Model shape, batch sizes and options of one benchmark run."""
 
     hidden: int

@@ -29,7 +29,7 @@ from trainer.contract import (
 )
 from trainer.data.token_cache import RECORD, tokens_name
 from trainer.rundir import RunDir, write_whole
-from trainer.supervisor.blob.container import BlobAccess, JobContainer, StoredBlob
+from trainer.supervisor.blob.container import BlobAccess, JobContainer, ListedBlob
 from trainer.supervisor.blob.transfer import CorruptError, ForgedError
 from trainer.supervisor.input.cache import InputCache
 from trainer.supervisor.input.token_sharing import share_tokens
@@ -262,7 +262,7 @@ class Held(JobContainer):
         super().__init__(access, url)
         self.let_go = asyncio.Event()
 
-    async def list_blobs(self, prefix: str) -> dict[str, StoredBlob]:
+    async def list_blobs(self, prefix: str) -> dict[str, ListedBlob]:
         """As asked, but late."""
         self.asked += 1
         await self.let_go.wait()

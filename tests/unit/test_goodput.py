@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.planner.goodput import Case, cases, simulated
+from bench.planner.goodput import GoodputCase, cases, simulated
 from service.domain.planning.goodput import Save, Weather, best_interval, goodput
 
 SAVE = Save(stall=1.0, upload=60.0)
@@ -21,7 +21,7 @@ def best(save: Save, weather: Weather) -> float:
 @pytest.mark.parametrize(("answered", "interval"), [(0.0, 120.0), (0.5, 300.0), (0.95, 2000.0)])
 def test_the_closed_form_is_what_simulated_lives_come_to(answered: float, interval: float) -> None:
     weather = replace(WEATHER, answered=answered, notice=30.0)
-    case = Case(state="70B", band="5-10%", save=SAVE, weather=weather)
+    case = GoodputCase(state="70B", band="5-10%", save=SAVE, weather=weather)
 
     lived = simulated(case, interval, evictions=4000, seed="a")
 

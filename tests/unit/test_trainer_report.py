@@ -12,7 +12,7 @@ import yaml
 from safetensors.torch import save_file
 
 from tests.unit.trainer_spec import FILE, GRADED, SPEC
-from trainer.contract import BaseModel, Dpo, InputFile, Lora, Ranked, RunSpec, StepMetrics
+from trainer.contract import Dpo, InputFile, Lora, PinnedModel, Ranked, RunSpec, StepMetrics
 from trainer.export.companion_files import copy_companions
 from trainer.export.model_card import write_card
 from trainer.export.report import REPORT, TrainingReport, make_report, write_report
@@ -211,7 +211,7 @@ def test_the_base_models_card_is_kept_beside_the_models_own_and_gives_its_licens
     base.mkdir()
     (base / "README.md").write_text(CARD)
     (base / "BASE_README.md").write_text("The card of the base's base.")
-    spec = replace(WITH_VALIDATION, base_model=BaseModel(name="us/it", revision="9", files=()))
+    spec = replace(WITH_VALIDATION, base_model=PinnedModel(name="us/it", revision="9", files=()))
 
     copy_companions(base, model, spec)
     text = card(model, spec)
@@ -224,7 +224,7 @@ def test_the_base_models_card_is_kept_beside_the_models_own_and_gives_its_licens
 
 
 def test_a_model_of_another_job_is_named_by_the_base_that_its_line_began_with(model: Path) -> None:
-    made = BaseModel(name="ft:us/it:proj-1:mine:ftjob-2", revision="9", files=())
+    made = PinnedModel(name="ft:us/it:proj-1:mine:ftjob-2", revision="9", files=())
 
     text = card(model, replace(WITH_VALIDATION, base_model=made))
 

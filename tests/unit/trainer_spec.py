@@ -1,6 +1,6 @@
 """A run spec for unit tests."""
 
-from trainer.contract import BaseModel, InputFile, Reinforcement, RunSpec
+from trainer.contract import InputFile, PinnedModel, Reinforcement, RunSpec
 
 GRADED = Reinforcement(
     algorithm="grpo",
@@ -15,7 +15,7 @@ SPEC = RunSpec(
     job_id="ftjob-1",
     seed=7,
     method="supervised",
-    base_model=BaseModel(name="tiny", revision="0", files=(FILE,)),
+    base_model=PinnedModel(name="tiny", revision="0", files=(FILE,)),
     training_file=FILE,
     validation_file=None,
     total_steps=12,

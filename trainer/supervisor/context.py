@@ -15,7 +15,7 @@ from tenacity import (
 from trainer.contract import NodeConfig, Span
 from trainer.supervisor.blob.container import BlobAccess
 from trainer.supervisor.clock import NodeClock, NodeLimits
-from trainer.supervisor.control.launch import Launcher
+from trainer.supervisor.control.launch import TrainerLauncher
 from trainer.supervisor.machine.azureml import JobNode
 from trainer.supervisor.machine.health import HealthCheck
 from trainer.supervisor.machine.memory_files import MemoryFolder
@@ -36,7 +36,7 @@ class SupervisorContext:
     service: ServiceClient
     metadata: Metadata | JobNode
     access: BlobAccess
-    launcher: Launcher
+    launcher: TrainerLauncher
     limits: NodeLimits
     clock: NodeClock
     health: HealthCheck = field(default_factory=HealthCheck)

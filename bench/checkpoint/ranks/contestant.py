@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
 from bench.checkpoint.ranks import sdk
 from bench.checkpoint.ranks.engine import State
 
@@ -33,7 +33,7 @@ class Contestant(Protocol):
 class Local:
     """A contestant's folder on the local disk, which holds a save until it is stored."""
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         self.case, self.state = case, state
         self.root = Path(case.folder)
 
@@ -54,7 +54,7 @@ class Uploading(Local):
     isolated = True
     helpers: Sequence[int] = ()
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._container = sdk.client(case.url)
         self._thread = ThreadPoolExecutor(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
 from bench.checkpoint.ranks.contestant import Local
 from bench.checkpoint.ranks.engine import State
 from bench.checkpoint.ranks.node import (
@@ -35,7 +35,7 @@ class Rekindle(Local):
 
     isolated = True
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._node = _started(self.root) if state.rank == 0 else None
         self.helpers: Sequence[int] = [self._node.pid] if self._node else []

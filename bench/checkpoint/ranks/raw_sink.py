@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
 from bench.checkpoint.ranks.contestant import Local, folder_name
 from bench.checkpoint.ranks.engine import State
 
@@ -26,7 +26,7 @@ class RawSink(Local):
     isolated = False
     helpers: Sequence[int] = ()
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._at = urlsplit(case.url)
         self._pool = ThreadPoolExecutor(CONNECTIONS)

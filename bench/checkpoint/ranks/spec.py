@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from trainer.contract import BaseModel, InputFile, RunSpec
+from trainer.contract import InputFile, PinnedModel, RunSpec
 
 
 def plain_spec(model: Sequence[InputFile], rows: InputFile, **members: Any) -> RunSpec:  # noqa: ANN401
@@ -25,7 +25,7 @@ def plain_spec(model: Sequence[InputFile], rows: InputFile, **members: Any) -> R
         version=1,
         job_id="ftjob-bench",
         seed=1,
-        base_model=BaseModel(name="bench", revision="0", files=tuple(model)),
+        base_model=PinnedModel(name="bench", revision="0", files=tuple(model)),
         training_file=rows,
         validation_file=None,
         min_lr_ratio=0.1,

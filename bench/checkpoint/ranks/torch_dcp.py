@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
 from bench.checkpoint.ranks import sdk
 from bench.checkpoint.ranks.contestant import Local, Uploading, folder_name
 from bench.checkpoint.ranks.engine import State
@@ -26,7 +26,7 @@ class DcpFsspec(Local):
     isolated = True
     helpers: Sequence[int] = ()
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._group = dist.new_group(backend="gloo")  # runs beside training's collectives
         parts = urlsplit(case.url)
@@ -57,7 +57,7 @@ class DcpFsspec(Local):
 class DcpDisk(Uploading):
     """Saves to disk and uploads with azure-storage-blob, where adlfs is not installed."""
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._group = dist.new_group(backend="gloo")
 

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import torch
 
-from bench.checkpoint.case import Case
+from bench.checkpoint.case import CheckpointCase
 from bench.checkpoint.ranks import sdk
 from bench.checkpoint.ranks.contestant import Uploading
 from bench.checkpoint.ranks.engine import State
@@ -13,7 +13,7 @@ from bench.checkpoint.ranks.engine import State
 class TorchSave(Uploading):
     """One file for each rank, uploaded with azure-storage-blob."""
 
-    def __init__(self, case: Case, state: State) -> None:
+    def __init__(self, case: CheckpointCase, state: State) -> None:
         super().__init__(case, state)
         self._name = f"rank-{state.rank:05d}.pt"
 

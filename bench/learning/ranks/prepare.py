@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.checkpoint.ranks.spec import plain_spec
-from bench.learning.cases import CASES, LETTER, Case
+from bench.learning.cases import CASES, LETTER, LearningCase
 from bench.trainer.ranks.prepare import input_file, write_run
 from trainer import tiny
 from trainer.contract import Dpo, Reinforcement, RunSpec
@@ -50,7 +50,7 @@ def main() -> None:
     write_run(root, "run", spec(root, case))
 
 
-def spec(root: Path, case: Case) -> RunSpec:
+def spec(root: Path, case: LearningCase) -> RunSpec:
     """Return the run spec of the case."""
     usual = plain_spec(
         model=[input_file(root, path) for path in sorted((root / "models" / "tiny").iterdir())],

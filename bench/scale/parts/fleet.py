@@ -27,7 +27,7 @@ POOL = 512  # connections for heartbeats, per api process
 COLLECT_AFTER = (100_000, 20, 20)
 
 
-class Fleet:
+class NodeFleet:
     """All nodes and the resources that they share."""
 
     def __init__(self, world: Path, apis: list[int], beat: float, commits: float) -> None:
@@ -160,7 +160,7 @@ async def main() -> None:
     options = parser.parse_args()
     gc.freeze()  # else garbage collection here would add to measured latency
     gc.set_threshold(*COLLECT_AFTER)
-    fleet = Fleet(options.world, options.apis, options.beat, options.commits)
+    fleet = NodeFleet(options.world, options.apis, options.beat, options.commits)
     server = await line.serve(options.socket, fleet.handle)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -14,7 +14,7 @@ import torch
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 from bench.checkpoint.ranks.spec import plain_spec
-from bench.trainer.case import OURS, PACKED, Case, Inputs
+from bench.trainer.case import OURS, PACKED, Inputs, TrainerCase
 from trainer.contract import Generation, InputFile, Lora, Member, RunSpec
 from trainer.data.order import shuffled_row
 from trainer.data.tokens import TokenizedOnDemand
@@ -30,7 +30,7 @@ QUESTIONS = (1, 1, 1, 2, 2, 3, 5, 8, 13)  # questions of a row, chosen uniformly
 def main() -> None:
     """Write all inputs, and their sizes to `inputs.json`."""
     folder = Path(sys.argv[1])
-    case = Case.read(folder / "case.json")
+    case = TrainerCase.read(folder / "case.json")
     model = folder / "models" / "bench"
     build_tokenizer().save_pretrained(model)
     parameters = _model(case, model)
@@ -56,7 +56,7 @@ def main() -> None:
     ).write(folder / "inputs.json")
 
 
-def spec(folder: Path, case: Case, *, packing: bool = False) -> RunSpec:
+def spec(folder: Path, case: TrainerCase, *, packing: bool = False) -> RunSpec:
     """Return the run spec of the case."""
     return plain_spec(
         model=[input_file(folder, path) for path in sorted((folder / "models/bench").iterdir())],
@@ -78,7 +78,7 @@ def spec(folder: Path, case: Case, *, packing: bool = False) -> RunSpec:
     )
 
 
-def _model(case: Case, folder: Path) -> int:
+def _model(case: TrainerCase, folder: Path) -> int:
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(

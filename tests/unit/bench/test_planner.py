@@ -9,7 +9,7 @@ import pytest
 
 from bench.planner import errors, fitting, memories
 from bench.planner.__main__ import main
-from bench.planner.points import Point, read
+from bench.planner.points import PublishedRun, read
 from bench.planner.steps import STACKS, fitted, predict
 from service.domain.performance.efficiency import LLM_FOUNDRY
 
@@ -58,7 +58,7 @@ def write(folder: Path, *rows: dict[str, str]) -> Path:
     return path
 
 
-def one(folder: Path, row: dict[str, str]) -> Point:
+def one(folder: Path, row: dict[str, str]) -> PublishedRun:
     (point,), left_out = read(write(folder, row))
     assert left_out == []
     return point

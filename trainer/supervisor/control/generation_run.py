@@ -25,7 +25,7 @@ from trainer.supervisor.blob.retry import OutageRetry
 from trainer.supervisor.blob.transfer import CorruptError, ForgedError
 from trainer.supervisor.clock import NodeClock, NodeLimits
 from trainer.supervisor.concurrency import wait_first
-from trainer.supervisor.control.launch import Launcher, NodeWorld, NotConvertibleError
+from trainer.supervisor.control.launch import NodeWorld, NotConvertibleError, TrainerLauncher
 from trainer.supervisor.control.results import (
     non_retryable_reason,
     out_of_memory_marks,
@@ -69,7 +69,7 @@ class RunServices:
     """What every run on this node uses."""
 
     container: JobContainer
-    launcher: Launcher
+    launcher: TrainerLauncher
     reports: HeartbeatReports
     limits: NodeLimits
     clock: NodeClock

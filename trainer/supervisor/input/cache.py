@@ -16,13 +16,13 @@ from pathlib import Path
 from trainer.contract import (
     MANIFEST,
     RUN_SPEC,
-    BaseModel,
     Committed,
     ConvertedBase,
     FileEntry,
     Grants,
     InputFile,
     Manifest,
+    PinnedModel,
     RunSpec,
 )
 from trainer.data.token_cache import data_files, tokens_name
@@ -109,7 +109,7 @@ class InputCache:
         self._begin_tokens(spec)
 
     async def fetch_starting_checkpoint(
-        self, base: BaseModel, grants: Grants
+        self, base: PinnedModel, grants: Grants
     ) -> StartingCheckpointPaths:
         """Fetch a starting checkpoint, and what its conversion needs."""
         assert base.checkpoint is not None
@@ -121,7 +121,7 @@ class InputCache:
             base=path_inside(self._inputs, base.files[0].path).parent,
         )
 
-    def drop_starting_checkpoint(self, base: BaseModel) -> None:
+    def drop_starting_checkpoint(self, base: PinnedModel) -> None:
         """Delete the inputs of the conversion: they are not read again."""
         assert base.checkpoint is not None
         for file in (*base.checkpoint.files, base.checkpoint.run_spec, *base.files):
@@ -192,7 +192,7 @@ class InputCache:
             for path, file in paths.items()
         )
 
-    async def _starting_model(self, base: BaseModel, grants: Grants) -> None:
+    async def _starting_model(self, base: PinnedModel, grants: Grants) -> None:
         """Fetch the converted base model, or the inputs of its conversion."""
         if (made := await read_converted_base(self.container)) is not None:
             await self._own(made)

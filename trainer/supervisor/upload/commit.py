@@ -25,8 +25,8 @@ from trainer.supervisor.blob.container import (
     BlobError,
     BlobUnavailableError,
     JobContainer,
+    ListedBlob,
     PreconditionFailedError,
-    StoredBlob,
 )
 from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.clock import NodeClock
@@ -209,7 +209,7 @@ def is_named(head: Head, entry: Committed) -> bool:
 
 
 def build_manifest(
-    records: Sequence[RankSave], stored: Mapping[str, StoredBlob], generation: Generation
+    records: Sequence[RankSave], stored: Mapping[str, ListedBlob], generation: Generation
 ) -> Manifest:
     """Build the manifest of a save from all writers' records and its folder's listing."""
     first = records[0]
@@ -239,7 +239,7 @@ def _agreed_members(record: RankSave) -> tuple[object, ...]:
     return (*what, record.world_size, record.generation, record.kind, record.parameters_sha256)
 
 
-def _file_entry(path: str, file: SavedFile, stored: Mapping[str, StoredBlob]) -> FileEntry:
+def _file_entry(path: str, file: SavedFile, stored: Mapping[str, ListedBlob]) -> FileEntry:
     seen = stored.get(file.name)
     if seen is None or (seen.size, seen.crc64nvme) != (file.size, file.crc64nvme):
         raise CorruptError(
