@@ -23,7 +23,7 @@ from urllib.parse import urlencode, urlsplit
 import psutil
 
 from bench import report
-from bench.report import CannotMeasure, Measure, say
+from bench.report import CannotMeasure, Measure, print_progress
 
 TENANT = "11111111-1111-1111-1111-111111111111"
 GROUP = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/bench"
@@ -73,7 +73,7 @@ def run(folder: Path, machines: int, requests: int) -> list[Measure]:
     """Return all measures of an emulator with its state in ``folder``."""
     with _emulator(folder) as emulator:
         found = [Measure(name="start", value=round(emulator.start_seconds, 2), unit="s", bar=2)]
-        say(f"filling it with {machines} VMs")
+        print_progress(f"filling it with {machines} VMs")
         sets = _fill(emulator, machines)
         found += _weight(emulator, machines)
         for name, act in _calls(emulator, sets).items():
@@ -204,7 +204,7 @@ def _weight(emulator: Running, machines: int) -> list[Measure]:
 def _rate(
     emulator: Running, name: str, act: Callable[[int], object], requests: int
 ) -> list[Measure]:
-    say(f"{requests} x {name}")
+    print_progress(f"{requests} x {name}")
     emulator.arm.close()  # the emulator closes idle connections; reopened on use
     emulator.metadata.close()
     before, began = _cpu(emulator), time.monotonic()

@@ -26,7 +26,7 @@ class CannotMeasure(Exception):
     """Raised when a benchmark could not be set up, or what it measures has failed."""
 
 
-def say(line: str) -> None:
+def print_progress(line: str) -> None:
     """Print a line for people."""
     print(line, file=sys.stderr, flush=True)
 
@@ -45,7 +45,7 @@ def option_parser(bench: str, description: str | None) -> argparse.ArgumentParse
 
 def publish(bench: str, measures: "Sequence[Measure]", to: Path | None, **more: Any) -> None:  # noqa: ANN401 - JSON
     """Print the measures as a table, and write the JSON if ``to`` is given."""
-    show(measures)
+    print_measures(measures)
     if to:
         whole = Report(bench=bench, measures=measures, more=more)
         whole.write(None if to == STDOUT else to)
@@ -59,7 +59,7 @@ def run_to_exit(work: Coroutine[Any, Any, T], *faults: type[Exception]) -> T:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except known as error:
-        say(f"cannot measure: {type(error).__name__}: {error}")
+        print_progress(f"cannot measure: {type(error).__name__}: {error}")
         sys.exit(CANNOT_MEASURE)
 
 
@@ -179,7 +179,7 @@ def commit() -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], to: TextIO = sys.stderr) -> None:
     """Print a table with aligned columns; all but the first are right-aligned."""
-    cells = [list(head), *([_shown(cell) for cell in row] for row in rows)]
+    cells = [list(head), *([_cell_text(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for row in cells:
         line = [
@@ -190,7 +190,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], to: TextIO = sy
     print(file=to, flush=True)
 
 
-def show(measures: Sequence[Measure], to: TextIO = sys.stderr) -> None:
+def print_measures(measures: Sequence[Measure], to: TextIO = sys.stderr) -> None:
     """Print the measures as a table."""
     head = ("measure", "value", "unit", "bar", "limit", "", "rivals")
     rows = [
@@ -201,10 +201,10 @@ def show(measures: Sequence[Measure], to: TextIO = sys.stderr) -> None:
 
 
 def _rivals(measure: Measure) -> str:
-    return ", ".join(f"{name} {_shown(value)}" for name, value in measure.rivals.items())
+    return ", ".join(f"{name} {_cell_text(value)}" for name, value in measure.rivals.items())
 
 
-def _shown(cell: object) -> str:
+def _cell_text(cell: object) -> str:
     if cell is None:
         return "-"
     return f"{cell:g}" if isinstance(cell, float) else str(cell)

@@ -99,7 +99,7 @@ def _step(
 ) -> tuple[TrainingState, SyncedFlags]:
     """Run one training step; return the state unchanged if a stop is requested meanwhile."""
     spec, engine, method, began = parts.spec, parts.engine, parts.method, parts.now()
-    method.begin(state.step + 1)
+    method.prepare_step(state.step + 1)
     prepared = parts.feed.step(state)
     if prepared is None:
         return state, parts.agreement.sync_flags()
@@ -225,7 +225,7 @@ def _evaluate(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, 
     """Add the validation loss to the last step's metrics, unless a stop is requested."""
     assert parts.evaluation is not None
     assert state.metrics is not None
-    parts.method.begin(state.step)
+    parts.method.prepare_step(state.step)
     loss = parts.evaluation(parts.method)
     if loss is None:
         return state, True
@@ -243,7 +243,7 @@ def _measure_before(parts: LoopContext, state: TrainingState) -> tuple[TrainingS
     if parts.evaluation is None or state.step > 0:
         return state, False
     began, generators = parts.now(), rng_state.capture_rng()
-    parts.method.begin(parts.spec.total_steps)
+    parts.method.prepare_step(parts.spec.total_steps)
     loss = parts.evaluation(parts.method)
     if loss is None:
         return state, True

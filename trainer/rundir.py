@@ -165,7 +165,7 @@ class RunDir:
         """Return the path of the input blob "container/name"."""
         return self.root / "inputs" / path
 
-    def wanted(self, rank: int) -> Path:
+    def wanted_ranges(self, rank: int) -> Path:
         """Return the path of the ranges that the rank reads of the checkpoint."""
         return self.root / "wanted" / rank_record(rank)
 

@@ -229,7 +229,7 @@ def _resume(
         rng_state.seed_rng(spec.seed, 0, identity.rank)
         return TrainingState()
     _await(rundir.checkpoint)
-    wanted = rundir.wanted(identity.rank)
+    wanted = rundir.wanted_ranges(identity.rank)
     with (
         non_retryable.treat_as_retryable()
     ):  # the checkpoint may be whole where it is fetched again

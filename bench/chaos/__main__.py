@@ -22,7 +22,7 @@ from bench import report
 from bench.chaos import latency, run
 from bench.chaos.run import Chaos, Counted
 from bench.chaos.victims import Victims
-from bench.report import CannotMeasure, Measure, say
+from bench.report import CannotMeasure, Measure, print_progress
 from bench.scale.stack import Shape, stack
 
 SHAPE = Shape(apis=2, reconcilers=3, beat=5.0, commits=20.0, arm_ms=20.0, blob_ms=2.0)
@@ -38,16 +38,18 @@ def main() -> int:
     measures: list[Measure] = []
     try:
         if options.latency:
-            measures = asyncio.run(latency.measured(options.latency, options.silence, say))
+            measures = asyncio.run(
+                latency.measured(options.latency, options.silence, print_progress)
+            )
         else:
             asyncio.run(_run(options, counted, victims, cpu))
             measures = [*counts(options.jobs, counted, victims), *cpu_measures(cpu)]
     except CannotMeasure as error:
-        say(f"cannot go on: {error}")
+        print_progress(f"cannot go on: {error}")
         return 2
     evidence = [*counted.unfinished, *counted.doubled, *counted.forgotten, *counted.leaked]
     for line in [*evidence, *counted.disordered]:
-        say(f"BROKEN: {line}")
+        print_progress(f"BROKEN: {line}")
     report.publish(
         "chaos",
         measures,
@@ -67,7 +69,9 @@ async def _run(
     async with stack(SHAPE) as running, await run.connected(running) as database:
         victims = Victims(running, dice)
         try:
-            chaos = Chaos(running, database, victims, dice, counted, say, options.at_once)
+            chaos = Chaos(
+                running, database, victims, dice, counted, print_progress, options.at_once
+            )
             await chaos.live(options.jobs, options.every, options.limit)
             await chaos.client.aclose()
             for part, seconds in running.cpu().items():
@@ -75,7 +79,7 @@ async def _run(
         finally:
             kills[:] = [victims.kills["api"], victims.kills["reconciler"]]
             if victims.died:
-                say(f"died of themselves: {dict(victims.died)}")
+                print_progress(f"died of themselves: {dict(victims.died)}")
             victims.end()
 
 

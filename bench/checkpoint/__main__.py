@@ -46,7 +46,7 @@ from bench.checkpoint import measures, run, sink
 from bench.checkpoint.case import GIB, MIB, OURS, CheckpointCase
 from bench.checkpoint.limits import Raw
 from bench.checkpoint.measures import ContestantRow
-from bench.report import CANNOT_MEASURE, CannotMeasure, say
+from bench.report import CANNOT_MEASURE, CannotMeasure, print_progress
 
 DIFFERED = 1
 SHARE = 0.85  # maximum share of free memory for one case
@@ -80,7 +80,7 @@ def main() -> int:
         sink.running(Path(name), warm_mib=warm, check=options.check, kind=options.sink) as store,
     ):
         if store.kind == "python":
-            say("no C compiler: the sink is in Python, and it is what limits every row")
+            print_progress("no C compiler: the sink is in Python, and it is what limits every row")
         tools = run.CheckpointTools(sink=store, folder=Path(name), packages=options.packages)
         try:
             _measure(tools, options, found)
@@ -151,7 +151,7 @@ def _one(tools: run.CheckpointTools, case: CheckpointCase, found: CheckpointFind
     if needed > free * SHARE:
         found.missing.append(f"{label}: needs about {needed:.1f} GiB, {free:.1f} are free")
         return
-    say(label)
+    print_progress(label)
     try:
         if case.contestant == OURS:
             other = 2 if case.ranks == 1 else case.ranks // 2
@@ -185,7 +185,7 @@ def _show(found: CheckpointFindings) -> None:
             list(map(measures.cells, found.reshards)),
         )
     for line in found.missing:
-        say(f"MISSING: {line}")
+        print_progress(f"MISSING: {line}")
 
 
 def _more(

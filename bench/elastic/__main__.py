@@ -20,7 +20,7 @@ import psycopg
 from bench import report
 from bench.elastic import measures, run
 from bench.elastic.lives import JobHistory
-from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, say
+from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, print_progress
 from rekindle.local.running_stack import TargetNotFound
 from rekindle.local.state_folder import StackStartError
 
@@ -41,12 +41,14 @@ def main() -> int:
     plan = run.ElasticOptions(epochs=options.epochs, boot_seconds=options.boot_seconds)
     began = time.monotonic()
     try:
-        lives = asyncio.run(run.run(plan, folder.resolve(), options.port, say))
+        lives = asyncio.run(run.run(plan, folder.resolve(), options.port, print_progress))
     except KeyboardInterrupt:
-        say(f"interrupted; everything that it started has ended; state: {folder}")
+        print_progress(f"interrupted; everything that it started has ended; state: {folder}")
         return INTERRUPTED
     except FAULTS as error:
-        say(f"cannot measure: {type(error).__name__}: {error}; the stack's state is in {folder}")
+        print_progress(
+            f"cannot measure: {type(error).__name__}: {error}; the stack's state is in {folder}"
+        )
         return CANNOT_MEASURE
     if options.state is None:
         shutil.rmtree(folder)

@@ -86,7 +86,7 @@ def recovery(life: JobHistory, strike: MachineLoss) -> Recovery:
         training=world.first_step_at - strike.at,
         full=_full_again(life, strike),
         nodes=world.nodes,
-        lost_steps=_lost(life, strike.generation, opened.number),
+        lost_steps=_repeated_steps(life, strike.generation, opened.number),
     )
 
 
@@ -128,7 +128,7 @@ def _next_that_trained(life: JobHistory, number: int) -> GenerationTimes | None:
     return next((g for g in later if life.worlds[g.number].first_step_at is not None), None)
 
 
-def _lost(life: JobHistory, before: int, after: int) -> int:
+def _repeated_steps(life: JobHistory, before: int, after: int) -> int:
     """Return the repeated steps of all generations from ``before`` (exclusive) to ``after``.
 
     A generation that never trained repeated no steps.

@@ -20,7 +20,7 @@ def measures(elastic: JobHistory, rigid: JobHistory) -> list[Measure]:
     """Return the measures of each eviction, and then those of the whole job."""
     return [
         *(m for noticed in (False, True) for m in _of_strike(elastic, rigid, noticed=noticed)),
-        _compared("steps_lost", "steps", elastic, rigid, _lost, limit=0),
+        _compared("steps_lost", "steps", elastic, rigid, _repeated_steps, limit=0),
         _compared(
             "paid_node_s", "s", elastic, rigid, lambda life: life.paid_node_seconds, digits=0
         ),
@@ -77,7 +77,7 @@ def _compared(
     return Measure(name=name, value=value, unit=unit, limit=limit, rivals=rivals)
 
 
-def _lost(life: JobHistory) -> float:
+def _repeated_steps(life: JobHistory) -> float:
     return sum(world.lost_steps for world in life.worlds.values())
 
 

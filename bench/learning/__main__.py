@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench import report
 from bench.learning.cases import CASES, LearningCase
-from bench.report import CANNOT_MEASURE, ROOT, CannotMeasure, Measure, say
+from bench.report import CANNOT_MEASURE, ROOT, CannotMeasure, Measure, print_progress
 
 TAIL = 3000
 PATIENCE = 1800.0  # timeout of one case, seconds
@@ -35,10 +35,10 @@ def main() -> int:
     curves: dict[str, Curve] = {}
     try:
         for name in options.only:
-            say(f"{name}: {CASES[name].what}")
+            print_progress(f"{name}: {CASES[name].what}")
             curves[name] = _learn(name, CASES[name], rows)
     except CannotMeasure as error:
-        say(f"cannot measure: {error}")
+        print_progress(f"cannot measure: {error}")
         return CANNOT_MEASURE
     if options.picture:
         _draw(curves, options.picture)

@@ -38,7 +38,7 @@ from bench.planner import errors, goodput, memories, points, steps
 from bench.planner.errors import Calibrated, Errors
 from bench.planner.goodput import GoodputOutcome
 from bench.planner.points import PublishedRun
-from bench.report import CANNOT_MEASURE, Measure, rounded, say
+from bench.report import CANNOT_MEASURE, Measure, print_progress, rounded
 from service.domain.performance.memory import MARGIN
 
 CONSTANT = "constant_mfu_50"
@@ -52,10 +52,10 @@ def main(told: Sequence[str] | None = None) -> int:
     try:
         found, left_out = points.read(options.points)
     except (OSError, KeyError, UnicodeDecodeError) as error:
-        say(f"cannot measure: {options.points}: {error!r}")
+        print_progress(f"cannot measure: {options.points}: {error!r}")
         return CANNOT_MEASURE
     if not found:
-        say(f"cannot measure: {options.points} has no usable point")
+        print_progress(f"cannot measure: {options.points} has no usable point")
         return CANNOT_MEASURE
     promised, refused = errors.promised(found)
     lives = goodput.outcomes(options.evictions, options.seed)
@@ -94,7 +94,7 @@ def _step_rows(
         "halves": errors.halves(promised),
         "cold": errors.cold(promised),
         "as if cold": errors.as_if_unknown(promised),
-        "refused": errors.said(refused),
+        "refused": errors.refused_errors(refused),
     }
 
 
@@ -200,7 +200,7 @@ def _show(
     report.table(("rows that are no points, and why", "rows"), reasons.most_common())
     report.table(
         ("refused: waits for the network, or a GPU without measurements", "off by %"),
-        [(p.label, rounded(100 * errors.said_of(p), 0)) for p in refused],
+        [(p.label, rounded(100 * errors.refused_error(p), 0)) for p in refused],
     )
     memory = memories.errors(memories.measured(found))
     shown = {"memory": memory} | {f"step, {name}": row for name, row in rows.items()}
@@ -219,7 +219,7 @@ def _lives(lives: Sequence[GoodputOutcome]) -> list[tuple[object, ...]]:
     return [
         (
             f"{o.case.state}, {o.case.band}",
-            round(o.case.chosen),
+            round(o.case.chosen_interval),
             rounded(o.case.best),
             rounded(o.by_formula),
             rounded(o.simulated),

@@ -144,12 +144,12 @@ def few_nodes_as_many(points: Sequence[PublishedRun]) -> Errors:
     return of(few, lambda p: predict(p, with_our_network(p, None)).seconds)
 
 
-def said(refused: Sequence[PublishedRun]) -> Errors:
+def refused_errors(refused: Sequence[PublishedRun]) -> Errors:
     """Return the errors on refused points, if the planner promised a time."""
-    return Errors(logs=tuple(math.log1p(said_of(p)) for p in refused))
+    return Errors(logs=tuple(math.log1p(refused_error(p)) for p in refused))
 
 
-def said_of(point: PublishedRun) -> float:
+def refused_error(point: PublishedRun) -> float:
     """Return the relative error of one refused point; 0.1 is 10 % too long."""
     predicted = predict(point, stack_of(point)).seconds
     return math.expm1(log_error(point, predicted))

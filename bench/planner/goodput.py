@@ -43,7 +43,7 @@ class GoodputCase:
     weather: Weather
 
     @property
-    def chosen(self) -> float:
+    def chosen_interval(self) -> float:
         """Interval between saves in seconds, by the formula that planner and trainer share."""
         cadence = Cadence(
             evictions_per_hour=3600 * self.weather.evictions_per_second,
@@ -108,8 +108,8 @@ def outcomes(evictions: int, seed: int) -> list[GoodputOutcome]:
 def _live(case: GoodputCase, evictions: int, seed: str) -> GoodputOutcome:
     return GoodputOutcome(
         case=case,
-        simulated=simulated(case, case.chosen, evictions, seed),
-        by_formula=goodput(case.chosen, case.save, case.weather),
+        simulated=simulated(case, case.chosen_interval, evictions, seed),
+        by_formula=goodput(case.chosen_interval, case.save, case.weather),
         rivals={
             name: simulated(case, max(every, case.save.upload), evictions, seed)
             for name, every in HABITS.items()

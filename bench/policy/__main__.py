@@ -30,7 +30,7 @@ from bench.policy.lives import (
 )
 from bench.policy.picture import draw
 from bench.policy.traces import BadTrace, TraceFolder, read
-from bench.report import CANNOT_MEASURE, Measure, say
+from bench.report import CANNOT_MEASURE, Measure, print_progress
 from service.domain.simulation.simulator import AvailabilitySignals
 
 BAR = 1.1  # maximum cost over the optimum, for deadlines of 1.25 and more
@@ -45,7 +45,7 @@ def main() -> int:
     try:
         lived = _replay(read(options.traces, options.gang), options.gang, rules)
     except BadTrace as error:
-        say(f"cannot measure: {error}")
+        print_progress(f"cannot measure: {error}")
         return CANNOT_MEASURE
     measures = [m for deadline in DEADLINES for m in _measures(lived, deadline)]
     measures += _covered(options.forecasts, options.seed)
@@ -146,12 +146,14 @@ def _replay(folders: Sequence[TraceFolder], gang: int, rules: Rules) -> list[Pol
     lived: list[PolicyRun] = []
     for folder in folders:
         if not any(any(zone) for zone in folder.weather):
-            say(f"{folder.name}: never {gang} at once; left out")
+            print_progress(f"{folder.name}: never {gang} at once; left out")
             continue
         here = list(lives(folder, rules))
         missing = [d for d in DEADLINES if not any(life.deadline == d for life in here)]
         if missing:
-            say(f"{folder.name}: no room for deadlines {missing}; lower or raise --hours")
+            print_progress(
+                f"{folder.name}: no room for deadlines {missing}; lower or raise --hours"
+            )
         lived += here
     if not lived:
         raise BadTrace("no trace is long enough or ever has the gang. Lower --hours or --gang.")

@@ -45,7 +45,7 @@ class _Backwards:
         up = [zone is None or granted[zone] for zone, _ in self.modes]
         idle = [self._idle(place, up) for place in range(len(self.idle))]
         held = [
-            self._held(m, idle[place]) if up[m] else [idle[place]] * (self.world.cold + 1)
+            self._held_costs(m, idle[place]) if up[m] else [idle[place]] * (self.world.cold + 1)
             for m, (_, place) in enumerate(self.modes)
         ]
         self.idle, self.held = idle, held
@@ -59,7 +59,7 @@ class _Backwards:
         best[-1] = 0.0
         return best
 
-    def _held(self, mode: int, leave: Costs) -> list[Costs]:
+    def _held_costs(self, mode: int, leave: Costs) -> list[Costs]:
         rows = [np.minimum(leave, self._onward(mode, c)) for c in range(self.world.cold + 1)]
         for row in rows:
             row[-1] = 0.0

@@ -25,7 +25,7 @@ from bench import ports, report
 from bench.recovery import measures, run
 from bench.recovery.book import Book
 from bench.recovery.records import JobRecord
-from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, say
+from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, print_progress
 from contract.choices import Engine
 from rekindle.local.layout import StackLayout
 from rekindle.local.state_folder import StackPorts, StackStartError, StateFolder
@@ -53,22 +53,22 @@ def main() -> int:
     began = time.monotonic()
     status = 0
     try:
-        asyncio.run(run.run(book, found, _layout(options, folder), say))
+        asyncio.run(run.run(book, found, _layout(options, folder), print_progress))
     except KeyboardInterrupt:
         status = INTERRUPTED
-        say("interrupted; everything that it started has ended")
+        print_progress("interrupted; everything that it started has ended")
     except FAULTS as error:
         status = CANNOT_MEASURE
-        say(f"cannot go on: {type(error).__name__}: {error}")
+        print_progress(f"cannot go on: {type(error).__name__}: {error}")
     result = measures.measures(book, found)
     _show(book, found)
     evidence = _evidence(book)
     for line in evidence:
-        say(f"BROKEN: {line}")
+        print_progress(f"BROKEN: {line}")
     if measures.broken(result):
         status = status or BROKEN
     if status:
-        say(f"the stack's state is kept in {folder}")
+        print_progress(f"the stack's state is kept in {folder}")
     elif options.state is None:
         shutil.rmtree(folder)
     alone = len(measures.recoveries(book, found))
@@ -102,7 +102,9 @@ def _show(book: Book, found: Mapping[str, JobRecord]) -> None:
     alone = measures.recoveries(book, found)
     pieces = measures.piece_rows(alone)
     report.table((f"pieces of {len(alone)} recoveries", "s p50", "s p99"), pieces)
-    say(f"attempts: {', '.join(f'{n} {e}' for e, n in Counter(book.engines.values()).items())}")
+    print_progress(
+        f"attempts: {', '.join(f'{n} {e}' for e, n in Counter(book.engines.values()).items())}"
+    )
 
 
 def _evidence(book: Book) -> list[str]:

@@ -15,7 +15,7 @@ Recoveries = Sequence[tuple[Strike, Mapping[str, float]]]
 
 def measures(book: Book, records: Records) -> list[Measure]:
     """Return all measures; other checks rely on their names."""
-    noticed, unnoticed = _lost(book, KillKind.EVICT), _lost(book, KillKind.VM)
+    noticed, unnoticed = _lost_steps(book, KillKind.EVICT), _lost_steps(book, KillKind.VM)
     rival = [max((s.step - s.periodic_step), 0) for s in _trained(book, KillKind.EVICT)]
     decisions = notice_to_decision(book, records)
     after_kill = notice_to_decision(book, records, deaf=True)
@@ -122,7 +122,7 @@ def _seconds(
     return Measure(name=name, value=value, unit="s", bar=bar, limit=limit)
 
 
-def _lost(book: Book, kind: KillKind) -> list[int]:
+def _lost_steps(book: Book, kind: KillKind) -> list[int]:
     """Return the repeated steps after each kill of a job that was training."""
     return [s.lost for s in _trained(book, kind) if s.lost is not None]
 

@@ -50,14 +50,14 @@ def situation(sight: Sight, job: str, state: str) -> JobSituation:
     machines = sight.machines(attempt.id) if attempt else []
     vms = [v for v in machines if v.state == "running"]
     runs = [disk.newest_run(v.work) for v in vms]
-    deleting = any(s.job == job and not _held(sight, s) for s in sight.sets)
+    deleting = any(s.job == job and not _is_held(sight, s) for s in sight.sets)
     phase = None if state in OVER else phase_of(attempt, runs)
     return JobSituation(
         state=state, attempt=attempt, vms=vms, runs=runs, phase=phase, deleting=deleting
     )
 
 
-def _held(sight: Sight, scale_set: SightedScaleSet) -> bool:
+def _is_held(sight: Sight, scale_set: SightedScaleSet) -> bool:
     attempt = sight.attempts.get(scale_set.attempt)
     return scale_set.state != "Deleting" and (attempt is None or attempt.holds)
 

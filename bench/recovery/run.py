@@ -183,7 +183,7 @@ async def _leaked(tools: RecoveryTools, layout: StackLayout) -> list[str]:
     """Return what still exists after a grace period for deletions."""
     latest = asyncio.get_running_loop().time() + GRACE_SECONDS
     while True:
-        sight = await tools.watch.look()
+        sight = await tools.watch.take_snapshot()
         left = invariants.leaked(sight, _vm_processes(layout))
         if not left or asyncio.get_running_loop().time() > latest:
             return left

@@ -116,7 +116,7 @@ class Eyes:
         await self._arm.aclose()
         await self._admin.aclose()
 
-    async def look(self, jobs: Iterable[str]) -> Sight:
+    async def take_snapshot(self, jobs: Iterable[str]) -> Sight:
         """Take a snapshot of the cloud, and then of the attempts of these jobs."""
         at = time.time()
         sets, vms = await self._sets(), await self._vms()
@@ -195,14 +195,14 @@ def _vm(row: Mapping[str, Any]) -> Vm:
 
 
 def _scale_set(row: Mapping[str, Any]) -> SightedScaleSet:
-    return _made(row, Engine.SCALE_SET, row["properties"]["timeCreated"])
+    return _from_row(row, Engine.SCALE_SET, row["properties"]["timeCreated"])
 
 
 def _cluster(row: Mapping[str, Any]) -> SightedScaleSet:
-    return _made(row, Engine.AZUREML, row["properties"]["createdOn"])
+    return _from_row(row, Engine.AZUREML, row["properties"]["createdOn"])
 
 
-def _made(row: Mapping[str, Any], engine: Engine, at: str) -> SightedScaleSet:
+def _from_row(row: Mapping[str, Any], engine: Engine, at: str) -> SightedScaleSet:
     tags = row.get("tags") or {}
     return SightedScaleSet(
         name=row["name"],

@@ -203,7 +203,9 @@ class Slot:
         vm = now.vms[int(kill.pick * len(now.vms))] if now.vms else None
         if vm is None:
             return None
-        process = None if kill.kind in MACHINE else self._found(vm, kill.kind, now.generation)
+        process = (
+            None if kill.kind in MACHINE else self._victim_process(vm, kill.kind, now.generation)
+        )
         if kill.kind not in MACHINE and process is None:
             return None
         return self._right(kill, KillTarget(situation=self._now(), vm=vm, process=process))
@@ -224,7 +226,7 @@ class Slot:
             return None
         return target
 
-    def _found(self, vm: Vm, kind: KillKind, generation: int) -> psutil.Process | None:
+    def _victim_process(self, vm: Vm, kind: KillKind, generation: int) -> psutil.Process | None:
         """Return the process, cached while it lives; search at most every 0.3 s."""
         key = (vm.vm_id, kind, generation)
         known = self._victim[1] if self._victim[0] == key else None
@@ -250,7 +252,7 @@ class Slot:
             await self._begin()
             return None
         if now.vms and kill.kind in RESTART:
-            self._found(now.vms[int(kill.pick * len(now.vms))], kill.kind, now.generation)
+            self._victim_process(now.vms[int(kill.pick * len(now.vms))], kill.kind, now.generation)
         return now
 
     def _now(self) -> JobSituation:
@@ -270,7 +272,7 @@ class Slot:
         seen, self._save_seen = self._save_seen, ""
         if not seen:
             return Phase.STEP
-        entry = next((e for e in blobs.named(head) if e["path"] == seen), None)
+        entry = next((e for e in blobs.named_entries(head) if e["path"] == seen), None)
         return Phase.STEP if entry and entry["committed_at"] < at else Phase.COMMIT
 
     async def _newer_checkpoint(self) -> None:

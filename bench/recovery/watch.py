@@ -34,12 +34,12 @@ class Watch:
         while True:
             began = time.monotonic()
             with suppress(httpx.TransportError):  # emulator busy; the next snapshot follows
-                await self.look()
+                await self.take_snapshot()
             await asyncio.sleep(max(LOOK_SECONDS - (time.monotonic() - began), 0.02))
 
-    async def look(self) -> Sight:
+    async def take_snapshot(self) -> Sight:
         """Take one snapshot, check it and record new generations."""
-        self.sight = sight = await self._eyes.look(self.jobs)
+        self.sight = sight = await self._eyes.take_snapshot(self.jobs)
         self._book.looks += 1
         self._book.doubled |= set(invariants.doubled(sight))
         for scale_set in sight.sets:
@@ -56,7 +56,7 @@ class Watch:
         """Download and verify the checkpoints that HEAD names, or only ``entries``."""
         container = self._containers.of(job)
         if entries is None:
-            entries = blobs.named(await asyncio.to_thread(blobs.head, container))
+            entries = blobs.named_entries(await asyncio.to_thread(blobs.head, container))
         for entry in entries:
             name = f"{job}/{entry['path']}"
             faults = await asyncio.to_thread(blobs.torn, container, entry)
@@ -104,7 +104,7 @@ class Watch:
     async def _check_resume(self, job: str, number: int, loaded: blobs.Entry) -> None:
         """Check that the checkpoint that a generation loads is named by HEAD and complete."""
         head = await asyncio.to_thread(blobs.head, self._containers.of(job))
-        if loaded not in blobs.named(head):
+        if loaded not in blobs.named_entries(head):
             self._book.torn.add(
                 f"{job}: generation {number} loads {loaded['path']}, which HEAD does not name"
             )

@@ -17,7 +17,7 @@ import httpx
 import psycopg
 
 from bench import report
-from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, say
+from bench.report import CANNOT_MEASURE, INTERRUPTED, CannotMeasure, print_progress
 from bench.scale import measures
 from bench.scale.parts.line import Broken
 from bench.scale.run import ScaleFindings, ScaleOptions, Window, run
@@ -57,7 +57,7 @@ def main() -> int:
         status = INTERRUPTED
     except FAULTS as error:
         status = CANNOT_MEASURE
-        say(f"cannot go on: {type(error).__name__}: {error}")
+        print_progress(f"cannot go on: {type(error).__name__}: {error}")
     result = measures.measures(found)
     _show(found)
     arguments, windows = {**vars(order), **vars(shape)}, [_row(w) for w in found.windows]
@@ -70,7 +70,7 @@ async def _run(shape: Shape, order: ScaleOptions, found: ScaleFindings, logs: Pa
     room_for(order.nodes)
     async with stack(shape) as running:
         try:
-            await run(running, order, found, say)
+            await run(running, order, found, print_progress)
         finally:
             if logs:
                 shutil.copytree(running.folder / "logs", logs, dirs_exist_ok=True)

@@ -28,7 +28,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import report
-from bench.report import CANNOT_MEASURE, CannotMeasure, Measure, say
+from bench.report import CANNOT_MEASURE, CannotMeasure, Measure, print_progress
 from bench.trainer import run
 from bench.trainer.case import OURS, PACKED, RIVAL, Inputs, TrainerCase
 from bench.trainer.run import ContestantUsage
@@ -63,13 +63,13 @@ def main() -> int:
         run.prepare(folder)
         for number in range(options.rounds):
             for name in options.only:
-                say(f"round {number + 1} of {options.rounds}: {name}")
+                print_progress(f"round {number + 1} of {options.rounds}: {name}")
                 seen[name].append(run.watch(folder, name, case))
                 shutil.rmtree(folder / name / "outbox", ignore_errors=True)
                 (folder / name / "progress").unlink()
         inputs = Inputs.read(folder / "inputs.json")
     except CannotMeasure as error:
-        say(f"cannot measure: {error}")
+        print_progress(f"cannot measure: {error}")
         return CANNOT_MEASURE
     finally:
         shutil.rmtree(folder, ignore_errors=True)

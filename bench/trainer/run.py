@@ -65,7 +65,7 @@ def watch(folder: Path, name: str, case: TrainerCase) -> ContestantUsage:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
     try:
         with _gpu_memory(root, case) as most:
-            seen = _seen(psutil.Process(process.pid), root, case)
+            seen = _usage(psutil.Process(process.pid), root, case)
             seen.peak[OF_GPU] = most()
         seen.mfu = _mfu(root)
         return seen
@@ -77,7 +77,7 @@ def watch(folder: Path, name: str, case: TrainerCase) -> ContestantUsage:
         process.wait()
 
 
-def _seen(launcher: psutil.Process, root: Path, case: TrainerCase) -> ContestantUsage:
+def _usage(launcher: psutil.Process, root: Path, case: TrainerCase) -> ContestantUsage:
     seen, latest = ContestantUsage(), time.monotonic() + PATIENCE
     while (step := _progress(root)) < case.steps:
         if not launcher.is_running() or launcher.status() == psutil.STATUS_ZOMBIE:

@@ -180,7 +180,7 @@ class Told(SupervisedLoss):
     def __init__(self) -> None:
         self.steps: list[int] = []
 
-    def begin(self, step: int) -> None:
+    def prepare_step(self, step: int) -> None:
         self.steps.append(step)
 
 

@@ -123,8 +123,8 @@ def test_the_margin_rises_in_a_straight_line_and_follows_from_the_step() -> None
     margins = [margin_at(Ranked(), step, 9) for step in (1, 3, 5, 9, 10)]
     fresh, resumed = (RankingLoss(Ranked(), 2, 9) for _ in range(2))
     for step in range(1, 6):
-        fresh.begin(step)
-    resumed.begin(5)
+        fresh.prepare_step(step)
+    resumed.prepare_step(5)
     pair = batch_of(SAID, SAID)
 
     assert margins == pytest.approx([0.1, 0.2, 0.3, 0.5, 0.5])

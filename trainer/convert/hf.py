@@ -84,8 +84,8 @@ class _Model:
         lacking = [name for name in shapes if not self._has(name)]
         if lacking:
             raise ValueError(
-                f"{lacking[0]} is nowhere to be found: the model's class names its weights "
-                "otherwise than its files do. Let the job finish; its own export knows them"
+                f"no file holds {lacking[0]}: the model's class names its weights differently from "
+                "its files. Let the job finish; its own export knows the names"
             )
         places = set(shapes) if self._lora is None else set(trainable_names(shapes))
         if homeless := sorted(set(self._whole.shapes) - places):

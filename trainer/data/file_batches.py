@@ -82,7 +82,7 @@ def build_order(
 
 
 def _count_tokens(source: TokenSource, several: int, identity: RankIdentity) -> NDArray[np.int64]:
-    """Return the tokens of each row of this rank's share [rows]; 0 elsewhere."""
+    """Return the tokens of each row of this rank's share [rows]; 0 for the others."""
     found = np.zeros(len(source) // several, dtype=np.int64)
     for row in _share(len(found), identity):
         found[row] = sum(source.length(row * several + n) for n in range(several))
@@ -90,7 +90,7 @@ def _count_tokens(source: TokenSource, several: int, identity: RankIdentity) -> 
 
 
 def _count_turns(rows: JsonlRows, identity: RankIdentity) -> NDArray[np.int64]:
-    """Return the messages of each row of this rank's share [rows]; 0 elsewhere."""
+    """Return the messages of each row of this rank's share [rows]; 0 for the others."""
     found = np.zeros(len(rows), dtype=np.int64)
     for row in _share(len(rows), identity):
         found[row] = max(_messages(chat) for chat in rows[row])

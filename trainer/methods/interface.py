@@ -22,7 +22,7 @@ class BatchScores:
 class Method(ABC):
     """A training method. Its unit is what the loss is a mean over: tokens, or pairs."""
 
-    def begin(self, step: int) -> None:  # noqa: B027 - most methods have nothing to prepare
+    def prepare_step(self, step: int) -> None:  # noqa: B027 - most methods have nothing to prepare
         """Prepare for training step ``step`` (from 1), or an evaluation after it."""
 
     @abstractmethod

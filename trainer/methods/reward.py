@@ -76,7 +76,7 @@ class RankingLoss(Method):
         self._settings, self._answers, self._total_steps = settings, answers, total_steps
         self._margin = settings.margin_start
 
-    def begin(self, step: int) -> None:
+    def prepare_step(self, step: int) -> None:
         """Set the margin, which follows from the step alone, so that a resume has it too."""
         self._margin = margin_at(self._settings, step, self._total_steps)
 
@@ -107,7 +107,7 @@ class RankingLoss(Method):
 
 
 def _weights(answers: int) -> torch.Tensor:
-    """Return log(j - i + 1) of each pair i < j, and 0 elsewhere [answers, answers]."""
+    """Return log(j - i + 1) of each pair i < j, else 0 [answers, answers]."""
     place = torch.arange(answers)
     return (place.unsqueeze(0) - place.unsqueeze(1)).clamp(min=0).log1p()
 

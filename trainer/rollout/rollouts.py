@@ -67,7 +67,7 @@ class RolloutSource:
         used = {(row.sample, row.number): row for micro in micros for row in micro}
         return StepInput(
             batches=batches,
-            experience=self._left(experience, state, used),
+            experience=self._next_replay_state(experience, state, used),
             beta=beta,
             figures=figures,
         )
@@ -111,7 +111,7 @@ class RolloutSource:
         old = experience.draw_replay(count, self._spec.seed, step, me.rank)
         return [micro + old[n :: len(micros)] for n, micro in enumerate(micros)]
 
-    def _left(
+    def _next_replay_state(
         self,
         experience: ReplayState,
         state: TrainingState,

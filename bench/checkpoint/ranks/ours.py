@@ -70,7 +70,7 @@ class Rekindle(Local):
             self._node.stdin.write(f"load {number}\n")
             self._node.stdin.flush()
         _there(rundir.checkpoint / MANIFEST)
-        wanted = rundir.wanted(self.state.rank)
+        wanted = rundir.wanted_ranges(self.state.rank)
         load_checkpoint(
             self.state.engine,
             open_checkpoint(rundir.checkpoint, SPEC_SHA256),
@@ -80,7 +80,7 @@ class Rekindle(Local):
         )
         dist.barrier()
         if self._node:
-            _said(self._node, "loaded")
+            _await_word(self._node, "loaded")
             drop_checkpoint(rundir.checkpoint)
             rundir.checkpoint.unlink()
             shutil.rmtree(wanted.parent)
@@ -98,11 +98,11 @@ class Rekindle(Local):
 def _started(root: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "bench.checkpoint.ranks.node", str(root / "case.json")]
     node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    _said(node, "ready")
+    _await_word(node, "ready")
     return node
 
 
-def _said(node: "subprocess.Popen[str]", word: str) -> None:
+def _await_word(node: "subprocess.Popen[str]", word: str) -> None:
     assert node.stdout
     if node.stdout.readline() != f"{word}\n":
         raise RuntimeError(f"the supervisor ended before it was {word}")

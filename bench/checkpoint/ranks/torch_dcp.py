@@ -45,7 +45,7 @@ class DcpFsspec(Local):
     def load(self, number: int) -> None:
         """Load a save into the engine's tensors in place."""
         reader = FsspecReader(self._url(number), **self._access)
-        dcp.load(_named(self.state), storage_reader=reader, process_group=self._group)
+        dcp.load(_named_views(self.state), storage_reader=reader, process_group=self._group)
 
     def close(self) -> None:
         """Do nothing: there are no threads or connections to close."""
@@ -74,7 +74,7 @@ class DcpDisk(Uploading):
         sdk.download(self._container, folder, names[self.state.rank :: self.state.ranks])
         dist.barrier()
         reader = dcp.FileSystemReader(folder)
-        dcp.load(_named(self.state), storage_reader=reader, process_group=self._group)
+        dcp.load(_named_views(self.state), storage_reader=reader, process_group=self._group)
         dist.barrier()
         self.drop(number)
 
@@ -85,10 +85,10 @@ class DcpDisk(Uploading):
 
 
 def _async_save(state: State, writer: Any, group: Any) -> "Future[Any]":  # noqa: ANN401
-    saving = dcp.async_save(_named(state), storage_writer=writer, process_group=group)
+    saving = dcp.async_save(_named_views(state), storage_writer=writer, process_group=group)
     assert isinstance(saving, Future)  # async_save with threads returns a Future
     return saving
 
 
-def _named(state: State) -> dict[str, torch.Tensor]:
+def _named_views(state: State) -> dict[str, torch.Tensor]:
     return {f"{state.rank}/{name}": view for name, view in state.views()}

@@ -65,10 +65,10 @@ def spec(root: Path, case: LearningCase) -> RunSpec:
         precision="fp32",
         zero_stage=1,
     )
-    return replace(usual, **_told(case.spec))
+    return replace(usual, **_spec_members(case.spec))
 
 
-def _told(members: Mapping[str, Any]) -> dict[str, Any]:
+def _spec_members(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the run spec members, with nested members converted to messages."""
     told = dict(members)
     if "reinforcement" in told:

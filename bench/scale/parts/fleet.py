@@ -52,7 +52,7 @@ class NodeFleet:
         """Return a new connection to a random api process."""
         return Wire("127.0.0.1", random.choice(self._apis))  # noqa: S311 - no secret
 
-    def heard(self, seconds: float, status: int) -> None:
+    def record_heartbeat(self, seconds: float, status: int) -> None:
         """Record the duration in seconds and the status of a heartbeat."""
         self._took.append(seconds)
         self._failed += status not in (200, 409, 410)
@@ -63,7 +63,7 @@ class NodeFleet:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def gone(self, node: Node) -> None:
+    async def remove(self, node: Node) -> None:
         """Remove a node; the cloud then deletes an evicted machine."""
         self._nodes.remove(node)
         if node.evicted:

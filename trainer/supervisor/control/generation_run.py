@@ -204,14 +204,14 @@ class GenerationRun:
         await cache.link_inputs(spec, self._grants, folder)
         if spec.base_model.checkpoint is not None:
             await link_converted_base(spec, self._grants, self._world, cache, self._tools.launcher)
-        self._spent("fetch_inputs")
+        self._report_span("fetch_inputs")
         write_whole(folder.ready, "")
         if generation.checkpoint is not None:
             await cache.link_checkpoint(generation.checkpoint, folder, size, self._world.ranks)
-            self._spent("fetch_checkpoint")
+            self._report_span("fetch_checkpoint")
         await asyncio.to_thread(self._tools.memory.keep_only, generation.number)
 
-    def _spent(self, name: str) -> None:
+    def _report_span(self, name: str) -> None:
         """Report the time since the last span under this name."""
         now = self._tools.clock.now()
         self._tools.reports.add_spans([Span(name=name, started_at=self._began, ended_at=now)])

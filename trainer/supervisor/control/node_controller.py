@@ -232,7 +232,7 @@ class NodeController:
 
     @property
     def _present(self) -> GenerationRun:
-        assert self._run is not None, "only a running node is told to stop"
+        assert self._run is not None, "only a running node is asked to stop"
         return self._run
 
 

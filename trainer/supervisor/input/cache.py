@@ -165,7 +165,7 @@ class InputCache:
         data = await asyncio.to_thread(read_if_present, here / MANIFEST)
         laid = LocalCheckpoint(committed.path, here, Manifest.from_json(data))
         await gather_or_cancel(
-            self._shards.serve_rank(laid, world_size, rank, folder.wanted(rank), patiently)
+            self._shards.serve_rank(laid, world_size, rank, folder.wanted_ranges(rank), patiently)
             for rank in ranks
         )
 

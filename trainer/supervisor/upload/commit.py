@@ -167,7 +167,7 @@ class Committer:
     async def _swap(self, entry: Committed) -> None:
         """Make HEAD name the entry; after any failed write HEAD is read again."""
         let_go: set[str] = set()
-        retention = await self._kept()
+        retention = await self._read_retention()
         checkpoint = self._generation.checkpoint
         loaded = checkpoint.path if checkpoint else ""
         for attempt in range(SWAP_ATTEMPTS):
@@ -187,7 +187,7 @@ class Committer:
                 await asyncio.sleep(0.1 * attempt)
         raise BlobUnavailableError(f"{HEAD}: could not be written in {SWAP_ATTEMPTS} attempts")
 
-    async def _kept(self) -> Retention:
+    async def _read_retention(self) -> Retention:
         """Return the job's retention; its run spec never changes."""
         if self._retention is None:
             data, _ = await self._container.read(RUN_SPEC)
