@@ -234,4 +234,4 @@ def test_a_file_without_points_cannot_be_measured(
     empty = write(tmp_path, FOUNDRY | {"gpu": "TPU"})
 
     assert main(["--points", str(empty)]) == 2
-    assert "no point to ask about" in capsys.readouterr().err
+    assert "has no usable point" in capsys.readouterr().err
